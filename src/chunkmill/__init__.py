@@ -1,0 +1,1 @@
+"""Chunked N-D arrays on Dask."""

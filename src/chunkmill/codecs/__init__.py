@@ -1,0 +1,1 @@
+"""Bytes <-> one chunk. No key, no path, no grid, no store."""

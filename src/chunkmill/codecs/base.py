@@ -1,0 +1,109 @@
+"""What a codec is: bytes <-> one chunk.
+
+A codec sees one chunk, never a key, a path, a grid or a store. Three kinds, as in Zarr v3: array -> array (filters),
+array -> bytes (the serializer, exactly one), bytes -> bytes (compressors). Codecs are immutable and picklable; what
+differs between chunks arrives as a `ChunkSpec`.
+
+Codecs raise whatever their library raises: `CodecPipeline` turns every exception into a `CodecError` that names the
+codec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "ArrayArrayCodec",
+    "ArrayBytesCodec",
+    "Buffer",
+    "BytesBytesCodec",
+    "ChunkSpec",
+    "Codec",
+    "CodecFactory",
+    "fill_array",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]  # collections.abc.Buffer needs 3.12
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSpec:
+    """What is known of a chunk before its bytes are seen.
+
+    ``shape`` is the shape to encode or expect, ``dtype`` native, ``fill_value`` a scalar of it or ``None`` (zeros).
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fill_value: Any
+
+
+class ArrayArrayCodec(Protocol):
+    """A filter: changes an array's values, axes or dtype."""
+
+    name: str
+
+    def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
+        """Return what `spec` looks like after `encode`; raises `ValueError` where the codec cannot apply."""
+
+    def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:
+        """Change `chunk`, which fits `spec`, into an array that fits ``spec_after(spec)``."""
+
+    def decode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:
+        """Undo `encode`; `spec` is the one that `encode` was given, and the result must fit it."""
+
+
+class ArrayBytesCodec(Protocol):
+    """A serializer: array <-> bytes."""
+
+    name: str
+
+    def encoded_size(self, spec: ChunkSpec) -> int | None:
+        """Return the exact number of bytes that `encode` yields, or ``None`` when it varies."""
+
+    def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
+        """Turn `chunk` into bytes."""
+
+    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
+        """Turn bytes into a chunk of ``spec.shape`` and ``spec.dtype``; wrong lengths raise."""
+
+
+class BytesBytesCodec(Protocol):
+    """A compressor or checksum: bytes <-> bytes."""
+
+    name: str
+
+    def encoded_size(self, n_bytes: int) -> int | None:
+        """Return the exact number of bytes that `encode` makes of `n_bytes`, or ``None`` when it varies."""
+
+    def encode(self, data: Buffer) -> Buffer:
+        """Compress, or add the checksum."""
+
+    def decode(self, data: Buffer, max_bytes: int) -> Buffer:
+        """Undo `encode`.
+
+        Never allocates much more than `max_bytes`: a frame that states or yields more raises `ValueError`.
+        """
+
+
+Codec: TypeAlias = ArrayArrayCodec | ArrayBytesCodec | BytesBytesCodec
+
+
+class CodecFactory(Protocol):
+    """What the registry holds for a name: configuration -> codec."""
+
+    def __call__(self, configuration: Mapping[str, Any], spec: ChunkSpec) -> Codec:
+        """Build the codec for chunks like `spec`; a bad configuration raises `ValueError`."""
+
+
+def fill_array(spec: ChunkSpec) -> NDArray[Any]:
+    """Return an array of ``spec.shape`` that holds the fill value everywhere (zeros when there is none)."""
+    fill = spec.fill_value
+    if fill is None:
+        return np.zeros(spec.shape, spec.dtype)
+    return np.full(spec.shape, fill, spec.dtype)

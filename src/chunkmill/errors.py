@@ -1,0 +1,230 @@
+"""Every error that chunkmill raises on purpose.
+
+    ChunkmillError
+    ├── NodeNotFound(KeyError)            no such array or group
+    ├── NodeExists(FileExistsError)       something is there already
+    ├── MetadataError(ValueError)         a document does not say what its format demands
+    │   └── UnsupportedFeature            understood, and not guessed at
+    ├── UnknownCodec(ValueError)          no codec of that name
+    ├── CodecError(ValueError)            one codec failed on one chunk (standing alone, without a store)
+    ├── ChunkError(RuntimeError)          the same, with store, key and chunk coords
+    ├── StoreError(OSError)               a store failed, or was asked for what it cannot do
+    └── AlignmentError(ValueError)        blocks or a region that cut through store keys
+
+Each also is the builtin that users of such libraries catch. All fields go through ``__init__`` and pickle, so
+that an error raised in a worker reaches the client whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "AlignmentError",
+    "ChunkError",
+    "ChunkmillError",
+    "CodecError",
+    "MetadataError",
+    "NodeExists",
+    "NodeNotFound",
+    "StoreError",
+    "UnknownCodec",
+    "UnsupportedFeature",
+]
+
+
+def _rebuild(cls: type[ChunkmillError], fields: dict[str, Any]) -> ChunkmillError:
+    return cls(**fields)
+
+
+class ChunkmillError(Exception):
+    """Root of every error that chunkmill raises on purpose.
+
+    Parameters
+    ----------
+    **fields
+        What the message is made of; each becomes an attribute.
+
+    Examples
+    --------
+    >>> issubclass(MetadataError, ValueError)
+    True
+    """
+
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+        for name, value in fields.items():
+            setattr(self, name, value)
+        super().__init__(self.message())
+
+    def message(self) -> str:
+        """Assemble the text from the fields."""
+        return ", ".join(f"{name}={value!r}" for name, value in self._fields.items())
+
+    def __str__(self) -> str:  # KeyError would show the repr of its argument
+        return self.message()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self._fields)
+
+
+class NodeNotFound(ChunkmillError, KeyError):
+    """No node, or a node of the other kind, at ``path`` of the store at ``url``.
+
+    ``found`` is ``"array"``, ``"group"`` or ``None``; ``hint`` says the way out.
+    """
+
+    url: str
+    path: str
+    found: str | None
+    wanted: str
+    hint: str
+
+    def __init__(
+        self, *, url: str, path: str, found: str | None = None, wanted: str = "array or group", hint: str = ""
+    ) -> None:
+        super().__init__(url=url, path=path, found=found, wanted=wanted, hint=hint)
+
+    def message(self) -> str:
+        """Say what was looked for, where, and what was there."""
+        instead = f"there is a {self.found}" if self.found else "there is none"
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"no {self.wanted} at path {self.path!r} of {self.url}: {instead}{hint}"
+
+
+class NodeExists(ChunkmillError, FileExistsError):
+    """A node is there already and the mode does not allow to replace it."""
+
+    url: str
+    path: str
+    found: str
+
+    def __init__(self, *, url: str, path: str, found: str) -> None:
+        super().__init__(url=url, path=path, found=found)
+
+    def message(self) -> str:
+        """Say what is there and how to replace it."""
+        return (
+            f"cannot create {self.path!r} in {self.url}: there is a {self.found} already; "
+            "give mode='w' (overwrite=True when creating) to replace it, or region= to write into it"
+        )
+
+
+class MetadataError(ChunkmillError, ValueError):
+    """A metadata document is not what its format demands.
+
+    ``key`` is the document's store key, ``field`` the member, ``got`` and ``expected`` say the rest.
+    """
+
+    key: str
+    field: str
+    got: Any
+    expected: str
+
+    def __init__(self, *, key: str, field: str, got: Any, expected: str) -> None:
+        if len(shown := repr(got)) > _MAX_SHOWN:  # a hostile document must not make a hostile message
+            got = shown[:_MAX_SHOWN] + "..."
+        super().__init__(key=key, field=field, got=got, expected=expected)
+
+    def message(self) -> str:
+        """Say which member of which document is wrong."""
+        return f"bad metadata in {self.key!r}, {self.field}: got {self.got!r}, expected {self.expected}"
+
+
+_MAX_SHOWN = 200
+
+
+class UnsupportedFeature(MetadataError):
+    """The feature is understood, or named by a document, and chunkmill will not guess at it."""
+
+    format: str
+    feature: str
+
+    def __init__(self, *, format: str, feature: str, key: str = "", hint: str = "") -> None:  # noqa: A002
+        ChunkmillError.__init__(self, format=format, feature=feature, key=key, hint=hint)
+
+    def message(self) -> str:
+        """Name the format and the feature."""
+        where = f" (in {self.key!r})" if self.key else ""
+        hint = f"; {self.hint}" if self.hint else ""  # type: ignore[attr-defined]
+        return f"{self.format} does not support {self.feature}{where}{hint}"
+
+
+class UnknownCodec(ChunkmillError, ValueError):
+    """No codec of that name is known here; ``known`` lists those that are."""
+
+    name: str
+    known: tuple[str, ...]
+
+    def __init__(self, *, name: str, known: tuple[str, ...] = (), reason: str = "") -> None:
+        super().__init__(name=name, known=known, reason=reason)
+
+    def message(self) -> str:
+        """Name the codec and those there are."""
+        reason = self._fields["reason"]
+        return f"unknown codec {self.name!r}{': ' + reason if reason else ''}; known are {', '.join(self.known)}"
+
+
+class CodecError(ChunkmillError, ValueError):
+    """One codec failed on one chunk; the data path adds store, key and coords (`ChunkError`)."""
+
+    codec: str
+    reason: str
+
+    def __init__(self, *, codec: str, reason: str, direction: str = "decode") -> None:
+        super().__init__(codec=codec, reason=reason, direction=direction)
+
+    def message(self) -> str:
+        """Name the codec and the reason."""
+        return f"codec {self.codec!r} cannot {self._fields['direction']}: {self.reason}"
+
+
+class ChunkError(ChunkmillError, RuntimeError):
+    """One chunk could not be read or written.
+
+    ``url`` and ``key`` name the object, ``coords`` the chunk in the grid, ``step`` what failed: ``"get"``,
+    ``"set"`` or the name of a codec.
+    """
+
+    url: str
+    key: str
+    coords: tuple[int, ...]
+    step: str
+    reason: str
+
+    def __init__(self, *, url: str, key: str, coords: tuple[int, ...], step: str, reason: str) -> None:
+        super().__init__(url=url, key=key, coords=coords, step=step, reason=reason)
+
+    def message(self) -> str:
+        """Say which chunk, under which key, failed at which step."""
+        return f"chunk {self.coords} (key {self.key!r} in {self.url}) failed at step {self.step!r}: {self.reason}"
+
+
+class StoreError(ChunkmillError, OSError):
+    """A store failed on ``key``, or was asked for something it cannot do."""
+
+    url: str
+    key: str
+    reason: str
+
+    def __init__(self, *, url: str, key: str, reason: str) -> None:
+        super().__init__(url=url, key=key, reason=reason)
+
+    def message(self) -> str:
+        """Say which key of which store failed."""
+        return f"store {self.url}, key {self.key!r}: {self.reason}"
+
+
+class AlignmentError(ChunkmillError, ValueError):
+    """Blocks or a region cut through store keys where that cannot be done safely."""
+
+    expected: Any
+    got: Any
+    fix: str
+
+    def __init__(self, *, expected: Any, got: Any, fix: str) -> None:
+        super().__init__(expected=expected, got=got, fix=fix)
+
+    def message(self) -> str:
+        """Say what was expected and the call that mends it."""
+        return f"not aligned to store keys: got {self.got}, expected {self.expected}; {self.fix}"

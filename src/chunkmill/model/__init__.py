@@ -1,0 +1,1 @@
+"""What an array is: values, numpy and the standard library only."""

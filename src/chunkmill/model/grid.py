@@ -1,0 +1,244 @@
+"""The chunk grid: chunk coords <-> regions of the array.
+
+Not here: bytes, keys. Pure integers, nothing walks the grid unless asked to.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, product
+from math import prod
+
+__all__ = ["ChunkCoords", "ChunkGrid", "Overlap", "Region", "RegularAxis", "RunsAxis", "Shape"]
+
+Shape = tuple[int, ...]
+ChunkCoords = tuple[int, ...]
+Region = tuple[slice, ...]  # steps are 1, bounds are ints, inside the array
+
+
+@dataclass(frozen=True, slots=True)
+class RegularAxis:
+    """An axis of `size` elements cut every `chunk` elements; the last chunk may overhang."""
+
+    size: int
+    chunk: int
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks; a property because ``len`` cannot say 10**20."""
+        return -(-self.size // self.chunk)
+
+    def length(self, index: int) -> int:  # noqa: ARG002 - the same for every chunk, unlike RunsAxis
+        """Return the declared length of chunk `index`, overhang included."""
+        return self.chunk
+
+    def start(self, index: int) -> int:
+        """Return the first element of chunk `index`."""
+        return index * self.chunk
+
+    def index(self, element: int) -> int:
+        """Return the chunk that holds `element`."""
+        return element // self.chunk
+
+    @property
+    def widest(self) -> int:
+        """Length of the longest chunk."""
+        return self.chunk
+
+
+@dataclass(frozen=True, slots=True)
+class RunsAxis:
+    """An axis of `size` elements cut by runs ``(length, count)``, kept as runs: 10**12 equal edges cost one pair.
+
+    Runs past the end of the axis are allowed and hold no chunk of the grid (Zarr v3, rectilinear grid).
+    """
+
+    size: int
+    runs: tuple[tuple[int, int], ...]
+    _starts: tuple[int, ...] = ()  # first element of each run
+    _firsts: tuple[int, ...] = ()  # first chunk of each run
+
+    def __post_init__(self) -> None:
+        lengths = accumulate((length * count for length, count in self.runs), initial=0)
+        counts = accumulate((count for _, count in self.runs), initial=0)
+        object.__setattr__(self, "_starts", tuple(lengths))
+        object.__setattr__(self, "_firsts", tuple(counts))
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks that hold elements of the array."""
+        return self.index(self.size - 1) + 1 if self.size else 0
+
+    def length(self, index: int) -> int:
+        """Return the declared length of chunk `index`, overhang included."""
+        return self.runs[bisect_right(self._firsts, index) - 1][0]
+
+    def start(self, index: int) -> int:
+        """Return the first element of chunk `index`."""
+        run = bisect_right(self._firsts, index) - 1
+        return self._starts[run] + (index - self._firsts[run]) * self.runs[run][0]
+
+    def index(self, element: int) -> int:
+        """Return the chunk that holds `element`."""
+        run = bisect_right(self._starts, element) - 1
+        return self._firsts[run] + (element - self._starts[run]) // self.runs[run][0]
+
+    @property
+    def widest(self) -> int:
+        """Length of the longest chunk."""
+        return max((length for length, _ in self.runs), default=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """The part of one chunk that lies in a region.
+
+    Attributes
+    ----------
+    coords
+        The chunk.
+    in_chunk, in_region
+        The shared part, counted from the start of the chunk and from the start of the region.
+    whole
+        Whether the region covers all of the chunk that lies inside the array.
+    """
+
+    coords: ChunkCoords
+    in_chunk: Region
+    in_region: Region
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkGrid:
+    """How an array is divided into chunks.
+
+    Examples
+    --------
+    >>> grid = ChunkGrid.regular((7, 5), (3, 2))
+    >>> grid.grid_shape
+    (3, 3)
+    >>> grid.region((2, 2))
+    (slice(6, 7, None), slice(4, 5, None))
+    """
+
+    axes: tuple[RegularAxis | RunsAxis, ...]
+
+    @classmethod
+    def regular(cls, shape: Sequence[int], chunk_shape: Sequence[int]) -> ChunkGrid:
+        """Cut `shape` into chunks of `chunk_shape`."""
+        return cls(tuple(RegularAxis(n, max(c, 1)) for n, c in zip(shape, chunk_shape, strict=True)))
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the array."""
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.axes)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether every chunk has the same declared shape."""
+        return all(isinstance(axis, RegularAxis) for axis in self.axes)
+
+    @property
+    def chunk_shape(self) -> Shape:
+        """Declared shape of a chunk; of the largest one, when the grid is rectilinear."""
+        return tuple(axis.widest for axis in self.axes)
+
+    @property
+    def grid_shape(self) -> Shape:
+        """Number of chunks along each axis."""
+        return tuple(axis.n_chunks for axis in self.axes)
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks; 1 for a 0-d array, 0 when an axis has no elements."""
+        return prod(self.grid_shape)
+
+    @property
+    def dask_chunks(self) -> tuple[tuple[int, ...], ...]:
+        """Extents along each axis as dask writes them; an axis without elements has one chunk of length 0."""
+        return tuple(_dask_axis(axis) for axis in self.axes)
+
+    def shape_of(self, coords: ChunkCoords) -> Shape:
+        """Return the declared shape of one chunk, overhang included."""
+        return tuple(axis.length(i) for axis, i in zip(self.axes, coords, strict=True))
+
+    def region(self, coords: ChunkCoords) -> Region:
+        """Return the part of the array that one chunk covers, cropped to the array."""
+        return tuple(
+            slice(start := axis.start(i), min(start + axis.length(i), axis.size))
+            for axis, i in zip(self.axes, coords, strict=True)
+        )
+
+    def extent(self, coords: ChunkCoords) -> Region:
+        """Return the part of one chunk that lies inside the array, counted from the chunk's start."""
+        return tuple(
+            slice(0, min(axis.length(i), axis.size - axis.start(i))) for axis, i in zip(self.axes, coords, strict=True)
+        )
+
+    def overlaps(self, region: Region) -> Iterator[Overlap]:
+        """Yield the part of every chunk that lies in `region`, in C order; together they cover it exactly once."""
+        if any(cut.start >= cut.stop for cut in region):
+            return  # also spares walking a long axis beside an empty one
+        per_axis = [list(_axis_overlaps(axis, cut)) for axis, cut in zip(self.axes, region, strict=True)]
+        for parts in product(*per_axis):
+            yield Overlap(
+                tuple(p[0] for p in parts),
+                tuple(p[1] for p in parts),
+                tuple(p[2] for p in parts),
+                all(p[3] for p in parts),
+            )
+
+    def aligned(self, region: Region) -> bool:
+        """Whether every chunk that `region` touches lies in it whole."""
+        return all(_axis_aligned(axis, cut) for axis, cut in zip(self.axes, region, strict=True))
+
+    def outward(self, region: Region) -> Region:
+        """Return the smallest aligned region that holds `region`."""
+        return tuple(_axis_outward(axis, cut) for axis, cut in zip(self.axes, region, strict=True))
+
+    def all_coords(self) -> Iterator[ChunkCoords]:
+        """Yield the coords of every chunk in C order, lazily."""
+        return product(*(range(n) for n in self.grid_shape))
+
+
+def _dask_axis(axis: RegularAxis | RunsAxis) -> tuple[int, ...]:
+    n = axis.n_chunks
+    if n == 0:
+        return (0,)
+    if isinstance(axis, RegularAxis):
+        return (axis.chunk,) * (n - 1) + (axis.size - (n - 1) * axis.chunk,)
+    return tuple(min(axis.length(i), axis.size - axis.start(i)) for i in range(n))
+
+
+def _axis_overlaps(axis: RegularAxis | RunsAxis, cut: slice) -> Iterator[tuple[int, slice, slice, bool]]:
+    if cut.start >= cut.stop:
+        return
+    for i in range(axis.index(cut.start), axis.index(cut.stop - 1) + 1):
+        start = axis.start(i)
+        stop = min(start + axis.length(i), axis.size)
+        lo, hi = max(start, cut.start), min(stop, cut.stop)
+        yield (
+            i,
+            slice(lo - start, hi - start),
+            slice(lo - cut.start, hi - cut.start),
+            lo == start and hi == stop,
+        )
+
+
+def _axis_aligned(axis: RegularAxis | RunsAxis, cut: slice) -> bool:
+    return _axis_outward(axis, cut) == slice(cut.start, cut.stop)
+
+
+def _axis_outward(axis: RegularAxis | RunsAxis, cut: slice) -> slice:
+    if cut.start >= cut.stop:
+        return slice(cut.start, cut.stop)
+    last = axis.index(cut.stop - 1)
+    return slice(axis.start(axis.index(cut.start)), min(axis.start(last) + axis.length(last), axis.size))

@@ -1,0 +1,1 @@
+"""Pure integer arithmetic. No IO, no dask, no codec."""

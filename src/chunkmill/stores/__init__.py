@@ -1,0 +1,1 @@
+"""Keys <-> bytes. No JSON, no arrays."""

@@ -1,0 +1,100 @@
+"""What a store is: keys <-> bytes.
+
+No JSON, no arrays. Synchronous on purpose: a task is one chunk, parallelism is the scheduler's; stores with latency
+fetch many spans at once behind `Store.get_many`. A store pickles to what opens it again, never to a connection, and
+opens nothing before its first use in a process (so that forks before and after use both work).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["ByteRange", "ByteSpan", "Store", "check_key"]
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Part of an object: `length` bytes from `start`; the last ``-start`` bytes when `start` is negative.
+
+    ``length=None`` means to the end.
+    """
+
+    start: int
+    length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ByteSpan:
+    """Bytes under one store key: all of them, or a range."""
+
+    key: str
+    byte_range: ByteRange | None = None
+
+
+class Store(Protocol):
+    """Keys are ``/``-separated, without a leading slash; values are bytes.
+
+    ``None`` for a key means that the store says for certain that there is no such key. Permission errors, network
+    errors, short reads, everything else raises (`OSError`, of which `StoreError` is one).
+    """
+
+    url: str
+    """Canonical url of the root: what a lock is named from, what an error names."""
+
+    is_remote: bool
+    """Whether a request costs latency, so that many at once pay."""
+
+    is_conditional: bool
+    """Whether `set_if` is atomic against other processes and machines."""
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value or part of it.
+
+        A range that starts past the end or runs past it raises; a suffix longer than the value gives all of it.
+        """
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order (``None`` for ``None``); concurrently where requests cost latency."""
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value: whole, or nothing of it becomes visible."""
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and the version that `set_if` compares; both ``None`` when there is no such key."""
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store `value` (delete, when ``None``) if the key still has `version` (``None``: is absent).
+
+        Return whether it was stored.
+        """
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes, without fetching it."""
+
+    def delete(self, key: str) -> None:
+        """Delete a key; nothing happens when there is none."""
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`, which is empty or ends with ``/``."""
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key that starts with `prefix` (empty, or ending with ``/``), in any order."""
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`: keys as they are, common prefixes ending with ``/``."""
+
+
+def check_key(key: str) -> str:
+    """Return `key`, or raise `ValueError` when it could name something outside the store.
+
+    Examples
+    --------
+    >>> check_key("a/c/0/1")
+    'a/c/0/1'
+    """
+    if not key or "\0" in key or any(part in {"", ".", ".."} for part in key.split("/")):
+        msg = f"{key!r} is no store key: it has empty, '.' or '..' segments"
+        raise ValueError(msg)
+    return key
