@@ -1,0 +1,263 @@
+"""Write by hand the golden stores of the Zarr v3 draft of 25 May 2022, from its text. Command: zarr_v3_draft/PROVENANCE.md.
+
+Needs numpy, and numcodecs for blosc. Metadata goes through ``json``, chunks through ``numpy.tobytes``: no Zarr library.
+"""
+
+import gzip
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import n5_cases
+import numcodecs
+import numpy as np
+
+GOLDEN = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+DIRECTORY = GOLDEN / "zarr_v3_draft" / n5_cases.DRAFT_WRITERS["hand"]
+CORE = "https://purl.org/zarr/spec/core/3.0"
+CODECS = "https://purl.org/zarr/spec/codecs/"
+DATETIME = "https://purl.org/zarr/spec/extensions/data-types/datetime/1.0"
+PAD = 99  # outside the array: no value of it
+ENTRY = {
+    "zarr_format": CORE,
+    "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"},
+    "extensions": [],
+}
+
+
+def gz(data):
+    return gzip.compress(data, 1, mtime=0)
+
+
+def blosc(shuffle, itemsize):
+    return lambda data: bytes(numcodecs.Blosc("lz4", 5, shuffle).encode(np.frombuffer(data, "V%d" % itemsize)))
+
+
+def put(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def put_json(path, value):
+    put(path, json.dumps(value, indent=4, ensure_ascii=False).encode())
+
+
+def meta_key(path, kind, suffix=".json"):
+    """`meta/<P>.array.json`; `meta/array.json` for the root."""
+    return "meta/%s.%s%s" % (path, kind, suffix) if path else "meta/%s%s" % (kind, suffix)
+
+
+def chunk_key(path, coords, separator):
+    return ("data/%s/c" % path if path else "data/c") + separator.join(map(str, coords))
+
+
+def group(store, case, **more):
+    put_json(store / meta_key(case.path, "group"), {"attributes": dict(case.attributes), **more})
+
+
+def json_fill(case, dtype):
+    value = np.asarray(case.fill_value).astype(dtype)[()]
+    if dtype.kind == "c":
+        return [float(value.real), float(value.imag)]
+    if dtype.kind == "V":
+        return "0x" + "00" * dtype.itemsize
+    return value.item()
+
+
+def array(
+    store, case, document=None, order="C", byte_order="<", encode=bytes, separator="/", suffix=".json", change=None
+):
+    """An array; `document` overrides members (`...` drops one), `change(coords, data)` damages encoded chunks."""
+    data = case.expected()
+    native = data.dtype
+    members = {
+        "shape": list(data.shape),
+        "data_type": "r%d" % (8 * native.itemsize) if native.kind == "V" else native.name,
+        "chunk_grid": {"type": "regular", "chunk_shape": list(case.chunks), "separator": separator},
+        "chunk_memory_layout": order,
+        "fill_value": json_fill(case, native),
+        "extensions": [],
+        "attributes": dict(case.attributes),
+        **(document or {}),
+    }
+    members = {name: value for name, value in members.items() if value is not ...}
+    put_json(store / meta_key(case.path, "array", suffix), members)
+    stored = native if native.kind in "Vb" else native.newbyteorder(byte_order)
+    for coords in n5_cases.chunk_coords(case) if data.size else ():
+        if coords in case.absent:
+            continue
+        chunk = np.zeros(case.chunks, stored)
+        if native.kind != "V":
+            chunk[...] = PAD
+        part = data[n5_cases.region(case, coords)]
+        chunk[tuple(slice(n) for n in part.shape)] = part
+        # reversed axes written in C order are the F layout
+        out = encode((chunk.T if order == "F" else chunk).tobytes("C"))
+        if change is not None and not any(coords):
+            out = change(out)
+        put(store / chunk_key(case.path, coords, separator), out)
+
+
+def codec(name, **configuration):
+    return {"type": CODECS + name + "/1.0", "configuration": configuration}
+
+
+def codecs(*list_of, **more):
+    return {"document": {"codecs": list(list_of)}, **more}
+
+
+def extension_dtype(uri, type, *fallback, fill=0):
+    return {
+        "document": {
+            "data_type": {"extension": uri, "type": type, **({"fallback": fallback[0]} if fallback else {})},
+            "fill_value": fill,
+        }
+    }
+
+
+def grid(**more):
+    return {"document": {"chunk_grid": {"type": "regular", "chunk_shape": [4, 3], "separator": "/", **more}}}
+
+
+BLOSC = {"cname": "lz4", "clevel": 5, "blocksize": 0}
+CODEC_NODES = {
+    "absent": {},
+    "empty": codecs(),
+    "gzip": codecs(codec("gzip", level=1), encode=gz),
+    "gzip_no_configuration": codecs({"type": CODECS + "gzip/1.0"}, encode=gz),
+    "blosc": codecs(codec("blosc", shuffle=1, **BLOSC), encode=blosc(1, 2)),
+    "blosc_noshuffle": codecs(codec("blosc", shuffle=0, **BLOSC), encode=blosc(0, 2)),
+    "blosc_bitshuffle": codecs(codec("blosc", shuffle=2, **BLOSC), encode=blosc(2, 2)),
+    "endian_big": codecs(codec("endian", endian="big"), byte_order=">"),
+    "endian_little": codecs(codec("endian", endian="little")),
+    "endian_big_gzip": codecs(codec("endian", endian="big"), codec("gzip", level=1), byte_order=">", encode=gz),
+    "endian_big_blosc": codecs(
+        codec("endian", endian="big"), codec("blosc", shuffle=1, **BLOSC), byte_order=">", encode=blosc(1, 2)
+    ),
+    "gzip_gzip": codecs(
+        codec("gzip", level=1), codec("gzip", level=9), encode=lambda data: gzip.compress(gz(data), 9, mtime=0)
+    ),
+    "gzip_members": codecs(codec("gzip", level=1), encode=lambda data: gz(data[:7]) + gz(data[7:])),
+    "endian_complex": codecs(codec("endian", endian="big"), byte_order=">"),
+    "endian_int8": codecs(codec("endian", endian="big")),
+}
+UNKNOWN = "https://example.org/zarr/extension/foo"
+ARRAYS = {
+    "extension_fallback": extension_dtype(UNKNOWN, {"anything": [1]}, "int64"),
+    "extension_fallback_numpy": extension_dtype(DATETIME, "<M8[ns]", "<i8"),
+    "extension_fallback_list": extension_dtype(UNKNOWN, "decimal", ["float128", "float32", "r32"]),
+    "extension_no_fallback": extension_dtype(UNKNOWN, "decimal"),
+    "extension_unknown_fallback": extension_dtype(UNKNOWN, "decimal", ["float128", "decimal16"]),
+    "dtype_unknown": {"document": {"data_type": "float128"}},
+    "dtype_r12": {"document": {"data_type": "r12", "fill_value": "0x000"}},
+    "layout_f": {"order": "F"},
+    "layout_f_endian_gzip": codecs(
+        codec("endian", endian="big"), codec("gzip", level=1), order="F", byte_order=">", encode=gz
+    ),
+    "codec_unknown": codecs({"type": "https://example.org/codecs/rot13/1.0"}),
+    "codec_not_purl": codecs({"type": "https://example.org/codecs/gzip/1.0", "configuration": {"level": 1}}, encode=gz),
+    "fill_null": {"document": {"fill_value": None}},
+    "fill_absent": {"document": {"fill_value": ...}},
+    "fill_short_hex": {"document": {"fill_value": "0x1"}},
+    "fill_fraction": {"document": {"fill_value": 1.5}},
+    "fill_range": {"document": {"fill_value": 40000}},
+    "fill_null_datetime": extension_dtype(DATETIME, "<M8[ns]", "<i8", fill=None),
+    "separator_dash": grid(separator="-"),
+    "rank_mismatch": grid(chunk_shape=[4, 3, 1]),
+    "chunk_zero": grid(chunk_shape=[4, 0]),
+    "suffix_meta": {"suffix": ".meta"},
+    "suffix_empty": {"suffix": ""},
+    "extension_array_ignored": {
+        "document": {"extensions": [{"extension": UNKNOWN, "must_understand": False, "configuration": {"foo": "bar"}}]}
+    },
+    "extension_array_required": {"document": {"extensions": [{"extension": UNKNOWN, "must_understand": True}]}},
+    "extension_array_unsaid": {"document": {"extensions": [{"extension": UNKNOWN}]}},
+    "unknown_array_member": {"document": {"dimension_names": ["y", "x"]}},
+    "unknown_array_member_lenient": {"document": {"foo": {"must_understand": False}}},
+    "storage_transformers_empty": {"document": {"storage_transformers": []}},
+    "storage_transformers": {
+        "document": {"storage_transformers": [{"extension": UNKNOWN, "type": "foo", "configuration": {}}]}
+    },
+    "chunk_grid_extension": {
+        "document": {"chunk_grid": {"extension": UNKNOWN, "type": "rectilinear", "separator": "/"}}
+    },
+    "memory_layout_extension": {"document": {"chunk_memory_layout": {"extension": UNKNOWN, "type": "morton"}}},
+    "chunk_short": {"change": lambda data: data[:-2]},
+    "chunk_long": {"change": lambda data: data + b"\0\0"},
+    "chunk_empty": {"change": lambda data: b""},
+    "chunk_gzip_corrupt": codecs(
+        codec("gzip", level=1), encode=gz, change=lambda data: data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
+    ),
+}
+ENTRIES = {
+    "suffix_meta": {"metadata_encoding": {"type": "json", "metadata_key_suffix": ".meta"}},
+    "suffix_empty": {"metadata_encoding": {"type": "json", "metadata_key_suffix": ""}},
+    "metadata_encoding_extension": {
+        "metadata_encoding": {"extension": UNKNOWN, "type": "json", "metadata_key_suffix": ".json"}
+    },
+    "metadata_encoding_type": {"metadata_encoding": {"type": "cbor", "metadata_key_suffix": ".json"}},
+    "extension_entry_ignored": {
+        "extensions": [{"extension": UNKNOWN, "must_understand": False, "configuration": {"foo": "bar"}}]
+    },
+    "extension_entry_required": {"extensions": [{"extension": UNKNOWN, "must_understand": True}]},
+    "extension_entry_unsaid": {"extensions": [{"extension": UNKNOWN}]},
+    "version_3_1": {"zarr_format": "https://purl.org/zarr/spec/core/3.1"},
+    "version_3_1_member": {"zarr_format": "https://purl.org/zarr/spec/core/3.1", "foo": 1},
+    "version_4": {"zarr_format": "https://purl.org/zarr/spec/core/4.0"},
+    "version_foreign": {"zarr_format": "https://example.org/zarr/spec/core/3.0"},
+}
+
+
+def group_options(case, node):
+    """How an array of a group case is written."""
+    if case.name == "dtypes_numpy":
+        spelling = n5_cases.NUMPY_SPELLINGS[node.path]
+        return {"document": {"data_type": spelling}, "byte_order": spelling[0] if spelling[0] in "<>" else "<"}
+    if case.name == "gzip_uris":
+        return codecs({"type": n5_cases.GZIP_URIS[node.path], "configuration": {"level": 1}}, encode=gz)
+    if case.name == "codecs":
+        return CODEC_NODES[node.path]
+    if case.name == "fills":
+        return {"document": {"fill_value": n5_cases.FILLS[node.path][1]}}
+    if node.path == "dot":
+        return {"separator": "."}
+    return {}
+
+
+IMPLICIT = ("implicit", "implicit/deep", "a", "a/b", "foo", "foo/baz", "data", "meta")
+
+
+def write(case, store):
+    put_json(store / "zarr.json", {**ENTRY, **ENTRIES.get(case.name, {})})
+    if case.kind == "array":
+        array(store, case, **ARRAYS.get(case.name, {}))
+    else:
+        if case.name not in ("implicit_root", "specification_listing"):
+            group(store, case)
+        for node in case.children.values():
+            if node.kind == "array":
+                array(store, node, **group_options(case, node))
+            elif node.path not in IMPLICIT:
+                group(store, node)
+    document = store / meta_key(case.path, "array")
+    if case.name == "unknown_group_member":
+        group(store, case, shape=[1])
+    elif case.name == "array_and_prefix":
+        hidden = n5_cases.Case("bar", path="foo/bar", expected=lambda: np.arange(6, dtype="int16"), chunks=(6,))
+        array(store, hidden)
+    elif case.name == "array_not_json":
+        put(document, b'{"shape": [7, 5]')
+    elif case.name == "array_not_object":
+        put_json(document, ["shape"])
+    elif case.name == "entry_not_json":
+        put(store / "zarr.json", b'{"zarr_format": "%s"' % CORE.encode())
+
+
+def main():
+    shutil.rmtree(DIRECTORY, ignore_errors=True)
+    for case in n5_cases.written_by("zarr_v3_draft", "hand"):
+        write(case, DIRECTORY / case.store)
+
+
+main()

@@ -1,0 +1,118 @@
+"""Write the golden stores of zarr-python 2's experimental v3, an early layout of the draft. Command: zarr_v3_draft/PROVENANCE.md."""
+
+import gzip
+import json
+import os
+import shutil
+import sys
+import types
+import warnings
+from pathlib import Path
+
+os.environ["ZARR_V3_EXPERIMENTAL_API"] = os.environ["ZARR_V3_SHARDING"] = "1"
+
+import n5_cases
+import numcodecs
+import numpy as np
+import zarr
+from zarr._storage.v3_storage_transformers import ShardingStorageTransformer
+
+gzip.time = types.SimpleNamespace(time=lambda: 0)  # the header's time of writing: same bytes every time
+warnings.simplefilter("ignore")
+GOLDEN = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+COMPRESSORS = {
+    "none": None,
+    "gzip": numcodecs.GZip(5),
+    "zlib": numcodecs.Zlib(5),
+    "blosc": numcodecs.Blosc("lz4", 5, 1),
+    "bz2": numcodecs.BZ2(5),
+    "lz4": numcodecs.LZ4(),
+    "lzma": numcodecs.LZMA(preset=6),
+    "zstd": numcodecs.Zstd(3),
+}
+SPELLINGS = {n5_cases.experimental_name(spelling): spelling for spelling in n5_cases.NATIVE_SPELLINGS}
+OPTIONS = {  # by case
+    "experimental_order_f": {"order": "F"},
+    "experimental_filters": {"filters": [numcodecs.Delta("i4")], "compressor": numcodecs.Zlib(5)},
+    "experimental_fill_null": {"fill_value": None},
+    "experimental_object": {"object_codec": numcodecs.VLenUTF8(), "compressor": numcodecs.GZip(5)},
+}
+
+
+def options(case, node):
+    out = {"compressor": None, "fill_value": node.fill_value, **OPTIONS.get(case.name, {})}
+    if case.name == "experimental_compressors":
+        out["compressor"] = COMPRESSORS[node.path]
+    if case.name == "experimental_dtypes":
+        out["dtype"] = SPELLINGS[node.path]
+    if case.name == "experimental_sharding":
+        out["storage_transformers"] = [ShardingStorageTransformer("indexed", chunks_per_shard=(2, 2))]
+    if node.path == "dot":
+        out["dimension_separator"] = "."
+    return out
+
+
+def write(store, case, node):
+    if node.kind == "group":
+        if node.path.startswith("implicit"):
+            return
+        target = zarr.open_group(store, path=node.path, mode="a", zarr_version=3)
+        target.attrs.put(dict(node.attributes))
+        return
+    data = node.expected()
+    target = zarr.create(
+        data.shape,
+        store=store,
+        path=node.path,
+        chunks=node.chunks,
+        zarr_version=3,
+        write_empty_chunks=True,
+        **{"dtype": data.dtype, **options(case, node)},
+    )
+    if node.chunks == ():
+        target[()] = data
+    else:
+        for coords in n5_cases.chunk_coords(node):
+            if coords not in node.absent:
+                part = n5_cases.region(node, coords)
+                target[part] = data[part]
+    attributes = dict(node.attributes)
+    if node.dimension_names:
+        attributes["_ARRAY_DIMENSIONS"] = list(node.dimension_names)
+    if attributes:
+        target.attrs.update(attributes)
+
+
+def same(a, b):
+    a = np.asarray(a)
+    return a.tolist() == b.tolist() if a.dtype == object else a.astype(b.dtype).tobytes() == b.tobytes()
+
+
+def check(store, node):
+    if node.kind == "array":
+        target = zarr.open_array(store, path=node.path, mode="r", zarr_version=3)
+        assert same(target[...], node.expected()), node.name
+        assert target.chunks == node.chunks
+    elif not node.path.startswith("implicit"):
+        target = zarr.open_group(store, path=node.path, mode="r", zarr_version=3)
+        assert target.attrs.asdict() == node.attributes
+
+
+def main():
+    directory = GOLDEN / "zarr_v3_draft" / n5_cases.DRAFT_WRITERS["zarr_python"]
+    assert directory.name == "zarr-python-" + zarr.__version__
+    shutil.rmtree(directory, ignore_errors=True)
+    for case in n5_cases.written_by("zarr_v3_draft", "zarr_python"):
+        path = directory / case.store
+        store = zarr.DirectoryStoreV3(str(path))
+        for node in n5_cases.nodes(case):
+            write(store, case, node)
+        if case.name == "experimental_consolidated":
+            zarr.consolidate_metadata(store, path="")
+        for node in n5_cases.nodes(case):
+            check(zarr.DirectoryStoreV3(str(path)), node)
+        entry = json.loads((path / "zarr.json").read_text())
+        assert entry["zarr_format"].endswith("protocol/core/3.0")
+
+
+main()

@@ -1,0 +1,65 @@
+"""Write the N5 golden stores of tensorstore. Environment and command: n5/PROVENANCE.md.
+
+Tensorstore's N5 driver works in N5's axis order; it has no groups, so only the datasets of a group are written.
+"""
+
+import importlib.metadata
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import n5_cases
+import tensorstore as ts
+
+GOLDEN = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+PARAMETERS = {
+    "raw": {},
+    "gzip": {"level": 5},
+    "bzip2": {"blockSize": 9},
+    "xz": {"preset": 6},
+    "blosc": {"cname": "lz4", "clevel": 5, "shuffle": 1},
+    "zstd": {"level": 3},
+}
+
+
+def spec(store, case, **more):
+    return {"driver": "n5", "kvstore": {"driver": "file", "path": str(store)}, "path": case.path, **more}
+
+
+def write(store, case):
+    data = case.expected()
+    metadata = {
+        "dimensions": data.shape[::-1],
+        "blockSize": case.chunks[::-1],
+        "dataType": data.dtype.name,
+        "compression": {"type": case.compression, **PARAMETERS[case.compression]},
+        **case.attributes,
+    }
+    array = ts.open(spec(store, case, metadata=metadata), create=True).result()
+    for coords in n5_cases.chunk_coords(case):
+        if coords not in case.absent:
+            part = n5_cases.region(case, coords)
+            array[part[::-1]].write(data[part].T).result()
+
+
+def check(store, case):
+    array = ts.open(spec(store, case)).result()
+    assert array.read().result().T.tobytes() == case.expected().tobytes(), case.name
+    document = json.loads((store / case.path / "attributes.json").read_text())
+    for key, value in case.attributes.items():
+        assert document[key] == value, (case.name, key, document[key])
+
+
+def main():
+    directory = GOLDEN / "n5" / n5_cases.N5_WRITERS["tensorstore"]
+    assert directory.name == "tensorstore-" + importlib.metadata.version("tensorstore")
+    shutil.rmtree(directory, ignore_errors=True)
+    for case in n5_cases.written_by("n5", "tensorstore"):
+        for node in n5_cases.nodes(case):
+            if node.kind == "array":
+                write(directory / case.store, node)
+                check(directory / case.store, node)
+
+
+main()

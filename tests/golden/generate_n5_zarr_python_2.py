@@ -1,0 +1,84 @@
+"""Write the N5 golden stores of zarr-python 2 (N5Store, N5FSStore). Environment and command: n5/PROVENANCE.md."""
+
+import gzip
+import shutil
+import sys
+import types
+import warnings
+from pathlib import Path
+
+import n5_cases
+import numcodecs
+import numpy as np
+import zarr
+
+gzip.time = types.SimpleNamespace(time=lambda: 0)  # the header's time of writing: same bytes every time
+warnings.simplefilter("ignore", FutureWarning)
+GOLDEN = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+COMPRESSORS = {
+    "raw": None,
+    "gzip": numcodecs.GZip(5),
+    "bzip2": numcodecs.BZ2(9),
+    "xz": numcodecs.LZMA(preset=6),
+    "blosc": numcodecs.Blosc("lz4", 5, 1),
+    "zstd": numcodecs.Zstd(3),
+    "lz4": numcodecs.LZ4(),
+    "gzip_zlib_zarr_python": numcodecs.Zlib(5),
+    "compression_lzma_alone": numcodecs.LZMA(format=2, preset=6),
+}
+STORES = {"zarr_python": zarr.N5Store, "zarr_python_fs": lambda path: zarr.N5FSStore(path, auto_mkdir=True)}
+
+
+def write(store, case):
+    if case.kind == "group":
+        node = zarr.open_group(store, path=case.path, mode="a")
+    else:
+        data = case.expected()
+        compressor = COMPRESSORS.get(case.name, COMPRESSORS.get(case.compression))
+        node = zarr.create(
+            data.shape,
+            chunks=case.chunks,
+            dtype=data.dtype,
+            compressor=compressor,
+            fill_value=case.fill_value,
+            store=store,
+            path=case.path,
+            write_empty_chunks=True,
+        )
+        if case.chunks == ():
+            node[()] = data
+        else:
+            for coords in n5_cases.chunk_coords(case):
+                if coords not in case.absent:
+                    part = n5_cases.region(case, coords)
+                    node[part] = data[part]
+    if case.attributes:
+        node.attrs.put(dict(case.attributes))
+
+
+def check(store, case):
+    if case.kind == "array":
+        node = zarr.open_array(store, path=case.path, mode="r")
+        assert np.asarray(node[...]).tobytes() == case.expected().tobytes(), case.name
+        assert node.chunks == case.chunks
+    else:
+        node = zarr.open_group(store, path=case.path, mode="r")
+    assert node.attrs.asdict() == case.attributes, (case.name, node.attrs.asdict())
+
+
+def main():
+    for writer, make in STORES.items():
+        directory = GOLDEN / "n5" / n5_cases.N5_WRITERS[writer]
+        assert directory.name.endswith("-" + zarr.__version__)
+        shutil.rmtree(directory, ignore_errors=True)
+        for case in n5_cases.written_by("n5", writer):
+            store = make(str(directory / case.store))
+            zarr.open_group(store, mode="a") if case.path else None
+            for node in n5_cases.nodes(case):
+                write(store, node)
+            store = make(str(directory / case.store))
+            for node in n5_cases.nodes(case):
+                check(store, node)
+
+
+main()
