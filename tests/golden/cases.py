@@ -1,0 +1,989 @@
+"""Expected contents of every golden store.
+
+A directory ``<name>.zarr`` (or ``<name>.zip``) anywhere below ``tests/golden`` holds what ``CASES[<name>]`` says, whichever
+implementation and format wrote it. This module needs numpy only and runs on Python 3.9, because generators import it inside the environments
+of other implementations. The values are written here by hand; nothing of chunkmill is used.
+
+Conventions
+-----------
+* Arrays are C-contiguous and in native byte order; variable-length strings and bytes are object arrays of ``str`` and ``bytes``.
+* ``attributes`` never holds ``_ARRAY_DIMENSIONS``: that is ``dimension_names``. All other attributes are listed, ``_nczarr_*`` too.
+* ``fill_value`` is ``None`` only where the metadata says ``null`` (zarr v2); missing chunks then read as zeros.
+* Values encode their index wherever the type allows (``100 * i + j + 1``), so that a swapped axis or a wrong chunk is seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Iterator, Mapping, Optional
+
+import numpy as np
+
+Array = Any  # np.ndarray[Any, Any]; kept loose, for the old interpreters of the generators
+Index = tuple[int, ...]
+Region = tuple[slice, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one golden store holds.
+
+    Attributes
+    ----------
+    name
+        Stem of the store's directory or zip file.
+    values
+        Makes the array before the missing chunks are filled in; ``None`` for a group. Use `expected`.
+    chunks
+        Chunk shape as stored; the inner chunks when sharded; ``None`` for a rectilinear grid (see ``edges``).
+    shards
+        Shard shape, or ``None``.
+    edges
+        Declared edge lengths per axis of a rectilinear grid.
+    fill_value
+        Expected fill value in a form numpy can assign to the dtype; ``None`` for JSON ``null``.
+    missing
+        Chunks (indices in the grid of ``chunks``) that the store does not hold.
+    dtype
+        Numpy dtype with the byte order in which zarr v2 stores it.
+    path
+        Where in the store the array lies.
+    children
+        For groups: path of each array in the store and the name of its case.
+    groups
+        For groups: path of each group and its attributes (``""`` is the root).
+    error
+        Not empty: the store must be refused, and why. ``error_at`` says when.
+    error_at
+        ``"open"`` (metadata is invalid) or ``"read"`` (a chunk is).
+    optional
+        Not empty: a reader may say that it does not support this, and what it is.
+    options
+        Arguments that the reader needs, such as ``{"dimension_separator": "/"}``.
+    note
+        What the case is for.
+    """
+
+    name: str
+    values: Optional[Callable[[], Array]] = None
+    chunks: Optional[Index] = None
+    shards: Optional[Index] = None
+    edges: Optional[tuple[Index, ...]] = None
+    fill_value: Any = None
+    missing: tuple[Index, ...] = ()
+    dtype: Any = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    dimension_names: Optional[tuple[Optional[str], ...]] = None
+    path: str = ""
+    children: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    error: str = ""
+    error_at: str = "open"
+    optional: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def is_group(self) -> bool:
+        """Whether the store's root is a group."""
+        return bool(self.groups)
+
+    @property
+    def native_dtype(self) -> np.dtype[Any]:
+        """The dtype in native byte order."""
+        return np.dtype(self.dtype).newbyteorder("=")
+
+    def expected(self) -> Array:
+        """Return the array that a reader must give back."""
+        if self.values is None:
+            message = f"{self.name} is a group"
+            raise TypeError(message)
+        result = np.array(self.values(), dtype=self.native_dtype, order="C")
+        for index in self.missing:
+            result[self.region(index)] = self.fill_scalar()
+        return result
+
+    def fill_scalar(self) -> Any:
+        """Return what missing chunks read as."""
+        if self.native_dtype.kind == "O":
+            return self.fill_value
+        filled = np.zeros((), dtype=self.native_dtype)
+        if self.fill_value is not None:
+            filled[()] = self.fill_value
+        return filled[()]
+
+    def axis_edges(self) -> tuple[Index, ...]:
+        """Return the chunk lengths of every axis, not cropped."""
+        if self.edges is not None:
+            return self.edges
+        shape = np.shape(self.values())  # type: ignore[misc]
+        chunks = self.chunks or ()
+        return tuple((c,) * (-(-n // c) if c else 0) for n, c in zip(shape, chunks))
+
+    def region(self, index: Index) -> Region:
+        """Return the part of the array that one chunk covers, not cropped at the array's edge."""
+        edges = self.axis_edges()
+        starts = [sum(axis[:i]) for axis, i in zip(edges, index)]
+        return tuple(slice(s, s + axis[i]) for s, axis, i in zip(starts, edges, index))
+
+    def indices(self) -> Iterator[Index]:
+        """Iterate over the chunks that the store holds."""
+        for index in itertools.product(*(range(len(axis)) for axis in self.axis_edges())):
+            if index not in self.missing:
+                yield index
+
+    def regions(self) -> Iterator[Region]:
+        """Iterate over the regions that a generator writes, cropped to the shape."""
+        shape = np.shape(self.values())  # type: ignore[misc]
+        for index in self.indices():
+            region = self.region(index)
+            if all(s.start < n for s, n in zip(region, shape)):  # a grid may reach beyond the array
+                yield tuple(slice(s.start, min(s.stop, n)) for s, n in zip(region, shape))
+
+
+def same(actual: Any, expected: Array) -> bool:
+    """Whether two arrays agree in shape, dtype (but for byte order) and every bit; objects are compared by type and value."""
+    actual = np.asarray(actual)
+    if actual.shape != expected.shape:
+        return False
+    if expected.dtype.kind == "O":
+        return all(_same_object(a, e) for a, e in zip(actual.astype(object).flat, expected.flat))
+    if actual.dtype.newbyteorder("=") != expected.dtype:
+        return False
+    return bool(np.ascontiguousarray(actual).astype(expected.dtype).tobytes() == expected.tobytes())
+
+
+def _same_object(actual: Any, expected: Any) -> bool:
+    if isinstance(expected, np.ndarray):
+        return isinstance(actual, np.ndarray) and same(actual, expected)
+    return type(actual) is type(expected) and bool(actual == expected)
+
+
+def same_json(actual: Any, expected: Any) -> bool:
+    """Whether two JSON values agree; NaN equals NaN, ``1`` differs from ``1.0`` and from ``true``."""
+    if isinstance(expected, Mapping):
+        return (
+            isinstance(actual, Mapping)
+            and set(actual) == set(expected)
+            and all(same_json(actual[k], expected[k]) for k in expected)
+        )
+    if isinstance(expected, (list, tuple)):
+        return (
+            isinstance(actual, (list, tuple)) and len(actual) == len(expected) and all(map(same_json, actual, expected))
+        )
+    if type(actual) is not type(expected):
+        return False
+    return bool(actual == expected) or (actual != actual and expected != expected)  # noqa: PLR0124
+
+
+CASES: dict[str, Case] = {}
+
+
+def _add(name: str, values: Optional[Callable[[], Array]] = None, **fields: Any) -> None:
+    if name in CASES:
+        message = f"two cases are called {name}"
+        raise ValueError(message)
+    if values is not None and fields.get("dtype") is None:
+        fields["dtype"] = np.asarray(values()).dtype
+    CASES[name] = Case(name, values, **fields)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Values
+
+
+def index_code(shape: Index) -> Array:
+    """``100**(rank-1) * i + ... + k + 1``: every element tells where it belongs."""
+    result = np.ones(shape, dtype="i8")
+    for axis, length in enumerate(shape):
+        steps = np.arange(length, dtype="i8") * 100 ** (len(shape) - 1 - axis)
+        result += steps.reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    return result
+
+
+def _ints(dtype: str) -> Callable[[], Array]:
+    def make() -> Array:
+        info = np.iinfo(dtype)
+        flat = [info.min, info.max, info.max - 1, info.min + 1, 0, 1, 2, 3, 5, 7, 11, 13, 64, 100, 127]
+        return np.array(flat, dtype=dtype).reshape(5, 3)
+
+    return make
+
+
+def _floats(dtype: str) -> Callable[[], Array]:
+    def make() -> Array:
+        info = np.finfo(dtype)
+        flat = [
+            0.0,
+            -0.0,
+            1.5,
+            np.nan,
+            np.inf,
+            -np.inf,
+            info.max,
+            info.tiny,
+            info.eps,
+            -2.25,
+            0.1,
+            1e-3,
+            3.0,
+            -7.0,
+            1000.5,
+        ]
+        return np.array(flat, dtype=dtype).reshape(5, 3)
+
+    return make
+
+
+def _complexes(dtype: str) -> Callable[[], Array]:
+    def make() -> Array:
+        part = _floats("f4" if dtype == "c8" else "f8")()
+        result = np.empty((5, 3), dtype=dtype)
+        result.real = part
+        result.imag = part.ravel()[::-1].reshape(5, 3)
+        return result
+
+    return make
+
+
+def _bools() -> Array:
+    return np.array([1, 0, 0, 1, 1, 0, 1, 0, 1, 1, 1, 0, 0, 0, 1], dtype=bool).reshape(5, 3)
+
+
+def _ticks(dtype: str) -> Callable[[], Array]:
+    """Counts of a datetime or timedelta, NaT among them."""
+
+    def make() -> Array:
+        flat = [0, 1, -1, -(2**63), 1000, 86400, 123456789, -(2**40), 2**40, 7, 11, 13, 17, 19, 23]
+        return np.array(flat, dtype="i8").view(dtype).reshape(5, 3)
+
+    return make
+
+
+WORDS = (
+    "",
+    "a",
+    "Zürich",
+    "日本語",
+    "🙂",
+    "tab\tnewline\n",
+    "naïve",
+    "x" * 12,
+    "é",
+    "e\u0301",
+    'quote"',
+    "back\\slash",
+    "0",
+    " ",
+    "end",
+)
+
+
+def _words() -> Array:
+    return np.array(WORDS, dtype=object).reshape(5, 3)
+
+
+def _unicode4() -> Array:
+    return np.array([w[:4] for w in WORDS], dtype="U4").reshape(5, 3)
+
+
+def _bytes6() -> Array:
+    flat = [
+        b"",
+        b"a",
+        b"ab\x00cd",
+        b"\xff\xfe",
+        b"123456",
+        b" ",
+        b"x",
+        b"yz",
+        b"\x01",
+        b"q",
+        b"\x80\x00\x80",
+        b"w",
+        b"er",
+        b"ty",
+        b"end",
+    ]
+    return np.array(flat, dtype="S6").reshape(5, 3)
+
+
+def _void3() -> Array:
+    return np.frombuffer(bytes(range(200, 245)), dtype="V3").reshape(5, 3)
+
+
+def _blobs() -> Array:
+    flat = [
+        b"",
+        b"\x00",
+        b"a",
+        b"\x00\x00",
+        b"\xff\xfe\xfd",
+        b"123456789",
+        b" ",
+        b"x",
+        b"yz",
+        b"\x01",
+        b"q",
+        b"\x80\x00\x80",
+        b"w",
+        b"er",
+        b"end",
+    ]
+    return np.array(flat, dtype=object).reshape(5, 3)
+
+
+FLAT = np.dtype([("id", "<i2"), ("x", "<f4"), ("tag", "S3")])
+MIXED = np.dtype([("id", ">i2"), ("x", "<f4"), ("when", ">M8[s]"), ("flag", "?"), ("u", ">U2")])
+NESTED = np.dtype([("id", "<u4"), ("pos", [("lat", "<f4"), ("lon", "<f8")])])
+SUBARRAY = np.dtype([("id", "<i2"), ("m", "<f4", (2, 3)), ("in", [("k", "|u1"), ("v", ">i4", (2,))])])
+
+
+def _flat() -> Array:
+    result = np.empty((5, 3), dtype=FLAT)
+    result["id"] = index_code((5, 3))
+    result["x"] = index_code((5, 3)) / 4
+    result["tag"] = np.array([b"a", b"bc", b"def", b"", b"\xff"] * 3).reshape(5, 3)
+    return result
+
+
+def _mixed() -> Array:
+    result = np.empty((5, 3), dtype=MIXED.newbyteorder("="))
+    result["id"] = index_code((5, 3))
+    result["x"] = -index_code((5, 3)) / 8
+    result["when"] = index_code((5, 3)).view("M8[s]")
+    result["flag"] = _bools()
+    result["u"] = np.array(["é", "ab", "日本"] * 5).reshape(5, 3)
+    return result
+
+
+def _nested() -> Array:
+    result = np.empty((5, 3), dtype=NESTED)
+    result["id"] = index_code((5, 3))
+    result["pos"]["lat"] = index_code((5, 3)) / 2
+    result["pos"]["lon"] = -index_code((5, 3)) / 3
+    return result
+
+
+def _subarray() -> Array:
+    result = np.empty((5, 3), dtype=SUBARRAY.newbyteorder("="))
+    result["id"] = index_code((5, 3))
+    result["m"] = np.arange(90, dtype="f4").reshape(5, 3, 2, 3)
+    result["in"]["k"] = index_code((5, 3)) % 251
+    result["in"]["v"] = np.arange(30, dtype="i4").reshape(5, 3, 2) * 1000
+    return result
+
+
+def codes(shape: Index, dtype: str) -> Callable[[], Array]:
+    """Return a maker of `index_code` in a dtype."""
+    return lambda: index_code(shape).astype(dtype)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Data types: shape (5, 3), chunks (3, 2), of which (0, 1) and (1, 0) are missing; each also in big-endian order where that means something
+
+_SMALL: dict[str, Any] = {"chunks": (3, 2), "missing": ((0, 1), (1, 0))}
+
+_add("bool", _bools, fill_value=True, **_SMALL)
+for _name, _fill in {
+    "int8": -128, "int16": -2, "int32": 2**31 - 1, "int64": -(2**63), "uint8": 255, "uint16": 65535, "uint32": 2**32 - 1, "uint64": 2**64 - 1,
+}.items():  # fmt: skip
+    _add(_name, _ints(_name), fill_value=_fill, **_SMALL)
+    if _name[-1] != "8":
+        _add(f"{_name}-big", _ints(_name), dtype=np.dtype(_name).newbyteorder(">"), fill_value=_fill, **_SMALL)
+for _name, _fill in {"float16": -0.5, "float32": 9.96921e36, "float64": 0.1}.items():
+    _fill = np.dtype(_name).type(_fill)
+    _add(_name, _floats(_name), fill_value=_fill, **_SMALL)
+    _add(f"{_name}-big", _floats(_name), dtype=np.dtype(_name).newbyteorder(">"), fill_value=_fill, **_SMALL)
+for _name, _type in {"complex64": "c8", "complex128": "c16"}.items():
+    _add(_name, _complexes(_type), fill_value=1.5 - 2.5j, **_SMALL)
+    _add(f"{_name}-big", _complexes(_type), dtype=f">{_type}", fill_value=1.5 - 2.5j, **_SMALL)
+for _name, _type in {
+    "datetime-Y": "<M8[Y]", "datetime-D": "<M8[D]", "datetime-h": "<M8[h]", "datetime-s": "<M8[s]", "datetime-25us": "<M8[25us]",
+    "datetime-ns": "<M8[ns]", "timedelta-10ms": "<m8[10ms]", "timedelta-ns": "<m8[ns]", "timedelta-W": "<m8[W]",
+    "timedelta-generic": "<m8",
+}.items():  # fmt: skip
+    _add(_name, _ticks(_type), dtype=_type, fill_value=np.array(-(2**63), "i8").view(_type)[()], **_SMALL)
+_add(
+    "datetime-ns-big",
+    _ticks("<M8[ns]"),
+    dtype=">M8[ns]",
+    fill_value=np.array(12345, "i8").view("<M8[ns]")[()],
+    **_SMALL,
+)
+_add("timedelta-s-big", _ticks("<m8[s]"), dtype=">m8[s]", fill_value=np.array(-3, "i8").view("<m8[s]")[()], **_SMALL)
+_add("unicode-4", _unicode4, dtype="<U4", fill_value="né", **_SMALL)
+_add("unicode-4-big", _unicode4, dtype=">U4", fill_value="né", **_SMALL)
+_add("bytes-6", _bytes6, dtype="|S6", fill_value=b"q\xff", **_SMALL)
+_add("void-3", _void3, dtype="|V3", fill_value=np.void(b"\x01\x02\xff"), **_SMALL)
+_add("struct", _flat, dtype=FLAT, fill_value=np.array((-7, 2.5, b"no"), FLAT)[()], **_SMALL)
+_add("struct-mixed-endian", _mixed, dtype=MIXED, fill_value=(7, -0.5, 99, True, "zz"), **_SMALL)
+_add("struct-nested", _nested, dtype=NESTED, fill_value=(9, (1.5, -2.5)), **_SMALL)
+_add("struct-subarray", _subarray, dtype=SUBARRAY, fill_value=(3, [[1, 2, 3], [4, 5, 6]], (8, [-1, 1])), **_SMALL)
+_add("struct-zero-fill", _flat, dtype=FLAT, fill_value=np.zeros((), FLAT)[()], **_SMALL)
+
+NUMBERS = np.dtype([("id", "<i2"), ("x", ">f4"), ("n", "|u1")])
+
+
+def _numbers() -> Array:
+    result = np.empty((5, 3), dtype=NUMBERS.newbyteorder("="))
+    result["id"] = index_code((5, 3))
+    result["x"] = -index_code((5, 3)) / 8
+    result["n"] = index_code((5, 3)) % 251
+    return result
+
+
+_add("struct-numbers", _numbers, dtype=NUMBERS, fill_value=None, **_SMALL)
+
+# --------------------------------------------------------------------------------------------------------------------
+# Objects
+
+
+def _ragged() -> Array:
+    result = np.empty((5, 3), dtype=object)
+    for position, index in enumerate(np.ndindex(5, 3)):
+        result[index] = np.arange(position % 4, dtype="<i4") * 10 + position
+    return result
+
+
+def _documents() -> Array:
+    result = np.empty((5, 3), dtype=object)
+    flat = [
+        1,
+        "two",
+        [3, 4.5],
+        {"k": [1, {"z": None}]},
+        None,
+        True,
+        "",
+        "日本",
+        -2.5,
+        [],
+        {},
+        2**40,
+        False,
+        "x",
+        [["deep"]],
+    ]
+    for index, value in zip(np.ndindex(5, 3), flat):
+        result[index] = value
+    return result
+
+
+def _labels() -> Array:
+    return np.array(
+        ["", "red", "green", "blue", "red", "", "blüe", "green", "red", "blue", "", "red", "green", "green", "blue"],
+        dtype=object,
+    ).reshape(5, 3)
+
+
+_add("vlen-utf8", _words, fill_value="", **_SMALL)
+_add("vlen-utf8-fill", _words, fill_value="né", **_SMALL)
+_add("vlen-bytes", _blobs, fill_value=b"", **_SMALL)
+_add("vlen-bytes-fill", _blobs, fill_value=b"\x00\xff", **_SMALL)
+_add("vlen-utf8-order-f", _words, fill_value="", chunks=(3, 2), note="elements lie in F order before the object codec")
+_add(
+    "vlen-utf8-compressed",
+    lambda: np.array([f"word {i}" * (i % 7) for i in range(120)], dtype=object),
+    fill_value="",
+    chunks=(50,),
+)
+_add("vlen-array", _ragged, chunks=(3, 2), optional="vlen-array")
+_add("json2", _documents, chunks=(3, 2), optional="json2")
+_add("msgpack2", _documents, chunks=(3, 2), optional="msgpack2")
+_add("categorize", _labels, fill_value="", chunks=(3, 2))
+_add("categorize-unicode", lambda: _labels().astype("U5"), fill_value="", chunks=(3, 2))
+_add("pickle", _words, chunks=(3, 2), error="pickle runs code: refused by default")
+
+# --------------------------------------------------------------------------------------------------------------------
+# Layout: shapes, orders, separators, keys
+
+_LAYOUT: dict[str, Any] = {"chunks": (3, 2), "fill_value": -1, "missing": ((1, 2),)}
+_add("layout", codes((7, 5), "i4"), note="the plain case: every option at its default", **_LAYOUT)
+for _name in (
+    "order-f",
+    "separator-dot",
+    "separator-slash",
+    "nested-store",
+    "key-default-dot",
+    "key-default-slash",
+    "key-v2-dot",
+    "key-v2-slash",
+):
+    _add(_name, codes((5, 3), "i4"), fill_value=-1, **_SMALL)
+_add("order-f-3d", codes((4, 3, 5), "i4"), chunks=(3, 2, 2), fill_value=0, missing=((1, 0, 2),))
+_add("order-f-filters", codes((5, 3), "i4"), chunks=(3, 2), fill_value=0, note="delta runs over the F-ordered buffer")
+_add("order-f-struct", _flat, dtype=FLAT, chunks=(3, 2), fill_value=np.zeros((), FLAT)[()])
+_add("rank-1", codes((10,), "i2"), chunks=(4,), fill_value=0)
+_add("rank-1-slash", codes((10,), "i2"), chunks=(4,), fill_value=0)
+_add("rank-3", codes((4, 3, 5), "i4"), chunks=(3, 2, 2), fill_value=0, missing=((1, 0, 2),))
+_add("rank-5", codes((2, 3, 1, 2, 4), "i8"), chunks=(2, 2, 1, 2, 3), fill_value=-9)
+_add("many-chunks", codes((23,), "i4"), chunks=(2,), fill_value=0, note="chunk 10 sorts before chunk 2 as text")
+_add("chunk-larger", codes((5, 3), "i4"), chunks=(8, 7), fill_value=-1, note="one chunk, larger than the array")
+_add("chunk-exact", codes((6, 4), "i4"), chunks=(3, 2), fill_value=-1)
+_add("scalar", lambda: np.array(42, "i4"), chunks=(), fill_value=-1)
+_add("scalar-missing", lambda: np.array(-1, "i4"), chunks=(), fill_value=-1, missing=((),))
+_add("scalar-string", lambda: np.array("né", dtype=object), chunks=(), fill_value="")
+_add("empty-axis", lambda: np.zeros((0, 5), "i4"), chunks=(3, 2), fill_value=-1)
+_add("empty-1d", lambda: np.zeros((0,), "f8"), chunks=(4,), fill_value=0.0)
+_add("empty-middle", lambda: np.zeros((3, 0, 2), "u1"), chunks=(2, 1, 2), fill_value=0)
+_add("all-missing", codes((7, 5), "i4"), chunks=(3, 2), fill_value=7, missing=tuple(np.ndindex(3, 3)))
+
+# --------------------------------------------------------------------------------------------------------------------
+# Fill values, each seen through a missing chunk
+
+_FILL: dict[str, Any] = {"chunks": (4,), "missing": ((1,),)}
+_NAN32 = np.array(0x7FC12345, "u4").view("f4")[()]
+_NAN64 = np.array(0xFFF8000000000ABC, "u8").view("f8")[()]
+_add("fill-nan", codes((10,), "f4"), fill_value=np.float32(np.nan), **_FILL)
+_add("fill-nan-f8-big", codes((10,), "f8"), dtype=">f8", fill_value=np.nan, **_FILL)
+_add("fill-nan-f2", codes((10,), "f2"), fill_value=np.float16(np.nan), **_FILL)
+_add("fill-inf", codes((10,), "f8"), fill_value=np.inf, **_FILL)
+_add("fill-neg-inf", codes((10,), "f8"), fill_value=-np.inf, **_FILL)
+_add("fill-neg-zero", codes((10,), "f8"), fill_value=-0.0, **_FILL)
+_add("fill-float-exact", codes((10,), "f8"), fill_value=0.1 + 0.2, **_FILL)
+_add("fill-complex", codes((10,), "c16"), fill_value=complex(np.nan, -np.inf), **_FILL)
+_add("fill-nat", lambda: index_code((10,)).view("M8[ns]"), fill_value=np.datetime64("NaT", "ns"), **_FILL)
+_add("fill-date", lambda: index_code((10,)).view("M8[D]"), fill_value=np.datetime64("2026-11-21"), **_FILL)
+_add("fill-null", codes((10,), "i4"), fill_value=None, **_FILL)
+_add("fill-null-string", lambda: np.array(["a", "b", "c"], "U2"), fill_value=None, chunks=(2,), missing=((1,),))
+_add("fill-null-struct", lambda: _flat().ravel(), fill_value=None, **_FILL)
+_add("fill-uint64-odd", codes((10,), "u8"), fill_value=2**63 + 1, **_FILL, note="not a float64")
+_add("fill-int64-odd", codes((10,), "i8"), fill_value=-(2**53) - 1, **_FILL, note="not a float64")
+_add("fill-zero-one-bool", lambda: index_code((10,)) % 2 == 1, fill_value=False, **_FILL)
+_add("fill-nan-payload-f4", codes((10,), "f4"), fill_value=_NAN32, **_FILL)
+_add("fill-nan-payload-f8", codes((10,), "f8"), fill_value=_NAN64, **_FILL)
+_add("fill-nan-payload-f2", codes((10,), "f2"), fill_value=np.array(0x7E01, "u2").view("f2")[()], **_FILL)
+
+
+def _complex_payload() -> Any:
+    bits = np.array([0x7FC12345, 0x80000000], "u4")
+    return bits.view("c8")[0]
+
+
+_add("fill-complex-hex", codes((10,), "c8"), fill_value=_complex_payload(), **_FILL)
+_add("fill-float-as-integer", codes((10,), "f8"), fill_value=3.0, **_FILL)
+_add("fill-int-as-float", codes((10,), "i4"), fill_value=2, **_FILL)
+_add("fill-bool-as-integer", lambda: index_code((10,)) % 2 == 1, fill_value=True, **_FILL)
+_add("fill-short-base64", lambda: _bytes6().ravel()[:10], dtype="|S6", fill_value=b" ", **_FILL)
+_add("fill-nat-string", lambda: index_code((10,)).view("M8[s]"), fill_value=np.datetime64("NaT", "s"), **_FILL)
+
+# --------------------------------------------------------------------------------------------------------------------
+# Compression and filters: chunks of some kilobytes, else blosc and others store them as they are. Two chunks, and the
+# array ends inside each of them
+
+_CODEC: dict[str, Any] = {"chunks": (40, 60), "fill_value": 0}
+for _name in (
+    "none", "blosc-lz4-noshuffle", "blosc-lz4-shuffle", "blosc-lz4hc-shuffle", "blosc-zstd-bitshuffle", "blosc-zlib-shuffle", "blosc-blosclz-auto",
+    "blosc-blocksize", "zstd", "zstd-checksum", "zlib", "gzip", "bz2", "lzma", "lzma-raw", "lzma-alone", "lz4", "crc32", "crc32-end", "crc32c", "adler32", "fletcher32",
+    "jenkins-lookup3", "shuffle", "delta", "delta-chain", "gzip-crc32c", "crc32c-gzip", "default",
+):  # fmt: skip
+    _add(f"codec-{_name}", codes((70, 50), "i4"), **_CODEC)
+_add("codec-blosc-f8", codes((70, 50), "f8"), **_CODEC)
+_add(
+    "codec-blosc-i2-auto",
+    codes((70, 50), "i2"),
+    **_CODEC,
+    note="shuffle -1 becomes bit shuffle only for one-byte items",
+)
+_add("codec-blosc-u1-auto", lambda: (index_code((70, 50)) % 251).astype("u1"), **_CODEC)
+_add("codec-blosc-empty-config", codes((70, 50), "i4"), **_CODEC)
+_add(
+    "codec-delta-astype",
+    lambda: (index_code((70, 50)) % 100).astype("i4"),
+    **_CODEC,
+    note="differences stored as int16",
+)
+_add("codec-delta-float", codes((70, 50), "f4"), **_CODEC)
+_add("codec-delta-big", codes((70, 50), "i4"), dtype=">i4", **_CODEC)
+_add("codec-fixedscaleoffset", lambda: 1000 + (index_code((70, 50)) % 200) / 4, **_CODEC)
+_add("codec-fixedscaleoffset-big", lambda: 1000 + (index_code((70, 50)) % 200) / 4, dtype=">f8", **_CODEC)
+_add("codec-quantize", lambda: index_code((70, 50)) / 16, **_CODEC, note="multiples of 1/16 survive one digit")
+_add("codec-quantize-astype", lambda: index_code((70, 50)) / 16, **_CODEC)
+_add(
+    "codec-bitround", lambda: (index_code((70, 50)) % 64).astype("f4") / 2, **_CODEC, note="at most 7 significant bits"
+)
+_add("codec-astype", lambda: (index_code((70, 50)) % 30000).astype("f8"), **_CODEC, note="stored as int16")
+_add(
+    "codec-packbits",
+    lambda: index_code((70, 50)) % 3 == 0,
+    chunks=(41, 61),
+    fill_value=False,
+    note="2501 bits: not a multiple of 8",
+)
+_add("codec-pcodec", codes((70, 50), "i4"), **_CODEC, optional="pcodec")
+_add("codec-zfpy", codes((70, 50), "f8"), **_CODEC, optional="zfpy")
+_add("codec-scale-offset", lambda: 1000 + (index_code((70, 50)) % 200) / 4, **_CODEC, optional="scale_offset")
+_add("codec-cast-value", lambda: (index_code((70, 50)) % 30000).astype("f8"), **_CODEC, optional="cast_value")
+_add(
+    "zlib-in-filters",
+    codes((70, 50), "i4"),
+    **_CODEC,
+    note="as kerchunk writes it: filters shuffle and zlib, compressor null",
+)
+_add("gzip-members", codes((70, 50), "i4"), **_CODEC, note="each chunk is three gzip members")
+_add("zstd-no-size", codes((70, 50), "i4"), **_CODEC, note="zstd frames without content size")
+_add("zstd-frames", codes((70, 50), "i4"), **_CODEC, note="each chunk is two zstd frames")
+
+# --------------------------------------------------------------------------------------------------------------------
+# Attributes, dimension names
+
+ATTRIBUTES: dict[str, Any] = {
+    "text": "Zürich 日本 🙂", "empty": "", "null": None, "yes": True, "int": 7, "float": 1.0, "tiny": 5e-324, "big": 2**60 + 1, "huge": 2**70, "neg": -(2**63),
+    "list": [1, [2, {"three": 3.5}], []], "nested": {"a": {"b": {}}}, "": "empty key", "with space/and slash": 1,
+}  # fmt: skip
+_add("attributes", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, attributes=ATTRIBUTES)
+_add(
+    "attributes-nan",
+    codes((5, 3), "i2"),
+    chunks=(3, 2),
+    fill_value=0,
+    attributes={"_FillValue": np.nan, "range": [-np.inf, np.inf], "n": 1},
+)
+_add(
+    "dimension-names",
+    codes((5, 3), "i2"),
+    chunks=(3, 2),
+    fill_value=0,
+    dimension_names=("y", "x"),
+    attributes={"units": "m"},
+)
+_add("dimension-names-null", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, dimension_names=("y", None))
+_add("dimension-names-empty", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, dimension_names=("", "x"))
+_add(
+    "dimension-names-same",
+    codes((5, 3), "i2"),
+    chunks=(3, 2),
+    fill_value=0,
+    dimension_names=("x", "x"),
+    note="legal; tensorstore refuses it",
+)
+_add("dimension-names-scalar", lambda: np.array(42, "i4"), chunks=(), fill_value=0, dimension_names=())
+_add(
+    "dimension-names-legacy",
+    codes((5, 3), "i2"),
+    chunks=(3, 2),
+    fill_value=0,
+    dimension_names=("y", "x"),
+    note="_ARRAY_DIMENSIONS in v3 attributes",
+)
+_add("nczarr", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, dimension_names=("lat", "lon"), path="v",
+     attributes={"units": "K", "_nczarr_array": {"dimensions": ["/lat", "/lon"], "dimension_references": ["/lat", "/lon"], "storage": "chunked"},
+                 "_nczarr_attr": {"types": {"units": ">S1", "_nczarr_array": "|J0", "_nczarr_attr": "|J0"}}},
+     note="netCDF-C 4.9.3 and later keep their data in .zattrs")  # fmt: skip
+_add("nczarr-old", codes((5, 3), "i2"), chunks=(3, 2), fill_value=0, dimension_names=("lat", "lon"), path="v", attributes={"units": "K"},
+     note="netCDF-C before 4.9.3: _NCZARR_ARRAY inside .zarray")  # fmt: skip
+
+# --------------------------------------------------------------------------------------------------------------------
+# Groups
+
+_GROUPS: dict[str, Any] = {
+    "children": {"a": "int16", "sub/b": "float64", "sub/deeper/c": "unicode-4", "zero": "scalar"},
+    "groups": {"": {"title": "root", "n": 1}, "sub": {"level": [1]}, "sub/deeper": {}, "none": {}},
+}
+_add("group", **_GROUPS)
+_add("group-consolidated", **_GROUPS)
+_add("group-zip", **_GROUPS, note="zip store")
+_add("array-zip", codes((7, 5), "i4"), **_LAYOUT, note="zip store")
+_add(
+    "group-consolidated-null",
+    children={"a": "layout"},
+    groups={"": {"title": "root"}},
+    note="consolidated_metadata: null, as zarr-python 3.0 wrote it",
+)
+_add("group-empty", groups={"": {}})
+_add("group-implicit", children={"g/h/a": "layout"}, groups={"": {}}, note="no document for g and g/h")
+_add("consolidated-only", **_GROUPS, note=".zmetadata but no .zarray, .zgroup, .zattrs")
+_add("group-unicode", children={"Größe/日本": "layout"}, groups={"": {}, "Größe": {}})
+
+_add("xr-time", lambda: np.array([0, 24, 48], "i8"), chunks=(3,), dimension_names=("time",),
+     attributes={"units": "hours since 2026-11-21", "calendar": "proleptic_gregorian"})  # fmt: skip
+_add(
+    "xr-x",
+    lambda: np.array([0.5, 1.5, 2.5, 3.5]),
+    chunks=(4,),
+    dimension_names=("x",),
+    fill_value=np.nan,
+    attributes={"units": "m"},
+)
+_add("xr-temperature", lambda: index_code((3, 4)).astype("f4") / 2, chunks=(2, 3), dimension_names=("time", "x"), fill_value=np.float32(np.nan),
+     attributes={"units": "K", "long_name": "Temperature", "valid": np.nan, "coordinates": "height"})  # fmt: skip
+_add("xr-packed", lambda: index_code((3, 4)).astype("i2"), chunks=(3, 4), dimension_names=("time", "x"), fill_value=-999,
+     attributes={"scale_factor": 0.5, "add_offset": 10.0, "coordinates": "height"})  # fmt: skip
+_add(
+    "xr-label",
+    lambda: np.array(["a", "né", "日本", ""], dtype=object),
+    chunks=(4,),
+    dimension_names=("x",),
+    attributes={"coordinates": "height"},
+)
+_add("xr-height", lambda: np.array(2.0), chunks=(), dimension_names=(), fill_value=np.nan, attributes={"units": "m"})
+_XARRAY = {
+    "time": "xr-time",
+    "x": "xr-x",
+    "temperature": "xr-temperature",
+    "packed": "xr-packed",
+    "label": "xr-label",
+    "height": "xr-height",
+}
+_add(
+    "xarray",
+    children=_XARRAY,
+    groups={"": {"title": "made by xarray", "history": "golden"}},
+    note="raw values, before CF decoding",
+)
+
+_NAN_BASE64 = {"_FillValue": "AAAAAAAA+H8="}  # float64, also for float32 arrays
+_changes: dict[str, Any]
+for _name, _changes in {
+    "time": {"fill_value": 0},
+    "x": {"attributes": {"units": "m", **_NAN_BASE64}},
+    "temperature": {"attributes": {**CASES["xr-temperature"].attributes, **_NAN_BASE64}},
+    "packed": {"fill_value": 0, "attributes": {**CASES["xr-packed"].attributes, "_FillValue": -999}},
+    "label": {"fill_value": ""},
+    "height": {"dimension_names": None, "attributes": {"units": "m", **_NAN_BASE64}},
+}.items():
+    CASES[f"xr3-{_name}"] = replace(CASES[f"xr-{_name}"], name=f"xr3-{_name}", **_changes)
+_add(
+    "xarray-v3",
+    children={name: f"xr3-{name}" for name in _XARRAY},
+    groups=CASES["xarray"].groups,
+    note="raw values; _FillValue is an attribute of its own in v3",
+)
+
+# --------------------------------------------------------------------------------------------------------------------
+# Zarr v3: transpose, sharding, rectilinear grids
+
+for _name in ("transpose-10", "transpose-c", "transpose-f"):
+    _add(_name, codes((5, 3), "i4"), chunks=(3, 2), fill_value=0)
+for _name in ("transpose-201", "transpose-120", "transpose-chain", "transpose-f-3d"):
+    _add(_name, codes((4, 3, 5), "i4"), chunks=(3, 2, 4), fill_value=0, missing=((1, 0, 1),))
+_add("transpose-vlen-utf8", _words, chunks=(3, 2), fill_value="")
+_add("transpose-delta", codes((5, 3), "i4"), chunks=(3, 2), fill_value=0)
+
+_SHARD: dict[str, Any] = {"shards": (6, 4), "chunks": (3, 2), "fill_value": -1}
+for _name in ("end", "start", "index-no-crc", "index-big", "index-start-no-crc", "inner-gzip", "inner-zstd-crc32c", "inner-transpose", "inner-big",
+              "inner-blosc", "outer-crc32c", "outer-gzip", "key-v2"):  # fmt: skip
+    _add(f"shard-{_name}", codes((10, 7), "i4"), **_SHARD)
+_add("shard-missing-inner", codes((10, 7), "i4"), missing=((0, 1), (1, 0), (3, 3)), **_SHARD)
+_add(
+    "shard-missing",
+    codes((10, 7), "i4"),
+    missing=((0, 2), (0, 3), (1, 2), (1, 3), (2, 0)),
+    **_SHARD,
+    note="shard (0, 1) and a chunk of (1, 0)",
+)
+_add(
+    "shard-missing-start",
+    codes((10, 7), "i4"),
+    missing=((0, 2), (0, 3), (1, 2), (1, 3), (2, 0)),
+    **_SHARD,
+    note="index at the start",
+)
+_add(
+    "shard-single",
+    codes((5, 3), "i4"),
+    shards=(8, 4),
+    chunks=(4, 4),
+    fill_value=0,
+    note="one shard larger than the array",
+)
+_add(
+    "shard-one-inner",
+    codes((5, 3), "i4"),
+    shards=(3, 2),
+    chunks=(3, 2),
+    fill_value=0,
+    note="shard and inner chunk of one shape",
+)
+_add("shard-3d", codes((4, 3, 5), "i2"), shards=(4, 2, 4), chunks=(2, 2, 1), fill_value=0, missing=((1, 0, 2),))
+_add("shard-scalar", lambda: np.array(42, "i4"), shards=(), chunks=(), fill_value=-1)
+_add("shard-vlen-utf8", _words, shards=(4, 4), chunks=(2, 2), fill_value="", missing=((1, 0),))
+_add("shard-string-fill", _words, shards=(4, 4), chunks=(2, 2), fill_value="né", missing=((1, 0),))
+_add(
+    "shard-float-nan",
+    codes((10, 7), "f4"),
+    shards=(6, 4),
+    chunks=(3, 2),
+    fill_value=np.float32(np.nan),
+    missing=((0, 1), (2, 2)),
+)
+_add("shard-outer-transpose", codes((10, 7), "i4"), shards=(6, 4), chunks=(3, 2), fill_value=-1, missing=((1, 1),),
+     note="chunks is the inner shape in array axes; the codec's own chunk_shape is (2, 3)")  # fmt: skip
+_add("shard-outer-transpose-3d", codes((4, 3, 5), "i4"), shards=(4, 3, 2), chunks=(2, 3, 1), fill_value=-1, missing=((1, 0, 1),),
+     note="order (2, 0, 1), inner chunk_shape (1, 2, 3): the shard (4, 3, 2) divides only in transposed axes")  # fmt: skip
+_add("shard-nested", codes((13, 9), "i4"), shards=(12, 8), chunks=(3, 2), fill_value=-1, missing=((0, 1), (4, 4)),
+     note="shards (12, 8) of shards (6, 4) of chunks (3, 2)")  # fmt: skip
+_add("shard-nested-start", codes((13, 9), "i4"), shards=(12, 8), chunks=(3, 2), fill_value=-1, missing=((0, 1), (4, 4)))
+_add("shard-shared-bytes", lambda: np.where(np.arange(12) // 3 % 2 == 0, np.arange(12) % 3, 7).astype("i4"), shards=(12,), chunks=(3,), fill_value=0,
+     note="chunks 0 and 2 share one byte range, so do 1 and 3")  # fmt: skip
+_add(
+    "shard-gaps",
+    codes((10, 7), "i4"),
+    missing=((0, 1),),
+    **_SHARD,
+    note="chunks in reverse order with garbage between them",
+)
+_add("shard-subchunk-order", codes((10, 7), "i4"), **_SHARD, note="inner chunks in another than C order")
+
+_add("rectilinear", codes((7, 5), "i4"), edges=((3, 4), (2, 2, 1)), fill_value=-1, missing=((1, 1),))
+_add("rectilinear-runs", codes((10, 7), "i4"), edges=((2, 2, 2, 1, 3), (3, 3, 3)), fill_value=-1, missing=((1, 1),),
+     note="[[2, 3], 1, 3] and a bare 3: the last column chunk reaches beyond the array")  # fmt: skip
+_add(
+    "rectilinear-extra",
+    codes((5,), "i4"),
+    edges=((2, 2, 3, 4),),
+    fill_value=-1,
+    note="edges sum to more than the shape; the last chunk lies outside",
+)
+_add("rectilinear-huge-run", codes((5,), "i4"), edges=((2, 1, 1, 1),), fill_value=-1, optional="run of 10**12 chunks: may be refused, must not be expanded",
+     note="the declared edges are [2, [1, 10**12]]")  # fmt: skip
+_add(
+    "rectilinear-sharded",
+    codes((12, 4), "i4"),
+    edges=((3, 6, 3), (2, 2)),
+    fill_value=-1,
+    note="shards of unequal length; inner chunks (3, 2)",
+)
+_add(
+    "bfloat16",
+    lambda: (index_code((5, 3)).astype("f4").view("u4") >> 16).astype("u2"),
+    chunks=(3, 2),
+    fill_value=0,
+    optional="bfloat16, here as uint16 bits",
+)
+_add("int4", lambda: (index_code((5, 3)) % 8).astype("i1"), chunks=(3, 2), fill_value=0, optional="int4, here as int8")
+_add(
+    "float8-e4m3fn",
+    lambda: np.arange(0x30, 0x3F, dtype="u1").reshape(5, 3),
+    chunks=(3, 2),
+    fill_value=0,
+    optional="float8_e4m3fn, here as uint8 bits",
+)
+_add("r24", _void3, dtype="|V3", fill_value=np.void(b"\x01\x02\xff"), **_SMALL)
+
+# --------------------------------------------------------------------------------------------------------------------
+# Hand-made, valid: odd but allowed
+
+for _name, _note in {
+    "shorthand-names": "bare names for grid-independent extension points and codecs",
+    "data-type-object": "data_type written as {\"name\": \"int32\"}",
+    "unknown-ignorable": "unknown member with must_understand false",
+    "unknown-member-v2": "unknown members in .zarray are ignored",
+    "endian-codec-name": "codec called endian, as before mid-2023",
+    "one-byte-big": "bytes codec with endian big on int8",
+    "no-storage-transformers": "optional members absent",
+    "key-default-no-config": "default key encoding, separator not given",
+    "key-v2-no-config": "v2 key encoding, separator not given",
+    "filters-absent": ".zarray without filters",
+    "one-byte-order": "|i1 written as <i1",
+    "slash-no-field": "keys with slash, no dimension_separator in .zarray",
+    "both-formats": "zarr.json beside a .zarray that says otherwise",
+    "no-groups": "array at a/b without any .zgroup",
+    "extra-files": "files that are no part of the store",
+    "zip-duplicate": "zip with a member twice: the last wins",
+    "zip-deflated": "zip with deflated members",
+    "json-bom-free-unicode": "UTF-8 JSON with raw non-ASCII member values",
+}.items():  # fmt: skip
+    _dtype = "i1" if _name in ("one-byte-big", "one-byte-order") else "i4"
+    _add(_name, (lambda: (index_code((5, 3)) % 120).astype("i1")) if _dtype == "i1" else codes((5, 3), "i4"), chunks=(3, 2), fill_value=-1, note=_note,
+         attributes={"who": "Grüße 日本"} if _name == "json-bom-free-unicode" else {}, path="a/b" if _name == "no-groups" else "",
+         options={"dimension_separator": "/"} if _name == "slash-no-field" else {})  # fmt: skip
+_add(
+    "struct-legacy",
+    _flat,
+    dtype=FLAT,
+    fill_value=np.array((-7, 2.5, b"no"), FLAT)[()],
+    **_SMALL,
+    note="structured, as zarr-python 3.0 and 3.1 write it; bytes codec without endian",
+)
+_add("struct-legacy-big", _nested, dtype=NESTED, fill_value=(0, (0.0, 0.0)), **_SMALL,
+     note="structured with endian big, which no writer makes: the byte order of the fill value is unsettled, so it is zero here")  # fmt: skip
+_add(
+    "bytes-type",
+    _blobs,
+    fill_value=b"\x00\xff",
+    **_SMALL,
+    note="registered name bytes, fill value as a list of integers",
+)
+_add("bytes-type-base64", _blobs, fill_value=b"\x00\xff", **_SMALL, note="name bytes, fill value in base64")
+_add(
+    "zero-chunk-length",
+    lambda: np.zeros((0, 5), "i4"),
+    chunks=(0, 2),
+    fill_value=-1,
+    note="old zarr-python stored chunk length 0 on an empty axis",
+)
+_add(
+    "fill-bare-nan",
+    codes((10,), "f4"),
+    fill_value=np.float32(np.nan),
+    **_FILL,
+    note="bare NaN token in .zarray and .zattrs",
+    attributes={"missing_value": np.nan},
+)
+
+# --------------------------------------------------------------------------------------------------------------------
+# Hand-made, invalid: must be refused
+
+for _name, _at, _why in (
+    ("bad-truncated-chunk", "read", "an uncompressed chunk is one byte short"),
+    ("bad-long-chunk", "read", "an uncompressed chunk is one element too long"),
+    ("bad-empty-chunk", "read", "a chunk object of 0 bytes is not a missing chunk"),
+    ("bad-blosc-size", "read", "the blosc header claims 1 GiB"),
+    ("bad-zlib-bomb", "read", "a chunk inflates to 16 MiB instead of 24 bytes"),
+    ("bad-gzip-tail", "read", "the gzip stream is cut short"),
+    ("bad-crc32c", "read", "checksum does not match"),
+    ("bad-crc32c-short", "read", "less than the 4 bytes of a checksum"),
+    ("bad-unknown-codec", "open", "no such codec"),
+    ("bad-unknown-dtype", "open", "no such data type"),
+    ("bad-object-no-codec", "open", "|O without an object codec"),
+    ("bad-separator", "open", "dimension_separator is neither . nor /"),
+    ("bad-rank", "open", "chunks and shape differ in rank"),
+    ("bad-zero-chunk", "open", "chunk length 0 on an axis that is not empty"),
+    ("bad-negative-shape", "open", "negative length"),
+    ("bad-json-array", "open", "the metadata document is not an object"),
+    ("bad-json-deep", "open", "100,000 open brackets"),
+    ("bad-json-latin1", "open", "the metadata document is not UTF-8"),
+    ("bad-fill-fraction", "open", "fill value 2.5 for an integer"),
+    ("bad-fill-range", "open", "fill value 300 for an unsigned byte"),
+    ("bad-fill-null", "open", "v3 fill value null"),
+    ("bad-fill-missing", "open", "v3 without fill_value"),
+    ("bad-fill-string-int", "open", 'fill value "3" for an integer'),
+    ("bad-no-endian", "open", "bytes codec without endian for int32"),
+    ("bad-codec-order", "open", "gzip before bytes"),
+    ("bad-two-array-bytes", "open", "two array->bytes codecs"),
+    ("bad-no-array-bytes", "open", "no array->bytes codec"),
+    ("bad-unknown-member", "open", "unknown member that must be understood"),
+    ("bad-unknown-member-scalar", "open", "unknown scalar member"),
+    ("bad-storage-transformer", "open", "unknown storage transformer"),
+    ("bad-transpose-order", "open", "transpose order is no permutation"),
+    ("bad-dimension-names", "open", "two names for a rank of one"),
+    ("bad-zarr-format", "open", "zarr_format 4"),
+    ("bad-key-encoding", "open", "unknown chunk key encoding"),
+    ("bad-grid", "open", "unknown chunk grid"),
+    ("bad-shard-divide", "open", "inner chunks do not divide the shard"),
+    ("bad-shard-half-missing", "read", "index entry with one of two values missing"),
+    ("bad-shard-beyond", "read", "index entry reaches beyond the object"),
+    ("bad-shard-overflow", "read", "offset + nbytes overflows 64 bits"),
+    ("bad-shard-index-crc", "read", "index checksum does not match"),
+    ("bad-shard-short", "read", "object shorter than its index"),
+    ("bad-shard-empty", "read", "shard object of 0 bytes"),
+    ("bad-shard-index-compressed", "open", "index codecs of no fixed size"),
+    ("bad-shard-no-index-codecs", "open", "index_codecs absent"),
+    ("bad-vlen-count", "read", "vlen chunk with too few elements"),
+    ("bad-vlen-length", "read", "vlen element reaches beyond the chunk"),
+    ("bad-vlen-utf8", "read", "vlen element is not UTF-8"),
+    ("bad-rectilinear-sum", "open", "edges do not cover the axis"),
+    ("bad-consolidated-dotdot", "open", "consolidated key ../outside"),
+):
+    _values = _words if "vlen" in _name else codes((12 if "shard" in _name else 6,), "i4")
+    _add(
+        _name,
+        _values,
+        chunks=(3, 2) if "vlen" in _name else (6,),
+        fill_value="" if "vlen" in _name else 0,
+        error=_why,
+        error_at=_at,
+    )

@@ -1,0 +1,763 @@
+"""Golden stores made by hand: ``python generate_hand.py OUTPUT_DIR``.
+
+What the specifications allow and no implementation at hand writes, and what they forbid. Bytes are laid out here one by one with numpy and
+the standard library; numcodecs is used for blosc, zstd and delta only.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import struct
+import sys
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+from _generate import CASES, Case, run, versions
+from numcodecs import Blosc, Zstd
+
+MISSING = 2**64 - 1
+STAMP = (2026, 11, 21, 0, 0, 0)
+Document = dict[str, Any]
+
+# --------------------------------------------------------------------------------------------------------------------
+# Bytes
+
+
+def crc32c(data: bytes) -> bytes:
+    """Castagnoli checksum, 4 bytes little-endian."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return struct.pack("<I", crc ^ 0xFFFFFFFF)
+
+
+assert crc32c(b"123456789") == struct.pack("<I", 0xE3069283)
+
+
+def block(case: Case, index: tuple[int, ...]) -> np.ndarray:
+    """One chunk at its full shape; fill value beyond the array."""
+    values = case.expected()
+    region = case.region(index)
+    result = np.empty([s.stop - s.start for s in region], dtype=values.dtype)
+    result[...] = case.fill_scalar()
+    part = values[region]
+    result[tuple(slice(0, n) for n in part.shape)] = part
+    return result
+
+
+def vlen(values: Any, encoding: str = "utf-8") -> bytes:
+    """Count, then length and bytes of each element."""
+    items = [v if isinstance(v, bytes) else v.encode(encoding) for v in values]
+    return struct.pack("<I", len(items)) + b"".join(struct.pack("<I", len(i)) + i for i in items)
+
+
+def little(array: np.ndarray) -> bytes:
+    return array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+
+def big(array: np.ndarray) -> bytes:
+    return array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+def put(target: Path, key: str, value: bytes | Document | list[Any]) -> None:
+    """Store bytes or a JSON document under a key."""
+    file = target / key
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(value if isinstance(value, bytes) else json.dumps(value, indent=1).encode())
+
+
+def blosc_memcpy(data: bytes, typesize: int, claimed: int | None = None) -> bytes:
+    """Blosc frame with the 'stored as is' flag; ``claimed`` lies about the size."""
+    return (
+        struct.pack("<BBBBIII", 2, 1, 0x02, typesize, claimed or len(data), claimed or len(data), len(data) + 16) + data
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Zarr v2
+
+
+def zarray(case: Case, **changes: Any) -> Document:
+    """The ``.zarray`` of a case; a change to ``...`` removes the member."""
+    values = case.expected()
+    dtype = np.dtype(case.dtype)
+    document: Document = {
+        "zarr_format": 2, "shape": list(values.shape), "chunks": list(case.chunks or ()), "dtype": dtype.str if dtype.fields is None else None,
+        "compressor": None, "fill_value": None if dtype.kind in "SVOMm" else np.asarray(case.fill_scalar()).item(), "order": "C", "filters": None,
+    }  # fmt: skip
+    document.update(changes)
+    return {k: v for k, v in document.items() if v is not ...}
+
+
+def write2(
+    target: Path,
+    case: Case,
+    *,
+    encode: Any = None,
+    separator: str = ".",
+    path: str = "",
+    zattrs: Document | None = None,
+    **changes: Any,
+) -> None:
+    """Write one array."""
+    prefix = f"{path}/" if path else ""
+    put(target, f"{prefix}.zarray", zarray(case, **changes))
+    attributes = zattrs if zattrs is not None else dict(case.attributes)
+    if attributes:
+        put(target, f"{prefix}.zattrs", attributes)
+    stored = np.dtype(case.dtype)
+    for index in case.indices():
+        data = block(case, index).astype(stored).tobytes()
+        put(target, prefix + (separator.join(map(str, index)) or "0"), data if encode is None else encode(data))
+
+
+def members(data: bytes) -> bytes:
+    """Three gzip members, the middle one empty."""
+    half = len(data) // 2
+    return gzip.compress(data[:half], mtime=0) + gzip.compress(b"", mtime=0) + gzip.compress(data[half:], mtime=0)
+
+
+def zstd_without_size(data: bytes) -> bytes:
+    """Raw-block zstd frame, made by hand: no content size, window of 16 KiB."""
+    frame = b"\x28\xb5\x2f\xfd" + bytes([0x00, 0x20])  # no size, no checksum; window descriptor 2**14
+    parts = [data[i : i + 4096] for i in range(0, len(data), 4096)] or [b""]
+    for position, part in enumerate(parts):
+        frame += ((len(part) << 3) | (position == len(parts) - 1)).to_bytes(3, "little") + part
+    return frame
+
+
+def zstd_frames(data: bytes) -> bytes:
+    half = len(data) // 2
+    return Zstd(1).encode(data[:half]) + Zstd(1).encode(data[half:])
+
+
+def shuffle4(data: bytes) -> bytes:
+    return np.frombuffer(data, "u1").reshape(-1, 4).T.tobytes()
+
+
+GZIP2: Document = {"id": "gzip", "level": 1}
+
+
+def v2_group_documents(case: Case) -> dict[str, Document]:
+    """All node documents of a group case."""
+    documents: dict[str, Document] = {}
+    for path, attributes in case.groups.items():
+        prefix = f"{path}/" if path else ""
+        documents[f"{prefix}.zgroup"] = {"zarr_format": 2}
+        if attributes:
+            documents[f"{prefix}.zattrs"] = dict(attributes)
+    for path, child in case.children.items():
+        documents[f"{path}/.zarray"] = zarray(CASES[child])
+    return documents
+
+
+def v2_consolidated_only(target: Path, case: Case) -> None:
+    for path, child in case.children.items():
+        write2(target, CASES[child], path=path)
+        (target / path / ".zarray").unlink()
+    put(target, ".zmetadata", {"zarr_consolidated_format": 1, "metadata": v2_group_documents(case)})
+
+
+def v2_bad_dotdot(target: Path, case: Case) -> None:
+    write2(target, case, path="a")
+    documents = {".zgroup": {"zarr_format": 2}, "a/.zarray": zarray(case), "../outside/.zarray": zarray(case)}
+    put(target, ".zgroup", {"zarr_format": 2})
+    put(target, ".zmetadata", {"zarr_consolidated_format": 1, "metadata": documents})
+
+
+def v2_nczarr(target: Path, case: Case) -> None:
+    put(target, ".zgroup", {"zarr_format": 2})
+    array = {"dimension_references": ["/lat", "/lon"], "dimensions": ["/lat", "/lon"], "storage": "chunked"}
+    if case.name == "nczarr":
+        put(target, ".zattrs", {
+            "_nczarr_superblock": {"version": "2.0.0"},
+            "_nczarr_group": {"dimensions": [{"name": "lat", "size": 5, "unlimited": 0}, {"name": "lon", "size": 3, "unlimited": 0}], "arrays": ["v"], "groups": []},
+        })  # fmt: skip
+        write2(target, case, path="v", zattrs={**case.attributes})
+        return
+    put(target, ".zgroup", {"zarr_format": 2, "_NCZARR_SUPERBLOCK": {"version": "2.0.0"},
+                            "_NCZARR_GROUP": {"dims": {"lat": 5, "lon": 3}, "vars": ["v"], "groups": []}})  # fmt: skip
+    write2(target, case, path="v", _NCZARR_ARRAY={"dimrefs": array["dimension_references"], "storage": "chunked"})
+
+
+def v2_extra_files(target: Path, case: Case) -> None:
+    write2(target, case)
+    for name in ("notes.txt", "README.md", "1.1.half", ".nczvars", "0.0.0", "9.9", "x/y"):
+        put(target, name, b"not a chunk")
+
+
+def v2_mixed(target: Path, case: Case) -> None:
+    """A fill value in the array's own byte order, big-endian and mixed fields."""
+    fill = np.zeros((), case.dtype)
+    fill[()] = case.fill_scalar()
+    write2(
+        target, case, dtype=_descr(np.dtype(case.dtype)), fill_value=base64.standard_b64encode(fill.tobytes()).decode()
+    )
+
+
+def _descr(dtype: np.dtype) -> Any:
+    """Field list as JSON; a subarray's shape is the third element."""
+    if dtype.fields is None:
+        return dtype.str
+    result: list[Any] = []
+    for name in dtype.names or ():
+        kind = dtype[name]
+        result.append([name, _descr(kind.base), list(kind.shape)] if kind.shape else [name, _descr(kind)])
+    return result
+
+
+def v2_zip(target: Path, case: Case) -> None:
+    """A zip store; 'duplicate' holds every member twice, wrong values first."""
+    method = zipfile.ZIP_DEFLATED if case.name == "zip-deflated" else zipfile.ZIP_STORED
+    with warnings.catch_warnings(), zipfile.ZipFile(target, "w") as archive:
+        warnings.simplefilter("ignore", UserWarning)  # of duplicates
+        entries = [(".zarray", json.dumps(zarray(case)).encode())]
+        entries += [(".".join(map(str, i)), block(case, i).tobytes()) for i in case.indices()]
+        if case.name == "zip-duplicate":
+            entries = [(name, bytes(len(data)) if name != ".zarray" else b"{}") for name, data in entries] + entries
+        for name, data in entries:
+            archive.writestr(zipfile.ZipInfo(name, STAMP), data, method)
+
+
+def v2_unicode(target: Path, case: Case) -> None:
+    write2(target, case)
+    put(target, ".zattrs", json.dumps(dict(case.attributes), ensure_ascii=False).encode())
+
+
+def write_first(data: bytes) -> Any:
+    """A writer of a v2 array of one gzip/none chunk replaced by given bytes."""
+    return lambda target, case: (write2(target, case), put(target, "0", data))
+
+
+def with2(**options: Any) -> Any:
+    return lambda target, case: write2(target, case, **options)
+
+
+def document2(data: bytes) -> Any:
+    return lambda target, case: (write2(target, case), put(target, ".zarray", data))
+
+
+BAD = CASES["bad-truncated-chunk"]
+FIRST = block(BAD, (0,)).tobytes()
+
+V2: dict[str, Any] = {
+    "filters-absent": with2(filters=...),
+    "unknown-member-v2": with2(_extra={"must_understand": True}, comment="free text", chunk_grid=3),
+    "no-groups": with2(path="a/b"),
+    "one-byte-order": with2(dtype="<i1"),
+    "slash-no-field": with2(separator="/"),
+    "separator-slash": with2(separator="/", dimension_separator="/"),
+    "rank-1-slash": with2(separator="/", dimension_separator="/"),
+    "extra-files": v2_extra_files,
+    "json-bom-free-unicode": v2_unicode,
+    "fill-int-as-float": with2(fill_value=2.0),
+    "fill-bool-as-integer": with2(fill_value=1),
+    "fill-float-as-integer": with2(fill_value=3),
+    "fill-short-base64": with2(fill_value="IA=="),
+    "fill-nat-string": with2(fill_value="NaT"),
+    "fill-nat": with2(fill_value=-(2**63)),
+    "fill-neg-zero": with2(),
+    "fill-bare-nan": with2(fill_value=np.nan),
+    "fill-complex": with2(fill_value=["NaN", "-Infinity"]),
+    "fill-null": with2(),
+    "attributes-nan": with2(),
+    "dimension-names-scalar": with2(zattrs={"_ARRAY_DIMENSIONS": []}),
+    "dimension-names": with2(zattrs={"_ARRAY_DIMENSIONS": ["y", "x"], "units": "m"}),
+    "dimension-names-same": with2(zattrs={"_ARRAY_DIMENSIONS": ["x", "x"]}),
+    "zlib-in-filters": with2(filters=[{"id": "shuffle", "elementsize": 4}, {"id": "zlib", "level": 4}], encode=lambda d: zlib.compress(shuffle4(d), 4)),
+    "gzip-members": with2(compressor=GZIP2, encode=members),
+    "zstd-no-size": with2(compressor={"id": "zstd", "level": 1}, encode=zstd_without_size),
+    "zstd-frames": with2(compressor={"id": "zstd", "level": 1}, encode=zstd_frames),
+    "codec-blosc-empty-config": with2(compressor={"id": "blosc"}, encode=Blosc("lz4", 5, 1).encode),
+    "codec-delta-big": with2(
+        filters=[{"id": "delta", "dtype": ">i4"}],
+        encode=lambda d: np.diff(np.frombuffer(d, ">i4"), prepend=np.int32(0)).astype(">i4").tobytes(),
+    ),
+    "zero-chunk-length": with2(chunks=[0, 2]),
+    "struct-mixed-endian": v2_mixed,
+    "struct-subarray": v2_mixed,
+    "consolidated-only": v2_consolidated_only,
+    "nczarr": v2_nczarr,
+    "nczarr-old": v2_nczarr,
+    "group-implicit": lambda target, case: (put(target, ".zgroup", {"zarr_format": 2}), write2(target, CASES["layout"], path="g/h/a")),
+    "bad-truncated-chunk": write_first(FIRST[:-1]),
+    "bad-long-chunk": write_first(FIRST + bytes(4)),
+    "bad-empty-chunk": write_first(b""),
+    "bad-blosc-size": with2(compressor={"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}, encode=lambda d: blosc_memcpy(d, 4, 2**30)),
+    "bad-zlib-bomb": with2(compressor={"id": "zlib", "level": 9}, encode=lambda _: zlib.compress(bytes(2**24), 9)),
+    "bad-gzip-tail": with2(compressor=GZIP2, encode=lambda d: gzip.compress(d, mtime=0)[:-9]),
+    "bad-unknown-codec": with2(compressor={"id": "no-such-codec"}),
+    "bad-unknown-dtype": with2(dtype="<q4"),
+    "bad-object-no-codec": with2(dtype="|O", fill_value=None),
+    "bad-separator": with2(dimension_separator="-"),
+    "bad-rank": with2(chunks=[6, 1]),
+    "bad-zero-chunk": with2(chunks=[0]),
+    "bad-negative-shape": with2(shape=[-6]),
+    "bad-json-array": document2(b"[1, 2]"),
+    "bad-json-deep": document2(b"[" * 100_000),
+    "bad-json-latin1": document2(json.dumps({**zarray(BAD), "comment": "é"}, ensure_ascii=False).encode("latin-1")),
+    "bad-fill-fraction": with2(fill_value=2.5),
+    "bad-fill-range": with2(dtype="|u1", fill_value=300),
+    "bad-zarr-format": with2(zarr_format=4),
+    "bad-consolidated-dotdot": v2_bad_dotdot,
+    "bad-vlen-count": lambda t, c: bad_vlen2(t, c, vlen(["a", "b"])),
+    "bad-vlen-length": lambda t, c: bad_vlen2(t, c, vlen("abcdef")[:-5] + struct.pack("<I", 100) + b"f"),
+    "bad-vlen-utf8": lambda t, c: bad_vlen2(t, c, vlen([b"\xff\xfe"] * 6)),
+}  # fmt: skip
+
+
+def bad_vlen2(target: Path, case: Case, data: bytes) -> None:
+    """All chunks of a string array are the given bytes."""
+    put(target, ".zarray", zarray(case, dtype="|O", filters=[{"id": "vlen-utf8"}], fill_value=""))
+    for index in case.indices():
+        put(target, ".".join(map(str, index)), data)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Zarr v3
+
+LITTLE: Document = {"name": "bytes", "configuration": {"endian": "little"}}
+BIG: Document = {"name": "bytes", "configuration": {"endian": "big"}}
+CRC: Document = {"name": "crc32c"}
+GZIP: Document = {"name": "gzip", "configuration": {"level": 5}}
+GROUP: Document = {"zarr_format": 3, "node_type": "group"}
+
+
+def codec(name: str, **configuration: Any) -> Document:
+    return {"name": name, "configuration": configuration}
+
+
+def zarr_json(case: Case, **changes: Any) -> Document:
+    """The ``zarr.json`` of an array case; a change to ``...`` removes the member."""
+    values = case.expected()
+    fill = np.asarray(case.fill_scalar())
+    document: Document = {
+        "zarr_format": 3, "node_type": "array", "shape": list(values.shape), "data_type": values.dtype.name if values.dtype.kind in "biufc" else None,
+        "chunk_grid": codec("regular", chunk_shape=list(case.shards or case.chunks or ())), "chunk_key_encoding": codec("default", separator="/"),
+        "fill_value": fill.item() if fill.dtype.kind in "biuf" else None, "codecs": [LITTLE],
+    }  # fmt: skip
+    if case.attributes:
+        document["attributes"] = dict(case.attributes)
+    if case.dimension_names is not None:
+        document["dimension_names"] = list(case.dimension_names)
+    document.update(changes)
+    return {k: v for k, v in document.items() if v is not ...}
+
+
+def write3(target: Path, case: Case, *, encode: Any = little, key: Any = None, path: str = "", **changes: Any) -> None:
+    """Write one array that is not sharded."""
+    prefix = f"{path}/" if path else ""
+    put(target, f"{prefix}zarr.json", zarr_json(case, **changes))
+    for index in case.indices():
+        put(target, prefix + (key(index) if key else "/".join(["c", *map(str, index)])), encode(block(case, index)))
+
+
+def with3(**options: Any) -> Any:
+    return lambda target, case: write3(target, case, **options)
+
+
+def index_table(entries: np.ndarray, *, order: str = "<", crc: bool = True) -> bytes:
+    data = entries.astype(f"{order}u8").tobytes()
+    return data + crc32c(data) if crc else data
+
+
+def sharding(
+    inner: tuple[int, ...], *codecs: Any, index: Any = (LITTLE, CRC), location: str | None = "end"
+) -> Document:
+    result = codec(
+        "sharding_indexed", chunk_shape=list(inner), codecs=list(codecs or (LITTLE,)), index_codecs=list(index)
+    )
+    if location is not None:
+        result["configuration"]["index_location"] = location
+    return result
+
+
+def shard_bytes(
+    chunks: dict[tuple[int, ...], bytes],
+    counts: tuple[int, ...],
+    *,
+    start: bool = False,
+    order: str = "<",
+    crc: bool = True,
+) -> bytes:
+    """Chunks in C order, packed, with the index before or after."""
+    entries = np.full((*counts, 2), MISSING, "u8")
+    head = int(np.prod(counts)) * 16 + 4 * crc if start else 0
+    body = b""
+    for index, data in sorted(chunks.items()):
+        entries[index] = (head + len(body), len(data))
+        body += data
+    table = index_table(entries, order=order, crc=crc)
+    return table + body if start else body + table
+
+
+def write_sharded(
+    target: Path,
+    case: Case,
+    chain: list[Any],
+    *,
+    encode: Any = little,
+    after: Any = None,
+    axes: tuple[int, ...] | None = None,
+    make: Any = shard_bytes,
+    **changes: Any,
+) -> None:
+    """Write a sharded array; ``axes`` is the order of a transpose before sharding."""
+    put(target, "zarr.json", zarr_json(case, codecs=chain, **changes))
+    shards, inner = case.shards or (), case.chunks or ()
+    counts = tuple(s // i for s, i in zip(shards, inner, strict=True))
+    order = axes or tuple(range(len(counts)))
+    found: dict[tuple[int, ...], dict[tuple[int, ...], bytes]] = {}
+    for index in case.indices():
+        shard = tuple(i // n for i, n in zip(index, counts, strict=True))
+        place = tuple(i % n for i, n in zip(index, counts, strict=True))
+        data = encode(np.transpose(block(case, index), order)) if order else encode(block(case, index))
+        found.setdefault(shard, {})[tuple(place[a] for a in order)] = data
+    for shard, chunks in found.items():
+        made = make(chunks, tuple(counts[a] for a in order))
+        put(target, "/".join(["c", *map(str, shard)]), after(made) if after else made)
+
+
+def sharded(
+    *before: Any,
+    inner: tuple[int, ...] | None = None,
+    codecs: Any = (LITTLE,),
+    index: Any = (LITTLE, CRC),
+    location: str | None = "end",
+    tail: Any = (),
+    **options: Any,
+) -> Any:
+    return lambda target, case: write_sharded(
+        target,
+        case,
+        [*before, sharding(inner or case.chunks, *codecs, index=index, location=location), *tail],
+        **options,
+    )
+
+
+def gaps(chunks: dict[tuple[int, ...], bytes], counts: tuple[int, ...]) -> bytes:
+    """Chunks in reverse order, garbage before, between and after them."""
+    entries = np.full((*counts, 2), MISSING, "u8")
+    body = b"\xaa" * 5
+    for index, data in sorted(chunks.items(), reverse=True):
+        entries[index] = (len(body), len(data))
+        body += data + b"\xaa" * 3
+    return body + index_table(entries)
+
+
+def shared(chunks: dict[tuple[int, ...], bytes], counts: tuple[int, ...]) -> bytes:
+    """Equal chunks are stored once."""
+    entries = np.full((*counts, 2), MISSING, "u8")
+    body = b""
+    for index, data in chunks.items():
+        place = body.find(data)
+        if place < 0:
+            place, body = len(body), body + data
+        entries[index] = (place, len(data))
+    return body + index_table(entries)
+
+
+def nested(target: Path, case: Case, *, start: bool = False) -> None:
+    """Shards (12, 8) of shards (6, 4) of chunks (3, 2)."""
+    location = "start" if start else "end"
+    put(
+        target,
+        "zarr.json",
+        zarr_json(case, codecs=[sharding((6, 4), sharding((3, 2), location=location), location=location)]),
+    )
+    found: dict[Any, dict[Any, dict[Any, bytes]]] = {}
+    for i, j in case.indices():
+        found.setdefault((i // 4, j // 4), {}).setdefault((i // 2 % 2, j // 2 % 2), {})[i % 2, j % 2] = little(
+            block(case, (i, j))
+        )
+    for (i, j), middle in found.items():
+        put(
+            target,
+            f"c/{i}/{j}",
+            shard_bytes({k: shard_bytes(v, (2, 2), start=start) for k, v in middle.items()}, (2, 2), start=start),
+        )
+
+
+def rectilinear(*axes: Any, **options: Any) -> Any:
+    grid = codec("rectilinear", kind="inline", chunk_shapes=list(axes))
+    return lambda target, case: write3(target, case, chunk_grid=grid, **options)
+
+
+def struct_type(dtype: np.dtype, *, legacy: bool) -> Document:
+    fields: list[Any] = []
+    for name in dtype.names or ():
+        kind = dtype[name]
+        inner: Any = (
+            struct_type(kind, legacy=legacy)
+            if kind.fields
+            else kind.name
+            if kind.kind != "S"
+            else codec("null_terminated_bytes", length_bytes=kind.itemsize)
+        )
+        fields.append([name, inner] if legacy else {"name": name, "data_type": inner})
+    return codec("structured" if legacy else "struct", fields=fields)
+
+
+def v3_struct(target: Path, case: Case) -> None:
+    """The legacy name; fill value is the base64 of one element in the order of the bytes codec."""
+    is_big = case.name.endswith("big")
+    encode = big if is_big else little
+    fill = np.zeros((), case.native_dtype)
+    fill[()] = case.fill_scalar()
+    write3(target, case, encode=encode, data_type=struct_type(case.native_dtype, legacy=True), codecs=[BIG if is_big else {"name": "bytes"}],
+           fill_value=base64.standard_b64encode(encode(fill)).decode())  # fmt: skip
+
+
+def v3_struct_new(target: Path, case: Case) -> None:
+    """The registered name, big-endian, fill value as an object."""
+    fill = {"id": 9, "pos": {"lat": 1.5, "lon": "0xc004000000000000"}}  # -2.5 by its bits
+    write3(
+        target, case, encode=big, data_type=struct_type(case.native_dtype, legacy=False), codecs=[BIG], fill_value=fill
+    )
+
+
+def v3_both(target: Path, case: Case) -> None:
+    write3(target, case)
+    put(target, ".zarray", {**zarray(case), "shape": [2, 2], "dtype": "<f8"})
+    put(target, ".zattrs", {"wrong": True})
+
+
+def v3_group(target: Path, case: Case, *, consolidated: Any = ...) -> None:
+    for path, attributes in case.groups.items():
+        put(
+            target,
+            f"{path}/zarr.json" if path else "zarr.json",
+            {**GROUP, **({"attributes": dict(attributes)} if attributes else {})},
+        )
+    for path, child in case.children.items():
+        write3(target, CASES[child], path=path)
+    if consolidated is not ...:
+        put(target, "zarr.json", {**GROUP, "attributes": dict(case.groups[""]), "consolidated_metadata": consolidated})
+
+
+def v3_consolidated_dotdot(target: Path, case: Case) -> None:
+    write3(target, case, path="a")
+    metadata = {"a": zarr_json(case), "../outside": zarr_json(case)}
+    put(
+        target,
+        "zarr.json",
+        {**GROUP, "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": metadata}},
+    )
+
+
+def v3_extra(target: Path, case: Case) -> None:
+    write3(target, case)
+    for name in ("notes.txt", "README.md", "c/1/1.half", "c/9/9", "0/0", "x/y/z"):
+        put(target, name, b"not a chunk")
+
+
+def hex_fill(case: Case) -> str:
+    value = np.asarray(case.fill_scalar())
+    return f"0x{int(value.view(f'u{value.dtype.itemsize}')):0{2 * value.dtype.itemsize}x}"
+
+
+def with_hex(target: Path, case: Case) -> None:
+    if case.native_dtype.kind == "c":
+        parts = np.asarray(case.fill_scalar()).reshape(1).view("u4")
+        write3(target, case, fill_value=[f"0x{int(p):08x}" for p in parts])
+    else:
+        write3(target, case, fill_value=hex_fill(case))
+
+
+def transposed(*order: int) -> Any:
+    return lambda array: little(np.transpose(array, order))
+
+
+def bad_first(data: bytes) -> Any:
+    return lambda target, case: (write3(target, case), put(target, "c/0", data))
+
+
+def document3(data: bytes) -> Any:
+    return lambda target, case: (write3(target, case), put(target, "zarr.json", data))
+
+
+def bad_shard(data: Any, **options: Any) -> Any:
+    """One shard of two chunks of 6 elements; ``data`` makes its bytes."""
+
+    def job(target: Path, case: Case) -> None:
+        chain = [sharding((6,), **options)]
+        put(target, "zarr.json", zarr_json(case, chunk_grid=codec("regular", chunk_shape=[12]), codecs=chain))
+        body = block(case, (0,)).tobytes() + block(case, (1,)).tobytes()
+        put(target, "c/0", data(body))
+
+    return job
+
+
+def entries(*rows: tuple[int, int]) -> Any:
+    return lambda body: body + index_table(np.array(rows, "u8"))
+
+
+def bad_vlen3(data: bytes) -> Any:
+    return with3(data_type="string", fill_value="", codecs=[{"name": "vlen-utf8"}], encode=lambda _: data)
+
+
+VLEN: dict[str, Any] = {"codecs": [{"name": "vlen-bytes"}], "encode": lambda a: vlen(a.ravel())}
+FOREIGN: Document = {"must_understand": False, "name": "foreign", "anything": [1, {"x": None}]}
+
+V3: dict[str, Any] = {
+    "layout": with3(),
+    "shorthand-names": with3(codecs=[LITTLE, "crc32c"], chunk_key_encoding="default", encode=lambda a: little(a) + crc32c(little(a))),
+    "data-type-object": with3(data_type={"name": "int32"}),
+    "unknown-ignorable": with3(foreign=FOREIGN, another={"must_understand": False}),
+    "endian-codec-name": with3(codecs=[codec("endian", endian="big")], encode=big),
+    "one-byte-big": with3(codecs=[BIG]),
+    "one-byte-order": with3(codecs=["bytes"]),
+    "no-storage-transformers": with3(),
+    "key-default-no-config": with3(chunk_key_encoding={"name": "default"}),
+    "key-v2-no-config": with3(chunk_key_encoding={"name": "v2"}, key=lambda i: ".".join(map(str, i))),
+    "both-formats": v3_both,
+    "no-groups": with3(path="a/b"),
+    "extra-files": v3_extra,
+    "json-bom-free-unicode": lambda t, c: (write3(t, c), put(t, "zarr.json", json.dumps(zarr_json(c), ensure_ascii=False).encode())),
+    "dimension-names-legacy": with3(dimension_names=..., attributes={"_ARRAY_DIMENSIONS": ["y", "x"]}),
+    "dimension-names-scalar": with3(),
+    "dimension-names-same": with3(),
+    "attributes-nan": with3(),
+    "group-consolidated-null": lambda t, c: v3_group(t, c, consolidated=None),
+    "group-unicode": v3_group,
+    "group-implicit": lambda t, c: (put(t, "zarr.json", GROUP), write3(t, CASES["layout"], path="g/h/a")),
+    "group-empty": lambda t, _: put(t, "zarr.json", {**GROUP, "consolidated_metadata": {"kind": "elsewhere", "must_understand": False}, "foreign": FOREIGN}),
+    "r24": with3(data_type="r24", fill_value=[1, 2, 255], codecs=[{"name": "bytes"}], encode=lambda a: a.tobytes()),
+    "bytes-type": with3(data_type="bytes", fill_value=[0, 255], **VLEN),
+    "bytes-type-base64": with3(data_type="bytes", fill_value="AP8=", **VLEN),
+    "struct-legacy": v3_struct,
+    "struct-legacy-big": v3_struct,
+    "struct-nested": v3_struct_new,
+    "fill-nan-payload-f2": with_hex,
+    "fill-nan-payload-f4": with_hex,
+    "fill-nan-payload-f8": with_hex,
+    "fill-float-exact": with_hex,
+    "fill-complex-hex": with_hex,
+    "fill-nan": with3(fill_value="NaN"),
+    "fill-float-as-integer": with3(fill_value=3),
+    "fill-neg-zero": with3(),
+    "fill-nat-string": with3(data_type=codec("numpy.datetime64", unit="s", scale_factor=1), fill_value="NaT"),
+    "datetime-25us": with3(data_type=codec("numpy.datetime64", unit="\u03bcs", scale_factor=25), fill_value="NaT"),
+    "transpose-10": with3(codecs=[codec("transpose", order=[1, 0]), LITTLE], encode=transposed(1, 0)),
+    "transpose-f": with3(codecs=[codec("transpose", order="F"), LITTLE], encode=transposed(1, 0)),
+    "transpose-c": with3(codecs=[codec("transpose", order="C"), LITTLE]),
+    "transpose-f-3d": with3(codecs=[codec("transpose", order="F"), LITTLE], encode=transposed(2, 1, 0)),
+    "transpose-201": with3(codecs=[codec("transpose", order=[2, 0, 1]), LITTLE], encode=transposed(2, 0, 1)),
+    "transpose-chain": with3(codecs=[codec("transpose", order=[2, 0, 1]), codec("transpose", order=[1, 0, 2]), LITTLE],
+                             encode=lambda a: little(np.transpose(np.transpose(a, (2, 0, 1)), (1, 0, 2)))),
+    "transpose-vlen-utf8": with3(data_type="string", fill_value="", codecs=[codec("transpose", order=[1, 0]), codec("vlen-utf8")],
+                                 encode=lambda a: vlen(a.T.ravel())),
+    "vlen-utf8-fill": with3(data_type="string", fill_value="né", codecs=[{"name": "vlen-utf8"}], encode=lambda a: vlen(a.ravel())),
+    "gzip-members": with3(codecs=[LITTLE, GZIP], encode=lambda a: members(little(a))),
+    "zstd-no-size": with3(codecs=[LITTLE, codec("zstd", level=1)], encode=lambda a: zstd_without_size(little(a))),
+    "zstd-frames": with3(codecs=[LITTLE, codec("zstd", level=1, checksum=False)], encode=lambda a: zstd_frames(little(a))),
+    "codec-blosc-empty-config": with3(codecs=[LITTLE, {"name": "blosc"}], encode=lambda a: Blosc("lz4", 5, 1).encode(little(a))),
+    "codec-crc32c": with3(codecs=[LITTLE, CRC, GZIP], encode=lambda a: gzip.compress(little(a) + crc32c(little(a)), mtime=0)),
+    "shard-end": sharded(location=None),
+    "shard-start": sharded(location="start", make=lambda c, n: shard_bytes(c, n, start=True)),
+    "shard-index-no-crc": sharded(index=(LITTLE,), make=lambda c, n: shard_bytes(c, n, crc=False)),
+    "shard-index-big": sharded(index=(BIG,), make=lambda c, n: shard_bytes(c, n, order=">", crc=False)),
+    "shard-index-start-no-crc": sharded(index=(BIG,), location="start", make=lambda c, n: shard_bytes(c, n, order=">", crc=False, start=True)),
+    "shard-missing": sharded(),
+    "shard-gaps": sharded(make=gaps),
+    "shard-shared-bytes": sharded(make=shared),
+    "shard-outer-gzip": sharded(tail=(GZIP,), after=lambda d: gzip.compress(d, mtime=0)),
+    "shard-outer-crc32c": sharded(tail=(CRC,), after=lambda d: d + crc32c(d)),
+    "shard-outer-transpose": sharded(codec("transpose", order=[1, 0]), inner=(2, 3), axes=(1, 0)),
+    "shard-outer-transpose-3d": sharded(codec("transpose", order=[2, 0, 1]), inner=(1, 2, 3), axes=(2, 0, 1)),
+    "shard-scalar": sharded(),
+    "shard-vlen-utf8": sharded(codecs=({"name": "vlen-utf8"},), encode=lambda a: vlen(a.ravel()), data_type="string", fill_value=""),
+    "shard-nested": nested,
+    "shard-nested-start": lambda t, c: nested(t, c, start=True),
+    "rectilinear": rectilinear([3, 4], [2, 2, 1]),
+    "rectilinear-runs": rectilinear([[2, 3], 1, 3], 3),
+    "rectilinear-huge-run": rectilinear([2, [1, 10**12]]),
+    "rectilinear-extra": rectilinear([[2, 2], 3, [4, 1]]),
+    "bad-truncated-chunk": bad_first(FIRST[:-1]),
+    "bad-long-chunk": bad_first(FIRST + bytes(4)),
+    "bad-empty-chunk": bad_first(b""),
+    "bad-blosc-size": with3(codecs=[LITTLE, codec("blosc", cname="lz4", clevel=5, shuffle="shuffle", typesize=4, blocksize=0)],
+                            encode=lambda a: blosc_memcpy(little(a), 4, 2**30)),
+    "bad-gzip-tail": with3(codecs=[LITTLE, GZIP], encode=lambda a: gzip.compress(little(a), mtime=0)[:-9]),
+    "bad-crc32c": with3(codecs=[LITTLE, CRC], encode=lambda a: little(a) + b"\0\1\2\3"),
+    "bad-crc32c-short": with3(codecs=[LITTLE, CRC], encode=lambda _: b"abc"),
+    "bad-unknown-codec": with3(codecs=[LITTLE, {"name": "no-such-codec"}]),
+    "bad-unknown-dtype": with3(data_type="int31"),
+    "bad-separator": with3(chunk_key_encoding=codec("default", separator="-")),
+    "bad-rank": with3(chunk_grid=codec("regular", chunk_shape=[6, 1])),
+    "bad-zero-chunk": with3(chunk_grid=codec("regular", chunk_shape=[0])),
+    "bad-negative-shape": with3(shape=[-6]),
+    "bad-json-array": document3(b"[1, 2]"),
+    "bad-json-deep": document3(b"[" * 100_000),
+    "bad-json-latin1": document3(json.dumps(zarr_json(BAD, attributes={"x": "é"}), ensure_ascii=False).encode("latin-1")),
+    "bad-fill-fraction": with3(fill_value=2.5),
+    "bad-fill-range": with3(data_type="uint8", fill_value=300, codecs=[{"name": "bytes"}]),
+    "bad-fill-null": with3(fill_value=None),
+    "bad-fill-missing": with3(fill_value=...),
+    "bad-fill-string-int": with3(fill_value="3"),
+    "bad-no-endian": with3(codecs=[{"name": "bytes"}]),
+    "bad-codec-order": with3(codecs=[GZIP, LITTLE]),
+    "bad-two-array-bytes": with3(codecs=[LITTLE, LITTLE]),
+    "bad-no-array-bytes": with3(codecs=[GZIP]),
+    "bad-unknown-member": with3(foreign={"name": "foreign"}),
+    "bad-unknown-member-scalar": with3(foreign=False),
+    "bad-storage-transformer": with3(storage_transformers=[{"name": "foreign"}]),
+    "bad-transpose-order": with3(codecs=[codec("transpose", order=[1]), LITTLE]),
+    "bad-dimension-names": with3(dimension_names=["x", "y"]),
+    "bad-zarr-format": with3(zarr_format=4),
+    "bad-key-encoding": with3(chunk_key_encoding={"name": "foreign"}),
+    "bad-grid": with3(chunk_grid={"name": "foreign", "must_understand": False}),
+    "bad-shard-divide": bad_shard(entries((0, 24), (24, 24))),
+    "bad-shard-half-missing": bad_shard(entries((0, 24), (MISSING, 24))),
+    "bad-shard-beyond": bad_shard(entries((0, 24), (24, 2**40))),
+    "bad-shard-overflow": bad_shard(entries((0, 24), (MISSING - 7, 24))),
+    "bad-shard-index-crc": bad_shard(lambda body: body + index_table(np.array([(0, 24), (24, 24)], "u8"), crc=False) + b"\0\0\0\0"),
+    "bad-shard-short": bad_shard(lambda _: b"x" * 20),
+    "bad-shard-empty": bad_shard(lambda _: b""),
+    "bad-shard-index-compressed": bad_shard(lambda body: body + gzip.compress(bytes(32), mtime=0), index=(LITTLE, GZIP)),
+    "bad-shard-no-index-codecs": bad_shard(entries((0, 24), (24, 24))),
+    "bad-vlen-count": bad_vlen3(vlen(["a", "b"])),
+    "bad-vlen-length": bad_vlen3(vlen("abcdef")[:-5] + struct.pack("<I", 100) + b"f"),
+    "bad-vlen-utf8": bad_vlen3(vlen([b"\xff\xfe"] * 6)),
+    "bad-rectilinear-sum": rectilinear([3, 2]),
+    "bad-consolidated-dotdot": v3_consolidated_dotdot,
+}  # fmt: skip
+
+
+def finish(folder: Path) -> None:
+    """Two cases differ from their neighbours in one number only."""
+    for name, change in (
+        ("bad-shard-divide", {"chunk_shape": [5]}),
+        ("bad-shard-no-index-codecs", {"index_codecs": ...}),
+    ):
+        file = folder / f"{name}.zarr" / "zarr.json"
+        document = json.loads(file.read_bytes())
+        configuration = document["codecs"][0]["configuration"]
+        configuration.update(change)
+        document["codecs"][0]["configuration"] = {k: v for k, v in configuration.items() if v is not ...}
+        put(file.parent, file.name, document)
+
+
+def main(output: Path) -> int:
+    """Write everything below ``output``."""
+    versions(numcodecs)
+    failures = run(output / "zarr_v2" / "hand", V2)
+    failures += run(
+        output / "zarr_v2" / "hand", dict.fromkeys(("zip-duplicate", "zip-deflated"), v2_zip), suffix=".zip"
+    )
+    failures += run(output / "zarr_v3" / "hand", V3)
+    finish(output / "zarr_v3" / "hand")
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,231 @@
+"""Golden Zarr v2 stores by zarr-python 2 and by xarray on top of it: ``python generate_zarr_python_2.py OUTPUT_DIR``."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import xarray as xr
+import zarr
+from _generate import CASES, Case, run, same, same_json, versions
+from numcodecs import (
+    BZ2, CRC32, LZ4, LZMA, Adler32, AsType, BitRound, Blosc, Categorize, Delta, FixedScaleOffset, Fletcher32, GZip, JenkinsLookup3, JSON, MsgPack, PackBits, Pickle,
+    Quantize, Shuffle, VLenArray, VLenBytes, VLenUTF8, Zlib, Zstd,
+)  # fmt: skip
+from numcodecs.checksum32 import CRC32C
+
+LZMA_RAW = [{"id": 3, "dist": 4}, {"id": 33, "preset": 1}]  # delta, then LZMA2
+LABELS = ["red", "green", "blue", "blüe"]
+
+BASIC = [
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64", "complex128",
+    "int16-big", "int32-big", "int64-big", "uint16-big", "uint32-big", "uint64-big", "float16-big", "float32-big", "float64-big", "complex64-big", "complex128-big",
+    "datetime-Y", "datetime-D", "datetime-h", "datetime-s", "datetime-25us", "datetime-ns", "datetime-ns-big", "timedelta-10ms", "timedelta-ns", "timedelta-W",
+    "timedelta-s-big", "unicode-4", "unicode-4-big", "bytes-6", "void-3", "struct", "struct-mixed-endian", "struct-nested", "struct-subarray", "struct-zero-fill",
+    "layout", "rank-1", "rank-3", "rank-5", "many-chunks", "chunk-larger", "chunk-exact", "scalar", "scalar-missing", "empty-axis", "empty-1d", "empty-middle",
+    "all-missing", "fill-nan", "fill-nan-f8-big", "fill-nan-f2", "fill-inf", "fill-neg-inf", "fill-float-exact", "fill-complex", "fill-nat",
+    "fill-date", "fill-null", "fill-null-string", "fill-null-struct", "fill-uint64-odd", "fill-int64-odd", "fill-zero-one-bool", "attributes", "codec-none",
+]  # fmt: skip
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "vlen-utf8": {"object_codec": VLenUTF8()},
+    "vlen-utf8-fill": {"object_codec": VLenUTF8()},
+    "vlen-utf8-order-f": {"object_codec": VLenUTF8(), "order": "F"},
+    "vlen-utf8-compressed": {"object_codec": VLenUTF8(), "compressor": Zstd(3)},
+    "vlen-bytes": {"object_codec": VLenBytes(), "fill_value": 0},  # bytes as fill value cannot be written
+    "vlen-array": {"object_codec": VLenArray("<i4")},
+    "json2": {"object_codec": JSON()},
+    "msgpack2": {"object_codec": MsgPack()},
+    "categorize": {"object_codec": Categorize(LABELS, dtype=object)},
+    "categorize-unicode": {"filters": [Categorize(LABELS, dtype="<U5")]},
+    "pickle": {"object_codec": Pickle()},
+    "scalar-string": {"object_codec": VLenUTF8()},
+    "order-f": {"order": "F"},
+    "order-f-3d": {"order": "F"},
+    "order-f-filters": {"order": "F", "filters": [Delta("<i4")], "compressor": Zlib(1)},
+    "order-f-struct": {"order": "F", "compressor": Zlib(1)},
+    "separator-dot": {"dimension_separator": "."},
+    "separator-slash": {"dimension_separator": "/"},
+    "rank-1-slash": {"dimension_separator": "/"},
+    "codec-default": {"compressor": "default"},
+    "codec-blosc-lz4-noshuffle": {"compressor": Blosc("lz4", 5, Blosc.NOSHUFFLE)},
+    "codec-blosc-lz4-shuffle": {"compressor": Blosc("lz4", 5, Blosc.SHUFFLE)},
+    "codec-blosc-lz4hc-shuffle": {"compressor": Blosc("lz4hc", 9, Blosc.SHUFFLE)},
+    "codec-blosc-zstd-bitshuffle": {"compressor": Blosc("zstd", 3, Blosc.BITSHUFFLE)},
+    "codec-blosc-zlib-shuffle": {"compressor": Blosc("zlib", 1, Blosc.SHUFFLE)},
+    "codec-blosc-blosclz-auto": {"compressor": Blosc("blosclz", 5, Blosc.AUTOSHUFFLE)},
+    "codec-blosc-blocksize": {"compressor": Blosc("lz4", 5, Blosc.SHUFFLE, blocksize=512)},
+    "codec-blosc-f8": {"compressor": Blosc("lz4", 5, Blosc.SHUFFLE)},
+    "codec-blosc-i2-auto": {"compressor": Blosc("lz4", 5, Blosc.AUTOSHUFFLE)},
+    "codec-blosc-u1-auto": {"compressor": Blosc("lz4", 5, Blosc.AUTOSHUFFLE)},
+    "codec-zstd": {"compressor": Zstd(3)},
+    "codec-zstd-checksum": {"compressor": Zstd(3, checksum=True)},
+    "codec-zlib": {"compressor": Zlib(6)},
+    "codec-gzip": {"compressor": GZip(6)},
+    "codec-bz2": {"compressor": BZ2(1)},
+    "codec-lzma": {"compressor": LZMA(preset=1)},
+    "codec-lzma-raw": {"compressor": LZMA(format=3, filters=LZMA_RAW)},
+    "codec-lzma-alone": {"compressor": LZMA(format=2, preset=1)},
+    "codec-lz4": {"compressor": LZ4()},
+    "codec-crc32": {"filters": [CRC32()], "compressor": Zlib(1)},
+    "codec-crc32-end": {"filters": [CRC32(location="end")], "compressor": Zlib(1)},
+    "codec-crc32c": {"filters": [CRC32C()], "compressor": Zlib(1)},
+    "codec-adler32": {"filters": [Adler32()], "compressor": Zlib(1)},
+    "codec-fletcher32": {"filters": [Fletcher32()], "compressor": Zlib(1)},
+    "codec-jenkins-lookup3": {"filters": [JenkinsLookup3(initval=7)], "compressor": Zlib(1)},
+    "codec-shuffle": {"filters": [Shuffle(4)], "compressor": Zlib(1)},
+    "codec-delta": {"filters": [Delta("<i4")], "compressor": Zlib(1)},
+    "codec-delta-big": {"filters": [Delta(">i4")], "compressor": Zlib(1)},
+    "codec-delta-astype": {"filters": [Delta("<i4", astype="<i2")], "compressor": Zlib(1)},
+    "codec-delta-float": {"filters": [Delta("<f4")], "compressor": Zlib(1)},
+    "codec-delta-chain": {"filters": [Delta("<i4"), Delta("<i4"), Shuffle(4)], "compressor": Blosc("lz4", 5, Blosc.NOSHUFFLE)},
+    "codec-fixedscaleoffset": {"filters": [FixedScaleOffset(offset=1000, scale=4, dtype="<f8", astype="|u1")], "compressor": Zlib(1)},
+    "codec-fixedscaleoffset-big": {"filters": [FixedScaleOffset(offset=1000, scale=4, dtype=">f8", astype=">u2")], "compressor": Zlib(1)},
+    "codec-quantize": {"filters": [Quantize(digits=1, dtype="<f8")], "compressor": Zlib(1)},
+    "codec-quantize-astype": {"filters": [Quantize(digits=1, dtype="<f8", astype="<f4")], "compressor": Zlib(1)},
+    "codec-bitround": {"filters": [BitRound(keepbits=8)], "compressor": Zlib(1)},
+    "codec-astype": {"filters": [AsType(encode_dtype="<i2", decode_dtype="<f8")], "compressor": Zlib(1)},
+    "codec-packbits": {"filters": [PackBits()], "compressor": Zlib(1)},
+}  # fmt: skip
+
+
+def create(store: Any, case: Case, path: str = "", **options: Any) -> None:
+    """Write one array, chunk by chunk, leaving out what is missing."""
+    values = case.expected()
+    array = zarr.create(
+        shape=values.shape,
+        chunks=case.chunks,
+        dtype=case.dtype,
+        store=store,
+        path=path,
+        **{"compressor": None, "fill_value": case.fill_value, **options},
+    )
+    if case.attributes:
+        array.attrs.put(dict(case.attributes))
+    for region in case.regions():
+        array[region] = values[region]
+
+
+def directory(target: Path, case: Case) -> None:
+    create(zarr.DirectoryStore(str(target)), case, **OPTIONS.get(case.name, {}))
+
+
+def slash(target: Path, case: Case) -> None:
+    create(zarr.storage.FSStore(str(target), dimension_separator="/"), case, **OPTIONS[case.name])
+
+
+def nested(target: Path, case: Case) -> None:
+    create(zarr.NestedDirectoryStore(str(target)), case)
+
+
+def zipped(target: Path, case: Case) -> None:
+    with zarr.ZipStore(str(target), mode="w") as store:
+        create(store, case)
+
+
+def group(target: Path, case: Case, *, kind: Any = zarr.DirectoryStore, consolidated: bool = False) -> None:
+    store = kind(str(target))
+    for path, attributes in case.groups.items():
+        zarr.open_group(store, mode="a", path=path).attrs.put(dict(attributes))
+    for path, child in case.children.items():
+        create(store, CASES[child], path)
+    if consolidated:
+        zarr.consolidate_metadata(store)
+    if kind is zarr.ZipStore:
+        store.close()
+
+
+def verify(target: Path, case: Case) -> None:
+    """Read back with zarr-python 2 itself."""
+    store = zarr.ZipStore(str(target), mode="r") if target.suffix == ".zip" else None
+    if case.is_group:
+        root = zarr.open_group(store or str(target), mode="r")
+        for path, attributes in case.groups.items():
+            assert same_json(dict((root[path] if path else root).attrs), attributes), path
+        for path, child in case.children.items():
+            _compare(root[path], CASES[child])
+    else:
+        kind = zarr.NestedDirectoryStore if case.name == "nested-store" else (lambda p: p)
+        _compare(zarr.open_array(store or kind(str(target)), mode="r"), case)
+    if store is not None:
+        store.close()
+
+
+def _compare(array: Any, case: Case) -> None:
+    values = array[()]
+    if case.name == "vlen-bytes":
+        values[values == 0] = b""
+    if case.fill_value is None:  # zarr-python 2 hands out uninitialised memory there
+        for index in case.missing:
+            values[case.region(index)] = np.zeros((), case.dtype)
+    assert same(values, case.expected()), (case.name, values, case.expected())
+    assert array.chunks == case.chunks, array.chunks
+    stored = sum(array._chunk_key(index) in array.chunk_store for index in np.ndindex(*array.cdata_shape))
+    assert stored == len(list(case.indices())), stored
+    attributes = dict(array.attrs)
+    dimensions = attributes.pop("_ARRAY_DIMENSIONS", None)
+    assert (None if dimensions is None else tuple(dimensions)) == case.dimension_names, dimensions
+    assert same_json(attributes, case.attributes), attributes
+
+
+def dataset(target: Path, case: Case) -> None:
+    """Write a small data set with xarray."""
+    data = {path: CASES[child] for path, child in case.children.items()}
+    values = {path: child.expected() for path, child in data.items()}
+    hidden = ("units", "calendar", "scale_factor", "add_offset", "coordinates")
+    attributes = {
+        path: {k: v for k, v in child.attributes.items() if k not in hidden or (k == "units" and path != "time")}
+        for path, child in data.items()
+    }
+    made = xr.Dataset(
+        {
+            "temperature": (("time", "x"), values["temperature"], attributes["temperature"]),
+            "packed": (("time", "x"), values["packed"] * 0.5 + 10.0, attributes["packed"]),
+            "label": ("x", values["label"], attributes["label"]),
+        },
+        coords={
+            "time": np.datetime64("2026-11-21", "ns") + values["time"].astype("m8[h]"),
+            "x": ("x", values["x"], attributes["x"]),
+            "height": ((), values["height"], attributes["height"]),
+        },
+        attrs=dict(case.groups[""]),
+    )
+    none: dict[str, Any] = {"compressor": None}
+    made.to_zarr(
+        target,
+        mode="w",
+        consolidated=True,
+        zarr_format=2,
+        encoding={
+            "temperature": {**none, "chunks": data["temperature"].chunks},
+            "packed": {**none, "dtype": "i2", "scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -999},
+            "time": {**none, "dtype": "i8", "units": data["time"].attributes["units"]},
+            "label": none,
+            "x": none,
+            "height": none,
+        },
+    )
+
+
+def main(output: Path) -> int:
+    """Write everything below ``output``."""
+    versions(zarr, numcodecs, xr)
+    jobs: dict[str, Any] = dict.fromkeys([*BASIC, *OPTIONS], directory)
+    jobs.update(
+        {"separator-slash": slash, "rank-1-slash": slash, "nested-store": nested, "group": group, "group-empty": group}
+    )
+    jobs["group-consolidated"] = partial(group, consolidated=True)
+    folder = output / "zarr_v2" / f"zarr-python-{zarr.__version__}"
+    failures = run(folder, jobs, verify=verify)
+    failures += run(
+        folder, {"array-zip": zipped, "group-zip": partial(group, kind=zarr.ZipStore)}, suffix=".zip", verify=verify
+    )
+    return failures + run(output / "zarr_v2" / f"xarray-{xr.__version__}", {"xarray": dataset}, verify=verify)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

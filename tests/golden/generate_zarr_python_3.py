@@ -1,0 +1,340 @@
+"""Golden Zarr v3 and v2 stores by zarr-python 3: ``python generate_zarr_python_3.py OUTPUT_DIR``.
+
+Zarr-python 3.1 writes every case it can, and one data set through xarray; 3.2 and later only those cases that they write differently or that
+are worth having twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import zarr
+from _generate import CASES, Case, run, same, same_json, versions
+from zarr.codecs import (
+    BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec,
+)  # fmt: skip
+from zarr.codecs import numcodecs as nc
+from zarr.dtype import VariableLengthBytes, VariableLengthUTF8
+
+NEW = tuple(int(part) for part in zarr.__version__.split(".")[:2]) >= (3, 2)
+LITTLE, BIG = BytesCodec(endian="little"), BytesCodec(endian="big")
+
+BASIC = [
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64", "complex128",
+    "datetime-Y", "datetime-D", "datetime-h", "datetime-s", "datetime-25us", "datetime-ns", "timedelta-10ms", "timedelta-ns", "timedelta-W", "timedelta-generic",
+    "unicode-4", "bytes-6", "void-3", "struct", "struct-nested", "vlen-utf8", "vlen-utf8-fill", "vlen-bytes", "vlen-bytes-fill",
+    "layout", "rank-1", "rank-3", "rank-5", "many-chunks", "chunk-larger", "chunk-exact", "scalar", "scalar-missing", "scalar-string", "empty-axis", "empty-1d",
+    "empty-middle", "all-missing", "fill-nan", "fill-nan-f2", "fill-inf", "fill-neg-inf", "fill-neg-zero", "fill-float-exact", "fill-complex", "fill-nat",
+    "fill-date", "fill-uint64-odd", "fill-int64-odd", "attributes", "codec-none",
+]  # fmt: skip
+BIG_ENDIAN = [f"{n}-big" for n in (
+    "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64", "complex128", "datetime-ns", "timedelta-s", "unicode-4",
+)]  # fmt: skip
+
+
+def key(name: str, separator: str) -> dict[str, Any]:
+    return {"chunk_key_encoding": {"name": name, "separator": separator}}
+
+
+def shard(
+    *codecs: Any, inner: tuple[int, ...] = (3, 2), index: Any = (LITTLE, Crc32cCodec()), location: str = "end"
+) -> ShardingCodec:
+    return ShardingCodec(chunk_shape=inner, codecs=codecs or (LITTLE,), index_codecs=index, index_location=location)
+
+
+def sharded(
+    *codecs: Any, after: Any = (), before: Any = (), shards: tuple[int, ...] = (6, 4), **rest: Any
+) -> dict[str, Any]:
+    return {"chunks": shards, "serializer": shard(*codecs, **rest), "filters": before, "compressors": after}
+
+
+def created(location: str = "end", **rest: Any) -> dict[str, Any]:
+    """Sharding the way users ask for it: ``create_array(chunks=..., shards=...)``."""
+    return {"shards": "case" if location == "end" else {"shape": "case", "index_location": location}, **rest}
+
+
+V3: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(BASIC, {}),
+    **dict.fromkeys(BIG_ENDIAN, {"serializer": BIG}),
+    "key-default-dot": key("default", "."),
+    "key-default-slash": key("default", "/"),
+    "key-v2-dot": key("v2", "."),
+    "key-v2-slash": key("v2", "/"),
+    "dimension-names": {},
+    "dimension-names-null": {},
+    "dimension-names-empty": {},
+    "dimension-names-same": {},
+    "transpose-10": {"filters": TransposeCodec(order=(1, 0))},
+    "transpose-201": {"filters": TransposeCodec(order=(2, 0, 1))},
+    "transpose-120": {"filters": TransposeCodec(order=(1, 2, 0))},
+    "transpose-chain": {"filters": [TransposeCodec(order=(2, 0, 1)), TransposeCodec(order=(1, 0, 2))], "compressors": GzipCodec(level=1)},
+    "vlen-utf8-compressed": {"compressors": ZstdCodec(level=3)},
+    "codec-default": {"compressors": "auto"},
+    "codec-gzip": {"compressors": GzipCodec(level=6)},
+    "codec-zstd": {"compressors": ZstdCodec(level=3)},
+    "codec-zstd-checksum": {"compressors": ZstdCodec(level=3, checksum=True)},
+    "codec-blosc-lz4-noshuffle": {"compressors": BloscCodec(typesize=4, cname="lz4", shuffle="noshuffle")},
+    "codec-blosc-lz4-shuffle": {"compressors": BloscCodec(typesize=4, cname="lz4", shuffle="shuffle")},
+    "codec-blosc-lz4hc-shuffle": {"compressors": BloscCodec(typesize=4, cname="lz4hc", clevel=9, shuffle="shuffle")},
+    "codec-blosc-zstd-bitshuffle": {"compressors": BloscCodec(typesize=4, cname="zstd", clevel=3, shuffle="bitshuffle")},
+    "codec-blosc-zlib-shuffle": {"compressors": BloscCodec(typesize=4, cname="zlib", clevel=1, shuffle="shuffle")},
+    "codec-blosc-blosclz-auto": {"compressors": BloscCodec(cname="blosclz")},
+    "codec-blosc-blocksize": {"compressors": BloscCodec(typesize=4, cname="lz4", shuffle="shuffle", blocksize=512)},
+    "codec-blosc-f8": {"compressors": BloscCodec()},
+    "codec-blosc-i2-auto": {"compressors": BloscCodec()},
+    "codec-blosc-u1-auto": {"compressors": BloscCodec()},
+    "codec-crc32c": {"compressors": Crc32cCodec()},
+    "codec-gzip-crc32c": {"compressors": [GzipCodec(level=1), Crc32cCodec()]},
+    "codec-crc32c-gzip": {"compressors": [Crc32cCodec(), GzipCodec(level=1)]},
+    "codec-zlib": {"compressors": nc.Zlib(level=6)},
+    "codec-bz2": {"compressors": nc.BZ2(level=1)},
+    "codec-lzma": {"compressors": nc.LZMA(preset=1)},
+    "codec-lzma-raw": {"compressors": nc.LZMA(format=3, filters=[{"id": 3, "dist": 4}, {"id": 33, "preset": 1}])},
+    "codec-lz4": {"compressors": nc.LZ4(acceleration=1)},
+    "codec-crc32": {"compressors": [nc.CRC32(), nc.Zlib(level=1)]},
+    "codec-adler32": {"compressors": [nc.Zlib(level=1), nc.Adler32()]},
+    "codec-fletcher32": {"compressors": [nc.Fletcher32(), nc.Zlib(level=1)]},
+    "codec-jenkins-lookup3": {"compressors": [nc.JenkinsLookup3(initval=7), nc.Zlib(level=1)]},
+    "codec-shuffle": {"compressors": [nc.Shuffle(elementsize=4), nc.Zlib(level=1)]},
+    "codec-delta": {"filters": nc.Delta(dtype="<i4"), "compressors": GzipCodec(level=1)},
+    "codec-delta-astype": {"filters": nc.Delta(dtype="<i4", astype="<i2"), "compressors": GzipCodec(level=1)},
+    "codec-delta-chain": {"filters": [nc.Delta(dtype="<i4"), nc.Delta(dtype="<i4")], "compressors": nc.GZip(level=1)},
+    "codec-fixedscaleoffset": {"filters": nc.FixedScaleOffset(offset=1000, scale=4, dtype="<f8", astype="|u1"), "compressors": nc.Zstd(level=1)},
+    "codec-quantize": {"filters": nc.Quantize(digits=1, dtype="<f8"), "compressors": nc.Blosc(cname="lz4", clevel=5, shuffle=1)},
+    "codec-bitround": {"filters": nc.BitRound(keepbits=8), "compressors": GzipCodec(level=1)},
+    "codec-astype": {"filters": nc.AsType(encode_dtype="<i2", decode_dtype="<f8"), "compressors": GzipCodec(level=1)},
+    "codec-packbits": {"filters": nc.PackBits(), "compressors": GzipCodec(level=1)},
+    "codec-pcodec": {"serializer": nc.PCodec(level=4, mode_spec="auto")},
+    "shard-end": created(),
+    "shard-start": created("start"),
+    "shard-missing-inner": created(),
+    "shard-missing": created(compressors=ZstdCodec(level=1)),
+    "shard-missing-start": created("start"),
+    "shard-single": created(),
+    "shard-one-inner": created(),
+    "shard-3d": created(compressors=GzipCodec(level=1)),
+    "shard-vlen-utf8": created(compressors=ZstdCodec(level=1)),
+    "shard-string-fill": created(),
+    "shard-float-nan": created(),
+    "shard-key-v2": created(**key("v2", ".")),
+    "shard-inner-gzip": created(compressors=GzipCodec(level=6)),
+    "shard-inner-blosc": created(compressors=BloscCodec(cname="zstd", clevel=1)),
+    "shard-inner-zstd-crc32c": created(compressors=[ZstdCodec(level=1), Crc32cCodec()]),
+    "shard-inner-transpose": created(filters=TransposeCodec(order=(1, 0))),
+    "shard-inner-big": created(serializer=BIG),
+    "shard-index-no-crc": sharded(index=[LITTLE]),
+    "shard-index-start-no-crc": sharded(index=[LITTLE], location="start"),
+    "shard-index-big": sharded(index=[BIG, Crc32cCodec()]),
+    "shard-outer-crc32c": sharded(after=[Crc32cCodec()]),
+    "shard-outer-gzip": sharded(after=[GzipCodec(level=1)]),
+    "shard-nested": sharded(shard(inner=(3, 2)), inner=(6, 4), shards=(12, 8)),
+    "shard-nested-start": sharded(shard(inner=(3, 2), location="start"), inner=(6, 4), shards=(12, 8), location="start"),
+}  # fmt: skip
+
+V3_NEW: dict[str, dict[str, Any]] = {
+    name: V3[name]
+    for name in (
+        "layout", "bool", "float32", "complex64", "datetime-25us", "unicode-4", "bytes-6", "void-3", "struct", "struct-nested", "vlen-utf8", "vlen-bytes-fill", "fill-nan",
+        "dimension-names", "codec-default", "codec-blosc-i2-auto", "codec-blosc-u1-auto", "codec-lz4", "codec-delta-astype", "codec-packbits", "codec-pcodec",
+        "shard-end", "shard-start", "shard-missing", "shard-nested", "shard-outer-crc32c", "shard-outer-gzip", "shard-vlen-utf8", "transpose-201",
+    )
+}  # fmt: skip
+if NEW:
+    from zarr.codecs import CastValue, ScaleOffset
+
+    V3_NEW.update({
+        # 3.1 stores both in memory order and loses the transposition for good
+        "transpose-vlen-utf8": {"filters": TransposeCodec(order=(1, 0))},
+        "transpose-delta": {"filters": [TransposeCodec(order=(1, 0)), nc.Delta(dtype="<i4")]},
+        "codec-zfpy": {"serializer": nc.ZFPY(mode=4, tolerance=-1)},
+        "struct-zero-fill": {"serializer": BIG, "filters": ()},
+        "rectilinear": {},
+        "rectilinear-sharded": {"chunks": (3, 2), "shards": [[3, 6, 3], [2, 2]]},
+        "codec-scale-offset": {"filters": ScaleOffset(offset=1000, scale=4)},
+        "codec-cast-value": {"filters": CastValue(data_type="int16")},
+        "shard-subchunk-order": {
+            "chunks": (6, 4), "compressors": (),
+            "serializer": ShardingCodec(chunk_shape=(3, 2), codecs=(LITTLE,), index_codecs=(LITTLE, Crc32cCodec()), subchunk_write_order="colexicographic"),
+        },
+    })  # fmt: skip
+
+V2: dict[str, dict[str, Any]] = {
+    **dict.fromkeys((
+        "bool", "int16", "float32", "float64-big", "complex64", "datetime-25us", "timedelta-10ms", "unicode-4", "unicode-4-big", "bytes-6", "void-3", "struct", "layout",
+        "scalar", "empty-axis", "fill-nan", "fill-nat", "fill-null", "fill-complex", "fill-uint64-odd", "attributes",
+    ), {}),
+    "vlen-utf8": {"filters": numcodecs.VLenUTF8()},
+    "vlen-bytes-fill": {"filters": numcodecs.VLenBytes()},
+    "separator-slash": key("v2", "/"),
+    "order-f-3d": {"order": "F"},
+    "order-f-filters": {"order": "F", "filters": numcodecs.Delta("<i4"), "compressors": numcodecs.Zlib(1)},
+    "codec-default": {"compressors": "auto"},
+    "codec-blosc-zstd-bitshuffle": {"compressors": numcodecs.Blosc("zstd", 3, 2)},
+    "codec-gzip": {"compressors": numcodecs.GZip(6)},
+    "codec-shuffle": {"filters": numcodecs.Shuffle(4), "compressors": numcodecs.Zlib(1)},
+    "codec-fletcher32": {"filters": numcodecs.Fletcher32(), "compressors": numcodecs.Zlib(1)},
+    "codec-delta-astype": {"filters": numcodecs.Delta("<i4", astype="<i2"), "compressors": numcodecs.Zlib(1)},
+}  # fmt: skip
+V2_NEW = (
+    "layout",
+    "struct",
+    "bytes-6",
+    "vlen-utf8",
+    "vlen-bytes-fill",
+    "codec-default",
+    "codec-delta-astype",
+    "order-f-3d",
+    "attributes",
+)
+
+
+def data_type(case: Case, zarr_format: int) -> Any:
+    if case.native_dtype.kind == "O":
+        return VariableLengthBytes() if isinstance(case.expected().flat[0], bytes) else VariableLengthUTF8()
+    return case.dtype if zarr_format == 2 else case.native_dtype
+
+
+def create(store: Any, case: Case, options: dict[str, Any], name: str | None = None, *, zarr_format: int = 3) -> None:
+    """Write one array, chunk by chunk, leaving out what is missing."""
+    values = case.expected()
+    options = {
+        "compressors": None,
+        "filters": (),
+        "chunks": case.chunks if case.edges is None else [list(e) for e in case.edges],
+        **options,
+    }
+    if zarr_format == 2 and options["filters"] == ():
+        options["filters"] = None
+    if case.native_dtype.kind != "O" or "filters" not in options or options["filters"] is None:
+        options = {k: v for k, v in options.items() if k != "filters" or v not in ((), None)}
+        if options.get("filters", ...) is ...:
+            options["filters"] = None
+    if isinstance(options.get("shards"), str):
+        options["shards"] = case.shards
+    elif isinstance(options.get("shards"), dict):
+        options["shards"] = {**options["shards"], "shape": case.shards}
+    if zarr_format == 3:
+        options["dimension_names"] = case.dimension_names
+    array = zarr.create_array(
+        store,
+        name=name,
+        shape=values.shape,
+        dtype=data_type(case, zarr_format),
+        fill_value=case.fill_value,
+        attributes=dict(case.attributes),
+        zarr_format=zarr_format,
+        config={"write_empty_chunks": True},
+        **options,
+    )
+    for region in case.regions():
+        array[region] = np.array(values[region], order="C")
+
+
+def single(target: Path, case: Case, *, zarr_format: int = 3) -> None:
+    create(str(target), case, (V2 if zarr_format == 2 else V3_NEW if NEW else V3)[case.name], zarr_format=zarr_format)
+
+
+def group(target: Path, case: Case, *, zarr_format: int = 3, consolidated: bool = False) -> None:
+    store: Any = zarr.storage.ZipStore(target, mode="w") if target.suffix == ".zip" else zarr.storage.LocalStore(target)
+    for path, attributes in case.groups.items():
+        zarr.create_group(store, path=path, attributes=dict(attributes), zarr_format=zarr_format)
+    for path, child in case.children.items():
+        create(store, CASES[child], {}, path, zarr_format=zarr_format)
+    if consolidated:
+        zarr.consolidate_metadata(store, zarr_format=zarr_format)
+    store.close()
+
+
+def zipped(target: Path, case: Case) -> None:
+    store = zarr.storage.ZipStore(target, mode="w")
+    create(store, case, {})
+    store.close()
+
+
+def verify(target: Path, case: Case, *, zarr_format: int = 3) -> None:
+    """Read back with zarr-python 3 itself."""
+    store = zarr.storage.ZipStore(target, mode="r") if target.suffix == ".zip" else str(target)
+    if case.is_group:
+        root = zarr.open_group(store, mode="r", zarr_format=zarr_format)
+        for path, attributes in case.groups.items():
+            node = root[path] if path else root
+            assert same_json(dict(node.attrs), attributes), path
+        for path, child in case.children.items():
+            compare(root[path], CASES[child], zarr_format)
+    else:
+        compare(zarr.open_array(store, mode="r", zarr_format=zarr_format), case, zarr_format)
+
+
+def compare(array: Any, case: Case, zarr_format: int = 3) -> None:
+    """Check values, attributes and dimension names."""
+    assert same(array[...], case.expected()), (case.name, array[...], case.expected())
+    assert same_json(dict(array.attrs), case.attributes), dict(array.attrs)
+    if zarr_format == 3:
+        assert array.metadata.dimension_names == case.dimension_names, array.metadata.dimension_names
+
+
+def dataset(target: Path, case: Case) -> None:
+    """Write a small data set with xarray."""
+    import xarray as xr
+
+    raw = xr.Dataset(
+        {
+            path: (CASES[child].dimension_names or (), CASES[child].expected(), dict(CASES[child].attributes))
+            for path, child in case.children.items()
+        },
+        attrs=dict(case.groups[""]),
+    )
+    for variable in raw.variables.values():
+        variable.attrs.pop("_FillValue", None)
+    raw["packed"].attrs["_FillValue"] = -999
+    made = xr.decode_cf(raw).load()
+    for variable in made.variables.values():
+        variable.encoding = {}
+    none: dict[str, Any] = {"compressors": None}
+    made.to_zarr(
+        target,
+        mode="w",
+        consolidated=True,
+        zarr_format=3,
+        encoding={
+            "temperature": {**none, "chunks": CASES["xr3-temperature"].chunks},
+            "packed": {**none, "dtype": "i2", "scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -999},
+            "time": {**none, "dtype": "i8", "units": CASES["xr3-time"].attributes["units"]},
+            "label": none,
+            "x": none,
+            "height": none,
+        },
+    )
+
+
+def main(output: Path) -> int:
+    """Write everything below ``output``."""
+    versions(zarr, numcodecs)
+    zarr.config.set({"array.write_empty_chunks": True, **({"array.rectilinear_chunks": True} if NEW else {})})
+    failures = 0
+    for zarr_format in (3, 2):
+        folder = output / f"zarr_v{zarr_format}" / f"zarr-python-{zarr.__version__}"
+        names = {(3, False): V3, (3, True): V3_NEW, (2, False): V2, (2, True): V2_NEW}[zarr_format, NEW]
+        this: Any = {"zarr_format": zarr_format}
+        jobs: dict[str, Any] = dict.fromkeys(names, partial(single, **this))
+        jobs["group-consolidated"] = partial(group, consolidated=True, **this)
+        if not NEW:
+            jobs["group"] = jobs["group-empty"] = jobs["group-unicode"] = partial(group, **this)
+        failures += run(folder, jobs, verify=partial(verify, **this))
+        if zarr_format == 3 and not NEW:
+            failures += run(folder, {"array-zip": zipped, "group-zip": group}, suffix=".zip", verify=verify)
+        if zarr_format == 3 and not NEW:
+            import xarray as xr
+
+            versions(xr)
+            failures += run(output / "zarr_v3" / f"xarray-{xr.__version__}", {"xarray-v3": dataset}, verify=verify)
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
