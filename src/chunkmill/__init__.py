@@ -1,1 +1,39 @@
-"""Chunked N-D arrays on Dask."""
+"""Chunked N-D arrays on Dask: Zarr v2 and v3, N5 and reference sets, each chunk key a task.
+
+>>> import chunkmill as cm, dask.array as da
+>>> report = cm.to_store(da.ones((100, 80), chunks=(50, 40)), "memory://doc-first", chunks=(30, 40), mode="w")
+>>> float(cm.from_store("memory://doc-first").sum().compute())
+8000.0
+"""
+
+from chunkmill import errors
+from chunkmill.api import (
+    consolidate,
+    create_array,
+    create_group,
+    from_store,
+    open,  # noqa: A004 - the contract's name, as in zarr
+    open_array,
+    open_group,
+    store,
+    to_store,
+)
+from chunkmill.array import Array
+from chunkmill.errors import ChunkmillError
+from chunkmill.hierarchy import Group
+
+__all__ = [
+    "Array",
+    "ChunkmillError",
+    "Group",
+    "consolidate",
+    "create_array",
+    "create_group",
+    "errors",
+    "from_store",
+    "open",
+    "open_array",
+    "open_group",
+    "store",
+    "to_store",
+]

@@ -9,7 +9,9 @@
     ├── CodecError(ValueError)            one codec failed on one chunk (standing alone, without a store)
     ├── ChunkError(RuntimeError)          the same, with store, key and chunk coords
     ├── StoreError(OSError)               a store failed, or was asked for what it cannot do
-    └── AlignmentError(ValueError)        blocks or a region that cut through store keys
+    ├── RegionError(IndexError)           an index that the array cannot answer
+    ├── AlignmentError(ValueError)        blocks or a region that cut through store keys
+    └── JobError(RuntimeError)            a whole-store job that cannot begin, or cannot go on
 
 Each also is the builtin that users of such libraries catch. All fields go through ``__init__`` and pickle, so
 that an error raised in a worker reaches the client whole.
@@ -24,9 +26,11 @@ __all__ = [
     "ChunkError",
     "ChunkmillError",
     "CodecError",
+    "JobError",
     "MetadataError",
     "NodeExists",
     "NodeNotFound",
+    "RegionError",
     "StoreError",
     "UnknownCodec",
     "UnsupportedFeature",
@@ -215,6 +219,21 @@ class StoreError(ChunkmillError, OSError):
         return f"store {self.url}, key {self.key!r}: {self.reason}"
 
 
+class RegionError(ChunkmillError, IndexError):
+    """An index lies outside the array, is of an unknown kind, or asks for more than memory holds."""
+
+    index: str
+    shape: tuple[int, ...]
+    reason: str
+
+    def __init__(self, *, index: str, shape: tuple[int, ...], reason: str) -> None:
+        super().__init__(index=index, shape=shape, reason=reason)
+
+    def message(self) -> str:
+        """Say which index failed on which shape, and why."""
+        return f"index {self.index} into an array of shape {self.shape}: {self.reason}"
+
+
 class AlignmentError(ChunkmillError, ValueError):
     """Blocks or a region cut through store keys where that cannot be done safely."""
 
@@ -228,3 +247,21 @@ class AlignmentError(ChunkmillError, ValueError):
     def message(self) -> str:
         """Say what was expected and the call that mends it."""
         return f"not aligned to store keys: got {self.got}, expected {self.expected}; {self.fix}"
+
+
+class JobError(ChunkmillError, RuntimeError):
+    """A whole-store job cannot begin, or cannot go on where it stopped.
+
+    ``job`` says which (``"convert to 'a' in file:///x"``), ``hint`` the way out.
+    """
+
+    job: str
+    reason: str
+    hint: str
+
+    def __init__(self, *, job: str, reason: str, hint: str = "") -> None:
+        super().__init__(job=job, reason=reason, hint=hint)
+
+    def message(self) -> str:
+        """Say which job, why, and what to do."""
+        return f"{self.job}: {self.reason}{'; ' + self.hint if self.hint else ''}"

@@ -268,7 +268,7 @@ V2: dict[str, Any] = {
     "fill-neg-zero": with2(),
     "fill-bare-nan": with2(fill_value=np.nan),
     "fill-complex": with2(fill_value=["NaN", "-Infinity"]),
-    "fill-null": with2(),
+    "fill-null": with2(fill_value=None),
     "attributes-nan": with2(),
     "dimension-names-scalar": with2(zattrs={"_ARRAY_DIMENSIONS": []}),
     "dimension-names": with2(zattrs={"_ARRAY_DIMENSIONS": ["y", "x"], "units": "m"}),

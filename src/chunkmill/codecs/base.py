@@ -25,6 +25,7 @@ __all__ = [
     "ChunkSpec",
     "Codec",
     "CodecFactory",
+    "Memo",
     "fill_array",
 ]
 
@@ -46,7 +47,9 @@ class ChunkSpec:
 class ArrayArrayCodec(Protocol):
     """A filter: changes an array's values, axes or dtype."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Name in Zarr v3's vocabulary, for messages."""
 
     def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
         """Return what `spec` looks like after `encode`; raises `ValueError` where the codec cannot apply."""
@@ -61,7 +64,9 @@ class ArrayArrayCodec(Protocol):
 class ArrayBytesCodec(Protocol):
     """A serializer: array <-> bytes."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Name in Zarr v3's vocabulary, for messages."""
 
     def encoded_size(self, spec: ChunkSpec) -> int | None:
         """Return the exact number of bytes that `encode` yields, or ``None`` when it varies."""
@@ -76,7 +81,9 @@ class ArrayBytesCodec(Protocol):
 class BytesBytesCodec(Protocol):
     """A compressor or checksum: bytes <-> bytes."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Name in Zarr v3's vocabulary, for messages."""
 
     def encoded_size(self, n_bytes: int) -> int | None:
         """Return the exact number of bytes that `encode` makes of `n_bytes`, or ``None`` when it varies."""
@@ -99,6 +106,25 @@ class CodecFactory(Protocol):
 
     def __call__(self, configuration: Mapping[str, Any], spec: ChunkSpec) -> Codec:
         """Build the codec for chunks like `spec`; a bad configuration raises `ValueError`."""
+
+
+class Memo:
+    """A slot for what an immutable value has worked out of its fields.
+
+    Not a field: neither compared, nor pickled, nor part of a dask token.
+    """
+
+    __slots__ = ("_memo",)
+
+    _memo: Any
+
+    def recall(self) -> Any:
+        """Return what was remembered last, or ``None``."""
+        return getattr(self, "_memo", None)
+
+    def remember(self, memo: Any) -> None:
+        """Keep `memo`, past the frozen dataclass; one assignment, so it is safe among threads."""
+        object.__setattr__(self, "_memo", memo)
 
 
 def fill_array(spec: ChunkSpec) -> NDArray[Any]:

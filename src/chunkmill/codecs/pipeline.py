@@ -17,6 +17,7 @@ from chunkmill.codecs.base import (
     Buffer,
     BytesBytesCodec,
     ChunkSpec,
+    Memo,
 )
 from chunkmill.errors import ChunkmillError, CodecError
 
@@ -31,7 +32,20 @@ _MAX_VARIABLE_BYTES = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class CodecPipeline:
+class _Plan:
+    """What the chunks of one spec have in common.
+
+    ``specs`` before and after each filter, in encode order; in decode order the compressors with the most that each
+    may yield, and the filters with the spec to which each leads back.
+    """
+
+    specs: tuple[ChunkSpec, ...]
+    decompressors: tuple[tuple[BytesBytesCodec, int], ...]
+    unfilters: tuple[tuple[ArrayArrayCodec, ChunkSpec], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CodecPipeline(Memo):
     """Filters, one serializer, compressors, in encode order."""
 
     filters: tuple[ArrayArrayCodec, ...]
@@ -49,13 +63,16 @@ class CodecPipeline:
 
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
         """Encode `chunk`, which has ``spec.shape`` and ``spec.dtype``; raises `CodecError`."""
-        codec: Any = None
+        codec: Any = self.serializer
+        if chunk.shape != spec.shape or chunk.dtype != spec.dtype:
+            reason = f"a chunk of {chunk.shape} {chunk.dtype}, expected {spec.shape} {spec.dtype}"
+            raise CodecError(codec=codec.name, reason=reason, direction="encode")
         try:
-            for codec in self.filters:
-                chunk = codec.encode(chunk, spec)
-                spec = codec.spec_after(spec)
+            specs = self._plan(spec).specs
+            for codec, before in zip(self.filters, specs, strict=False):
+                chunk = codec.encode(chunk, before)
             codec = self.serializer
-            data = codec.encode(chunk, spec)
+            data = codec.encode(chunk, specs[-1])
             for codec in self.compressors:
                 data = codec.encode(data)
         except ChunkmillError:
@@ -69,19 +86,14 @@ class CodecPipeline:
 
         The array may be read-only and may share memory with `data`.
         """
-        if (n_bytes := prod(spec.shape) * spec.dtype.itemsize) > MAX_CHUNK_BYTES:
-            reason = f"a chunk of {n_bytes} bytes exceeds the limit of {MAX_CHUNK_BYTES}"
-            raise CodecError(codec=self.serializer.name, reason=reason)
         codec: Any = self.serializer
         try:
-            specs = [spec]
-            for codec in self.filters:
-                specs.append(codec.spec_after(specs[-1]))
-            for codec, limit in zip(self.compressors[::-1], self._limits(specs[-1])[::-1], strict=True):
+            plan = self._plan(spec)
+            for codec, limit in plan.decompressors:
                 data = codec.decode(data, limit)
             codec = self.serializer
-            chunk = codec.decode(data, specs[-1])
-            for codec, before in zip(self.filters[::-1], specs[-2::-1], strict=True):
+            chunk = codec.decode(data, plan.specs[-1])
+            for codec, before in plan.unfilters:
                 chunk = codec.decode(chunk, before)
         except ChunkmillError:
             raise
@@ -92,17 +104,31 @@ class CodecPipeline:
             raise CodecError(codec=codec.name, reason=reason)
         return chunk  # type: ignore[no-any-return]
 
-    def _limits(self, spec: ChunkSpec) -> list[int]:
-        """Return the most that each compressor may yield when decoding, in encode order."""
-        size = self.serializer.encoded_size(spec)
+    def _plan(self, spec: ChunkSpec) -> _Plan:
+        """Return what encoding and decoding chunks like `spec` need to know, and remember it."""
+        # chunks of one array share their spec, and planning takes longer than decoding a small chunk
+        plan: _Plan | None = self.recall()
+        if plan is None or plan.specs[0] is not spec:
+            plan = self._new_plan(spec)
+            self.remember(plan)
+        return plan
+
+    def _new_plan(self, spec: ChunkSpec) -> _Plan:
+        specs = [spec]
+        for codec in self.filters:
+            specs.append(codec.spec_after(specs[-1]))
+        if (n_bytes := max(prod(each.shape) * each.dtype.itemsize for each in specs)) > MAX_CHUNK_BYTES:
+            raise ValueError(f"a chunk of {n_bytes} bytes exceeds the limit of {MAX_CHUNK_BYTES}")
+        size = self.serializer.encoded_size(specs[-1])
         limit = _MAX_VARIABLE_BYTES if size is None else size
-        limits = []
+        decompressors = []
         for compressor in self.compressors:
-            limits.append(limit)
+            decompressors.append((compressor, limit))
             size = None if size is None else compressor.encoded_size(size)
             # what no compressor exceeds on incompressible data (checksums and containers included)
             limit = limit + limit // 8 + 4096 if size is None else size
-        return limits
+        unfilters = zip(self.filters[::-1], specs[-2::-1], strict=True)
+        return _Plan(tuple(specs), tuple(decompressors[::-1]), tuple(unfilters))
 
 
 def _reason(error: Exception) -> str:

@@ -6,13 +6,32 @@ Bytes in, dataclasses out. A format never sees a store, a codec object or dask. 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from math import isfinite, isnan
+from typing import Any, ClassVar, Protocol
 
 from chunkmill.errors import MetadataError
+from chunkmill.model.keys import ChunkKeyEncoding
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 
-__all__ = ["Format", "emit_json", "normalize_path", "parse_json"]
+__all__ = [
+    "MAX_RANK",
+    "MAX_SIZE",
+    "Format",
+    "check_chunk_shape",
+    "check_shape",
+    "emit_json",
+    "get_member",
+    "normalize_path",
+    "parse_json",
+    "split_dimension_names",
+]
+
+MAX_RANK = 64
+"""Most axes of an array: numpy's limit."""
+
+MAX_SIZE = 2**63 - 1
+"""Longest axis, and longest chunk: what every peer's integers hold."""
 
 
 class Format(Protocol):
@@ -21,8 +40,11 @@ class Format(Protocol):
     An instance is immutable and picklable.
     """
 
-    name: str
+    name: ClassVar[str]
     """What users call it: ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"``, ``"n5"``."""
+
+    default_codecs: ClassVar[str]
+    """What ``codecs="default"`` means: a compressor that every reader of the format has."""
 
     def normalize_path(self, path: str) -> str:
         """Return the canonical form of a node's path (no slashes at the ends), or raise `MetadataError`."""
@@ -67,6 +89,30 @@ class Format(Protocol):
         """Return the child that `name`, listed below `prefix`, may be of; ``None`` when it is none."""
 
     @property
+    def node_keys_known(self) -> bool:
+        """Whether the keys of nodes are known before the documents at the root were read."""
+
+    @property
+    def default_chunk_keys(self) -> ChunkKeyEncoding:
+        """How the chunks of new arrays are named."""
+
+    def consolidated_key(self, path: str) -> str | None:
+        """Return the key of consolidated metadata at the group at `path`; ``None``: the format has none."""
+
+    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:
+        """Return the documents in the consolidated metadata at `path`, by full store key; ``None`` without any.
+
+        Raises `MetadataError` where they are malformed or lead out of the group.
+        """
+
+    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Return the documents that hold `documents`, those of the group at `path` and below, consolidated."""
+
+    @property
+    def document_names(self) -> frozenset[str]:
+        """Last segments of the keys that are documents: what consolidated metadata answer for."""
+
+    @property
     def implicit_groups(self) -> bool:
         """Whether a prefix with anything below it is a group without any document."""
 
@@ -86,11 +132,30 @@ def parse_json(key: str, value: bytes) -> dict[str, JSON]:
 
 
 def emit_json(key: str, document: Mapping[str, JSON]) -> bytes:
-    """Return a document as UTF-8 JSON; NaN and Infinity are refused, since JSON has none."""
+    """Return a document as UTF-8 JSON.
+
+    JSON has no NaN and no Infinity: where attributes hold them (xarray and netCDF-C write them bare), they become the
+    strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"`` that Zarr uses for fill values.
+    """
     try:
-        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode("utf-8")
+        try:
+            text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            text = json.dumps(_spelled_out(document), indent=2, ensure_ascii=False, allow_nan=False)
+        return text.encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         raise MetadataError(key=key, field="document", got=str(error), expected="values that JSON can hold") from None
+
+
+def _spelled_out(value: JSON) -> JSON:
+    """Return `value` with floats that JSON cannot hold as strings."""
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {name: _spelled_out(member) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_spelled_out(member) for member in value]
+    return value
 
 
 def normalize_path(path: str, *, backslash: bool = False) -> str:
@@ -122,3 +187,52 @@ def get_member(key: str, document: Mapping[str, JSON], name: str, kind: type[Any
         expected = " or ".join(k.__name__ for k in kinds)
         raise MetadataError(key=key, field=name, got=value, expected=expected)
     return value
+
+
+def check_shape(value: JSON, *, key: str, field: str = "shape") -> tuple[int, ...]:
+    """Return the shape that a list in a document says: integers from 0 to `MAX_SIZE`, at most `MAX_RANK` of them.
+
+    Examples
+    --------
+    >>> check_shape([3, 0], key=".zarray")
+    (3, 0)
+    """
+    if not isinstance(value, list) or len(value) > MAX_RANK:
+        raise MetadataError(key=key, field=field, got=value, expected=f"a list of at most {MAX_RANK} integers")
+    if not all(type(n) is int and 0 <= n <= MAX_SIZE for n in value):  # a bool is no int here
+        raise MetadataError(key=key, field=field, got=value, expected="integers from 0 to 2**63-1")
+    return tuple(value)
+
+
+def check_chunk_shape(value: JSON, shape: Sequence[int], *, key: str, field: str = "chunks") -> tuple[int, ...]:
+    """Return a chunk shape of the rank of `shape`: lengths of at least 1, or 0 on an axis without elements.
+
+    Old zarr-python wrote that 0; it comes back as 1, so that nothing divides by it.
+
+    Examples
+    --------
+    >>> check_chunk_shape([2, 0], (3, 0), key=".zarray")
+    (2, 1)
+    """
+    chunks = check_shape(value, key=key, field=field)
+    if len(chunks) != len(shape):
+        raise MetadataError(key=key, field=field, got=value, expected=f"one length for each of {len(shape)} axes")
+    if any(chunk == 0 and size != 0 for chunk, size in zip(chunks, shape, strict=True)):
+        raise MetadataError(key=key, field=field, got=value, expected="chunk lengths of at least 1")
+    return tuple(max(chunk, 1) for chunk in chunks)
+
+
+def split_dimension_names(
+    attributes: Mapping[str, JSON], ndim: int
+) -> tuple[tuple[str | None, ...] | None, dict[str, JSON]]:
+    """Take xarray's ``_ARRAY_DIMENSIONS`` out of `attributes`, if it names every axis; else it is an attribute.
+
+    Examples
+    --------
+    >>> split_dimension_names({"_ARRAY_DIMENSIONS": ["y", "x"], "units": "m"}, 2)
+    (('y', 'x'), {'units': 'm'})
+    """
+    names = attributes.get("_ARRAY_DIMENSIONS")
+    if not isinstance(names, list) or len(names) != ndim or not all(isinstance(name, str) for name in names):
+        return None, dict(attributes)
+    return tuple(names), {name: value for name, value in attributes.items() if name != "_ARRAY_DIMENSIONS"}

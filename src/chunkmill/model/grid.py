@@ -196,6 +196,13 @@ class ChunkGrid:
                 all(p[3] for p in parts),
             )
 
+    def only_overlap(self, region: Region) -> Overlap | None:
+        """Return the part of the one chunk that `region` touches; ``None`` when it touches none or several."""
+        for axis, cut in zip(self.axes, region, strict=True):
+            if cut.start >= cut.stop or axis.index(cut.start) != axis.index(cut.stop - 1):
+                return None
+        return next(self.overlaps(region))
+
     def aligned(self, region: Region) -> bool:
         """Whether every chunk that `region` touches lies in it whole."""
         return all(_axis_aligned(axis, cut) for axis, cut in zip(self.axes, region, strict=True))
@@ -206,7 +213,17 @@ class ChunkGrid:
 
     def all_coords(self) -> Iterator[ChunkCoords]:
         """Yield the coords of every chunk in C order, lazily."""
-        return product(*(range(n) for n in self.grid_shape))
+        return _counted(self.grid_shape)
+
+
+def _counted(grid_shape: Shape) -> Iterator[ChunkCoords]:
+    # not itertools.product, which holds every axis in memory before it yields
+    if not grid_shape:
+        yield ()
+        return
+    for i in range(grid_shape[0]):
+        for rest in _counted(grid_shape[1:]):
+            yield (i, *rest)
 
 
 def _dask_axis(axis: RegularAxis | RunsAxis) -> tuple[int, ...]:

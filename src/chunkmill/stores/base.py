@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["ByteRange", "ByteSpan", "Store", "check_key"]
+from chunkmill.errors import StoreError
+
+__all__ = ["ByteRange", "ByteSpan", "Store", "check_key", "check_prefix", "range_bounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +100,36 @@ def check_key(key: str) -> str:
         msg = f"{key!r} is no store key: it has empty, '.' or '..' segments"
         raise ValueError(msg)
     return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return `prefix`, or raise `ValueError` unless it is empty or a key with a ``/`` behind it.
+
+    Examples
+    --------
+    >>> check_prefix(""), check_prefix("a/c/")
+    ('', 'a/c/')
+    """
+    if prefix:
+        if not prefix.endswith("/"):
+            msg = f"{prefix!r} is no prefix: it does not end with '/'"
+            raise ValueError(msg)
+        check_key(prefix[:-1])
+    return prefix
+
+
+def range_bounds(byte_range: ByteRange, size: int, *, url: str, key: str) -> tuple[int, int]:
+    """Return where `byte_range` begins and ends in a value of `size` bytes; `StoreError` where it runs past it.
+
+    Examples
+    --------
+    >>> range_bounds(ByteRange(-4), 10, url="memory://", key="a")
+    (6, 10)
+    """
+    start = byte_range.start if byte_range.start >= 0 else max(0, size + byte_range.start)
+    stop = size if byte_range.length is None else start + byte_range.length
+    if start > size or stop > size:
+        wanted = f"{'the rest' if byte_range.length is None else byte_range.length} bytes from {start}"
+        reason = f"expected {wanted}, got a value of {size} bytes: the object is truncated, or its reference is wrong"
+        raise StoreError(url=url, key=key, reason=reason)
+    return start, stop

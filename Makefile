@@ -1,0 +1,47 @@
+# Everything a fresh machine needs is Python 3.11, git, make and pip.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help env demo test test-all check fix bench clean
+
+help:
+	@echo "make demo      the main job on real climate data, on a local Dask cluster"
+	@echo "make test      the tests (make test-all: the slow ones too)"
+	@echo "make check     formatting, lint, types, layers"
+	@echo "make bench     the benchmarks, side by side with other libraries"
+
+# One environment for everything; made again when what it is made of changes.
+$(VENV)/.made: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: set PYTHON=python3.x (3.11 or later)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[s3,http,parquet,codecs,demo]' --group test --group check
+	@touch $@
+
+env: $(VENV)/.made
+
+demo: env
+	$(BIN)/chunkmill demo --output demo-output
+
+test: env
+	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+test-all: env
+	$(BIN)/python -m pytest -q -n 2
+
+check: env
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: env
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: env
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,137 @@
+"""The `bytes` serializer: elements in C order, little or big endian.
+
+Spec: Zarr v3 codecs/bytes; before mid-2023 the codec was called ``endian``. Not here: values of variable length
+(`chunkmill.codecs.vlen`), the order of axes (`chunkmill.codecs.transpose`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.codecs.base import Buffer, ChunkSpec
+from chunkmill.model.metadata import JSON, NamedConfig
+
+__all__ = ["BytesCodec", "buffer_size", "byte_view"]
+
+
+@dataclass(frozen=True, slots=True)
+class BytesCodec:
+    """Raw elements.
+
+    Attributes
+    ----------
+    endian
+        Order of the bytes in an element (in each field of a structured one); ``None`` where elements have one byte.
+    dtype
+        The stored dtype as numpy's descr, where one word cannot say it: Zarr v2's structured dtypes, whose fields
+        may differ in byte order. Not part of Zarr v3.
+    """
+
+    endian: Literal["little", "big"] | None
+    dtype: Any = None
+    name: str = "bytes"
+
+    @classmethod
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> BytesCodec:
+        """Build the codec from ``{"endian": "little" | "big"}``."""
+        if unknown := set(configuration) - {"endian", "dtype"}:
+            raise ValueError(f"unknown members {sorted(unknown)}")
+        descr = configuration.get("dtype")
+        if descr is not None:
+            descr = _as_descr(descr)
+            _dtype(descr)  # raises TypeError when it is none
+        endian = configuration.get("endian")
+        if endian is not None and endian not in ("little", "big"):
+            raise ValueError(f"endian is {endian!r}, expected 'little' or 'big'")
+        if spec.dtype.itemsize == 1:
+            endian = None  # without meaning: never swap one byte
+        elif endian is None and (spec.dtype.names is not None or descr is not None):
+            endian = "little"  # zarr-python 3.0 and 3.1 left it out for structured dtypes
+        elif endian is None and spec.dtype.kind not in "SV":
+            raise ValueError(f"endian is required for {spec.dtype}")
+        return cls(endian, descr)
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        configuration: dict[str, JSON] = {} if self.endian is None else {"endian": self.endian}
+        if self.dtype is not None:
+            configuration["dtype"] = self.dtype
+        return NamedConfig(self.name, configuration)
+
+    def encoded_size(self, spec: ChunkSpec) -> int:
+        """Return the number of elements times their size."""
+        return prod(spec.shape) * self._stored(spec.dtype).itemsize
+
+    def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
+        """Return the elements' bytes; shares memory with `chunk` where it lies as it is stored."""
+        stored = self._stored(spec.dtype)
+        if chunk.shape != spec.shape:
+            raise ValueError(f"a chunk of shape {chunk.shape}, expected {spec.shape}")
+        if chunk.dtype != stored:
+            chunk = chunk.astype(stored, order="C")
+        return np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+
+    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
+        """Return a view of `data`, or a copy in native byte order; wrong lengths raise."""
+        dtype, shape = spec.dtype, spec.shape
+        stored = self._stored(dtype)
+        if (size := buffer_size(data)) != (expected := prod(shape) * stored.itemsize):
+            raise ValueError(f"{size} bytes, expected {expected} for shape {shape} and dtype {stored}")
+        if dtype.kind == "b":
+            return _booleans(np.frombuffer(data, np.uint8)).reshape(shape)
+        flat = np.frombuffer(data, stored)
+        if stored != dtype:
+            flat = flat.astype(dtype)
+        return flat.reshape(shape)
+
+    def _stored(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype as it lies in the store."""
+        if dtype.hasobject or dtype.kind == "T":
+            raise ValueError(f"{dtype} has no fixed size: a serializer such as vlen-utf8 is needed")
+        if dtype.itemsize == 0:
+            raise ValueError(f"elements of {dtype} have no bytes")
+        if self.dtype is not None:
+            return _dtype(self.dtype)
+        if self.endian is None or self.endian == sys.byteorder:
+            return dtype
+        return dtype.newbyteorder("<" if self.endian == "little" else ">")
+
+
+def buffer_size(data: Buffer) -> int:
+    """Return the number of bytes in `data`."""
+    return len(data) if isinstance(data, bytes | bytearray) else data.nbytes
+
+
+def _dtype(descr: Any) -> np.dtype[Any]:
+    dtype: np.dtype[Any] = np.dtype(descr)
+    return dtype
+
+
+def byte_view(data: Any) -> memoryview:
+    """Return `data`, any buffer, as flat bytes, without a copy."""
+    view = memoryview(data)
+    if view.format == "B" and view.ndim == 1:
+        return view
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _booleans(raw: NDArray[np.uint8]) -> NDArray[Any]:
+    """Return `raw` as booleans; numpy's own are undefined for bytes other than 0 and 1."""
+    return raw != 0 if raw.size and raw.max() > 1 else raw.view(np.bool)
+
+
+def _as_descr(value: JSON) -> JSON:
+    """Turn JSON's lists into the lists of tuples that numpy wants."""
+    if not isinstance(value, list):
+        return value
+    return [
+        (field[0], _as_descr(field[1]), *(tuple(part) if isinstance(part, list) else part for part in field[2:]))
+        for field in value
+    ]

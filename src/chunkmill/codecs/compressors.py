@@ -1,0 +1,330 @@
+"""Compressors: gzip, blosc, and numcodecs' zlib, lz4, bz2, lzma.
+
+Every `decode` is bounded: what a frame states is checked before anything is allocated, what it yields while it is
+decoded. Specs: Zarr v3 codecs/gzip and codecs/blosc, RFC 1950 and 1952, the c-blosc header; numcodecs 0.16 for the
+rest. Not here: zstd (`chunkmill.codecs.zstd`); checksums and shuffles (`chunkmill.codecs.crc32c`,
+`chunkmill.codecs.numcodecs`).
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numcodecs.blosc
+import numcodecs.lz4
+import numpy as np
+from isal import isal_zlib
+
+from chunkmill.codecs.base import Buffer, ChunkSpec
+from chunkmill.codecs.bounds import check_claim, integer
+from chunkmill.codecs.bytes import buffer_size, byte_view
+from chunkmill.model.metadata import JSON, NamedConfig
+
+__all__ = ["Blosc", "Bzip2", "Gzip", "Lz4", "Lzma"]
+
+# With threads of its own blosc writes its blocks in whatever order they get done: 8 different encodings in 30 runs
+# (numcodecs 0.16.6, 2 cores). The parallelism is the scheduler's; zarr-python 3 sets the same.
+numcodecs.blosc.use_threads = False
+
+_ZLIB, _GZIP = 15, 31  # zlib's wbits: which container stands around the deflate stream
+
+
+@dataclass(frozen=True, slots=True)
+class Gzip:
+    """Deflate in gzip's or zlib's container.
+
+    Level 1 is written by igzip: five to ten times faster than zlib, and within 3 % of its size; the other levels
+    are zlib's own. Reading is always igzip's.
+    """
+
+    level: int
+    container: Literal["gzip", "zlib"] = "gzip"
+    name: str = "gzip"
+
+    @classmethod
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Gzip:  # noqa: ARG003
+        """Build the codec from ``{"level": 0..9}``; -1 is zlib's default, as N5 writes it."""
+        return cls(integer(configuration, "level", 1, -1, 9))
+
+    @classmethod
+    def from_numcodecs_gzip(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Gzip:
+        """Build ``numcodecs.gzip``: the same under another name."""
+        return cls(cls.from_config(configuration, spec).level, name="numcodecs.gzip")
+
+    @classmethod
+    def from_numcodecs_zlib(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Gzip:
+        """Build ``numcodecs.zlib``."""
+        return cls(cls.from_config(configuration, spec).level, "zlib", "numcodecs.zlib")
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        return NamedConfig(self.name, {"level": self.level})
+
+    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002
+        """Return ``None``."""
+        return
+
+    def encode(self, data: Buffer) -> bytes:
+        """Compress into one member without a time stamp: equal data give equal bytes."""
+        wbits = _GZIP if self.container == "gzip" else _ZLIB
+        if self.level == 1:
+            # igzip's level 2 takes the time of its level 1 and comes near the size of zlib's level 1
+            return isal_zlib.compress(data, 2, wbits)
+        return zlib.compress(byte_view(data), self.level, wbits)
+
+    def decode(self, data: Buffer, max_bytes: int) -> bytes:
+        """Decompress; several gzip members are joined (RFC 1952, 2.2)."""
+        if self.container == "zlib":
+            return _inflate(lambda: isal_zlib.decompressobj(_ZLIB), data, max_bytes, joined=False)
+        return _inflate(lambda: isal_zlib.decompressobj(_GZIP), data, max_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Blosc:
+    """c-blosc 1 frames."""
+
+    cname: str
+    clevel: int
+    shuffle: Literal["noshuffle", "shuffle", "bitshuffle"]
+    typesize: int
+    blocksize: int
+    name: str = "blosc"
+
+    @classmethod
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Blosc:
+        """Build the codec; what the configuration lacks is numcodecs' default, and the typesize the dtype's."""
+        cname = configuration.get("cname", "lz4")
+        if not isinstance(cname, str):
+            raise ValueError(f"cname is {cname!r}, expected a string")  # noqa: TRY004
+        typesize = configuration.get("typesize")
+        if typesize is None:
+            typesize = _typesize(spec.dtype)
+        typesize = integer({"typesize": typesize}, "typesize", 1, 1, 1 << 31)
+        shuffle = configuration.get("shuffle", "shuffle")
+        if shuffle in (-1, "autoshuffle"):
+            shuffle = "bitshuffle" if typesize == 1 else "shuffle"
+        elif type(shuffle) is int and 0 <= shuffle < len(_SHUFFLES):
+            shuffle = _SHUFFLES[shuffle]
+        if shuffle not in _SHUFFLES:
+            raise ValueError(f"shuffle is {shuffle!r}, expected one of {', '.join(_SHUFFLES)}")
+        clevel = integer(configuration, "clevel", 5, 0, 9)
+        return cls(cname, clevel, shuffle, typesize, integer(configuration, "blocksize", 0, 0, 1 << 31))
+
+    @classmethod
+    def from_numcodecs(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Blosc:
+        """Build ``numcodecs.blosc``: the same under another name, its shuffle a number."""
+        c = cls.from_config(configuration, spec)
+        return cls(c.cname, c.clevel, c.shuffle, c.typesize, c.blocksize, "numcodecs.blosc")
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        numbered = self.name == "numcodecs.blosc"
+        configuration = {
+            "cname": self.cname,
+            "clevel": self.clevel,
+            "shuffle": _SHUFFLES.index(self.shuffle) if numbered else self.shuffle,
+            "typesize": self.typesize,
+            "blocksize": self.blocksize,
+        }
+        return NamedConfig(self.name, configuration)
+
+    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002
+        """Return ``None``."""
+        return
+
+    def encode(self, data: Buffer) -> bytes:
+        """Compress into one frame; at most 2 GiB."""
+        if (size := buffer_size(data)) > _BLOSC_MAX:
+            raise ValueError(f"{size} bytes are more than blosc takes ({_BLOSC_MAX})")
+        cname, shuffle = self.cname.encode(), _SHUFFLES.index(self.shuffle)
+        return numcodecs.blosc.compress(  # type: ignore[no-any-return]
+            data, cname, self.clevel, shuffle, self.blocksize, self.typesize
+        )
+
+    def decode(self, data: Buffer, max_bytes: int) -> bytes:
+        """Decompress; the header's sizes are checked first."""
+        size = buffer_size(data)
+        if size < _BLOSC_HEADER:
+            raise ValueError(f"{size} bytes cannot hold a blosc header of {_BLOSC_HEADER}")
+        header = bytes(byte_view(data)[:_BLOSC_HEADER])
+        stated = int.from_bytes(header[4:8], "little")
+        compressed = int.from_bytes(header[12:16], "little")
+        if compressed != size:
+            raise ValueError(f"the blosc header states {compressed} compressed bytes, there are {size}")
+        check_claim(stated, max_bytes, size, _BLOSC_RATIO)
+        if stated == 0:
+            return b""
+        return numcodecs.blosc.decompress(data)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Lz4:
+    """numcodecs' lz4: the size in four bytes, little endian, and one raw lz4 block."""
+
+    acceleration: int
+    name: str = "numcodecs.lz4"
+
+    @classmethod
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Lz4:  # noqa: ARG003
+        """Build the codec from ``{"acceleration": 1}``."""
+        return cls(integer(configuration, "acceleration", 1, -(1 << 31), (1 << 31) - 1))
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        return NamedConfig(self.name, {"acceleration": self.acceleration})
+
+    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002
+        """Return ``None``."""
+        return
+
+    def encode(self, data: Buffer) -> bytes:
+        """Compress; at most 2 GiB."""
+        if (size := buffer_size(data)) > _LZ4_MAX:
+            raise ValueError(f"{size} bytes are more than lz4 takes ({_LZ4_MAX})")
+        return numcodecs.lz4.compress(data, self.acceleration)  # type: ignore[no-any-return]
+
+    def decode(self, data: Buffer, max_bytes: int) -> bytes:
+        """Decompress; the stated size is checked first."""
+        size = buffer_size(data)
+        if size <= _LZ4_HEADER:
+            raise ValueError(f"{size} bytes cannot hold an lz4 header of {_LZ4_HEADER} and a block")
+        view = byte_view(data)
+        stated = int.from_bytes(view[:_LZ4_HEADER], "little")
+        check_claim(stated, max_bytes, size, _LZ4_RATIO)
+        if stated == 0 and bytes(view[_LZ4_HEADER:]) == b"\0":
+            return b""
+        return numcodecs.lz4.decompress(data)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Bzip2:
+    """bzip2 streams."""
+
+    level: int
+    name: str = "numcodecs.bz2"
+
+    @classmethod
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Bzip2:  # noqa: ARG003
+        """Build the codec from ``{"level": 1..9}``."""
+        return cls(integer(configuration, "level", 1, 1, 9))
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        return NamedConfig(self.name, {"level": self.level})
+
+    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002
+        """Return ``None``."""
+        return
+
+    def encode(self, data: Buffer) -> bytes:
+        """Compress into one stream."""
+        return bz2.compress(byte_view(data), self.level)
+
+    def decode(self, data: Buffer, max_bytes: int) -> bytes:
+        """Decompress; several streams are joined."""
+        return _inflate(bz2.BZ2Decompressor, data, max_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Lzma:
+    """xz, lzma or raw streams, by the numbers of Python's `lzma`."""
+
+    format: int
+    check: int
+    preset: int | None
+    filters: Any
+    name: str = "numcodecs.lzma"
+
+    @classmethod
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Lzma:  # noqa: ARG003
+        """Build the codec; `filters` tell how to read the raw format, which states nothing itself."""
+        form = integer(configuration, "format", lzma.FORMAT_XZ, lzma.FORMAT_AUTO, lzma.FORMAT_RAW)
+        filters = configuration.get("filters")
+        if form == lzma.FORMAT_RAW and not filters:
+            raise ValueError("lzma's raw format needs its filters")
+        for each in filters or ():
+            if isinstance(each, Mapping) and int(each.get("dict_size") or 0) > _LZMA_MEMORY:
+                raise ValueError(f"an lzma dictionary of {each['dict_size']} bytes exceeds {_LZMA_MEMORY}")
+        preset = configuration.get("preset")
+        if preset is not None:
+            preset = integer(configuration, "preset", 0, 0, (1 << 32) - 1)
+        return cls(form, integer(configuration, "check", -1, -1, 15), preset, filters)
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        configuration = {"format": self.format, "check": self.check, "preset": self.preset, "filters": self.filters}
+        return NamedConfig(self.name, configuration)
+
+    def encoded_size(self, n_bytes: int) -> None:  # noqa: ARG002
+        """Return ``None``."""
+        return
+
+    def encode(self, data: Buffer) -> bytes:
+        """Compress into one stream."""
+        filters = None if self.filters is None else [dict(each) for each in self.filters]
+        return lzma.compress(byte_view(data), self.format, self.check, self.preset, filters)
+
+    def decode(self, data: Buffer, max_bytes: int) -> bytes:
+        """Decompress; several streams are joined, but not raw ones."""
+        if self.format == lzma.FORMAT_RAW:
+            filters = [dict(each) for each in self.filters]
+            raw = lzma.FORMAT_RAW
+            return _inflate(lambda: lzma.LZMADecompressor(raw, filters=filters), data, max_bytes, joined=False)
+        return _inflate(lambda: lzma.LZMADecompressor(self.format, memlimit=_LZMA_MEMORY), data, max_bytes)
+
+
+_SHUFFLES: tuple[Literal["noshuffle", "shuffle", "bitshuffle"], ...] = ("noshuffle", "shuffle", "bitshuffle")
+_BLOSC_HEADER = 16
+_BLOSC_MAX = (1 << 31) - 1 - _BLOSC_HEADER
+_LZ4_HEADER = 4
+_LZ4_MAX = 0x7E000000
+_LZMA_MEMORY = 1 << 30  # xz -9 asks for 64 MiB
+
+# the most that one byte of input can yield, generously: zstd inside blosc, and a byte of an lz4 length stands for 255
+_BLOSC_RATIO = 1 << 16
+_LZ4_RATIO = 1 << 8
+
+
+def _typesize(dtype: np.dtype[Any]) -> int:
+    """Return the size of what blosc shuffles: single bytes where elements vary in size, or exceed its limit of 255."""
+    varies = dtype.hasobject or dtype.kind == "T"
+    return dtype.itemsize if not varies and 0 < dtype.itemsize <= numcodecs.blosc.MAX_TYPESIZE else 1
+
+
+def _inflate(new: Callable[[], Any], data: Buffer, max_bytes: int, *, joined: bool = True) -> bytes:
+    """Decompress one stream after the other, never more than `max_bytes` and one.
+
+    `new` makes a decompressor object with the interface that those of zlib, bz2 and lzma have in common.
+    """
+    view = byte_view(data)
+    parts: list[bytes] = []
+    left = max_bytes
+    position, step = 0, len(view)
+    while True:
+        decompressor = new()
+        while not decompressor.eof:
+            if not (piece := view[position : position + step]):
+                raise ValueError("the compressed data end before their end-of-stream marker")
+            part = decompressor.decompress(piece, left + 1)
+            if len(part) > left:
+                raise ValueError(f"more than the expected {max_bytes} bytes")
+            parts.append(part)
+            left -= len(part)
+            position += len(piece)
+        position -= len(decompressor.unused_data)
+        if not any(view[position:]):
+            break  # the end, or padding as tar, xz and tapes leave it
+        if not joined:
+            raise ValueError(f"{len(view) - position} bytes follow the end of the stream")
+        step = _STEP
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# Each decompressor copies what it was given and did not need: without steps, thousands of members in one chunk
+# would copy the rest of it thousands of times.
+_STEP = 1 << 16

@@ -1,0 +1,200 @@
+"""The `sharding_indexed` serializer: many inner chunks and their index under one store key.
+
+Spec: Zarr v3 codecs/sharding-indexed. The index holds an (offset, nbytes) pair of uint64 for each inner chunk, in
+C order of their coords; two times 2^64-1 says that a chunk is missing and reads as fill value. Offsets count from
+the first byte of the shard, wherever the index lies. Not here: which ranges of a shard to fetch
+(`chunkmill.locate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.codecs.base import Buffer, ChunkSpec, Memo, fill_array
+from chunkmill.codecs.bytes import buffer_size, byte_view
+from chunkmill.codecs.fill import is_fill
+from chunkmill.codecs.pipeline import CodecPipeline
+from chunkmill.errors import CodecError
+from chunkmill.model.metadata import JSON, NamedConfig
+
+__all__ = ["ShardingIndexed"]
+
+ChunkCoords: TypeAlias = tuple[int, ...]
+
+_MISSING = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What shards of one spec have in common."""
+
+    spec: ChunkSpec
+    inner_spec: ChunkSpec
+    index_spec: ChunkSpec
+    index_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingIndexed(Memo):
+    """Inner chunks, each through `inner`, and an index through `index`.
+
+    Attributes
+    ----------
+    chunk_shape
+        Shape of an inner chunk.
+    inner
+        The codecs of an inner chunk.
+    index
+        The codecs of the index; their output has a fixed size.
+    index_location
+        Whether the index stands first or last in the shard.
+    """
+
+    chunk_shape: tuple[int, ...]
+    inner: CodecPipeline
+    index: CodecPipeline
+    index_location: Literal["start", "end"] = "end"
+    name: str = "sharding_indexed"
+    # what `config` gives back: the chains as they were named
+    configuration: Mapping[str, JSON] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if any(length < 1 for length in self.chunk_shape):
+            raise ValueError(f"chunk_shape is {list(self.chunk_shape)}, expected lengths of at least 1")
+        if self.index_location not in ("start", "end"):
+            raise ValueError(f"index_location is {self.index_location!r}, expected 'start' or 'end'")
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        return NamedConfig(self.name, dict(self.configuration))
+
+    def inner_grid_shape(self, spec: ChunkSpec) -> tuple[int, ...]:
+        """Return the number of inner chunks along each axis of a shard like `spec`."""
+        if len(spec.shape) != len(self.chunk_shape):
+            raise ValueError(f"chunk_shape {list(self.chunk_shape)} has another rank than the shard {list(spec.shape)}")
+        if any(shard % inner for shard, inner in zip(spec.shape, self.chunk_shape, strict=True)):
+            raise ValueError(f"chunk_shape {list(self.chunk_shape)} does not divide the shard {list(spec.shape)}")
+        return tuple(shard // inner for shard, inner in zip(spec.shape, self.chunk_shape, strict=True))
+
+    def inner_spec(self, spec: ChunkSpec) -> ChunkSpec:
+        """Return what an inner chunk of a shard like `spec` looks like."""
+        return self._layout(spec).inner_spec
+
+    def index_bytes(self, spec: ChunkSpec) -> int:
+        """Return the size of the encoded index in bytes."""
+        return self._layout(spec).index_bytes
+
+    def encoded_size(self, spec: ChunkSpec) -> None:
+        """Return ``None``; raises where the inner chunks do not fit the shard."""
+        self.index_bytes(spec)
+
+    def parse_index(self, data: Buffer, spec: ChunkSpec, shard_size: int | None = None) -> NDArray[np.uint64]:
+        """Decode and check an index.
+
+        Parameters
+        ----------
+        data
+            The encoded index, `index_bytes` long.
+        spec
+            What the shard looks like.
+        shard_size
+            Size of the whole shard in bytes, or ``None`` when it is not known: then entries are only checked
+            against overflow.
+
+        Returns
+        -------
+        NDArray[np.uint64]
+            Offset and size of each inner chunk, of shape ``inner_grid_shape + (2,)``; both 2^64-1 where missing.
+        """
+        index: NDArray[np.uint64] = self.index.decode(data, self._layout(spec).index_spec)
+        offsets, sizes = index[..., 0], index[..., 1]
+        missing = offsets == _MISSING
+        if (missing != (sizes == _MISSING)).any():
+            raise ValueError("an index entry is half missing")
+        limit = np.uint64(_MISSING - 1 if shard_size is None else shard_size)
+        # subtracted from the limit, not added up: the sum of two uint64 wraps around
+        if ((offsets > limit) | (sizes > limit - np.minimum(offsets, limit)))[~missing].any():
+            raise ValueError(f"an index entry points outside the shard of {shard_size} bytes")
+        return index
+
+    def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> bytes:
+        """Encode a whole shard; inner chunks that equal the fill value bit for bit are left out."""
+        inner_spec = self.inner_spec(spec)
+        entries = {}
+        for coords in self._all_coords(spec):
+            inner = chunk[self._region(coords)]
+            if not is_fill(inner, spec.fill_value):
+                entries[coords] = self.inner.encode(inner, inner_spec)
+        return self.pack(entries, spec)
+
+    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
+        """Decode a whole shard."""
+        inner_spec = self.inner_spec(spec)
+        entries = list(self.unpack(data, spec))
+        if not entries:
+            return fill_array(spec)
+        complete = len(entries) == prod(self.inner_grid_shape(spec))
+        out = np.empty(spec.shape, spec.dtype) if complete else fill_array(spec)
+        for coords, encoded in entries:
+            try:
+                out[self._region(coords)] = self.inner.decode(encoded, inner_spec)
+            except CodecError as error:
+                reason = f"inner chunk {coords}: {error.reason}"
+                raise CodecError(codec=error.codec, reason=reason) from error
+        return out
+
+    def pack(self, entries: Mapping[ChunkCoords, Buffer], spec: ChunkSpec) -> bytes:
+        """Join encoded inner chunks and their index to a shard.
+
+        The chunks lie in C order of their coords, without gaps; coords that `entries` lacks are missing.
+        """
+        grid_shape = self.inner_grid_shape(spec)
+        index = np.full((*grid_shape, 2), _MISSING, np.uint64)
+        offset = self.index_bytes(spec) if self.index_location == "start" else 0
+        parts: list[Any] = []
+        for coords in sorted(entries):
+            if len(coords) != len(grid_shape) or not all(0 <= c < n for c, n in zip(coords, grid_shape, strict=True)):
+                raise ValueError(f"there is no inner chunk {coords} in a grid of {grid_shape}")
+            size = buffer_size(entries[coords])
+            index[coords] = offset, size
+            offset += size
+            parts.append(byte_view(entries[coords]))
+        encoded = byte_view(self.index.encode(index, self._layout(spec).index_spec))
+        return b"".join([encoded, *parts] if self.index_location == "start" else [*parts, encoded])
+
+    def unpack(self, data: Buffer, spec: ChunkSpec) -> Iterator[tuple[ChunkCoords, memoryview]]:
+        """Yield the coords and bytes of each inner chunk that is there, in C order of coords."""
+        view = byte_view(data)
+        if len(view) < (index_bytes := self.index_bytes(spec)):
+            raise ValueError(f"{len(view)} bytes cannot hold an index of {index_bytes}")
+        encoded = view[:index_bytes] if self.index_location == "start" else view[len(view) - index_bytes :]
+        index = self.parse_index(encoded, spec, len(view)).reshape(-1, 2).tolist()
+        for coords, (offset, size) in zip(self._all_coords(spec), index, strict=True):
+            if offset != _MISSING:
+                yield coords, view[offset : offset + size]
+
+    def _layout(self, spec: ChunkSpec) -> _Layout:
+        """Return what follows from `spec`, and remember it: a reader asks once for each inner chunk."""
+        layout: _Layout | None = self.recall()
+        if layout is None or layout.spec is not spec:
+            index_spec = ChunkSpec((*self.inner_grid_shape(spec), 2), np.dtype(np.uint64), None)
+            if (index_bytes := self.index.encoded_size(index_spec)) is None:
+                raise ValueError("the index codecs do not have a fixed size")
+            inner_spec = ChunkSpec(self.chunk_shape, spec.dtype, spec.fill_value)
+            layout = _Layout(spec, inner_spec, index_spec, index_bytes)
+            self.remember(layout)
+        return layout
+
+    def _all_coords(self, spec: ChunkSpec) -> Iterator[ChunkCoords]:
+        return product(*map(range, self.inner_grid_shape(spec)))
+
+    def _region(self, coords: ChunkCoords) -> tuple[Any, ...]:
+        # the ellipsis makes an array, not a scalar, of a chunk without axes
+        return (*(slice(c * n, (c + 1) * n) for c, n in zip(coords, self.chunk_shape, strict=True)), ...)

@@ -1,0 +1,196 @@
+"""What users say of a new array -> its description.
+
+Not here: documents (`chunkmill.formats`), whether there is room for it (`chunkmill.hierarchy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from chunkmill.codecs.registry import parse_codecs, sharded
+from chunkmill.errors import AlignmentError, RegionError, UnsupportedFeature
+from chunkmill.formats.base import Format
+from chunkmill.locate import grains
+from chunkmill.model.dtypes import to_native
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.keys import ChunkKeyEncoding
+from chunkmill.model.metadata import ArrayMetadata
+
+__all__ = ["describe_array", "make_grid"]
+
+# Large enough that neither a request nor a task costs more than the bytes, small enough that a few fit in a cache.
+_AUTO_CHUNK_BYTES = 4 << 20
+
+
+def describe_array(
+    documents_format: Format,
+    *,
+    shape: int | Sequence[int],
+    dtype: Any,
+    chunks: Any = "auto",
+    shards: Any = None,
+    codecs: Any = "default",
+    fill_value: Any = None,
+    dimension_names: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> ArrayMetadata:
+    """Return the description of a new array, as `documents_format` adapts it; see `chunkmill.create_array`.
+
+    Raises
+    ------
+    UnsupportedFeature, UnknownCodec
+        The format cannot hold it, or a codec cannot encode it.
+    AlignmentError
+        Shards are no multiple of the chunks.
+    RegionError
+        Shape, chunks and dimension names do not go together.
+    """
+    lengths = _lengths(shape, "shape")
+    stored = _dtype(dtype)
+    if isinstance(codecs, str) and codecs == "default":
+        codecs = documents_format.default_codecs
+    chain = parse_codecs(codecs, stored, ndim=len(lengths))
+    native = _decoded_dtype(stored, [codec.name for codec in chain])
+    grid = make_grid(lengths, chunks, native, within=shards)
+    if shards is not None:
+        outer = make_grid(lengths, shards, native)
+        _check_shards(grid, outer)
+        chain = (sharded(chain, grid.chunk_shape),)
+        grid = outer
+    if dimension_names is not None and len(dimension_names) != len(lengths):
+        reason = f"{len(dimension_names)} dimension names for {len(lengths)} axes"
+        raise RegionError(index=f"dimension_names={list(dimension_names)}", shape=lengths, reason=reason)
+    metadata = ArrayMetadata(
+        dtype=native,
+        chunk_grid=grid,
+        chunk_keys=ChunkKeyEncoding("c/", "/", "c"),
+        codecs=chain,
+        fill_value=_fill_value(fill_value, native),
+        dimension_names=None if dimension_names is None else tuple(dimension_names),
+        attributes=dict(attributes or {}),
+    )
+    adapted = documents_format.adapt(metadata)
+    grains(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
+    return adapted
+
+
+def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within: Any = None) -> ChunkGrid:
+    """Return the grid that `chunks` cuts `shape` into.
+
+    `chunks`: one length for all axes; a length for each axis (``-1``: the whole axis); a list of lengths for an axis
+    (a rectilinear grid); ``"auto"``, which divides the chunk shape `within` where that is given.
+
+    Examples
+    --------
+    >>> make_grid((7, 5), (3, -1), np.dtype("i4")).chunk_shape
+    (3, 5)
+    >>> make_grid((7, 5), ((3, 4), 5), np.dtype("i4")).dask_chunks
+    ((3, 4), (5,))
+    """
+    if isinstance(chunks, str) and chunks == "auto":
+        around = shape if within is None else make_grid(shape, within, dtype).chunk_shape
+        return ChunkGrid.regular(shape, _auto_chunks(around, dtype.itemsize, divide=within is not None))
+    per_axis = [chunks] * len(shape) if isinstance(chunks, (int, np.integer)) else list(chunks)
+    if len(per_axis) != len(shape):
+        reason = f"{len(per_axis)} chunk lengths for {len(shape)} axes"
+        raise RegionError(index=f"chunks={chunks!r}", shape=shape, reason=reason)
+    return ChunkGrid(tuple(_axis(size, length, shape) for size, length in zip(shape, per_axis, strict=True)))
+
+
+def _axis(size: int, chunk: Any, shape: tuple[int, ...]) -> RegularAxis | RunsAxis:
+    if isinstance(chunk, (int, np.integer)) and not isinstance(chunk, bool):
+        if chunk == -1:
+            return RegularAxis(size, max(size, 1))
+        if chunk >= 1 or (chunk == 0 and size == 0):
+            return RegularAxis(size, max(int(chunk), 1))
+    elif isinstance(chunk, (tuple, list)) and all(isinstance(n, (int, np.integer)) and n > 0 for n in chunk):
+        if sum(chunk) == size or not size:
+            return _axis_of_edges(size, [int(n) for n in chunk])
+    reason = f"chunk length {chunk!r} for an axis of {size} elements: expected a positive integer, -1 or edges"
+    raise RegionError(index=f"chunks={chunk!r}", shape=shape, reason=reason)
+
+
+def _axis_of_edges(size: int, edges: list[int]) -> RegularAxis | RunsAxis:
+    if not edges:
+        return RegularAxis(size, 1)
+    if all(n == edges[0] for n in edges[:-1]) and edges[-1] <= edges[0]:
+        return RegularAxis(size, edges[0])
+    return RunsAxis(size, tuple((n, len(list(run))) for n, run in groupby(edges)))
+
+
+def _auto_chunks(shape: tuple[int, ...], itemsize: int, *, divide: bool) -> tuple[int, ...]:
+    """Halve the longest axis until a chunk is small enough; only where it halves evenly, when it must `divide`."""
+    chunk = [max(n, 1) for n in shape]
+    while prod(chunk) * itemsize > _AUTO_CHUNK_BYTES:
+        axes = [axis for axis, n in enumerate(chunk) if n > 1 and (n % 2 == 0 or not divide)]
+        if not axes:
+            break
+        longest = max(axes, key=lambda axis: chunk[axis])
+        chunk[longest] = -(-chunk[longest] // 2)
+    return tuple(chunk)
+
+
+def _check_shards(grid: ChunkGrid, outer: ChunkGrid) -> None:
+    fits = grid.is_regular and all(
+        all(length % n == 0 for length, _ in axis.runs) if isinstance(axis, RunsAxis) else axis.chunk % n == 0
+        for axis, n in zip(outer.axes, grid.chunk_shape, strict=True)
+    )
+    if not fits:
+        fix = "give shards= that are multiples of chunks="
+        raise AlignmentError(
+            expected=f"multiples of chunks {grid.chunk_shape}", got=f"shards {outer.chunk_shape}", fix=fix
+        )
+
+
+def _lengths(shape: int | Sequence[int], name: str) -> tuple[int, ...]:
+    given = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 0 for n in given):
+        raise RegionError(index=f"{name}={shape!r}", shape=(), reason="expected integers that are not negative")
+    return tuple(int(n) for n in given)
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype to store, packed; ``str`` and ``object`` become strings of variable length where codecs agree."""
+    given = np.dtype(dtype)
+    if given.kind == "U" and given.itemsize == 0:
+        return np.dtypes.StringDType()
+    if isinstance(given, np.dtypes.StringDType):
+        return np.dtypes.StringDType()  # whatever it takes for a missing value, a store has none
+    if given.itemsize == 0:
+        hint = "give a length, such as 'S8', or StringDType for strings"
+        raise UnsupportedFeature(format="chunkmill", feature=f"dtype {given} without a size", hint=hint)
+    return given
+
+
+def _decoded_dtype(stored: np.dtype[Any], codecs: Sequence[str]) -> np.dtype[Any]:
+    """Return the dtype that chunks decode to: native, and strings where the serializer holds strings."""
+    if stored.kind == "O" and "vlen-utf8" in codecs:
+        return np.dtypes.StringDType()
+    return to_native(stored)
+
+
+def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return `value` as a scalar of `dtype`, or its zero; a value that the dtype cannot hold raises `ValueError`."""
+    if value is None:
+        if dtype.kind == "O":
+            return b""
+        return "" if isinstance(dtype, np.dtypes.StringDType) else np.zeros((), dtype)[()]
+    if isinstance(dtype, np.dtypes.StringDType) or dtype.kind == "O":
+        return value
+    scalar = np.asarray(value, dtype)[()] if dtype.kind in "VMmSU" else _exact(value, dtype)
+    return scalar
+
+
+def _exact(value: Any, dtype: np.dtype[Any]) -> Any:
+    given = np.asarray(value)
+    with np.errstate(all="ignore"):
+        scalar = given.astype(dtype)[()] if given.dtype.kind in "biufc" else np.asarray(value, dtype)[()]
+    inexact = dtype.kind in "iub" and given.dtype.kind in "iufb" and not scalar == given
+    if given.shape != () or inexact:
+        raise UnsupportedFeature(format="chunkmill", feature=f"fill value {value!r} for dtype {dtype}")
+    return scalar

@@ -1,0 +1,204 @@
+"""What a format must know of codecs without building any: their kinds, the dtype in flight, parameters left out.
+
+Names and configurations only; what codecs do, and whether there is one of a name, is `chunkmill.codecs`'s to say.
+Spec: Zarr v3 core, "Codecs"; ``numcodecs.*`` as zarr-python 3 names the codecs of Zarr v2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.model.dtypes import PLAIN, DType, byte_order, emit_v2, parse_v2
+from chunkmill.model.metadata import JSON, NamedConfig
+
+__all__ = [
+    "OBJECT_SERIALIZERS",
+    "Kind",
+    "bytes_configuration",
+    "check_arrangement",
+    "dtype_after",
+    "filter_input",
+    "kind",
+    "reverses_axes",
+    "transpose_order",
+    "with_defaults",
+]
+
+Kind: TypeAlias = Literal["array-array", "array-bytes", "bytes-bytes"]
+
+_ARRAY_ARRAY = {
+    "transpose", "numcodecs.delta", "numcodecs.fixedscaleoffset", "numcodecs.quantize", "numcodecs.bitround",
+    "numcodecs.astype", "numcodecs.packbits", "numcodecs.categorize",
+    # registered in zarr-extensions; the registry of codecs may not have them
+    "scale_offset", "cast_value", "bitround", "reshape", "squeeze",
+}  # fmt: skip
+
+OBJECT_SERIALIZERS = {"vlen-utf8", "vlen-bytes", "numcodecs.vlen-array", "numcodecs.json2", "numcodecs.msgpack2"}
+"""Serializers of values of variable length."""
+
+_ARRAY_BYTES = OBJECT_SERIALIZERS | {
+    "bytes", "sharding_indexed", "numcodecs.pcodec", "numcodecs.zfpy", "packbits", "zfp", "zfpy", "pcodec", "n5_block",
+}  # fmt: skip
+_BYTES_BYTES = {"blosc", "gzip", "zstd", "crc32c", "bz2", "zlib", "lz4", "fletcher32", "adler32", "shuffle", "n5_lz4"}
+
+# member that holds the dtype a filter takes, and the one it yields: numcodecs' names
+_TYPED = {
+    "numcodecs.delta": ("dtype", "astype"),
+    "numcodecs.fixedscaleoffset": ("dtype", "astype"),
+    "numcodecs.quantize": ("dtype", "astype"),
+    "numcodecs.astype": ("decode_dtype", "encode_dtype"),
+    "numcodecs.categorize": ("dtype", "astype"),
+}
+
+_DEFAULTS: Mapping[str, Mapping[str, JSON]] = {  # numcodecs 0.16's
+    "gzip": {"level": 1},
+    "zstd": {"level": 0, "checksum": False},
+    "blosc": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0},
+}
+_MAX_TYPESIZE = 255  # blosc's; it takes larger items for bytes
+
+
+def kind(name: str) -> Kind | None:
+    """Return what `name` turns into what, or ``None`` when it is not known here.
+
+    Examples
+    --------
+    >>> kind("numcodecs.delta"), kind("numcodecs.lzma"), kind("mystery")
+    ('array-array', 'bytes-bytes', None)
+    """
+    if name in _ARRAY_ARRAY:
+        return "array-array"
+    if name in _ARRAY_BYTES:
+        return "array-bytes"
+    return "bytes-bytes" if name in _BYTES_BYTES or name.startswith("numcodecs.") else None
+
+
+def check_arrangement(chain: Sequence[NamedConfig], *, key: str, field: str = "codecs") -> None:
+    """Raise unless `chain` is array -> array codecs, one array -> bytes codec, bytes -> bytes codecs.
+
+    Names that are not known here may be of any kind: opening the array fails on them.
+    """
+    kinds = [kind(codec.name) for codec in chain]
+    order = {"array-array": 0, "array-bytes": 1, "bytes-bytes": 2}
+    ranks = [order[k] for k in kinds if k is not None]
+    serializers = ranks.count(1)
+    if ranks != sorted(ranks) or serializers > 1 or (serializers == 0 and None not in kinds):
+        got = [codec.name for codec in chain]
+        expected = "array -> array codecs, exactly one array -> bytes codec, bytes -> bytes codecs"
+        raise MetadataError(key=key, field=field, got=got, expected=expected)
+
+
+def with_defaults(name: str, configuration: Mapping[str, JSON], itemsize: int) -> dict[str, JSON]:
+    """Return the configuration with every parameter of blosc, gzip and zstd written out.
+
+    Peers want them: tensorstore and zarrs refuse a zstd without ``checksum``, zarr-python a blosc without ``typesize``.
+    `itemsize` is that of what the codec compresses: 1 after another bytes -> bytes codec.
+    """
+    result = {**_DEFAULTS.get(name, {}), **configuration}
+    if name == "blosc" and "typesize" not in result:
+        result["typesize"] = itemsize if 0 < itemsize <= _MAX_TYPESIZE else 1
+    return result
+
+
+def bytes_configuration(dtype: DType) -> dict[str, JSON]:
+    """Return the configuration of the ``bytes`` codec that stores values in the byte order of `dtype`.
+
+    ``{"dtype": ...}`` is chunkmill's own, for structured types of Zarr v2 whose fields differ in byte order.
+
+    Examples
+    --------
+    >>> bytes_configuration(np.dtype(">i4")), bytes_configuration(np.dtype("S4"))
+    ({'endian': 'big'}, {})
+    """
+    order = byte_order(dtype)
+    if order == "mixed":
+        return {"dtype": emit_v2(dtype)}
+    return {} if order == "none" else {"endian": order}
+
+
+def filter_input(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
+    """Return the dtype that a filter says it takes; `dtype` when it leaves that out, ``None`` when it has no say."""
+    if codec.name not in _TYPED:
+        return None
+    given = codec.configuration.get(_TYPED[codec.name][0])
+    return dtype if given is None else _numcodecs_dtype(given, key=key, field=codec.name)
+
+
+def dtype_after(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
+    """Return the dtype of what an array -> array codec makes of `dtype`, byte order included; ``None``: not known here.
+
+    Raises `UnsupportedFeature` where the codec would see the items cut differently: numcodecs casts buffers.
+
+    Examples
+    --------
+    >>> codec = NamedConfig("numcodecs.delta", {"dtype": "<i4", "astype": ">i2"})
+    >>> dtype_after(codec, np.dtype("<i4"), key=".zarray").str
+    '>i2'
+    """
+    given = filter_input(codec, dtype, key=key)
+    if given is not None:
+        is_text = dtype.kind in "OT" and given.kind == "O"
+        if given.itemsize != dtype.itemsize and not is_text:
+            raise UnsupportedFeature(format="chunkmill", feature=f"{codec.name} of {given} over {dtype}", key=key)
+        after = codec.configuration.get(_TYPED[codec.name][1])
+        if after is None:
+            return np.dtype("u1") if codec.name == "numcodecs.categorize" else given
+        return _numcodecs_dtype(after, key=key, field=codec.name)
+    if codec.name == "numcodecs.packbits":
+        return np.dtype("u1")
+    return dtype if codec.name in {"transpose", "numcodecs.bitround", "bitround"} else None
+
+
+def _numcodecs_dtype(value: JSON, *, key: str, field: str) -> DType:
+    """Parse a dtype in a numcodecs configuration: a type string, or any plain name that numpy takes.
+
+    >>> _numcodecs_dtype("u2", key="", field=""), _numcodecs_dtype("float32", key="", field="")
+    (dtype('uint16'), dtype('float32'))
+    """
+    if isinstance(value, str) and value in PLAIN:
+        return PLAIN[value]
+    if isinstance(value, str) and re.fullmatch(r"[biufcmMSU][0-9]+(\[\w+\])?", value, re.ASCII):
+        value = ("|" if value in {"b1", "i1", "u1"} or value[0] == "S" else "<") + value
+    return parse_v2(value, key=key, field=field)
+
+
+def transpose_order(codec: NamedConfig, ndim: int, *, key: str) -> list[int]:
+    """Return the order of a transpose as a permutation of the axes; ``"C"`` and ``"F"`` are its old spellings.
+
+    Examples
+    --------
+    >>> transpose_order(NamedConfig("transpose", {"order": "F"}), 3, key="zarr.json")
+    [2, 1, 0]
+    """
+    order = codec.configuration.get("order")
+    if order in ("C", "F"):  # a tuple: the value may be unhashable
+        return list(range(ndim)) if order == "C" else list(range(ndim))[::-1]
+    is_list = isinstance(order, list | tuple) and all(type(axis) is int for axis in order)
+    if not is_list or sorted(order) != list(range(ndim)) or set(codec.configuration) != {"order"}:  # type: ignore[arg-type]
+        raise MetadataError(key=key, field="transpose.order", got=order, expected=f"a permutation of {ndim} axes")
+    return list(order)  # type: ignore[arg-type]
+
+
+def reverses_axes(chain: Sequence[NamedConfig], ndim: int, *, key: str) -> tuple[bool, int]:
+    """Return whether the transposes that begin `chain` reverse the axes, and how many they are.
+
+    Raises `UnsupportedFeature` when they neither reverse the axes nor leave them as they are.
+    """
+    axes = list(range(ndim))
+    n_transposes = 0
+    for codec in chain:
+        if codec.name != "transpose":
+            break
+        axes = [axes[axis] for axis in transpose_order(codec, ndim, key=key)]
+        n_transposes += 1
+    if axes == list(range(ndim)):
+        return False, n_transposes
+    if axes == list(range(ndim))[::-1]:
+        return True, n_transposes
+    hint = "orders are C and F only"
+    raise UnsupportedFeature(format="zarr2", feature=f"axes in the order {axes}", key=key, hint=hint)

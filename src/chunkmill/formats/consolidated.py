@@ -1,0 +1,169 @@
+"""Consolidated metadata: the documents of a hierarchy in one.
+
+Here: one document <-> many, keyed by full store key. Not here: when to use them (`chunkmill.hierarchy`), what they say
+(the formats). Keys are checked like paths: a document must not answer for what lies outside its group.
+Spec: ``.zmetadata`` is zarr-python 2's convention; the inline form is zarr-python 3's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from chunkmill.errors import MetadataError
+from chunkmill.formats.base import emit_json, parse_json
+from chunkmill.model.metadata import JSON
+
+__all__ = ["V2_DOCUMENTS", "V3_DOCUMENTS", "emit_v2", "emit_v3", "parse_v2", "parse_v3"]
+
+V2_DOCUMENTS = frozenset({".zarray", ".zgroup", ".zattrs"})
+"""Last segments of the keys that ``.zmetadata`` holds."""
+
+V3_DOCUMENTS = frozenset({"zarr.json"})
+"""Last segment of the keys that inline consolidated metadata stand for."""
+
+_INLINE: Mapping[str, JSON] = {"kind": "inline", "must_understand": False}
+
+
+def parse_v2(value: bytes, key: str) -> dict[str, bytes] | None:
+    """Return the documents that a ``.zmetadata`` holds, by full store key; ``None`` for a format of it not known here.
+
+    Parameters
+    ----------
+    key
+        Store key of the document: its folder is where the keys in it begin.
+
+    Raises
+    ------
+    MetadataError
+        The document is malformed, or a key leads out of its folder.
+
+    Examples
+    --------
+    >>> value = b'{"zarr_consolidated_format": 1, "metadata": {"a/.zgroup": {"zarr_format": 2}}}'
+    >>> parse_v2(value, "g/.zmetadata")
+    {'g/a/.zgroup': b'{"zarr_format": 2}'}
+    """
+    document = parse_json(key, value)
+    if document.get("zarr_consolidated_format") != 1:
+        return None
+    prefix = key.removesuffix(".zmetadata")
+    found: dict[str, bytes] = {}
+    for relative, content in _entries(key, document):
+        path, _, name = relative.rpartition("/")
+        _check_path(key, path, "\\")
+        if name in V2_DOCUMENTS:
+            found[prefix + relative] = _document(content)
+    return found
+
+
+def emit_v2(documents: Mapping[str, bytes], key: str = ".zmetadata") -> bytes:
+    """Return the ``.zmetadata`` that belongs at `key`, of those `documents` that lie below its folder.
+
+    Examples
+    --------
+    >>> parse_v2(emit_v2({"a/.zgroup": b'{"zarr_format": 2}'}), ".zmetadata")
+    {'a/.zgroup': b'{"zarr_format": 2}'}
+    """
+    prefix = key.removesuffix(".zmetadata")
+    metadata = {
+        full.removeprefix(prefix): parse_json(full, documents[full])
+        for full in sorted(documents)
+        if full.startswith(prefix) and full.rpartition("/")[2] in V2_DOCUMENTS
+    }
+    return emit_json(key, {"zarr_consolidated_format": 1, "metadata": metadata})
+
+
+def parse_v3(value: bytes, key: str) -> dict[str, bytes] | None:
+    """Return the documents that a group's ``zarr.json`` holds inline, by full store key; ``None`` without any.
+
+    The group's own document is not among them. Nested groups lose their own ``consolidated_metadata``: zarr-python
+    leaves an empty one there, which does not mean that they have no children.
+
+    Raises
+    ------
+    MetadataError
+        What is there is malformed, or a key leads out of the group.
+
+    Examples
+    --------
+    >>> value = b'''{"zarr_format": 3, "node_type": "group", "consolidated_metadata": {"kind": "inline",
+    ...     "must_understand": false, "metadata": {"a": {"zarr_format": 3, "node_type": "group"}}}}'''
+    >>> list(parse_v3(value, "g/zarr.json"))
+    ['g/a/zarr.json']
+    """
+    field = "consolidated_metadata"
+    inline = parse_json(key, value).get(field)
+    if inline is None:  # zarr-python 3.0 wrote null for none
+        return None
+    if not isinstance(inline, dict):
+        raise MetadataError(key=key, field=field, got=inline, expected="an object or null")
+    if inline.get("kind") != "inline":
+        return None
+    prefix = key.removesuffix("zarr.json")
+    found: dict[str, bytes] = {}
+    for path, content in _entries(key, inline):
+        _check_path(key, path)
+        if path:
+            found[f"{prefix}{path}/zarr.json"] = _document({n: v for n, v in content.items() if n != field})
+    return found
+
+
+def emit_v3(documents: Mapping[str, bytes], key: str = "zarr.json") -> bytes:
+    """Return the document of the group at `key` with those of its descendants inline, flat, as zarr-python 3 does.
+
+    Parameters
+    ----------
+    documents
+        By full store key, the group's own among them.
+
+    Raises
+    ------
+    MetadataError
+        The group's own document is missing or not a group's.
+
+    Examples
+    --------
+    >>> group = b'{"zarr_format": 3, "node_type": "group"}'
+    >>> parse_v3(emit_v3({"zarr.json": group, "a/zarr.json": group}), "zarr.json")
+    {'a/zarr.json': b'{"zarr_format": 3, "node_type": "group"}'}
+    """
+    if key not in documents:
+        raise MetadataError(key=key, field="document", got="nothing", expected="the group's own document")
+    own = parse_json(key, documents[key])
+    if own.get("node_type") != "group":
+        raise MetadataError(key=key, field="node_type", got=own.get("node_type"), expected="'group'")
+    prefix = key.removesuffix("zarr.json")
+    metadata: dict[str, JSON] = {}
+    # parents before children: zarr-python hangs each entry into the one above it
+    for full in sorted(documents, key=lambda name: (name.count("/"), name)):
+        if full != key and full.startswith(prefix) and full.endswith("/zarr.json"):
+            content = parse_json(full, documents[full])
+            if content.get("node_type") == "group":
+                content["consolidated_metadata"] = {**_INLINE, "metadata": {}}
+            metadata[full.removeprefix(prefix).removesuffix("/zarr.json")] = content
+    return emit_json(key, {**own, "consolidated_metadata": {**_INLINE, "metadata": metadata}})
+
+
+def _entries(key: str, document: Mapping[str, JSON]) -> Iterator[tuple[str, dict[str, JSON]]]:
+    metadata: Any = document.get("metadata")
+    if not isinstance(metadata, dict):
+        raise MetadataError(key=key, field="metadata", got=metadata, expected="an object of documents")
+    for name, content in metadata.items():
+        if not isinstance(content, dict):
+            raise MetadataError(key=key, field=f"metadata[{name!r:.80}]", got=content, expected="an object")
+        yield name, content
+
+
+def _check_path(key: str, path: str, barred: str = "") -> None:
+    """Raise unless `path` is in canonical form: no empty, ``.`` or ``..`` segments, nothing in `barred`."""
+    segments = path.split("/") if path else []
+    ok = not any(segment in {"", ".", ".."} for segment in segments)
+    if not ok or "\0" in path or any(character in path for character in barred):
+        raise MetadataError(key=key, field="metadata", got=path, expected="keys of nodes below the group")
+
+
+def _document(content: Mapping[str, JSON]) -> bytes:
+    # for this library's eyes only, so that bare NaN may stay: xarray's attributes have it
+    return json.dumps(content, ensure_ascii=True).encode("ascii")

@@ -1,0 +1,299 @@
+"""N5: ``attributes.json`` <-> the model. The door at which N5's axis order is turned round.
+
+Not here: ``compression`` (`chunkmill.formats.n5_compression`), the header and payload of a block
+(`chunkmill.codecs.n5_block`).
+
+Spec: N5 README 4.0.0. Where it is silent, N5 for Java decides: what makes a directory a dataset.
+Checked against: tests/golden/n5 (written by z5py 3.0.2, tensorstore 0.1.86, zarr-python 2.18.7, pyn5 1.1.1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.base import (
+    MAX_RANK,
+    check_chunk_shape,
+    check_shape,
+    emit_json,
+    get_member,
+    normalize_path,
+    parse_json,
+)
+from chunkmill.formats.n5_compression import emit_compression, n5_chain, parse_compression
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.keys import ChunkKeyEncoding
+from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+
+__all__ = ["CHUNK_KEYS", "N5"]
+
+CHUNK_KEYS = ChunkKeyEncoding("", "/", "0", reverse=True)
+
+_VERSION = "4.0.0"
+_VERSION_NUMBER = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}(-\w+)?", re.ASCII)
+_DTYPES = {
+    name: np.dtype(name)
+    for name in (
+        "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64",
+    )
+}  # fmt: skip
+_OTHER_DTYPES = {"string", "object"}  # N5 for Java: values of variable length, in blocks of mode 1 and 2
+_DATASET = ("dimensions", "blockSize", "dataType", "compression")
+_HIDDEN = {*_DATASET, "compressionType"}
+
+_MAX_BLOCK_DIMENSION = (1 << 31) - 1  # a Java int
+_MAX_BLOCK_BYTES = 1 << 31  # README, "Chunks cannot be larger than 2GB"
+
+
+@dataclass(frozen=True, slots=True)
+class N5:
+    """The N5 format; `version` is what the root of a store says, and what is written there.
+
+    Examples
+    --------
+    >>> document = b'''{"dimensions": [5, 3], "blockSize": [5, 2], "dataType": "uint8",
+    ...                 "compression": {"type": "raw"}, "unit": "nm"}'''
+    >>> metadata = N5().parse_array("volume", {"volume/attributes.json": document})
+    >>> metadata.shape, metadata.chunk_grid.chunk_shape, metadata.attributes
+    ((3, 5), (2, 5), {'unit': 'nm'})
+    """
+
+    version: str = _VERSION
+    name: ClassVar[str] = "n5"
+    default_codecs: ClassVar[str] = "gzip"
+    node_keys_known: ClassVar[bool] = True
+    document_names: ClassVar[frozenset[str]] = frozenset()
+    default_chunk_keys: ClassVar[ChunkKeyEncoding] = CHUNK_KEYS
+
+    def normalize_path(self, path: str) -> str:
+        """Return `path` without superfluous slashes; `MetadataError` for ``.`` and ``..``."""
+        return normalize_path(path)
+
+    def root_keys(self) -> tuple[str, ...]:
+        """Return the key of the root's attributes: they hold the version."""
+        return ("attributes.json",)
+
+    def configured(self, documents: Mapping[str, bytes]) -> N5:
+        """Return the format with the store's version; `UnsupportedFeature` for one after 4.
+
+        The version may be absent (tensorstore writes none, and the url may lead into a store), or be anything that is
+        no version number.
+        """
+        if (value := documents.get("attributes.json")) is None:
+            return self
+        version = parse_json("attributes.json", value).get("n5")
+        found = re.match(r"\s*(\d{1,9})(?!\d)", str(version))
+        if found and int(found[1]) > int(_VERSION[0]):
+            raise UnsupportedFeature(format="n5", feature=f"version {version}", key="attributes.json")
+        return replace(self, version=version) if isinstance(version, str) else self
+
+    def emit_root(self) -> dict[str, bytes]:
+        """Return the root's attributes with the version; those of a group or dataset at the root hold it as well."""
+        return {"attributes.json": emit_json("attributes.json", {"n5": self.version})}
+
+    def array_keys(self, path: str) -> tuple[str, ...]:
+        """Return the one key; arrays and groups share it."""
+        return (_join(path, "attributes.json"),)
+
+    def group_keys(self, path: str) -> tuple[str, ...]:
+        """Return the one key; arrays and groups share it."""
+        return (_join(path, "attributes.json"),)
+
+    def chunk_prefix(self, path: str) -> str:
+        """Return the array's own directory."""
+        return _join(path, "")
+
+    def list_prefixes(self, path: str) -> tuple[str, ...]:
+        """Return the group's own directory."""
+        return (_join(path, ""),)
+
+    def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - Format
+        """Return the name of a directory; keys are no children."""
+        return name[:-1] or None if name.endswith("/") else None
+
+    @property
+    def implicit_groups(self) -> bool:
+        """Every directory is a group."""
+        return True
+
+    def consolidated_key(self, path: str) -> str | None:  # noqa: ARG002 - Format
+        """Return ``None``: there is no such document."""
+        return None
+
+    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:  # noqa: ARG002 - Format
+        """Return ``None``: there is no such document."""
+        return None
+
+    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:  # noqa: ARG002 - Format
+        """Raise `UnsupportedFeature`: there is no such document."""
+        raise UnsupportedFeature(format=self.name, feature="consolidated metadata")
+
+    def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
+        """Parse a dataset; ``None`` when the attributes are absent or a group's."""
+        (key,) = self.array_keys(path)
+        if (value := documents.get(key)) is None or not _is_dataset(document := parse_json(key, value)):
+            return None
+        shape, chunk_shape = _parse_shapes(key, document)
+        dtype = _parse_dtype(key, document)
+        attributes = _visible(path, {name: v for name, v in document.items() if name not in _HIDDEN})
+        return ArrayMetadata(
+            dtype=dtype,
+            chunk_grid=ChunkGrid.regular(shape, chunk_shape),
+            chunk_keys=CHUNK_KEYS,
+            codecs=parse_compression(key, document, dtype.itemsize),
+            fill_value=dtype.type(0),
+            edge_chunks="truncated",
+            dimension_names=_names_from_axes(attributes, len(shape)),
+            attributes=attributes,
+        )
+
+    def adapt(self, metadata: ArrayMetadata) -> ArrayMetadata:
+        """Return the description as N5 stores it: in its chunk keys and blocks, with zero for an undefined fill value.
+
+        `UnsupportedFeature` for what N5 has no place for.
+        """
+        fill_value = metadata.fill_value
+        if fill_value is None and metadata.dtype.name in _DTYPES:
+            fill_value = metadata.dtype.type(0)
+        adapted = replace(
+            metadata,
+            chunk_keys=CHUNK_KEYS,
+            codecs=n5_chain(metadata.codecs),
+            edge_chunks="truncated",
+            fill_value=fill_value,
+        )
+        self.emit_array("x", adapted)
+        return adapted
+
+    def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:
+        """Return the attributes of a dataset.
+
+        `UnsupportedFeature` for what N5 has no place for: other dtypes, a fill value besides zero, filters, several
+        compressors, shards, 0-d arrays, attributes under N5's own names.
+        """
+        (key,) = self.array_keys(path)
+        _check_holdable(metadata)
+        attributes = dict(metadata.attributes)
+        if taken := sorted(_HIDDEN & attributes.keys()):
+            raise UnsupportedFeature(format="n5", feature=f"user attributes named {taken} on a dataset", key=key)
+        document = {
+            "dimensions": list(metadata.shape[::-1]),
+            "blockSize": list(metadata.chunk_grid.chunk_shape[::-1]),
+            "dataType": metadata.dtype.name,
+            "compression": emit_compression(metadata.codecs),
+            **self._with_version(key, path, attributes),
+            **_axes_from_names(key, metadata),
+        }
+        return {key: emit_json(key, document)}
+
+    def parse_group(self, path: str, documents: Mapping[str, bytes]) -> GroupMetadata | None:
+        """Parse a group's attributes; ``None`` when there are none or a dataset's."""
+        (key,) = self.group_keys(path)
+        if (value := documents.get(key)) is None or _is_dataset(document := parse_json(key, value)):
+            return None
+        return GroupMetadata(_visible(path, document))
+
+    def emit_group(self, path: str, metadata: GroupMetadata) -> dict[str, bytes]:
+        """Return a group's attributes, empty ones too: a directory on an object store exists by what lies in it."""
+        (key,) = self.group_keys(path)
+        if _is_dataset(metadata.attributes):
+            feature = "a group whose attributes make it a dataset ('dimensions' with 'dataType' or 'blockSize')"
+            raise UnsupportedFeature(format="n5", feature=feature, key=key)
+        return {key: emit_json(key, self._with_version(key, path, dict(metadata.attributes)))}
+
+    def _with_version(self, key: str, path: str, attributes: dict[str, JSON]) -> dict[str, JSON]:
+        if "n5" in attributes and _hides_version(path, attributes["n5"]):
+            raise UnsupportedFeature(format="n5", feature="a user attribute named 'n5': it is the version", key=key)
+        return attributes if path else {"n5": self.version, **attributes}
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
+
+
+def _visible(path: str, attributes: dict[str, JSON]) -> dict[str, JSON]:
+    return {name: value for name, value in attributes.items() if name != "n5" or not _hides_version(path, value)}
+
+
+def _hides_version(path: str, value: JSON) -> bool:
+    # The version stands at the root; zarr-python 2 writes it to every group.
+    return not path or (isinstance(value, str) and _VERSION_NUMBER.fullmatch(value) is not None)
+
+
+def _is_dataset(document: Mapping[str, JSON]) -> bool:
+    # N5 for Java wants dimensions and dataType. A document without dataType but with blockSize is a broken dataset
+    # and shall say so; `dimensions` alone is a name that groups use for themselves.
+    return "dimensions" in document and ("dataType" in document or "blockSize" in document)
+
+
+def _parse_shapes(key: str, document: Mapping[str, JSON]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return shape and chunk shape in numpy's order of axes."""
+    dimensions = check_shape(get_member(key, document, "dimensions", list), key=key, field="dimensions")
+    block_size = get_member(key, document, "blockSize", list)
+    chunk_shape = check_chunk_shape(block_size, dimensions, key=key, field="blockSize")
+    if not dimensions:
+        raise UnsupportedFeature(format="n5", feature="a dataset of 0 dimensions", key=key)
+    if max(chunk_shape) > _MAX_BLOCK_DIMENSION:
+        raise MetadataError(key=key, field="blockSize", got=block_size, expected=f"at most {_MAX_BLOCK_DIMENSION}")
+    return dimensions[::-1], chunk_shape[::-1]
+
+
+def _parse_dtype(key: str, document: Mapping[str, JSON]) -> np.dtype[Any]:
+    name = get_member(key, document, "dataType", str)
+    if name in _OTHER_DTYPES:
+        raise UnsupportedFeature(format="n5", feature=f"dataType {name!r} (values of variable length)", key=key)
+    if name not in _DTYPES:
+        raise MetadataError(key=key, field="dataType", got=name, expected=f"one of {', '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def _names_from_axes(attributes: Mapping[str, JSON], rank: int) -> tuple[str, ...] | None:
+    """Return the ``axes`` attribute, turned round, when it names every axis."""
+    axes = attributes.get("axes")
+    if isinstance(axes, list) and len(axes) == rank and all(isinstance(name, str) for name in axes):
+        return tuple(axes[::-1])
+    return None
+
+
+def _axes_from_names(key: str, metadata: ArrayMetadata) -> dict[str, JSON]:
+    """Return the ``axes`` attribute that says the dimension names; refuse names that it cannot say."""
+    names = metadata.dimension_names
+    if names is None:
+        return {}
+    axes = list(names[::-1])
+    if not all(isinstance(name, str) for name in axes):
+        raise UnsupportedFeature(format="n5", feature=f"dimension names {names} of which some are absent", key=key)
+    if metadata.attributes.get("axes", axes) != axes:
+        feature = f"dimension names {names} beside an attribute 'axes' that says {metadata.attributes['axes']!r}"
+        raise UnsupportedFeature(format="n5", feature=feature, key=key, hint="'axes' is where N5 keeps the names")
+    return {"axes": axes}
+
+
+def _check_holdable(metadata: ArrayMetadata) -> None:
+    """Refuse what would be lost."""
+    if metadata.dtype.name not in _DTYPES:
+        feature = f"dtype {metadata.dtype}"
+        raise UnsupportedFeature(format="n5", feature=feature, hint=f"it has {', '.join(_DTYPES)}")
+    fill = metadata.fill_value
+    # bit for bit: -0.0 is not what absent blocks read as
+    if fill is not None and np.asarray(fill, metadata.dtype).tobytes().strip(b"\0"):
+        raise UnsupportedFeature(format="n5", feature=f"the fill value {fill!r}", hint="absent blocks are zeros in N5")
+    grid = metadata.chunk_grid
+    if not grid.is_regular:
+        raise UnsupportedFeature(format="n5", feature="chunks of different declared shapes")
+    if not 0 < grid.ndim <= MAX_RANK:
+        raise UnsupportedFeature(format="n5", feature=f"arrays of {grid.ndim} dimensions")
+    if metadata.edge_chunks != "truncated":
+        raise UnsupportedFeature(format="n5", feature=f"{metadata.edge_chunks} chunks at the end of an axis")
+    if metadata.chunk_keys != CHUNK_KEYS:
+        raise UnsupportedFeature(format="n5", feature=f"chunk keys like {metadata.chunk_keys}")
+    n_bytes = prod(grid.chunk_shape) * metadata.dtype.itemsize
+    if n_bytes > _MAX_BLOCK_BYTES or max(grid.chunk_shape) > _MAX_BLOCK_DIMENSION:
+        raise UnsupportedFeature(format="n5", feature=f"chunks of {n_bytes} bytes", hint="its limit is 2 GiB")

@@ -1,0 +1,35 @@
+"""The formats there are, in the order in which they are looked for."""
+
+from __future__ import annotations
+
+from chunkmill.errors import UnsupportedFeature
+from chunkmill.formats.base import Format
+from chunkmill.formats.n5 import N5
+from chunkmill.formats.zarr_v2 import ZarrV2
+from chunkmill.formats.zarr_v3 import ZarrV3
+from chunkmill.formats.zarr_v3_draft import ZarrV3Draft
+from chunkmill.formats.zarr_v3_experimental import ZarrV3Experimental
+
+__all__ = ["FORMATS", "get_format"]
+
+# Zarr v3 before v2, since both may lie in one folder after a migration; N5 last, since any folder may be an N5 group
+FORMATS: tuple[Format, ...] = (ZarrV3(), ZarrV2(), ZarrV3Draft(), ZarrV3Experimental(), N5())
+
+_ALIASES = {"zarr": "zarr3", "zarr-v2": "zarr2", "zarr-v3": "zarr3", "zarr-v3-draft": "zarr3-draft"}
+
+
+def get_format(name: str) -> Format:
+    """Return the format that users call `name`.
+
+    Examples
+    --------
+    >>> get_format("n5").name
+    'n5'
+    """
+    wanted = str(name).lower().replace("_", "-")
+    wanted = _ALIASES.get(wanted, wanted)
+    for known in FORMATS:
+        if known.name == wanted:
+            return known
+    names = ", ".join(repr(known.name) for known in FORMATS)
+    raise UnsupportedFeature(format="chunkmill", feature=f"format {name!r}", hint=f"the formats are {names}")

@@ -1,0 +1,375 @@
+"""Zarr v3: ``zarr.json`` <-> the model.
+
+Not here: ``codecs`` (`chunkmill.formats.zarr_v3_codecs`), inline consolidated metadata
+(`chunkmill.formats.consolidated`), the draft of 2022 (`chunkmill.formats.zarr_v3_draft`).
+Spec: Zarr v3 core 3.0 and 3.1, "Metadata"; rectilinear chunk grid of zarr-extensions. Read: short-hand names and older
+spellings. Written: the object form of 3.0 with every parameter, which all peers read.
+Checked against: tests/golden/zarr_v3 (written by zarr-python 3, tensorstore, zarrs and by hand).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import gcd
+from typing import ClassVar, Literal
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats import consolidated
+from chunkmill.formats.base import (
+    MAX_SIZE,
+    check_chunk_shape,
+    check_shape,
+    emit_json,
+    get_member,
+    normalize_path,
+    parse_json,
+    split_dimension_names,
+)
+from chunkmill.formats.n5_compression import zarr_chain
+from chunkmill.formats.zarr_v3_codecs import byte_order_of, emit_chain, named, parse_chain
+from chunkmill.model import fill
+from chunkmill.model.dtypes import emit_v3, parse_v3
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.keys import ChunkKeyEncoding
+from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+
+__all__ = ["ZarrV3"]
+
+_VERSION = 3
+_ODD = {"consolidated_metadata"}  # zarr-python 3.0 wrote null; the one member that needs no must_understand
+_GROUP = {"zarr_format", "node_type", "attributes"} | _ODD
+_ARRAY = _GROUP | {
+    "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs", "dimension_names",
+    "storage_transformers",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ZarrV3:
+    """The Zarr v3 format.
+
+    Examples
+    --------
+    >>> document = b'''{"zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "float32",
+    ...     "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3]}}, "chunk_key_encoding": "default",
+    ...     "fill_value": "0x7fc12345", "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]}'''
+    >>> metadata = ZarrV3().parse_array("a", {"a/zarr.json": document})
+    >>> metadata.chunk_keys.encode((1,)), hex(metadata.fill_value.view("u4"))
+    ('c/1', '0x7fc12345')
+    """
+
+    node_keys_known: ClassVar[bool] = True
+    name: ClassVar[str] = "zarr3"
+    default_codecs: ClassVar[str] = "default"
+    default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("c/", "/", "c")
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # Keys
+
+    def normalize_path(self, path: str) -> str:
+        r"""Return `path` without superfluous slashes; ``\`` is an ordinary character.
+
+        `MetadataError` for names that the specification bars: periods only, a prefix ``__``, ``zarr.json``.
+        """
+        normalized = normalize_path(path)
+        for name in normalized.split("/") if normalized else ():
+            if not _may_be_node(name):
+                expected = "names that are not 'zarr.json', not of periods only and do not begin with '__'"
+                raise MetadataError(key=path, field="path", got=path, expected=expected)
+        return normalized
+
+    def root_keys(self) -> tuple[str, ...]:
+        """Return no keys: the root says nothing about the store."""
+        return ()
+
+    def configured(self, documents: Mapping[str, bytes]) -> ZarrV3:  # noqa: ARG002 - there are none
+        """Return the format as it is."""
+        return self
+
+    def emit_root(self) -> dict[str, bytes]:
+        """Return no documents: a root group has its own."""
+        return {}
+
+    def array_keys(self, path: str) -> tuple[str, ...]:
+        """Key of the one document of a node."""
+        return (f"{self.chunk_prefix(path)}zarr.json",)
+
+    def group_keys(self, path: str) -> tuple[str, ...]:
+        """Key of the one document of a node."""
+        return self.array_keys(path)
+
+    def chunk_prefix(self, path: str) -> str:
+        """Return ``"path/"``, or nothing at the root."""
+        return f"{path}/" if path else ""
+
+    def list_prefixes(self, path: str) -> tuple[str, ...]:
+        """Return the one prefix below which children are listed."""
+        return (self.chunk_prefix(path),)
+
+    def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - one prefix for all
+        """Return the name of a sub-prefix that may be a node: whether it is, its document says."""
+        child = name.removesuffix("/")
+        return child if child != name and _may_be_node(child) else None
+
+    @property
+    def implicit_groups(self) -> bool:
+        """``False``: the final specification has none, though arrays are opened without any group above them."""
+        return False
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # Consolidated metadata
+
+    @property
+    def document_names(self) -> frozenset[str]:
+        """Last segments of the keys of documents."""
+        return consolidated.V3_DOCUMENTS
+
+    def consolidated_key(self, path: str) -> str | None:
+        """Return the key of the group's own document: consolidated metadata are inline."""
+        return self.group_keys(path)[0]
+
+    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:
+        """Return the documents that the group at `path` holds inline, by full store key, its own among them."""
+        (key,) = self.group_keys(path)
+        found = consolidated.parse_v3(value, key)
+        return None if found is None else {key: bytes(value), **found}
+
+    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Return the document of the group at `path`, which is among `documents`, with all of them inline."""
+        (key,) = self.group_keys(path)
+        return {key: consolidated.emit_v3(documents, key)}
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # Groups
+
+    def parse_group(self, path: str, documents: Mapping[str, bytes]) -> GroupMetadata | None:
+        """Parse ``zarr.json``; ``None`` when it is absent, an array's, or of the draft."""
+        (key,) = self.group_keys(path)
+        document = _node(key, documents, "group")
+        if document is None:
+            return None
+        _check_members(key, document, _GROUP)
+        return GroupMetadata(_attributes(key, document))
+
+    def emit_group(self, path: str, metadata: GroupMetadata) -> dict[str, bytes]:
+        """Return ``zarr.json``."""
+        (key,) = self.group_keys(path)
+        document = {"zarr_format": _VERSION, "node_type": "group", "attributes": dict(metadata.attributes)}
+        return {key: emit_json(key, document)}
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # Arrays
+
+    def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
+        """Parse ``zarr.json``; ``None`` when it is absent, a group's, or of the draft."""
+        (key,) = self.array_keys(path)
+        document = _node(key, documents, "array")
+        if document is None:
+            return None
+        _check_members(key, document, _ARRAY)
+        shape = check_shape(get_member(key, document, "shape", list), key=key)
+        data_type = get_member(key, document, "data_type", (str, dict))
+        dtype = parse_v3(data_type, key=key)
+        grid, lengths = _parse_grid(key, document, shape)
+        codecs = parse_chain(
+            get_member(key, document, "codecs", list), dtype, lengths, lax=dtype.fields is not None, key=key
+        )
+        order = byte_order_of(codecs)
+        names, attributes = _dimension_names(key, document, len(shape))
+        return ArrayMetadata(
+            dtype=dtype,
+            chunk_grid=grid,
+            chunk_keys=_parse_chunk_keys(key, document),
+            codecs=codecs,
+            fill_value=fill.parse_v3(document.get("fill_value"), dtype, key=key, order=order),
+            dimension_names=names,
+            attributes=attributes,
+        )
+
+    def adapt(self, metadata: ArrayMetadata) -> ArrayMetadata:
+        """Return the description as Zarr v3 stores it: default chunk keys, whole chunks at the edges, a fill value.
+
+        `UnsupportedFeature` for what v3 cannot say.
+        """
+        codecs = zarr_chain(metadata.codecs)
+        value = metadata.fill_value
+        if value is None:
+            serializer = "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in codecs) else ""
+            value = fill.zero(metadata.dtype, serializer)
+        keys = metadata.chunk_keys if metadata.chunk_keys.prefix in {"c/", "c."} else self.default_chunk_keys
+        adapted = replace(metadata, chunk_keys=keys, codecs=codecs, edge_chunks="padded", fill_value=value)
+        self.emit_array("x", adapted)
+        return adapted
+
+    def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:
+        """Return ``zarr.json``; `UnsupportedFeature` for what it cannot say.
+
+        An undefined fill value becomes zeros, since v3 has no null: that is what it reads as already.
+        """
+        (key,) = self.array_keys(path)
+        if metadata.edge_chunks != "padded":
+            raise UnsupportedFeature(format=self.name, feature="truncated chunks at the edge", key=key)
+        codecs = emit_chain(metadata.codecs, key=key)
+        value = metadata.fill_value
+        if value is None:
+            serializer = "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in metadata.codecs) else ""
+            value = fill.zero(metadata.dtype, serializer)
+        document: dict[str, JSON] = {
+            "zarr_format": _VERSION,
+            "node_type": "array",
+            "shape": list(metadata.shape),
+            "data_type": emit_v3(metadata.dtype, key=key),
+            "chunk_grid": _emit_grid(metadata.chunk_grid),
+            "chunk_key_encoding": _emit_chunk_keys(key, metadata),
+            "fill_value": fill.emit_v3(value, metadata.dtype, key=key),
+            "codecs": codecs,
+            "attributes": dict(metadata.attributes),
+            "storage_transformers": [],
+        }
+        if metadata.dimension_names is not None:
+            document["dimension_names"] = list(metadata.dimension_names)
+        documents = {key: emit_json(key, document)}
+        self.parse_array(path, documents)  # what cannot be read must not be written
+        return documents
+
+
+def _may_be_node(name: str) -> bool:
+    return name.strip(".") != "" and not name.startswith("__") and name != "zarr.json"
+
+
+def _node(key: str, documents: Mapping[str, bytes], wanted: Literal["array", "group"]) -> dict[str, JSON] | None:
+    """Return the document of a node of the `wanted` type; ``None`` when there is no such node of this format."""
+    if (value := documents.get(key)) is None:
+        return None
+    document = parse_json(key, value)
+    version = get_member(key, document, "zarr_format", (int, str))
+    if isinstance(version, str):  # the draft of May 2022: the entry point of a store, with an address for a version
+        return None
+    if version != _VERSION:
+        raise MetadataError(key=key, field="zarr_format", got=version, expected="3")
+    node_type = get_member(key, document, "node_type", str)
+    if node_type not in {"array", "group"}:
+        raise MetadataError(key=key, field="node_type", got=node_type, expected="'array' or 'group'")
+    return document if node_type == wanted else None
+
+
+def _check_members(key: str, document: Mapping[str, JSON], known: set[str]) -> None:
+    for name, value in document.items():
+        if name not in known and not (isinstance(value, dict) and value.get("must_understand") is False):
+            raise UnsupportedFeature(format=ZarrV3.name, feature=f"member {name[:80]!r}, to be understood", key=key)
+    transformers = document.get("storage_transformers", [])
+    if not isinstance(transformers, list) or transformers:  # none is defined
+        raise UnsupportedFeature(format=ZarrV3.name, feature="storage transformers", key=key)
+
+
+def _attributes(key: str, document: Mapping[str, JSON]) -> dict[str, JSON]:
+    attributes = document.get("attributes", {})
+    if not isinstance(attributes, dict):
+        raise MetadataError(key=key, field="attributes", got=attributes, expected="an object")
+    return attributes
+
+
+def _dimension_names(
+    key: str, document: Mapping[str, JSON], ndim: int
+) -> tuple[tuple[str | None, ...] | None, dict[str, JSON]]:
+    attributes = _attributes(key, document)
+    names = document.get("dimension_names")
+    if names is None:
+        return split_dimension_names(attributes, ndim)  # xarray's way of v2, in early stores
+    if not isinstance(names, list) or len(names) != ndim or not all(n is None or isinstance(n, str) for n in names):
+        expected = f"a name or null for each of {ndim} axes"
+        raise MetadataError(key=key, field="dimension_names", got=names, expected=expected)
+    return tuple(names), attributes
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Chunk grid
+
+
+def _parse_grid(key: str, document: Mapping[str, JSON], shape: Sequence[int]) -> tuple[ChunkGrid, tuple[int, ...]]:
+    """Return the grid and, for each axis, the greatest length that divides every chunk length of it."""
+    grid = named(document.get("chunk_grid"), key=key, field="chunk_grid")
+    field = "chunk_grid.configuration"
+    if grid.name == "regular":
+        lengths = get_member(key, grid.configuration, "chunk_shape", list)
+        if not any(isinstance(length, list) for length in lengths):
+            chunks = check_chunk_shape(lengths, shape, key=key, field=f"{field}.chunk_shape")
+            return ChunkGrid.regular(shape, chunks), chunks
+        # zarr-python 3.2 wrote rectilinear grids under this name
+    elif grid.name == "rectilinear":
+        if grid.configuration.get("kind") != "inline":
+            raise UnsupportedFeature(format=ZarrV3.name, feature="a rectilinear grid that is not inline", key=key)
+        lengths = get_member(key, grid.configuration, "chunk_shapes", list)
+    else:
+        raise UnsupportedFeature(format=ZarrV3.name, feature=f"chunk grid {grid.name[:80]!r}", key=key)
+    if len(lengths) != len(shape):
+        raise MetadataError(key=key, field=field, got=lengths, expected=f"lengths for each of {len(shape)} axes")
+    axes = tuple(_parse_axis(key, size, length) for size, length in zip(shape, lengths, strict=True))
+    return ChunkGrid(axes), tuple(_divisor(axis) for axis in axes)
+
+
+def _parse_axis(key: str, size: int, lengths: JSON) -> RegularAxis | RunsAxis:
+    field = "chunk_grid.configuration.chunk_shapes"
+    if not isinstance(lengths, list):
+        (chunk,) = check_chunk_shape([lengths], (size,), key=key, field=field)
+        return RegularAxis(size, chunk)
+    pairs = [item if isinstance(item, list) else [item, 1] for item in lengths]
+    for pair in pairs:
+        ok = len(pair) == 2 and all(type(n) is int and 0 < n <= MAX_SIZE for n in pair)  # noqa: PLR2004 - a pair
+        if not ok:
+            raise MetadataError(key=key, field=field, got=pair, expected="a length or [length, count], both positive")
+    # kept as runs, and equal neighbours as one: [1, 10**12] is two numbers, not a terabyte (zarrs aborts on it)
+    runs = tuple((length, sum(n for _, n in group)) for length, group in groupby(pairs, key=lambda pair: pair[0]))
+    if sum(length * count for length, count in runs) < size:
+        raise MetadataError(key=key, field=field, got=lengths, expected=f"lengths that cover the {size} of the axis")
+    return RunsAxis(size, runs)
+
+
+def _divisor(axis: RegularAxis | RunsAxis) -> int:
+    return axis.chunk if isinstance(axis, RegularAxis) else gcd(*(length for length, _ in axis.runs))
+
+
+def _emit_grid(grid: ChunkGrid) -> JSON:
+    if grid.is_regular:
+        return {"name": "regular", "configuration": {"chunk_shape": list(grid.chunk_shape)}}
+    shapes: list[JSON] = []
+    for axis in grid.axes:
+        if isinstance(axis, RegularAxis):
+            shapes.append(axis.chunk)
+        else:
+            shapes.append([length if count == 1 else [length, count] for length, count in axis.runs])
+    return {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}}
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Chunk keys
+
+
+def _parse_chunk_keys(key: str, document: Mapping[str, JSON]) -> ChunkKeyEncoding:
+    encoding = named(document.get("chunk_key_encoding"), key=key, field="chunk_key_encoding")
+    if encoding.name not in {"default", "v2"}:
+        feature = f"chunk key encoding {encoding.name[:80]!r}"
+        raise UnsupportedFeature(format=ZarrV3.name, feature=feature, key=key)
+    # mind the two defaults
+    separator = encoding.configuration.get("separator", "/" if encoding.name == "default" else ".")
+    if separator not in (".", "/") or set(encoding.configuration) - {"separator"}:  # a tuple: may be unhashable
+        got = dict(encoding.configuration)
+        raise MetadataError(
+            key=key, field="chunk_key_encoding.configuration", got=got, expected="separator: '.' or '/'"
+        )
+    if encoding.name == "v2":
+        return ChunkKeyEncoding("", separator, "0")
+    return ChunkKeyEncoding(f"c{separator}", separator, "c")
+
+
+def _emit_chunk_keys(key: str, metadata: ArrayMetadata) -> JSON:
+    keys = metadata.chunk_keys
+    separator = keys.separator
+    if keys == ChunkKeyEncoding(f"c{separator}", separator, "c"):
+        return {"name": "default", "configuration": {"separator": separator}}
+    if keys == ChunkKeyEncoding("", separator, "0"):
+        return {"name": "v2", "configuration": {"separator": separator}}
+    example = keys.encode((0,) * len(metadata.shape))
+    raise UnsupportedFeature(format=ZarrV3.name, feature=f"chunk keys like {example!r}", key=key)

@@ -1,0 +1,212 @@
+"""Zarr v3 as zarr-python 2.13 to 2.18 wrote it under ``ZARR_V3_EXPERIMENTAL_API=1``: an earlier draft. Reading only.
+
+The content of an array document is Zarr v2's (numpy's type strings, numcodecs' codecs, filters hidden among the
+attributes) in the draft's dress, hence both modules below. Not here: the draft of May 2022
+(`chunkmill.formats.zarr_v3_draft`).
+
+Spec: none; zarr-python 2.18.7, zarr/meta.py, ``Metadata3``.
+Checked against: tests/golden/zarr_v3_draft/zarr-python-2.18.7.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, NoReturn
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.base import get_member, normalize_path, parse_json, split_dimension_names
+from chunkmill.formats.zarr_v2_codecs import parse_chain
+from chunkmill.formats.zarr_v3_draft import parse_grid, require_understood
+from chunkmill.model import fill
+from chunkmill.model.dtypes import STRING, DType, parse_v2, to_native
+from chunkmill.model.keys import ChunkKeyEncoding
+from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+
+__all__ = ["ZarrV3Experimental"]
+
+_ENTRY = "zarr.json"
+_PROTOCOL = re.compile(r"https?://purl\.org/zarr/spec/protocol/core/3\.\d+", re.ASCII)
+_CODEC = re.compile(r"https://purl\.org/zarr/spec/codec/(\w+)/\d+\.\d+", re.ASCII)
+_BARE = {"bool": "|b1", "u1": "|u1", "i1": "|i1"}  # the only types without an order of bytes, and without its sign
+_CONSOLIDATED = "consolidated/"  # meta/root/consolidated/.zmetadata; the group that zarr-python makes besides is one
+
+
+@dataclass(frozen=True, slots=True)
+class ZarrV3Experimental:
+    """The experimental layout; `suffix` ends the keys of metadata.
+
+    Examples
+    --------
+    >>> experimental = ZarrV3Experimental()
+    >>> experimental.array_keys("foo/baz"), experimental.chunk_prefix("foo/baz")
+    (('meta/root/foo/baz.array.json',), 'data/root/foo/baz/')
+    """
+
+    suffix: str = ".json"
+    name: ClassVar[str] = "zarr3-experimental"
+    default_codecs: ClassVar[str] = "gzip"
+    node_keys_known: ClassVar[bool] = False  # their suffix stands in the entry point
+    document_names: ClassVar[frozenset[str]] = frozenset()
+    default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("c", "/", "c0")
+
+    def normalize_path(self, path: str) -> str:
+        """Return `path` without superfluous slashes; `MetadataError` for ``.`` and ``..``."""
+        return normalize_path(path)
+
+    def root_keys(self) -> tuple[str, ...]:
+        """Return the key of the entry point."""
+        return (_ENTRY,)
+
+    def configured(self, documents: Mapping[str, bytes]) -> ZarrV3Experimental | None:
+        """Return the format with the suffix of the entry point; ``None`` when that is absent or of another format."""
+        if (value := documents.get(_ENTRY)) is None:
+            return None
+        document = parse_json(_ENTRY, value)
+        version = document.get("zarr_format")
+        if not isinstance(version, str) or not _PROTOCOL.fullmatch(version):
+            return None
+        require_understood(_ENTRY, document, self.name)
+        suffix = get_member(_ENTRY, document, "metadata_key_suffix", str)
+        if "/" in suffix or "\0" in suffix:
+            raise MetadataError(key=_ENTRY, field="metadata_key_suffix", got=suffix, expected="a suffix")
+        return replace(self, suffix=suffix)
+
+    def emit_root(self) -> dict[str, bytes]:
+        """Raise `UnsupportedFeature`: nothing writes this any more."""
+        self._refuse()
+
+    def array_keys(self, path: str) -> tuple[str, ...]:
+        """Return ``meta/root/<path>.array.json``, at the root ``meta/root.array.json``."""
+        return (f"{_below('meta/root', path)}.array{self.suffix}",)
+
+    def group_keys(self, path: str) -> tuple[str, ...]:
+        """Return ``meta/root/<path>.group.json``, at the root ``meta/root.group.json``."""
+        return (f"{_below('meta/root', path)}.group{self.suffix}",)
+
+    def chunk_prefix(self, path: str) -> str:
+        """Return ``data/root/<path>/``."""
+        return _below("data/root", path) + "/"
+
+    def list_prefixes(self, path: str) -> tuple[str, ...]:
+        """Return ``meta/root/<path>/``."""
+        return (_below("meta/root", path) + "/",)
+
+    def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - Format
+        """Return the node of a document or of a prefix; the prefix of consolidated metadata is none."""
+        for ending in ("/", f".array{self.suffix}", f".group{self.suffix}"):
+            if name.endswith(ending):
+                child = name.removesuffix(ending)
+                consolidated = not path and name == _CONSOLIDATED
+                return None if child in {"", ".", ".."} or consolidated else child
+        return None
+
+    @property
+    def implicit_groups(self) -> bool:
+        """Every ancestor of a node is a group."""
+        return True
+
+    def consolidated_key(self, path: str) -> str | None:  # noqa: ARG002 - Format
+        """Return ``None``: zarr-python's are not used, the documents themselves are."""
+        return None
+
+    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:  # noqa: ARG002 - Format
+        """Return ``None``: zarr-python's are not used, the documents themselves are."""
+        return None
+
+    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:  # noqa: ARG002 - Format
+        """Raise `UnsupportedFeature`: nothing writes this any more."""
+        self._refuse()
+
+    def adapt(self, metadata: ArrayMetadata) -> ArrayMetadata:  # noqa: ARG002 - Format
+        """Raise `UnsupportedFeature`: nothing writes this any more."""
+        self._refuse()
+
+    def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
+        """Parse an array; ``None`` when its document is absent. Unknown members are ignored."""
+        (key,) = self.array_keys(path)
+        if (value := documents.get(key)) is None:
+            return None
+        document = parse_json(key, value)
+        require_understood(key, document, self.name)
+        if document.get("storage_transformers"):
+            raise UnsupportedFeature(format=self.name, feature="storage transformers (sharding)", key=key)
+        grid, keys = parse_grid(key, document)
+        stored = _parse_data_type(key, document)
+        filters, attributes = _split_filters(get_member(key, {"attributes": {}, **document}, "attributes", dict))
+        order = get_member(key, document, "chunk_memory_layout", str)
+        if order not in {"C", "F"}:
+            raise MetadataError(key=key, field="chunk_memory_layout", got=order, expected="'C' or 'F'")
+        codecs = parse_chain([*filters, *_parse_compressor(key, document)], order, stored, grid.ndim, key=key)
+        names = {codec.name for codec in codecs}
+        dtype = STRING if stored.kind == "O" and "vlen-utf8" in names else to_native(stored)
+        fill_value = fill.parse_v2(
+            get_member(key, document, "fill_value", (object, bool)),
+            dtype if dtype.kind == "T" else stored,
+            key=key,
+            serializer="vlen-bytes" if "vlen-bytes" in names else "",
+        )
+        dimension_names, attributes = split_dimension_names(attributes, grid.ndim)
+        return ArrayMetadata(
+            dtype=dtype,
+            chunk_grid=grid,
+            chunk_keys=ChunkKeyEncoding("c", keys.separator, "c0"),
+            codecs=codecs,
+            fill_value=fill_value,
+            dimension_names=dimension_names,
+            attributes=attributes,
+        )
+
+    def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:  # noqa: ARG002 - Format
+        """Raise `UnsupportedFeature`: nothing writes this any more."""
+        self._refuse()
+
+    def parse_group(self, path: str, documents: Mapping[str, bytes]) -> GroupMetadata | None:
+        """Parse an explicit group; ``None`` when its document is absent."""
+        (key,) = self.group_keys(path)
+        if (value := documents.get(key)) is None:
+            return None
+        return GroupMetadata(get_member(key, {"attributes": {}, **parse_json(key, value)}, "attributes", dict))
+
+    def emit_group(self, path: str, metadata: GroupMetadata) -> dict[str, bytes]:  # noqa: ARG002 - Format
+        """Raise `UnsupportedFeature`: nothing writes this any more."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        hint = "it is read only: write 'zarr3', or 'zarr3-draft'"
+        raise UnsupportedFeature(format=self.name, feature="writing", hint=hint)
+
+
+def _below(root: str, path: str) -> str:
+    return f"{root}/{path}" if path else root
+
+
+def _parse_data_type(key: str, document: Mapping[str, JSON]) -> DType:
+    """Return the dtype as stored. An extension's type is numpy's, and its URI says nothing (some begin with TODO)."""
+    value = get_member(key, document, "data_type", (str, dict))
+    if isinstance(value, dict):
+        value = get_member(key, value, "type", (str, list))
+    elif value in _BARE:
+        value = _BARE[value]
+    return parse_v2(value, key=key, field="data_type")
+
+
+def _split_filters(attributes: dict[str, JSON]) -> tuple[list[dict[str, JSON]], dict[str, JSON]]:
+    """Return the filters, which lie among the attributes, and the user's attributes."""
+    filters = attributes.get("filters")
+    if not isinstance(filters, list) or not all(isinstance(codec, dict) and "id" in codec for codec in filters):
+        return [], attributes
+    return filters, {name: value for name, value in attributes.items() if name != "filters"}
+
+
+def _parse_compressor(key: str, document: Mapping[str, JSON]) -> list[dict[str, JSON]]:
+    """Return the compressor as numcodecs' configuration, when there is one."""
+    if document.get("compressor") is None:
+        return []
+    compressor = get_member(key, document, "compressor", dict)
+    uri = get_member(key, compressor, "codec", str)
+    configuration = get_member(key, {"configuration": {}, **compressor}, "configuration", dict)
+    if (found := _CODEC.fullmatch(uri)) is None:
+        raise UnsupportedFeature(format=ZarrV3Experimental.name, feature=f"codec {uri!r}"[:200], key=key)
+    return [{**configuration, "id": found[1]}]

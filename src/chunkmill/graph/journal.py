@@ -1,0 +1,162 @@
+"""The journal of a whole-store job: what is done, kept beside the target until all is.
+
+One object a task, written after the task's data, so that a job that was killed goes on where it stopped and a task
+that dask repeats returns at once. Stores keep their promise that a value is there whole or not at all, so a record
+that can be read is true.
+
+Layout, at the root of the target's store, under a name that no format takes for a node::
+
+    .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, documents to publish
+    .chunkmill-job-<hash of the target's path>/<stage>/<task>       counts; keys with size and crc32c, or null: empty
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+from chunkmill.errors import JobError
+from chunkmill.model.metadata import JSON
+from chunkmill.stores.base import Store
+
+__all__ = ["JOB_PREFIX", "Journal", "fingerprint", "unfinished_jobs"]
+
+JOB_PREFIX = ".chunkmill-job-"
+"""What the keys of every journal begin with, at the root of a store."""
+
+_VERSION = 1
+
+
+def fingerprint(*parts: Any) -> str:
+    """Return a hash of the ``repr`` of `parts`: of values (integers, strings, tuples, metadata), never of objects.
+
+    Two runs of one plan must have the same one, in any process, so that the second may go on with the first.
+
+    Examples
+    --------
+    >>> fingerprint("convert", (3, 4)) == fingerprint("convert", (3, 4))
+    True
+    """
+    return sha256(repr(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The journal of the job that writes the node at `path` of `store`.
+
+    Parameters
+    ----------
+    job
+        What the job is, for people: ``"convert to 'a' in file:///x"``.
+    fingerprint
+        Of the plan: only a job with the same one goes on with what is recorded.
+    """
+
+    store: Store
+    path: str
+    job: str
+    fingerprint: str
+
+    @property
+    def prefix(self) -> str:
+        """What the keys of this journal begin with."""
+        return f"{JOB_PREFIX}{sha256(self.path.encode()).hexdigest()[:16]}/"
+
+    @property
+    def plan_key(self) -> str:
+        """The key of the object that is there from the beginning to the end of the job."""
+        return f"{self.prefix}plan.json"
+
+    def resume(self) -> dict[str, bytes] | None:
+        """Return the documents that the unfinished job is to publish; ``None`` when there is no such job.
+
+        Raises
+        ------
+        JobError
+            There is one with another plan.
+        """
+        value = self.store.get(self.plan_key)
+        if value is None:
+            return None
+        plan = _parse(value, self)
+        if plan.get("version") != _VERSION or plan.get("fingerprint") != self.fingerprint:
+            began = f"{plan.get('job')!r}, begun {plan.get('began')}"
+            reason = f"there is an unfinished job at the target with another plan ({began})"
+            hint = "give resume=False to discard what it wrote and start anew, or finish it with its own arguments"
+            raise JobError(job=self.job, reason=reason, hint=hint)
+        return {key: base64.b64decode(text) for key, text in plan["documents"].items()}
+
+    def begin(self, documents: Mapping[str, bytes]) -> None:
+        """Forget what another job recorded, and begin."""
+        self.finish()
+        plan = {
+            "version": _VERSION,
+            "job": self.job,
+            "path": self.path,
+            "fingerprint": self.fingerprint,
+            "began": datetime.now(UTC).isoformat(timespec="seconds"),
+            "documents": {key: base64.b64encode(value).decode() for key, value in documents.items()},
+        }
+        self.store.set(self.plan_key, json.dumps(plan).encode())
+
+    def done(self) -> set[tuple[int, int]]:
+        """Return stage and number of every task on record: one listing."""
+        found = set()
+        for key in self.store.list_prefix(self.prefix):
+            stage, _, task = key[len(self.prefix) :].partition("/")
+            if stage.isdigit() and task.isdigit():
+                found.add((int(stage), int(task)))
+        return found
+
+    def recall(self, stage: int, task: int) -> dict[str, int] | None:
+        """Return the counts of a task that was done; ``None`` when it was not."""
+        value = self.store.get(self._key(stage, task))
+        return None if value is None else dict(_parse(value, self)["counts"])
+
+    def record(self, stage: int, task: int, counts: Mapping[str, int], writes: Mapping[str, Any]) -> None:
+        """Put on record that a task is done: its data must be in the store."""
+        self.store.set(self._key(stage, task), json.dumps({"counts": counts, "keys": writes}).encode())
+
+    def finish(self) -> None:
+        """Delete the journal, the plan first: records without a plan are nothing to go on with."""
+        if self.store.get(self.plan_key) is not None:
+            self.store.delete(self.plan_key)
+        self.store.delete_prefix(self.prefix)
+
+    def _key(self, stage: int, task: int) -> str:
+        return f"{self.prefix}{stage}/{task}"
+
+
+def unfinished_jobs(store: Store) -> list[dict[str, JSON]]:
+    """Return what is known of the jobs that began in `store` and did not end: job, path, began.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> Journal(store, "a", "convert to 'a'", fingerprint("x")).begin({})
+    >>> [(job["job"], job["path"]) for job in unfinished_jobs(store)]
+    [("convert to 'a'", 'a')]
+    """
+    found = []
+    for name in store.list_dir(""):
+        if name.startswith(JOB_PREFIX) and (value := store.get(f"{name}plan.json")) is not None:
+            plan = json.loads(value)
+            found.append({member: plan.get(member) for member in ("job", "path", "began")})
+    return found
+
+
+def _parse(value: bytes, journal: Journal) -> dict[str, Any]:
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        hint = "give resume=False to discard it and start anew"
+        raise JobError(job=journal.job, reason=f"the journal at {journal.plan_key!r} is damaged", hint=hint)
+    return parsed

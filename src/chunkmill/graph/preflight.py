@@ -1,0 +1,184 @@
+"""What every worker must have before the first byte of a job moves: versions, codecs, stores it can reach and write.
+
+The same check runs on every worker of a cluster before a job begins, and once in every process that takes part in it,
+so that a worker that joins late is checked too. The error names the worker and what it lacks.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+from uuid import uuid4
+
+from dask._task_spec import Task
+from distributed import Client
+from distributed.worker import get_worker
+
+from chunkmill.array import Array
+from chunkmill.errors import JobError
+from chunkmill.formats.registry import get_format
+from chunkmill.stores.base import Store
+
+__all__ = ["Needs", "check_client_workers", "check_here", "check_scheduler", "describe_needs"]
+
+_PACKAGES = ("chunkmill", "numcodecs")
+_MAX_SHOWN = 5
+_PROBES = ".chunkmill-probe-"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a worker must have and see.
+
+    Attributes
+    ----------
+    job
+        For people.
+    versions
+        Package -> the client's version.
+    arrays
+        To unpickle them is to build their codecs.
+    reads
+        Store, key and the hash of what the client read there.
+    writes
+        Stores that a probe is written to.
+    """
+
+    job: str
+    versions: Mapping[str, str]
+    arrays: tuple[Array, ...] = ()
+    reads: tuple[tuple[Store, str, str], ...] = ()
+    writes: tuple[Store, ...] = ()
+
+
+def describe_needs(
+    job: str, *, sources: Iterable[Array] = (), targets: Iterable[Array] = (), writes: Iterable[Store] = ()
+) -> Needs:
+    """Return what workers need to read `sources` and to write `targets` and further stores.
+
+    Of arrays with the same codecs, and of sources in one store, the first stands for all.
+    """
+    sources, targets = list(sources), list(targets)
+    kinds = {(repr(array.codecs), str(array.dtype), array.url): array for array in (*sources, *targets)}
+    reads = []
+    for array in {id(array.store): array for array in reversed(sources)}.values():
+        for key in get_format(array.format).array_keys(array.path):
+            if (value := array.store.get(key)) is not None:
+                reads.append((array.store, key, sha256(value).hexdigest()))
+                break
+    written = {store.url: store for store in (*(array.store for array in targets), *writes)}
+    return Needs(job, _versions(), tuple(kinds.values()), tuple(reads), tuple(written.values()))
+
+
+def check_client_workers(client: Client, needs: Needs) -> None:
+    """Check every worker of a cluster; `JobError` names each that lacks something, and what."""
+    with _probing(needs) as probe:
+        # pickled by hand: a worker without a package could not unpickle its arguments, and the error not name it
+        answers = client.run(partial(_check, pickle.dumps(needs), probe), on_error="return")
+        found = {worker: a if isinstance(a, tuple) else (worker, _failed(a)) for worker, a in answers.items()}
+        _raise_lacking(needs, found, probe)
+
+
+def check_scheduler(get: Any, needs: Needs) -> None:
+    """Check a process that the local scheduler `get` runs tasks in; the others are its like."""
+    with _probing(needs) as probe:
+        key = f"preflight-{uuid4().hex}"
+        name, text = get({key: Task(key, _check, pickle.dumps(needs), probe)}, key)
+        _raise_lacking(needs, {name: (name, text)}, probe)
+
+
+def check_here(needs: Needs) -> None:
+    """Check this process, when it takes part for the first time."""
+    with _probing(needs) as probe:
+        name, text = _check(pickle.dumps(needs), probe)
+        _raise_lacking(needs, {_worker_name() or name: (name, text)}, probe)
+
+
+@contextmanager
+def _probing(needs: Needs) -> Iterator[str]:
+    """Give a prefix for probes; nothing is left below it."""
+    probe = f"{_PROBES}{uuid4().hex}/"
+    try:
+        yield probe
+    finally:
+        for store in needs.writes:
+            store.delete_prefix(probe)
+
+
+def _raise_lacking(needs: Needs, found: Mapping[str, tuple[str, str | None]], probe: str) -> None:
+    """Raise what workers (process, and what it lacks) said, and what does not arrive here of what they wrote."""
+    lacking = {worker: text for worker, (_, text) in found.items() if text is not None}
+    for store in needs.writes:
+        for worker in found.keys() - lacking.keys():
+            if store.get(probe + found[worker][0]) is None:
+                lacking[worker] = f"writes to a {store.url} of its own: what it writes is not seen from here"
+    if not lacking:
+        return
+    shown = [f"worker {worker} {text}" for worker, text in sorted(lacking.items())[:_MAX_SHOWN]]
+    if len(lacking) > _MAX_SHOWN:
+        shown.append(f"and {len(lacking) - _MAX_SHOWN} more")
+    hint = "give every worker the client's packages, and access to the stores from wherever it runs"
+    raise JobError(job=needs.job, reason="; ".join(shown), hint=hint)
+
+
+def _failed(error: Exception) -> str:
+    return f"cannot take part: {type(error).__name__}: {error}"
+
+
+def _check(needs: bytes, probe: str) -> tuple[str, str | None]:
+    """Return a name of this process, and what it lacks; ``None`` when it lacks nothing."""
+    name = f"{os.getpid()}-on-{socket.gethostname()}"
+    return name, _lacks(needs, probe + name)
+
+
+def _lacks(needs: bytes, probe_key: str) -> str | None:
+    try:
+        wanted: Needs = pickle.loads(needs)  # noqa: S301 - made by the client
+    except Exception as error:  # noqa: BLE001 - whatever a package or a codec that is missing raises
+        return _failed(error)
+    if wrong := _wrong_versions(wanted.versions):
+        return wrong
+    try:
+        for store, key, digest in wanted.reads:
+            value = store.get(key)
+            if value is None or sha256(value).hexdigest() != digest:
+                seen = "nothing" if value is None else "something else"
+                return f"finds {seen} under {key!r} in {store.url}, where the client finds metadata"
+        for store in wanted.writes:
+            store.set(probe_key, b"probe")
+    except Exception as error:  # noqa: BLE001 - whatever a store raises
+        return f"cannot use a store: {type(error).__name__}: {error}"
+    return None
+
+
+def _worker_name() -> str | None:
+    """Return the address of the worker that this task runs on; ``None`` where it runs on none."""
+    try:
+        return str(get_worker().address)
+    except ValueError:
+        return None
+
+
+def _versions() -> dict[str, str]:
+    return {package: _version(package) for package in _PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+def _wrong_versions(wanted: Mapping[str, str]) -> str | None:
+    found = _versions()
+    wrong = [f"{name} {found[name]} instead of {wanted[name]}" for name in wanted if found[name] != wanted[name]]
+    return f"has {', '.join(wrong)}" if wrong else None

@@ -1,0 +1,76 @@
+"""How far a job is: a bar in a terminal or a notebook, with bytes per second and time left.
+
+Silent where nobody looks (``dask.config``: ``chunkmill.progress`` is ``"auto"``, ``True`` or ``False``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import dask
+from dask.utils import format_bytes
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+__all__ = ["JobProgress"]
+
+
+class _Throughput(ProgressColumn):
+    """Bytes read and written, and how many a second of what was seen to happen."""
+
+    def render(self, task: Task) -> Text:
+        n_bytes = task.fields["n_bytes"]
+        seconds = task.finished_time if task.finished else task.elapsed
+        speed = f" {format_bytes(n_bytes / seconds)}/s" if seconds else ""
+        return Text(f"{format_bytes(n_bytes)}{speed}", style="progress.download")
+
+
+class JobProgress:
+    """The bars of one job, one a stage; a context manager.
+
+    Parameters
+    ----------
+    show
+        ``None``: as configured; ``"auto"`` shows bars in a terminal and in a notebook only.
+    """
+
+    def __init__(self, show: bool | str | None = None) -> None:
+        if show is None:
+            show = dask.config.get("chunkmill.progress", "auto")
+        console = Console(stderr=True)
+        if show == "auto":
+            show = console.is_terminal or console.is_jupyter
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} tasks"),
+            _Throughput(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not show,
+        )
+        self._bar: Any = None
+        self._n_bytes = 0
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begin(self, name: str, n_tasks: int, n_done: int) -> None:
+        """Begin a stage of `n_tasks`, of which `n_done` were done by an earlier run."""
+        self._n_bytes = 0
+        self._bar = self._progress.add_task(name, total=n_tasks, n_bytes=0)
+        if n_done:
+            self._progress.update(self._bar, completed=n_done)
+
+    def advance(self, counts: Mapping[str, int]) -> None:
+        """Note that a task is done."""
+        self._n_bytes += counts.get("bytes_read", 0) + counts.get("bytes_written", 0)
+        self._progress.update(self._bar, advance=1, n_bytes=self._n_bytes)

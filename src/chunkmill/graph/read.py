@@ -1,0 +1,96 @@
+"""Array -> dask array: one symbolic layer, each store key (or group of them) a task.
+
+Nothing per chunk exists until the scheduler needs it: the layer computes the region of a block from its index.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.array.core import normalize_chunks
+from dask.base import tokenize
+from dask.blockwise import blockwise
+from dask.highlevelgraph import HighLevelGraph
+from dask.layers import ArraySliceDep
+from dask.utils import parse_bytes
+
+from chunkmill.array import Array, read_region
+from chunkmill.errors import RegionError
+from chunkmill.model.grid import ChunkGrid, Region
+
+__all__ = ["block_chunks", "read_block", "read_graph"]
+
+DaskChunks = tuple[tuple[int, ...], ...]
+
+# Dask keeps the chunk lengths of each axis as a tuple of Python ints; more than this is no array that anyone meant.
+_MAX_BLOCKS_PER_AXIS = 50_000_000
+
+
+def read_graph(array: Array, chunks: Any = None, name: str | None = None) -> da.Array:
+    """Return `array` as a dask array with blocks of `chunks` (see `Array.to_dask`).
+
+    The array is inlined in the layer's tasks: one in a task of its own makes dask walk every key at the first slice.
+    """
+    dask_chunks = block_chunks(array, chunks)
+    if name is None:
+        name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks)}"
+    index = tuple(range(array.ndim))
+    layer = blockwise(
+        read_block, name, index, array, None, ArraySliceDep(dask_chunks), index, numblocks={}, dependencies=()
+    )
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=())
+    return da.Array(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)
+
+
+def read_block(array: Array, region: Region) -> Any:
+    """Read one block: the task that each key of the layer stands for."""
+    return read_region(array, region)
+
+
+def block_chunks(array: Array, chunks: Any) -> DaskChunks:
+    """Return dask's chunks for reading `array`; see `Array.to_dask` for `chunks`."""
+    grid = array.writing.grid
+    if chunks is None:
+        return _grid_chunks(array, grid)
+    if chunks == "auto":
+        return _grouped_chunks(array)
+    previous = grid.chunk_shape if grid.is_regular else _grid_chunks(array, grid)
+    try:
+        normalized = normalize_chunks(chunks, array.shape, dtype=_sized(array.dtype), previous_chunks=previous)
+    except (ValueError, TypeError) as error:
+        raise RegionError(index=f"chunks={chunks!r}", shape=array.shape, reason=str(error)) from None
+    return tuple(tuple(map(int, axis)) for axis in normalized)
+
+
+def _grid_chunks(array: Array, grid: ChunkGrid) -> DaskChunks:
+    if max(grid.grid_shape, default=0) > _MAX_BLOCKS_PER_AXIS:
+        reason = f"{grid.grid_shape} store keys are more than dask can name; give larger blocks with chunks="
+        raise RegionError(index="chunks=None", shape=array.shape, reason=reason)
+    return grid.dask_chunks
+
+
+def _grouped_chunks(array: Array) -> DaskChunks:
+    """Return blocks of whole store keys, as near to dask's ``array.chunk-size`` as they come.
+
+    Axes grow from the last, so that a block's keys lie next to each other and its rows are contiguous.
+    """
+    grid = array.writing.grid
+    if not grid.is_regular:
+        return _grid_chunks(array, grid)
+    limit = parse_bytes(dask.config.get("array.chunk-size"))
+    multiples = [1] * array.ndim
+    n_bytes = prod(grid.chunk_shape) * _sized(array.dtype).itemsize
+    for axis in reversed(range(array.ndim)):
+        room = max(1, limit // max(1, n_bytes * prod(multiples)))
+        multiples[axis] = max(1, min(grid.grid_shape[axis], room))
+    shape = [n * m for n, m in zip(grid.chunk_shape, multiples, strict=True)]
+    return _grid_chunks(array, ChunkGrid.regular(array.shape, shape))
+
+
+def _sized(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype that dask can size blocks by: values of variable length count as their handles."""
+    return np.dtype("V16") if dtype.hasobject else dtype

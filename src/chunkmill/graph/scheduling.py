@@ -1,0 +1,153 @@
+"""Running many like tasks on whatever scheduler dask is set to, and having their results as they come.
+
+No scheduler of our own: plain dicts of `dask._task_spec.Task` go to dask's ``get`` or to the Client, some thousands at
+a time. Not here: what the tasks are (`chunkmill.graph.jobs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import dask
+import dask.local
+import dask.threaded
+from dask._task_spec import DataNode, Task, TaskRef
+from dask.base import get_scheduler
+from dask.callbacks import Callback
+from dask.multiprocessing import RemoteException
+from distributed import Client, Future, as_completed
+
+__all__ = ["Scheduler"]
+
+# Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
+_WAVE = 10_000
+
+Graph = dict[Any, Any]
+
+
+class Scheduler:
+    """The scheduler, or Client, that dask is set to now; threads where it is set to none.
+
+    Attributes
+    ----------
+    client
+        The Client, where there is one.
+    get
+        The scheduler's ``get``.
+    in_process
+        Whether tasks share this process's memory, so that nothing needs to be pickled.
+    """
+
+    def __init__(self) -> None:
+        self.get: Any = get_scheduler() or dask.threaded.get
+        owner = getattr(self.get, "__self__", None)
+        self.client: Client | None = owner if isinstance(owner, Client) else None
+        self.in_process = _shares_memory(self.get)
+
+    def run(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        shared: Any,
+        units: Sequence[tuple[Any, ...]],
+        on_result: Callable[[Any], None],
+    ) -> None:
+        """Call ``function(shared, *unit)`` for every unit, and `on_result` here with each result, in any order.
+
+        `shared` is a key of its own in the graph, so that it reaches each worker once. The first error that a task
+        raises is raised, as it was raised there; what was not begun then is cancelled.
+        """
+        wave = _Wave(name, function, shared)
+        if self.client is None:
+            for start in range(0, len(units), _WAVE):
+                _run_locally(self.get, wave, units[start : start + _WAVE], on_result)
+        else:
+            _run_on_client(self.client, wave, units, on_result)
+
+
+class _Wave:
+    """Makes the graphs of one run: keys are ``(name-<token>, number)``, so that the dashboard groups them by name."""
+
+    def __init__(self, name: str, function: Callable[..., Any], shared: Any) -> None:
+        token = uuid4().hex  # an effect: never the same twice
+        self.name = f"{name}-{token}"
+        self.function = function
+        self.common_key = f"{name}-common-{token}"
+        self.common = DataNode(self.common_key, shared)
+        self.n_units = 0
+
+    def graph(self, units: Sequence[tuple[Any, ...]]) -> tuple[Graph, list[Any]]:
+        """Return the graph that calls the function for `units`, and the keys of the calls."""
+        keys = [(self.name, number) for number in range(self.n_units, self.n_units + len(units))]
+        self.n_units += len(units)
+        reference = TaskRef(self.common_key)
+        graph: Graph = {self.common_key: self.common}
+        for key, unit in zip(keys, units, strict=True):
+            graph[key] = Task(key, self.function, reference, *unit)
+        return graph, keys
+
+
+def _run_locally(get: Any, wave: _Wave, units: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]) -> None:
+    graph, keys = wave.graph(units)
+
+    def posttask(key: Any, result: Any, *_: Any) -> None:
+        if key != wave.common_key:
+            on_result(result)
+
+    try:
+        with Callback(posttask=posttask):
+            get(graph, keys)
+    except RemoteException as error:  # of the processes scheduler: the error, with its traceback as text
+        raise error.exception from error
+
+
+def _run_on_client(
+    client: Client, wave: _Wave, units: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]
+) -> None:
+    parts = _parts(units)
+    running: set[Future[Any]] = set()
+    finished = as_completed(loop=client.loop)
+    held: list[Future[Any]] = []  # what all waves share lives until the last is done
+
+    def submit() -> None:
+        for part in parts:
+            graph, keys = wave.graph(part)
+            futures = client.get(graph, [wave.common_key, *keys], sync=False)
+            if not held:
+                held.append(futures[0])
+            running.update(futures[1:])
+            finished.update(futures[1:])
+            return
+
+    try:
+        submit()
+        while running:
+            batch = finished.next_batch()
+            running.difference_update(batch)
+            if len(running) < _WAVE // 2:
+                submit()
+            # results are a few numbers: one message brings those of all tasks that ended meanwhile
+            for result in client.gather(batch):
+                on_result(result)
+    except BaseException:
+        client.cancel(list(running), force=True)
+        raise
+
+
+def _parts(units: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    return (units[start : start + _WAVE] for start in range(0, len(units), _WAVE))
+
+
+def _shares_memory(get: Any) -> bool:
+    if get is dask.local.get_sync:
+        return True
+    if get is dask.threaded.get:
+        pool = dask.config.get("pool", None)
+        return pool is None or not hasattr(pool, "_mp_context")
+    if isinstance(get, partial) and get.args:  # dask's way with an executor given as scheduler
+        return isinstance(getattr(get.args[0], "__self__", None), ThreadPoolExecutor)
+    return False

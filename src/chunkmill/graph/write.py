@@ -1,0 +1,123 @@
+"""Dask array -> store: each store key is written by exactly one task.
+
+Blocks that cut through store keys are regrouped in the graph before they are written, whatever dask's
+``array.chunk-size`` says, so that two tasks never touch one key. Only the keys at the rim of a region may be covered
+partly: those are changed under a lock and a version check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import uuid4
+
+import dask.array as da
+import numpy as np
+from dask.layers import ArraySliceDep
+from numpy.typing import NDArray
+
+from chunkmill.array import Array, LockFactory, write_region
+from chunkmill.errors import AlignmentError
+from chunkmill.model.grid import Region
+from chunkmill.plans.region import region_shape
+from chunkmill.plans.write import aligned_chunks
+
+__all__ = ["WriteReport", "check_source", "write_graph"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What a write did.
+
+    Attributes
+    ----------
+    n_keys
+        Store keys dealt with; of these ``n_partial`` were covered partly, so that they were read, changed and written
+        back under a lock, and ``n_empty`` held the fill value only, so that nothing is stored for them.
+    bytes_written
+        Encoded bytes stored.
+    n_regrouped
+        Blocks of the source that were cut or merged because they were not aligned to store keys.
+    """
+
+    n_keys: int
+    n_partial: int
+    n_empty: int
+    bytes_written: int
+    n_regrouped: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return asdict(self)
+
+
+def check_source(x: da.Array, shape: tuple[int, ...]) -> None:
+    """Raise `AlignmentError` when `x` cannot be written to a region of `shape`, before anything is."""
+    if any(np.isnan(n) for axis in x.chunks for n in axis):
+        fix = "call x.compute_chunk_sizes() first"
+        raise AlignmentError(expected="known chunk sizes", got=f"unknown ones: {x.chunks}", fix=fix)
+    if x.shape != shape:
+        raise AlignmentError(expected=f"shape {shape}", got=f"shape {x.shape}", fix="give the region that x covers")
+
+
+def write_graph(
+    x: da.Array, array: Array, region: Region, *, lock: LockFactory, write_empty: bool = False
+) -> tuple[da.Array, int]:
+    """Return a dask array that, computed, writes `x` to `region` of `array`, and the number of blocks regrouped.
+
+    The result holds four numbers: those of `WriteReport` in order.
+    """
+    check_source(x, region_shape(region))
+    chunks = aligned_chunks(array.writing.grid, region, x.chunks)
+    n_regrouped = 0 if chunks == x.chunks else x.npartitions
+    x = x.rechunk(chunks).astype(array.dtype, copy=False) if n_regrouped else x.astype(array.dtype, copy=False)
+    index = tuple(range(x.ndim))
+    name = f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}"  # an effect: never the same twice
+    counts = da.blockwise(
+        write_block,
+        (*index, x.ndim),
+        x,
+        index,
+        ArraySliceDep(chunks),
+        index,
+        dtype=np.int64,
+        meta=np.empty((0,) * (x.ndim + 1), np.int64),
+        adjust_chunks=dict.fromkeys(index, 1),
+        new_axes={x.ndim: 4},
+        align_arrays=False,
+        name=name,
+        array=array,
+        start=tuple(cut.start for cut in region),
+        lock=lock,
+        write_empty=write_empty,
+    )
+    return counts.sum(axis=index), n_regrouped
+
+
+def write_block(
+    block: NDArray[Any],
+    within: Region,
+    *,
+    array: Array,
+    start: Sequence[int],
+    lock: LockFactory,
+    write_empty: bool,
+) -> NDArray[np.int64]:
+    """Write one block to its place and return its counts, shaped for the sum over all blocks."""
+    region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, start, strict=True))
+    counts = np.zeros(4, np.int64)
+    for overlap in array.writing.grid.overlaps(region):
+        part = block[overlap.in_region]
+        at = tuple(
+            slice(cut.start + c.start, cut.start + c.stop) for cut, c in zip(region, overlap.in_region, strict=True)
+        )
+        n_bytes = write_region(array, at, part, lock=lock, write_empty=write_empty)
+        counts += (1, not overlap.whole, n_bytes == 0, n_bytes)
+    return counts.reshape((1,) * block.ndim + (4,))
+
+
+def report(counts: Sequence[int] | NDArray[np.int64], n_regrouped: int) -> WriteReport:
+    """Turn the computed counts into a `WriteReport`."""
+    n_keys, n_partial, n_empty, n_bytes = (int(n) for n in counts)
+    return WriteReport(n_keys, n_partial, n_empty, n_bytes, n_regrouped)

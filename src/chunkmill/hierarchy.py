@@ -1,0 +1,464 @@
+"""Nodes: open, create, list and walk the arrays and groups of a store.
+
+Formats turn documents into descriptions, stores fetch documents; here the two meet. Not here: chunks
+(`chunkmill.array`), the arguments that users give (`chunkmill.api`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from chunkmill.array import Array
+from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, StoreError
+from chunkmill.formats.base import Format
+from chunkmill.formats.registry import FORMATS, get_format
+from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.stores.overlay import OverlayStore
+from chunkmill.stores.zip import ZipStore
+
+__all__ = [
+    "Group",
+    "Node",
+    "appear",
+    "consolidate",
+    "create_array",
+    "create_group",
+    "open_node",
+    "publish",
+    "refresh_consolidated",
+    "settle",
+    "walk",
+    "with_attributes",
+]
+
+Documents = dict[str, bytes | None]
+
+
+class Group:
+    """A group of arrays and groups, opened when they are asked for.
+
+    Iterating gives the names of its direct children. Made by `chunkmill.open_group` and `chunkmill.create_group`.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> g = cm.create_group("memory://doc-group")
+    >>> _ = cm.create_array("memory://doc-group", "a/b", shape=(4,), dtype="i4", chunks=(2,))
+    >>> list(g), list(g["a"]), g["a/b"].shape
+    (['a'], ['b'], (4,))
+    """
+
+    def __init__(
+        self, store: Store, path: str, metadata: GroupMetadata, documents: Format, *, read_only: bool = True
+    ) -> None:
+        self.store = store
+        self.path = path
+        self.metadata = metadata
+        self.documents = documents
+        self.read_only = read_only
+
+    @property
+    def format(self) -> str:
+        """Name of the format."""
+        return self.documents.name
+
+    @property
+    def url(self) -> str:
+        """Canonical url of the store."""
+        return self.store.url
+
+    @property
+    def attributes(self) -> Mapping[str, JSON]:
+        """The user's attributes."""
+        return self.metadata.attributes
+
+    def children(self) -> dict[str, Node]:
+        """Open every direct child: one listing, then all documents at once where the store can."""
+        names = _child_names(self.store, self.documents, self.path)
+        paths = {name: _join(self.path, name) for name in names}
+        documents = _fetch(self.store, (key for path in paths.values() for key in _node_keys(self.documents, path)))
+        nodes = {name: self._node(path, documents) for name, path in paths.items()}
+        return {name: node for name, node in nodes.items() if node is not None}
+
+    def _node(self, path: str, documents: Documents) -> Node | None:
+        node = _parse_node(self.store, path, self.documents, documents, read_only=self.read_only)
+        if node is None and self.documents.implicit_groups and _has_keys(self.store, self.documents, path):
+            node = Group(self.store, path, GroupMetadata(), self.documents, read_only=self.read_only)
+        return node
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.children())
+
+    def __len__(self) -> int:
+        return len(self.children())
+
+    def __contains__(self, path: object) -> bool:
+        try:
+            self[str(path)]
+        except NodeNotFound:
+            return False
+        return True
+
+    def __getitem__(self, path: str) -> Node:
+        """Open the node at `path` below the group; `NodeNotFound` (a ``KeyError``) when there is none."""
+        full = _join(self.path, self.documents.normalize_path(path))
+        node = self._node(full, _fetch(self.store, _node_keys(self.documents, full)))
+        if node is None:
+            hint = f"the group {self.path!r} has {', '.join(map(repr, list(self)[:20])) or 'no children'}"
+            raise NodeNotFound(url=self.url, path=full, hint=hint)
+        return node
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays directly below, by name."""
+        return {name: node for name, node in self.children().items() if isinstance(node, Array)}
+
+    def groups(self) -> dict[str, Group]:
+        """Return the groups directly below, by name."""
+        return {name: node for name, node in self.children().items() if isinstance(node, Group)}
+
+    def tree(self) -> str:
+        """Draw everything below the group, as text.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> g = cm.create_group("memory://doc-tree")
+        >>> _ = cm.create_array("memory://doc-tree", "a/b", shape=(4,), dtype="i4", chunks=(2,))
+        >>> print(g.tree())
+        /
+        └── a
+            └── b (4,) int32
+        """
+        return "\n".join(["/" + self.path, *_branches(self, "")])
+
+    def __repr__(self) -> str:
+        where = f"{self.url}/{self.path}" if self.path else self.url
+        return f"<chunkmill.Group {self.format} {where}>"
+
+    def _repr_html_(self) -> str:
+        from chunkmill.repr import group_html  # noqa: PLC0415 - drawn only when asked for
+
+        return group_html(self)
+
+
+Node = Array | Group
+
+
+def open_node(  # noqa: PLR0913 - every argument is one of `chunkmill.open`
+    store: Store,
+    path: str = "",
+    *,
+    format: str | Format | None = None,  # noqa: A002
+    consolidated: bool | None = None,
+    read_only: bool = True,
+) -> Node:
+    """Open the node at `path`, of whatever format is found there.
+
+    Parameters
+    ----------
+    format
+        The only format to look for; all are tried when ``None``, in the order of `FORMATS`.
+    consolidated
+        ``None``: use consolidated metadata where there is some; ``True``: demand it; ``False``: ignore it.
+
+    Raises
+    ------
+    NodeNotFound
+        No format knows a node there.
+    MetadataError
+        There is one and its documents are wrong.
+    """
+    formats = FORMATS if format is None else (get_format(format) if isinstance(format, str) else format,)
+    documents = _fetch(store, (key for f in formats for key in _opening_keys(f, path, consolidated)))
+    for candidate in formats:
+        documents_format = candidate.configured(_present(documents))
+        if documents_format is None:
+            continue
+        at = documents_format.normalize_path(path)
+        documents |= _fetch(store, set(_node_keys(documents_format, at)) - documents.keys())
+        node = _parse_node(store, at, documents_format, documents, read_only=read_only)
+        overlay = None
+        if consolidated is not False:
+            overlay = _overlay(store, documents_format, at, documents, demanded=bool(consolidated))
+        if overlay is not None and isinstance(node, Group):
+            node = Group(overlay, at, node.metadata, documents_format, read_only=read_only)
+        elif overlay is not None and node is None:
+            node = Group(overlay, "", GroupMetadata(), documents_format, read_only=read_only)._node(  # noqa: SLF001
+                at, _fetch(overlay, _node_keys(documents_format, at))
+            )
+        if node is None and _is_implicit(store, documents_format, at, documents, given=format is not None):
+            node = Group(store, at, GroupMetadata(), documents_format, read_only=read_only)
+        if node is not None:
+            return node
+    raise NodeNotFound(url=store.url, path=path, hint=_hint(store, path, formats))
+
+
+def create_array(
+    store: Store,
+    path: str,
+    metadata: ArrayMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool = False,
+) -> tuple[Array, dict[str, bytes]]:
+    """Make room for an array; return it, with the documents that make it visible once `publish` writes them.
+
+    What was at `path` is deleted when `overwrite`; chunks can be written before the documents are.
+
+    Raises
+    ------
+    NodeExists
+        There is a node at `path` and not `overwrite`, or an array above it.
+    UnsupportedFeature
+        The format cannot hold the array. Nothing was changed then.
+    """
+    documents_format = _format_of_store(store, format)
+    path = documents_format.normalize_path(path)
+    documents = documents_format.emit_array(path, metadata)
+    parents = _make_room(store, path, documents_format, overwrite=overwrite)
+    array = Array(store, path, metadata, documents_format.name, documents_format.chunk_prefix(path))
+    return array, {**parents, **documents}
+
+
+def create_group(
+    store: Store,
+    path: str,
+    metadata: GroupMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool = False,
+) -> tuple[Group, dict[str, bytes]]:
+    """Make room for a group; return it, with the documents that make it visible (see `create_array`)."""
+    documents_format = _format_of_store(store, format)
+    path = documents_format.normalize_path(path)
+    documents = documents_format.emit_group(path, metadata)
+    parents = _make_room(store, path, documents_format, overwrite=overwrite)
+    return Group(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
+
+
+def publish(store: Store, documents: Mapping[str, bytes]) -> None:
+    """Write documents, in an order in which nothing appears before what it needs: `documents` list that first."""
+    for key in reversed(documents):
+        store.set(key, documents[key])
+
+
+def appear(store: Store, documents: Mapping[str, bytes], format: str) -> None:  # noqa: A002
+    """Publish documents, bring consolidated metadata up to date with them, and settle the store."""
+    if documents:
+        publish(store, documents)
+        refresh_consolidated(store, format, documents)
+    settle(store)
+
+
+def settle(store: Store) -> None:
+    """Make what was written visible to others now, in stores that gather writes (zip files)."""
+    if isinstance(store, ZipStore):
+        store.close()
+
+
+def consolidate(store: Store, group: Group) -> None:
+    """Write the group's consolidated metadata from the documents that lie below it now."""
+    documents: dict[str, bytes] = {}
+    for node in walk(group):
+        keys = _node_keys(group.documents, node.path)
+        documents |= _present(_fetch(store, keys))
+    for key, value in group.documents.emit_consolidated(group.path, documents).items():
+        store.set(key, value)
+
+
+def refresh_consolidated(store: Store, format: str, documents: Mapping[str, bytes]) -> None:  # noqa: A002
+    """Bring consolidated metadata at the root up to date with documents just published, where there is some."""
+    documents_format = _format_of_store(store, format)
+    key = documents_format.consolidated_key("")
+    value = None if key is None else store.get(key)
+    if value is None:
+        return
+    known = documents_format.parse_consolidated("", value)
+    if known is None:
+        return
+    for changed, new in documents_format.emit_consolidated("", {**known, **documents}).items():
+        store.set(changed, new)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield `node` and everything below it, parents before children."""
+    yield node
+    if isinstance(node, Group):
+        for child in node.children().values():
+            yield from walk(child)
+
+
+def _format_of_store(store: Store, name: str) -> Format:
+    """Return the format as the store's root documents configure it; fresh when there are none."""
+    fresh = get_format(name)
+    found = fresh.configured(_present(_fetch(store, fresh.root_keys())))
+    return fresh if found is None else found
+
+
+def _opening_keys(documents_format: Format, path: str, consolidated: bool | None) -> Iterator[str]:  # noqa: FBT001
+    yield from documents_format.root_keys()
+    if documents_format.configured({}) is None:
+        return  # where its documents lie is not known before the root is read
+    at = documents_format.normalize_path(path)
+    yield from _node_keys(documents_format, at)
+    if consolidated is not False:
+        yield from (k for k in map(documents_format.consolidated_key, {at, ""}) if k is not None)
+
+
+def _node_keys(documents_format: Format, path: str) -> Iterator[str]:
+    yield from documents_format.array_keys(path)
+    yield from documents_format.group_keys(path)
+
+
+def _fetch(store: Store, keys: Iterable[str]) -> Documents:
+    """Get documents, all at once where the store can; ``None`` for those that are not there."""
+    wanted = list(dict.fromkeys(keys))
+    return dict(zip(wanted, store.get_many(ByteSpan(key) for key in wanted), strict=True))
+
+
+def _present(documents: Documents) -> dict[str, bytes]:
+    return {key: value for key, value in documents.items() if value is not None}
+
+
+def _parse_node(
+    store: Store, path: str, documents_format: Format, documents: Documents, *, read_only: bool
+) -> Node | None:
+    present = _present(documents)
+    array = documents_format.parse_array(path, present)
+    if array is not None:
+        prefix = documents_format.chunk_prefix(path)
+        return Array(store, path, array, documents_format.name, prefix, read_only=read_only)
+    group = documents_format.parse_group(path, present)
+    return None if group is None else Group(store, path, group, documents_format, read_only=read_only)
+
+
+def _overlay(
+    store: Store, documents_format: Format, path: str, documents: Documents, *, demanded: bool
+) -> OverlayStore | None:
+    """Return the store with the consolidated metadata at the node, or else at the root, in front of it."""
+    for prefix in dict.fromkeys((path, "")):
+        key = documents_format.consolidated_key(prefix)
+        value = None if key is None else documents.get(key)
+        if value is None:
+            continue
+        found = documents_format.parse_consolidated(prefix, value)
+        if found is not None:
+            return OverlayStore(found, store, documents_format.document_names)
+    if demanded:
+        key = documents_format.consolidated_key("") or documents_format.name
+        raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
+    return None
+
+
+def _is_implicit(store: Store, documents_format: Format, path: str, documents: Documents, *, given: bool) -> bool:
+    """Whether a prefix without documents is a group: only in a store that is known to be of such a format."""
+    if not documents_format.implicit_groups:
+        return False
+    if not _has_keys(store, documents_format, path):
+        return False
+    if given or any(documents.get(key) is not None for key in documents_format.root_keys()):
+        return True
+    # tensorstore marks no root: a folder with an array right below it is meant as a group
+    return bool(Group(store, path, GroupMetadata(), documents_format).arrays())
+
+
+def _has_keys(store: Store, documents_format: Format, path: str) -> bool:
+    try:
+        return any(store.list_dir(prefix) for prefix in documents_format.list_prefixes(path))
+    except StoreError:  # a server that cannot list
+        return False
+
+
+def _child_names(store: Store, documents_format: Format, path: str) -> list[str]:
+    names = {
+        name
+        for prefix in documents_format.list_prefixes(path)
+        for listed in store.list_dir(prefix)
+        if (name := documents_format.child_name(path, prefix, listed)) is not None
+    }
+    return sorted(names)
+
+
+def _make_room(store: Store, path: str, documents_format: Format, *, overwrite: bool) -> dict[str, bytes]:
+    """Check and clear `path`; return the documents of the parents that it needs and that are not there yet."""
+    documents: dict[str, bytes] = {}
+    parents = _parents(path)
+    fetched = _fetch(store, (key for p in parents for key in _node_keys(documents_format, p)))
+    for parent in parents:
+        above = _parse_node(store, parent, documents_format, fetched, read_only=True)
+        if isinstance(above, Array):
+            raise NodeExists(url=store.url, path=parent, found="array")
+        if above is None:
+            documents |= documents_format.emit_group(parent, GroupMetadata())
+    try:
+        there = open_node(store, path, consolidated=False)
+    except NodeNotFound:
+        there = None
+    except MetadataError:
+        if not overwrite:
+            raise
+        _delete_node(store, path, documents_format)
+    if there is not None:
+        if not overwrite:
+            if isinstance(there, Group) and documents_format.implicit_groups and not len(there):
+                return documents | documents_format.emit_root()
+            found = "array" if isinstance(there, Array) else "group"
+            raise NodeExists(url=store.url, path=path, found=found)
+        _delete_node(store, path, there.documents if isinstance(there, Group) else get_format(there.format))
+    missing = {k: v for k, v in documents_format.emit_root().items() if store.get(k) is None}
+    return {**documents, **missing}
+
+
+def _delete_node(store: Store, path: str, documents_format: Format) -> None:
+    documents_format = _format_of_store(store, documents_format.name)
+    for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
+        store.delete_prefix(prefix)
+    for key in _node_keys(documents_format, path):
+        store.delete(key)
+
+
+def _parents(path: str) -> list[str]:
+    if not path:
+        return []
+    parts = path.split("/")
+    return ["/".join(parts[:n]) for n in range(len(parts) - 1, -1, -1)]
+
+
+def _join(path: str, name: str) -> str:
+    return "/".join(part for part in (path, name) if part)
+
+
+def _hint(store: Store, path: str, formats: Sequence[Format]) -> str:
+    looked = "of a known format" if len(formats) > 1 else f"of format {formats[0].name!r}"
+    try:
+        listed = store.list_dir(f"{path.strip('/')}/" if path.strip("/") else "")
+    except (OSError, ValueError):
+        return f"nothing {looked} answers there"
+    if not listed:
+        return "the store has no keys there: is the url right?"
+    more = ", …" if len(listed) > _MAX_LISTED else ""
+    return f"nothing {looked} there, only {', '.join(map(repr, listed[:_MAX_LISTED]))}{more}"
+
+
+_MAX_LISTED = 8
+
+
+def _branches(group: Group, indent: str) -> Iterator[str]:
+    children = list(group.children().items())
+    for i, (name, node) in enumerate(children):
+        last = i == len(children) - 1
+        what = f" {node.shape} {node.dtype}" if isinstance(node, Array) else ""
+        yield f"{indent}{'└── ' if last else '├── '}{name}{what}"
+        if isinstance(node, Group):
+            yield from _branches(node, indent + ("    " if last else "│   "))
+
+
+def with_attributes(node: Node, attributes: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the documents of `node` with other attributes."""
+    documents_format = _format_of_store(node.store, node.format)
+    if isinstance(node, Array):
+        return documents_format.emit_array(node.path, replace(node.metadata, attributes=attributes))
+    return documents_format.emit_group(node.path, GroupMetadata(attributes))

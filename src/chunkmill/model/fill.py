@@ -1,0 +1,357 @@
+"""Fill values <-> JSON, by dtype.
+
+Here: what Zarr v2 and v3 write for one value of a dtype, and the pieces that other formats share. Bits are kept:
+NaN payloads, ``-0.0`` and integers beyond 2**53 come back as they were.
+Spec: Zarr v2, "Fill value encoding", with what its peers do for the types it leaves out; Zarr v3 core, "Fill value
+list", with the data types of zarr-extensions.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.model.dtypes import ByteOrder, DType, to_native, with_byte_order
+from chunkmill.model.metadata import JSON
+
+__all__ = ["emit_float", "emit_v2", "emit_v3", "parse_bits", "parse_float", "parse_v2", "parse_v3", "zero"]
+
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_BITS = re.compile(r"0x[0-9a-fA-F]{1,32}|0b[01]{1,128}", re.ASCII)
+
+
+def zero(dtype: DType, serializer: str = "") -> Any:
+    """Return what absent chunks read as where no fill value is defined: zeros, or nothing.
+
+    Examples
+    --------
+    >>> zero(np.dtype("i4")), zero(np.dtypes.StringDType()), zero(np.dtype(object), "vlen-bytes")
+    (np.int32(0), '', b'')
+    """
+    if dtype.kind == "O":
+        return b"" if serializer == "vlen-bytes" else None
+    return np.zeros((), dtype)[()]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Parts
+
+
+def parse_float(
+    value: JSON, dtype: DType, *, key: str, field: str = "fill_value", names: Mapping[str, float] = _NON_FINITE
+) -> Any:
+    """Parse a JSON number, or one of `names`, to a scalar of the float `dtype`; strings of bits are not read here.
+
+    Examples
+    --------
+    >>> parse_float("-Infinity", np.dtype("f4"), key=".zarray")
+    np.float32(-inf)
+    """
+    number = names.get(value) if isinstance(value, str) else value
+    if type(number) not in {int, float}:
+        raise MetadataError(key=key, field=field, got=value, expected=f"a number or one of {', '.join(names)}")
+    try:
+        with np.errstate(all="ignore"):
+            scalar = np.array(float(number), dtype)[()]  # type: ignore[arg-type]
+    except OverflowError:
+        scalar = None
+    if scalar is None or (np.isinf(scalar) and not math.isinf(number)):  # type: ignore[arg-type]
+        raise MetadataError(key=key, field=field, got=value, expected=f"a number that {dtype} can hold")
+    return scalar
+
+
+def parse_bits(text: JSON, dtype: DType, *, key: str, field: str = "fill_value") -> Any:
+    """Parse ``"0x..."`` or ``"0b..."``, the bits of a scalar of `dtype` written as one unsigned integer.
+
+    Examples
+    --------
+    >>> parse_bits("0x7fc12345", np.dtype("f4"), key="zarr.json").view("u4")
+    np.uint32(2143363909)
+    """
+    bits = int(text, 0) if isinstance(text, str) and _BITS.fullmatch(text) else -1
+    if not 0 <= bits < 1 << (8 * dtype.itemsize):
+        raise MetadataError(key=key, field=field, got=text, expected=f"at most {8 * dtype.itemsize} bits, as 0x or 0b")
+    little = with_byte_order(dtype, "little")
+    return np.frombuffer(bits.to_bytes(dtype.itemsize, "little"), little).astype(dtype)[0]
+
+
+def emit_float(value: Any, dtype: DType, *, bits: bool, key: str = "") -> JSON:
+    """Return a float as JSON: a number, a name, or (`bits`) ``"0x..."`` for a NaN other than the usual one.
+
+    Examples
+    --------
+    >>> emit_float(np.float32("inf"), np.dtype("f4"), bits=True)
+    'Infinity'
+    """
+    scalar = np.array(value, dtype)[()]
+    if np.isnan(scalar):
+        raw = scalar.tobytes() if np.little_endian else scalar.tobytes()[::-1]
+        if raw == np.array(math.nan, with_byte_order(dtype, "little")).tobytes():
+            return "NaN"
+        if not bits:
+            raise UnsupportedFeature(format="zarr2", feature=f"a NaN with payload 0x{raw[::-1].hex()}", key=key)
+        return f"0x{raw[::-1].hex()}"
+    if np.isinf(scalar):
+        return "Infinity" if scalar > 0 else "-Infinity"
+    return float(scalar)
+
+
+def _integer(value: JSON, low: int, high: int, key: str, field: str) -> int:
+    # z5 and Java write 2.0
+    number = int(value) if type(value) is float and value.is_integer() else value
+    if type(number) is not int or not low <= number <= high:
+        raise MetadataError(key=key, field=field, got=value, expected=f"an integer from {low} to {high}")
+    return number
+
+
+def _text(value: JSON, key: str, field: str) -> str:
+    try:
+        ok = isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:  # a lone surrogate
+        ok = False
+    if not ok:
+        raise MetadataError(key=key, field=field, got=value, expected="text")
+    return str(value)
+
+
+def _base64(value: JSON, key: str, field: str) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(_octets(value))
+    except ValueError:
+        raise MetadataError(key=key, field=field, got=value, expected="base64, or a list of bytes") from None
+
+
+def _octets(value: JSON) -> list[int]:
+    if not isinstance(value, list) or not all(type(n) is int for n in value):
+        raise ValueError
+    return value
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# One scalar, as both versions have it
+
+
+def _parse_bool(value: JSON, dtype: DType, key: str, field: str) -> Any:
+    if not isinstance(value, bool):
+        raise MetadataError(key=key, field=field, got=value, expected="true or false")
+    return dtype.type(value)
+
+
+def _parse_int(value: JSON, dtype: DType, key: str, field: str) -> Any:
+    info = np.iinfo(dtype)
+    return dtype.type(_integer(value, int(info.min), int(info.max), key, field))
+
+
+def _parse_real(value: JSON, dtype: DType, key: str, field: str) -> Any:
+    if isinstance(value, str) and value.startswith("0x"):  # a writer of v2 that does it means the same
+        return parse_bits(value, dtype, key=key, field=field)
+    return parse_float(value, dtype, key=key, field=field)
+
+
+def _parse_complex(value: JSON, dtype: DType, key: str, field: str) -> Any:
+    if not isinstance(value, list) or len(value) != 2:  # noqa: PLR2004 - real and imaginary part
+        raise MetadataError(key=key, field=field, got=value, expected="[real, imaginary]")
+    part = np.dtype(f"f{dtype.itemsize // 2}")
+    pair = np.array([_parse_real(number, part, key, field) for number in value], part)
+    return pair.view(dtype)[0]
+
+
+def _parse_time(value: JSON, dtype: DType, key: str, field: str) -> Any:
+    ticks = -(2**63) if value == "NaT" else _integer(value, -(2**63), 2**63 - 1, key, field)
+    return np.array(ticks, "i8").view(dtype)[()]
+
+
+def _parse_fixed_bytes(value: JSON, dtype: DType, key: str, field: str) -> Any:
+    raw = _base64(value, key, field)
+    if len(raw) > dtype.itemsize:  # shorter is common: kerchunk, zarr-python 3
+        raise MetadataError(key=key, field=field, got=value, expected=f"base64 of at most {dtype.itemsize} bytes")
+    return np.array(raw, dtype)[()]
+
+
+def _parse_fixed_text(value: JSON, dtype: DType, key: str, field: str) -> Any:
+    text = _text(value, key, field)
+    if len(text) > dtype.itemsize // 4:
+        raise MetadataError(key=key, field=field, got=value, expected=f"at most {dtype.itemsize // 4} characters")
+    return np.array(text, dtype)[()]
+
+
+def _parse_void(value: JSON, dtype: DType, key: str, field: str) -> Any:
+    """Parse the bytes of one element, in the byte order that `dtype` has."""
+    raw = _base64(value, key, field)
+    if len(raw) != dtype.itemsize:
+        raise MetadataError(key=key, field=field, got=value, expected=f"base64 of {dtype.itemsize} bytes")
+    return np.frombuffer(raw, dtype).astype(to_native(dtype))[0]
+
+
+def _parse_string(value: JSON, _dtype: DType, key: str, field: str) -> Any:
+    return _text(value, key, field)
+
+
+_PARSE: Mapping[str, Callable[[JSON, DType, str, str], Any]] = {
+    "b": _parse_bool,
+    "i": _parse_int,
+    "u": _parse_int,
+    "f": _parse_real,
+    "c": _parse_complex,
+    "m": _parse_time,
+    "M": _parse_time,
+    "S": _parse_fixed_bytes,
+    "U": _parse_fixed_text,
+    "V": _parse_void,
+    "T": _parse_string,
+}
+
+
+def _emit(fill: Any, dtype: DType, key: str, *, bits: bool) -> JSON:
+    """Return the JSON of a scalar that both versions write alike."""
+    if dtype.kind in "TU":
+        return str(fill)
+    scalar = np.array(fill, dtype)[()]
+    if dtype.kind == "f":
+        return emit_float(scalar, dtype, bits=bits, key=key)
+    if dtype.kind == "c":
+        part = np.dtype(f"f{dtype.itemsize // 2}")
+        return [emit_float(number, part, bits=bits, key=key) for number in np.array([scalar]).view(part)]
+    if dtype.kind in "mM":
+        return int(scalar.view("i8"))
+    return bool(scalar) if dtype.kind == "b" else int(scalar)
+
+
+def _encoded(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")
+
+
+def _as_array(fill: Any, dtype: DType, key: str) -> NDArray[Any]:
+    try:
+        array = np.array(fill, dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise MetadataError(key=key, field="fill_value", got=str(error), expected=f"a scalar of {dtype}") from None
+    if array.ndim:
+        raise MetadataError(key=key, field="fill_value", got=fill, expected=f"a scalar of {dtype}")
+    return array
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Zarr v2
+
+
+def parse_v2(value: JSON, dtype: DType, *, key: str, field: str = "fill_value", serializer: str = "") -> Any:
+    r"""Parse a Zarr v2 fill value; `dtype` has the byte order of storage, which structured values share.
+
+    Parameters
+    ----------
+    serializer
+        Name of the object codec: what values of dtype `object` are.
+
+    Returns
+    -------
+    A native scalar, or ``None`` for ``null``: undefined.
+
+    Examples
+    --------
+    >>> parse_v2("AAE=", np.dtype("V2"), key=".zarray").tobytes(), parse_v2(1, np.dtype("?"), key=".zarray")
+    (b'\x00\x01', np.True_)
+    """
+    native = to_native(dtype)
+    # zarr-python 2's default is 0 for every type
+    zeroed = type(value) is int and value == 0 and (native.kind in "SUVT" or serializer == "vlen-bytes")
+    if value is None:
+        fill = None
+    elif zeroed:
+        fill = zero(native, serializer)
+    elif native.kind == "O":
+        fill = _base64(value, key, field) if serializer == "vlen-bytes" else value
+    elif native.kind == "b" and type(value) is int and value in {0, 1}:  # some write these
+        fill = native.type(value)
+    elif native.kind == "c" and type(value) in {int, float}:
+        fill = _parse_complex([value, 0], native, key, field)
+    else:
+        fill = _PARSE[native.kind](value, dtype if native.kind == "V" else native, key, field)
+    return fill
+
+
+def emit_v2(fill: Any, dtype: DType, *, key: str = "") -> JSON:
+    """Return the Zarr v2 form of `fill`; `dtype` has the byte order of storage.
+
+    Examples
+    --------
+    >>> emit_v2(np.bytes_(b"q"), np.dtype("S2"))
+    'cQA='
+    """
+    if fill is None:
+        return None
+    if dtype.kind == "O":
+        return _encoded(fill) if isinstance(fill, bytes) else fill
+    native = to_native(dtype)
+    if dtype.kind == "T":
+        return str(fill)
+    array = _as_array(fill, native, key)
+    if dtype.kind in "SV":
+        return _encoded(array.astype(dtype).tobytes())
+    return _emit(array[()], native, key, bits=False)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Zarr v3
+
+
+def parse_v3(value: JSON, dtype: DType, *, key: str, field: str = "fill_value", order: ByteOrder = "little") -> Any:
+    """Parse a Zarr v3 fill value to a scalar of `dtype`.
+
+    Parameters
+    ----------
+    order
+        Byte order of the ``bytes`` codec: that of structured values in base64 (zarr-python 3.0 and 3.1).
+
+    Examples
+    --------
+    >>> parse_v3([1.5, "-Infinity"], np.dtype("c8"), key="zarr.json")
+    np.complex64(1.5-infj)
+    """
+    if value is None:
+        raise MetadataError(key=key, field=field, got=None, expected="a value: Zarr v3 has no null")
+    if dtype.kind == "O":
+        return _base64(value, key, field)
+    if dtype.fields is None:
+        return _PARSE[dtype.kind](value, dtype, key, field)
+    if not isinstance(value, dict):
+        return _parse_void(value, with_byte_order(dtype, order), key, field)
+    if set(value) != set(dtype.names or ()):
+        raise MetadataError(key=key, field=field, got=value, expected=f"a value for each of {dtype.names}")
+    # by bytes: assignment to a field could quiet a NaN
+    parts = [
+        np.array(parse_v3(value[name], dtype[name], key=key, field=f"{field}.{name}"), dtype[name]).tobytes()
+        for name in dtype.names or ()
+    ]
+    return np.frombuffer(b"".join(parts), dtype)[0]
+
+
+def emit_v3(fill: Any, dtype: DType, *, key: str = "") -> JSON:
+    """Return the Zarr v3 form of `fill`.
+
+    Examples
+    --------
+    >>> emit_v3(np.array(0x7FC12345, "u4").view("f4"), np.dtype("f4"))
+    '0x7fc12345'
+    """
+    if dtype.kind == "O":
+        if not isinstance(fill, bytes):
+            raise UnsupportedFeature(format="zarr3", feature=f"fill value {fill!r:.80} of an object", key=key)
+        return _encoded(fill)
+    if dtype.kind == "T":
+        return str(fill)
+    array = _as_array(fill, dtype, key)
+    if dtype.fields is not None:
+        return {name: emit_v3(array[name][()], dtype[name], key=key) for name in dtype.names or ()}
+    if dtype.kind == "S":
+        return _encoded(bytes(array[()]))
+    if dtype.kind == "V":
+        return list(array.tobytes())
+    return _emit(array[()], dtype, key, bits=True)

@@ -1,0 +1,314 @@
+"""Build a `ReferenceSet` from references as they come: one at a time, or thousands.
+
+Later references of a key replace earlier ones. Not here: where they come from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from chunkmill.errors import MetadataError
+from chunkmill.model.references import INLINE, WHOLE, KeyForm, ReferenceSet, ReferenceTable, split_key
+
+__all__ = ["ReferenceBuilder"]
+
+_INT64_MAX = 2**63 - 1
+_FEW = 16  # keys of one form: fewer go to the dict, where they cost less than a table's arrays
+_LOOSE = 256  # keys of one form kept as Python objects before they become arrays
+_MAX_COORDS = 32  # numpy's limit for the mixed radix
+
+_Piece = tuple[NDArray[np.integer], ...]
+"""Coords (rows, coords of a key), url ids, offsets, lengths of some rows."""
+_Loose = tuple[str, int, int, int]
+"""Coords as text, url id, offset, length of one row."""
+
+
+@lru_cache(maxsize=128)
+def _coords_pattern(separator: str, n_coords: int) -> re.Pattern[str]:
+    number = "(?:0|[1-9][0-9]{0,17})"  # what int64 holds and what str() would write: so that spelling is undone
+    row = number + (re.escape(separator) + number) * (n_coords - 1)
+    return re.compile(f"(?:{row}\n)*+{row}")
+
+
+def _alike(keys: Sequence[str]) -> tuple[KeyForm, str] | None:
+    """Return the form and the coords (one key a line) when all keys have the form of the first; else ``None``.
+
+    What a large set consists of, and several times faster here than key by key.
+    """
+    if (split := split_key(keys[0])) is None:
+        return None
+    prefix, separator, first = split
+    n_coords = first.count(separator) + 1
+    text = "\n" + "\n".join(keys)
+    if n_coords > _MAX_COORDS or text.count("\n" + prefix) != len(keys):
+        return None
+    text = text.replace("\n" + prefix, "\n")[1:]
+    # a key may hold line breaks of its own: as many lines as keys, or it is not what it looks like
+    if text.count("\n") != len(keys) - 1 or not _coords_pattern(separator, n_coords).fullmatch(text):
+        return None
+    return (prefix, separator, n_coords), text
+
+
+class ReferenceBuilder:
+    """Collects references and builds the set.
+
+    Parameters
+    ----------
+    source
+        What errors name: the url of the set that is being read or written.
+
+    Examples
+    --------
+    >>> builder = ReferenceBuilder()
+    >>> builder.add_data(".zgroup", b'{"zarr_format": 2}')
+    >>> builder.add("x/0", "/data/a.nc", 4096, 100)
+    >>> builder.add("x/1", "/data/b.nc")  # the whole file
+    >>> sorted(builder.build().keys())
+    ['.zgroup', 'x/0', 'x/1']
+    """
+
+    def __init__(self, source: str = "<references>") -> None:
+        self._source = source
+        self._urls: list[str | None] = []
+        self._url_ids: dict[str | None, int] = {}
+        self._blob = bytearray()
+        self._named: dict[str, tuple[int, int, int]] = {}
+        self._pieces: dict[KeyForm, list[_Piece]] = {}
+        self._loose: dict[KeyForm, list[_Loose]] = {}
+
+    def url_id(self, url: str | None) -> int:
+        """Return the number of a target, for `add_many` and `add_table`."""
+        number = self._url_ids.get(url)
+        if number is None:
+            number = self._url_ids[url] = len(self._urls)
+            self._urls.append(url)
+        return number
+
+    def map_urls(self, mapped: Callable[[str | None], str | None]) -> None:
+        """Replace every url given so far by what `mapped` makes of it; those to come are taken as they are."""
+        self._urls = [mapped(url) for url in self._urls]
+        self._url_ids = {url: number for number, url in enumerate(self._urls)}
+
+    def add(self, key: str, url: str | None, offset: int = 0, length: int | None = None) -> None:
+        """Add a byte range of a target, or all of it (``length=None``)."""
+        for name, value in (("offset", offset), ("length", length)):
+            if value is not None and not 0 <= value <= _INT64_MAX:
+                raise self._error(key, value, f"{name} in 0..2**63-1")
+        self._add_one(key, self.url_id(url), offset, WHOLE if length is None else length)
+
+    def add_data(self, key: str, data: bytes) -> None:
+        """Add the bytes of a key themselves."""
+        self._add_one(key, INLINE, len(self._blob), len(data))
+        self._blob += data
+
+    def add_many(self, keys: Sequence[str], url_ids: ArrayLike, offsets: ArrayLike, lengths: ArrayLike) -> None:
+        """Add many ranges at once; `url_ids` are of `url_id`, a length of -1 means the whole object.
+
+        Several times faster than `add` when neighbouring keys belong to one array.
+        """
+        columns = self._columns(url_ids, offsets, lengths)
+        if len(keys) >= _LOOSE and (alike := _alike(keys)) is not None:
+            form, text = alike
+            self._open_form(form)
+            self._settle(form)
+            self._push(form, text, columns)
+            return
+        forms: dict[KeyForm, tuple[list[int], list[str]]] = {}
+        outside: list[int] = []
+        for row, key in enumerate(keys):
+            if (split := split_key(key)) is None:
+                outside.append(row)
+                continue
+            prefix, separator, text = split
+            rows, texts = forms.setdefault((prefix, separator, text.count(separator) + 1), ([], []))
+            rows.append(row)
+            texts.append(text)
+        for row in outside:
+            self._add_named(keys[row], *(int(column[row]) for column in columns))
+        for form, (rows, texts) in forms.items():
+            own = columns if len(rows) == len(keys) else tuple(column[rows] for column in columns)
+            self._add_rows(form, texts, own)
+
+    def add_table(  # noqa: PLR0917 - columns, as everywhere in here
+        self,
+        prefix: str,
+        separator: str,
+        coords: NDArray[np.integer],
+        url_ids: ArrayLike,
+        offsets: ArrayLike,
+        lengths: ArrayLike,
+    ) -> None:
+        """Add the chunks of one array without spelling their keys: `coords` has the shape (rows, coords of a key).
+
+        The key of a row is `prefix` (empty or ending with ``/``) and its coords joined by `separator`.
+        """
+        if coords.size and int(coords.min()) < 0:
+            raise self._error(prefix, int(coords.min()), "coords that are not negative")
+        columns = self._columns(url_ids, offsets, lengths)
+        # the form by which the keys will be looked up, whatever the caller calls it
+        split = split_key(prefix + separator.join(["0"] * coords.shape[1]))
+        if split is None or split[0] != prefix or (split[1] != separator and coords.shape[1] > 1):
+            pattern = prefix.replace("%", "%%") + separator.join(["%d"] * coords.shape[1])
+            self.add_many([pattern % tuple(row) for row in coords.tolist()], *columns)
+            return
+        form = (prefix, split[1], coords.shape[1])
+        self._open_form(form)
+        self._settle(form)
+        self._pieces.setdefault(form, []).append((_narrow(coords), *columns))
+
+    def build(self) -> ReferenceSet:
+        """Return the set; the builder is empty afterwards."""
+        tables = {}
+        for form in list(self._pieces.keys() | self._loose.keys()):
+            if form in self._pieces or len(self._loose[form]) >= _FEW:
+                self._settle(form)
+            else:
+                self._name(form, self._loose.pop(form))
+        for form in sorted(self._pieces):
+            if (table := self._table(form, self._pieces.pop(form))) is not None:
+                tables[form] = table
+        result = ReferenceSet(tuple(self._urls), tables, self._named, bytes(self._blob))
+        self.__init__(self._source)  # type: ignore[misc]
+        return result
+
+    def _columns(self, *columns: ArrayLike) -> tuple[NDArray[np.integer], ...]:
+        narrow = []
+        for name, column in zip(("url id", "offset", "length"), columns, strict=True):
+            try:
+                values = np.asarray(column)
+            except (OverflowError, ValueError):  # ragged, or beyond every integer
+                values = np.array([None])
+            if values.size and values.dtype.kind not in "iu":
+                raise self._error("*", f"{name} of dtype {values.dtype}", "integers in 0..2**63-1")
+            low = 0 if name == "offset" else -1
+            if values.size and not low <= int(values.min()) <= int(values.max()) <= _INT64_MAX:
+                raise self._error("*", (int(values.min()), int(values.max())), f"{name} in 0..2**63-1")
+            narrow.append(_narrow(values))
+        return tuple(narrow)
+
+    def _add_one(self, key: str, url_id: int, offset: int, length: int) -> None:
+        if (split := split_key(key)) is None:
+            self._add_named(key, url_id, offset, length)
+            return
+        prefix, separator, text = split
+        form = (prefix, separator, text.count(separator) + 1)
+        loose = self._open_form(form)
+        loose.append((text, url_id, offset, length))
+        if len(loose) >= _LOOSE:
+            self._settle(form)
+
+    def _add_named(self, key: str, url_id: int, offset: int, length: int) -> None:
+        self._check(key)
+        self._named[key] = (url_id, offset, length)
+
+    def _add_rows(self, form: KeyForm, texts: list[str], columns: tuple[NDArray[np.integer], ...]) -> None:
+        loose = self._open_form(form)
+        if len(texts) < _LOOSE:
+            loose.extend(zip(texts, *(column.tolist() for column in columns), strict=True))
+            if len(loose) >= _LOOSE:
+                self._settle(form)
+            return
+        self._settle(form)  # what came earlier stays earlier
+        self._add_piece(form, texts, columns)
+
+    def _open_form(self, form: KeyForm) -> list[_Loose]:
+        loose = self._loose.get(form)
+        if loose is None:
+            if form[0]:
+                self._check(form[0][:-1])
+            loose = self._loose[form] = []
+        return loose
+
+    def _settle(self, form: KeyForm) -> None:
+        """Turn the rows of a form that are Python objects into arrays."""
+        loose = self._loose.get(form)
+        if not loose:
+            return
+        texts, url_ids, offsets, lengths = zip(*loose, strict=True)
+        self._loose[form] = []
+        self._add_piece(form, list(texts), self._columns(url_ids, offsets, lengths))
+
+    def _add_piece(self, form: KeyForm, texts: list[str], columns: tuple[NDArray[np.integer], ...]) -> None:
+        _, separator, n_coords = form
+        text = "\n".join(texts)
+        if n_coords > _MAX_COORDS or not _coords_pattern(separator, n_coords).fullmatch(text):
+            fits = [n_coords <= _MAX_COORDS and bool(_coords_pattern(separator, n_coords).fullmatch(t)) for t in texts]
+            odd = [row for row, fit in enumerate(fits) if not fit]
+            ids, offsets, lengths = (column[odd].tolist() for column in columns)
+            self._name(form, list(zip([texts[row] for row in odd], ids, offsets, lengths, strict=True)))
+            if len(odd) == len(texts):
+                return
+            columns = tuple(column[fits] for column in columns)
+            text = "\n".join(t for t, fit in zip(texts, fits, strict=True) if fit)
+        self._push(form, text, columns)
+
+    def _push(self, form: KeyForm, text: str, columns: tuple[NDArray[np.integer], ...]) -> None:
+        """Take rows whose coords are spelt in the lines of `text`, which the pattern has matched."""
+        numbers = np.fromstring(text.replace(form[1], " "), dtype=np.int64, sep=" ")
+        self._pieces.setdefault(form, []).append((_narrow(numbers.reshape(-1, form[2])), *columns))
+
+    def _name(self, form: KeyForm, rows: list[_Loose]) -> None:
+        for text, url_id, offset, length in rows:
+            self._add_named(form[0] + text, url_id, offset, length)
+
+    def _table(self, form: KeyForm, pieces: list[_Piece]) -> ReferenceTable | None:
+        extents = tuple(int(n) + 1 for n in np.max([piece[0].max(axis=0) for piece in pieces], axis=0))
+        if prod(extents) > _INT64_MAX:  # ranks would overflow: hostile, or so sparse that a dict serves
+            for coords, *columns in pieces:
+                texts = [form[1].join(map(str, row)) for row in coords.tolist()]
+                self._name(form, list(zip(texts, *(column.tolist() for column in columns), strict=True)))
+            return None
+        ranks = np.concatenate([_ranks(piece[0], extents) for piece in pieces])
+        order = _order(ranks)
+        held = []
+        for number in (1, 2, 3):  # a column at a time, so that no more than one is there twice
+            column = np.concatenate([_narrow(piece[number]) for piece in pieces])
+            held.append(_narrow(column if order is None else column[order]))
+        if order is not None:
+            ranks = ranks[order]
+        is_dense = len(ranks) == prod(extents)
+        return ReferenceTable(form, extents, None if is_dense else _narrow(ranks), *held)
+
+    def _check(self, key: str) -> None:
+        if not key or "\0" in key or any(part in {"", ".", ".."} for part in key.split("/")):
+            raise self._error(key, key, "a key without empty, '.' or '..' segments")
+
+    def _error(self, key: str, got: object, expected: str) -> MetadataError:
+        return MetadataError(key=self._source, field=f"reference {key[:200]!r}", got=got, expected=expected)
+
+
+def _ranks(coords: NDArray[np.integer], extents: tuple[int, ...]) -> NDArray[np.int64]:
+    ranks = coords[:, 0].astype(np.int64)
+    for axis, extent in enumerate(extents[1:], start=1):
+        ranks *= extent
+        ranks += coords[:, axis]
+    return ranks
+
+
+def _order(ranks: NDArray[np.int64]) -> NDArray[np.intp] | None:
+    """Return the rows to keep, by rank and each rank once, the last that came; ``None``: as they are."""
+    if bool((ranks[1:] > ranks[:-1]).all()):
+        return None
+    order = np.argsort(ranks, kind="stable")
+    ordered = ranks[order]
+    is_last = np.ones(len(ordered), dtype=bool)
+    is_last[:-1] = ordered[1:] != ordered[:-1]
+    kept: NDArray[np.intp] = order[is_last]
+    return kept
+
+
+def _narrow(values: NDArray[np.integer]) -> NDArray[np.integer]:
+    """Return `values` in the smallest signed dtype that holds them."""
+    if not values.size:
+        return values.astype(np.int8)
+    low, high = int(values.min()), int(values.max())
+    for dtype in (np.int8, np.int16, np.int32):
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return values.astype(dtype, copy=False)
+    return values.astype(np.int64, copy=False)

@@ -1,0 +1,345 @@
+"""A reference set: store key -> inline bytes, a url, or a byte range of a url. Held in columns.
+
+Ten million references cost tens of bytes each here, against hundreds as a dict of lists. Keys that end in chunk
+coords are grouped into tables, one for each prefix, and the coords become one sorted integer column (none at all when
+the table has no gaps); every other key sits in a small dict. No metadata is needed for that: which part of a key is
+coords is a matter of spelling alone, and undone exactly.
+
+Not here: JSON and parquet (`chunkmill.formats`), fetching (`chunkmill.stores.reference`), building
+(`chunkmill.model.reference_builder`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["KeyForm", "Reference", "ReferenceSet", "ReferenceTable", "References", "split_key"]
+
+KeyForm = tuple[str, str, int]
+"""Prefix (empty, or ending with ``/``), separator and number of coords: what the keys of one table share."""
+
+INLINE = -1
+"""In a column of url ids: the bytes are in the set, offset and length say where in its blob."""
+WHOLE = -1
+"""In a column of lengths: the whole object, whatever its size."""
+_BLOCK = 1 << 16  # rows turned into Python objects at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where the bytes of one key are.
+
+    Attributes
+    ----------
+    url
+        The target as the set spells it; ``None``: the default target that the opener names.
+    offset, length
+        The range in bytes; ``length=None``: the whole object.
+    data
+        The bytes themselves, when the set holds them; then the other members say nothing.
+    """
+
+    url: str | None
+    offset: int = 0
+    length: int | None = None
+    data: bytes | None = None
+
+
+class References(Protocol):
+    """What a reference store reads from: a set in memory, or one that is opened piece by piece."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what the set says: equal for equal sets, in every process."""
+
+    def locate(self, key: str) -> Reference | None:
+        """Return where the bytes of `key` are; ``None`` when the set has no such key."""
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        """Yield every key that starts with `prefix`."""
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`; those with more below them end with ``/``."""
+
+    def subset(self, keys: Iterable[str]) -> ReferenceSet:
+        """Return a set that holds only those of `keys` that there are."""
+
+
+def split_key(key: str) -> tuple[str, str, str] | None:
+    """Split off the chunk coords that `key` ends in: prefix, separator, coords as text; ``None`` when it has none.
+
+    Spelling decides: the longest tail of digits joined by dots, else by slashes, that starts a path segment.
+
+    Examples
+    --------
+    >>> split_key("a/b2/0.1")
+    ('a/b2/', '.', '0.1')
+    >>> split_key("a/c/0/1")
+    ('a/c/', '/', '0/1')
+    >>> split_key("a/.zarray") is None
+    True
+    """
+    stem = len(key.rstrip("0123456789./"))
+    if stem == len(key):
+        return None
+    start = key.find("/", stem) + 1 if stem else 0
+    if stem and not start:
+        return None
+    if "." in key[start:]:
+        start = key.rfind("/") + 1
+        return key[:start], ".", key[start:]
+    return key[:start], "/", key[start:]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReferenceTable:
+    """The references of all keys of one form, in the order of their coords.
+
+    Attributes
+    ----------
+    form
+        What the keys share.
+    extents
+        For each coordinate one more than its greatest value: the radices of `ranks`.
+    ranks
+        The coords of each row as one number in C order, ascending; ``None`` when row i has rank i.
+    url_ids, offsets, lengths
+        Columns, in the smallest signed dtype that holds them; see `INLINE` and `WHOLE`.
+    """
+
+    form: KeyForm
+    extents: tuple[int, ...]
+    ranks: NDArray[Any] | None
+    url_ids: NDArray[Any]
+    offsets: NDArray[Any]
+    lengths: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """The arrays that the table is made of."""
+        held = (self.url_ids, self.offsets, self.lengths)
+        return held if self.ranks is None else (self.ranks, *held)
+
+    def row(self, text: str) -> int | None:
+        """Return the row of the coords spelt `text`, or ``None``."""
+        parts = text.split(self.form[1])
+        if not all(p.isascii() and p.isdigit() and (p == "0" or p[0] != "0") for p in parts):
+            return None
+        rank = 0
+        for part, extent in zip(parts, self.extents, strict=True):
+            if len(part) > len(str(extent)) or (index := int(part)) >= extent:
+                return None
+            rank = rank * extent + index
+        if self.ranks is None:
+            return rank
+        found = int(np.searchsorted(self.ranks, rank))
+        return found if found < len(self.ranks) and int(self.ranks[found]) == rank else None
+
+    def coords(self, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
+        """Return the coords of some rows: shape (rows, coords of a key)."""
+        stop = len(self) if stop is None else min(stop, len(self))
+        ranks = np.arange(start, stop) if self.ranks is None else self.ranks[start:stop].astype(np.int64)
+        return np.stack(np.unravel_index(ranks, self.extents), axis=-1)
+
+    def keys(self) -> Iterator[str]:
+        """Yield the keys, in the order of the rows."""
+        prefix, separator, n_coords = self.form
+        pattern = prefix.replace("%", "%%") + separator.join(["%d"] * n_coords)
+        for start in range(0, len(self), _BLOCK):
+            for coords in self.coords(start, start + _BLOCK).tolist():
+                yield pattern % tuple(coords)
+
+    def names_below(self, prefix: str) -> set[str]:
+        """Return the names directly below `prefix`, which may reach into the coords when ``/`` joins them."""
+        own, separator, n_coords = self.form
+        if own.startswith(prefix):
+            rest = own[len(prefix) :]
+            if rest:
+                return {rest[: rest.index("/") + 1]}
+            if separator == ".":
+                return {key[len(own) :] for key in self.keys()}
+        if separator != "/" or not prefix.startswith(own):
+            return set()
+        given = prefix[len(own) :].split("/")[:-1]
+        if len(given) >= n_coords:
+            return set()
+        ending = "/" if len(given) + 1 < n_coords else ""
+        names: set[int] = set()
+        for start in range(0, len(self), _BLOCK):
+            coords = self.coords(start, start + _BLOCK)
+            mask = np.ones(len(coords), bool)
+            for axis, text in enumerate(given):
+                mask &= coords[:, axis] == (int(text) if text.isascii() and text.isdigit() else -1)
+            names.update(np.unique(coords[mask, len(given)]).tolist())
+        return {f"{name}{ending}" for name in names}
+
+
+@dataclass(eq=False)
+class ReferenceSet:
+    """References held in columns; immutable once built (by `ReferenceBuilder`).
+
+    Attributes
+    ----------
+    urls
+        Every target once; ``None`` stands for the default target.
+    tables
+        The keys that end in chunk coords, where enough of them share a form.
+    named
+        Every other key: (url id, offset, length).
+    blob
+        All inline bytes, one after the other.
+
+    Examples
+    --------
+    >>> from chunkmill.model.reference_builder import ReferenceBuilder
+    >>> builder = ReferenceBuilder()
+    >>> builder.add("x/0.0", "s3://bucket/a.nc", 4096, 100)
+    >>> references = builder.build()
+    >>> references.locate("x/0.0")
+    Reference(url='s3://bucket/a.nc', offset=4096, length=100, data=None)
+    """
+
+    urls: tuple[str | None, ...]
+    tables: Mapping[KeyForm, ReferenceTable]
+    named: Mapping[str, tuple[int, int, int]]
+    blob: bytes
+    _sorted_names: list[str] | None = field(default=None, repr=False)
+    _fingerprint: str | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.urls, dict(self.tables), dict(self.named), self.blob, self._fingerprint
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.urls, self.tables, self.named, self.blob, self._fingerprint = state
+        self._sorted_names = None
+
+    def __len__(self) -> int:
+        return len(self.named) + sum(map(len, self.tables.values()))
+
+    def __contains__(self, key: str) -> bool:
+        return self._entry(key) is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the columns and the inline data take; dict entries and urls are estimated."""
+        columns = sum(column.nbytes for table in self.tables.values() for column in table.columns)
+        return columns + len(self.blob) + 300 * len(self.named) + sum(80 + len(url or "") for url in self.urls)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what the set says."""
+        if self._fingerprint is None:
+            digest = hashlib.blake2b(repr((self.urls, sorted(self.named.items()))).encode(), digest_size=16)
+            digest.update(self.blob)
+            for form in sorted(self.tables):
+                table = self.tables[form]
+                digest.update(repr((form, table.extents)).encode())
+                for column in table.columns:
+                    digest.update(column.dtype.str.encode())
+                    digest.update(column.data)
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def locate(self, key: str) -> Reference | None:
+        """Return where the bytes of `key` are; ``None`` when the set has no such key."""
+        entry = self._entry(key)
+        return None if entry is None else self.reference(*entry)
+
+    def reference(self, url_id: int, offset: int, length: int) -> Reference:
+        """Return what one row of the columns means."""
+        if url_id == INLINE:
+            return Reference(None, data=self.blob[offset : offset + length])
+        return Reference(self.urls[url_id], offset, None if length == WHOLE else length)
+
+    def _entry(self, key: str) -> tuple[int, int, int] | None:
+        entry = self.named.get(key)
+        if entry is not None or (split := split_key(key)) is None:
+            return entry
+        prefix, separator, text = split
+        table = self.tables.get((prefix, separator, text.count(separator) + 1))
+        row = None if table is None else table.row(text)
+        if table is None or row is None:
+            return None
+        return int(table.url_ids[row]), int(table.offsets[row]), int(table.lengths[row])
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        """Yield every key that starts with `prefix`: first those outside the tables, sorted."""
+        names = self._names()
+        for name in names[bisect_left(names, prefix) :]:
+            if not name.startswith(prefix):
+                break
+            yield name
+        for (own, _, _), table in self.tables.items():
+            if own.startswith(prefix):
+                yield from table.keys()
+            elif prefix.startswith(own):
+                yield from (key for key in table.keys() if key.startswith(prefix))  # noqa: SIM118 - no dict
+
+    def items(self) -> Iterator[tuple[str, Reference]]:
+        """Yield every key with its reference."""
+        for name in self._names():
+            yield name, self.reference(*self.named[name])
+        for table in self.tables.values():
+            keys = table.keys()
+            for start in range(0, len(table), _BLOCK):
+                part = slice(start, start + _BLOCK)
+                columns = (c[part].tolist() for c in (table.url_ids, table.offsets, table.lengths))
+                # the columns first: zip would take a key too many
+                for url_id, offset, length, key in zip(*columns, keys, strict=False):
+                    yield key, self.reference(url_id, offset, length)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`; those with more below them end with ``/``."""
+        names, found = self._names(), set[str]()
+        at = bisect_left(names, prefix)
+        while at < len(names) and names[at].startswith(prefix):
+            head, slash, _ = names[at][len(prefix) :].partition("/")
+            found.add(head + slash)
+            # what lies below the same name is skipped, not walked: "0" follows "/" in ASCII
+            at = bisect_left(names, f"{prefix}{head}0", at) if slash else at + 1
+        for table in self.tables.values():
+            found |= table.names_below(prefix)
+        return sorted(found)
+
+    def _names(self) -> list[str]:
+        if self._sorted_names is None:
+            self._sorted_names = sorted(self.named)
+        return self._sorted_names
+
+    def subset(self, keys: Iterable[str]) -> ReferenceSet:
+        """Return a set of only those of `keys` that there are: what a task is sent.
+
+        Examples
+        --------
+        >>> from chunkmill.model.reference_builder import ReferenceBuilder
+        >>> builder = ReferenceBuilder()
+        >>> for i in range(1000):
+        ...     builder.add(f"x/{i}", "s3://bucket/a.nc", 100 * i, 100)
+        >>> len(builder.build().subset(["x/7", "x/8"]))
+        2
+        """
+        ids: dict[int, int] = {}
+        named: dict[str, tuple[int, int, int]] = {}
+        parts: list[bytes] = []
+        n_inline = 0
+        for key in keys:
+            if (entry := self._entry(key)) is None:
+                continue
+            url_id, offset, length = entry
+            if url_id == INLINE:
+                parts.append(self.blob[offset : offset + length])
+                named[key] = (INLINE, n_inline, length)
+                n_inline += length
+            else:
+                named[key] = (ids.setdefault(url_id, len(ids)), offset, length)
+        return ReferenceSet(tuple(self.urls[i] for i in ids), {}, named, b"".join(parts))

@@ -1,0 +1,133 @@
+"""Open reference sets: where formats (JSON, parquet) and stores (the set's own, its targets) meet.
+
+Not here: what a set says (`chunkmill.formats.references_json`, ``references_parquet``), how it answers
+(`chunkmill.stores.reference`), Zarr.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from numcodecs.zstd import decompress
+
+from chunkmill.errors import MetadataError, NodeNotFound
+from chunkmill.formats.base import parse_json
+from chunkmill.formats.references_json import is_reference_json, parse_reference_json
+from chunkmill.formats.references_parquet import ParquetReferences, is_reference_metadata
+from chunkmill.stores.base import ByteRange, Store
+from chunkmill.stores.open import open_store
+from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.targets import Targets, split_url
+
+__all__ = ["REFERENCE_OPTIONS", "is_reference_set", "open_reference_store"]
+
+REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_protocols", "target", "template_overrides")
+"""Members of ``storage_options`` that are meant for the set; the others open the file or folder that it is in."""
+
+_ROOT_KEY = ".zmetadata"
+_HEAD = 4096
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+def open_reference_store(
+    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> ReferenceStore:
+    r"""Open the reference set at `url`: a JSON file, perhaps compressed by gzip or zstd, or a parquet folder.
+
+    Parameters
+    ----------
+    url
+        Of the file or folder; ``"reference://"`` with the url (or the set itself, a dict) as the option ``fo``, as
+        with fsspec.
+    storage_options
+        ``remote_protocol``, ``remote_options``, ``base``, ``allowed_protocols`` and ``target`` say how targets are
+        opened (see `Targets`), ``template_overrides`` replaces templates of the set; the rest is for the filesystem
+        that the set itself lies on.
+
+    Raises
+    ------
+    NodeNotFound
+        When there is neither a file nor a folder with ``.zmetadata``.
+    MetadataError
+        When what is there is no reference set.
+
+    Examples
+    --------
+    >>> references = {".zgroup": {"zarr_format": 2}, "x/0": "base64:AAE="}
+    >>> open_reference_store("reference://", {"fo": references}).get("x/0")
+    b'\x00\x01'
+    """
+    options = dict(storage_options or {})
+    own = {name: options.pop(name) for name in REFERENCE_OPTIONS if name in options}
+    overrides = own.pop("template_overrides", None)
+    location = os.fspath(url)
+    if location in {"reference://", "reference"}:
+        options |= options.pop("target_options", None) or {}
+        if isinstance(given := options.pop("fo", ""), Mapping):
+            references = parse_reference_json(json.dumps(given).encode(), template_overrides=overrides)
+            return ReferenceStore(references, Targets("memory://references", **own), url="memory://references")
+        location = os.fspath(given)
+    targets = Targets(location, **own, set_options=options)
+    if (document := _read_file(location, options)) is not None:
+        document = _decompressed(location, document)
+        references = parse_reference_json(document, source=location, template_overrides=overrides)
+        return ReferenceStore(references, targets, url=location)
+    folder = open_store(location, options)
+    if folder.get(_ROOT_KEY) is None:
+        raise NodeNotFound(url=location, path="", wanted="reference set (JSON file, or folder with .zmetadata)")
+    return ReferenceStore(ParquetReferences(folder.get, folder.url), targets, url=folder.url)
+
+
+def is_reference_set(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Return whether there is a reference set at `url`: one request for a name with ``.json`` in it, two for others.
+
+    Any name with ``.json`` in it is looked into; a folder is one when its ``.zmetadata`` says so.
+    """
+    options = {name: value for name, value in (storage_options or {}).items() if name not in REFERENCE_OPTIONS}
+    url = os.fspath(url)
+    if url in {"reference://", "reference"}:
+        return True
+    if ".json" in url.rsplit("/", 1)[-1]:
+        head = _read_head(url, options)
+        if head is not None:
+            return head.startswith((_GZIP, _ZSTD)) or is_reference_json(head)
+    document = open_store(url, options).get(_ROOT_KEY)
+    try:
+        return document is not None and is_reference_metadata(parse_json(_ROOT_KEY, document))
+    except MetadataError:  # whoever reads it as consolidated metadata will say what is wrong
+        return False
+
+
+def _file(url: str, options: Mapping[str, Any]) -> tuple[Store, str]:
+    root, key = split_url(url)
+    return open_store(root, options), key
+
+
+def _read_file(url: str, options: Mapping[str, Any]) -> bytes | None:
+    if url.endswith("/"):
+        return None
+    store, key = _file(url, options)
+    return store.get(key)
+
+
+def _read_head(url: str, options: Mapping[str, Any]) -> bytes | None:
+    store, key = _file(url, options)
+    size = store.size(key)
+    return None if size is None else store.get(key, ByteRange(0, min(size, _HEAD)))
+
+
+def _decompressed(url: str, document: bytes) -> bytes:
+    try:
+        if document.startswith(_GZIP):
+            return gzip.decompress(document)
+        if document.startswith(_ZSTD):
+            return bytes(decompress(document))
+    except (OSError, EOFError, RuntimeError, ValueError) as error:
+        raise MetadataError(
+            key=url, field="document", got=str(error), expected="JSON, or that in gzip or zstd"
+        ) from None
+    return document

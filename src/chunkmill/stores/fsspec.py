@@ -1,0 +1,358 @@
+"""Everything that fsspec opens: object stores, HTTP, archives, protocols that users registered.
+
+Filesystems are made at their first use in a process and never pickled: importing and constructing start no thread and
+no event loop, so forks before and after use both work. How each service is spoken to stands in `services`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import fsspec
+import fsspec.asyn
+import fsspec.utils
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.stores.filesystems import (
+    LOCAL_PROTOCOLS,
+    MAX_REQUESTS,
+    Opened,
+    canonical_url,
+    copied,
+    open_filesystem,
+    protocols_of,
+    register_classes,
+    registered_classes,
+    request_limit,
+    run_now,
+)
+from chunkmill.stores.services import ABSENT, HttpService, OutOfRange, digest
+
+__all__ = ["FsspecStore"]
+
+_MAX_AHEAD_BYTES = 64 * 2**20  # fetched before they are asked for, of one `get_many`, by the mean size so far
+_MIN_AHEAD, _FIRST_AHEAD, _MAX_AHEAD = 4, 16, 128
+_MAX_GAP = 64 * 2**10  # bytes read in vain that cost less than one more request
+_MAX_MERGED = 8 * 2**20
+
+
+T = TypeVar("T")
+
+
+class FsspecStore:
+    """The keys below a url that fsspec opens.
+
+    Parameters
+    ----------
+    url
+        Url of the root, chains (``zip://::s3://bucket/x.zip``) included.
+    storage_options
+        For the filesystem, as everywhere with fsspec.
+
+    Notes
+    -----
+    Values appear whole on object stores. Elsewhere (sftp, smb, …) as far as the filesystem's ``pipe_file`` does that.
+    `set_if` is atomic on S3 (``If-Match``), and by comparison before writing elsewhere. Answers of 403 raise, though S3
+    gives them for absent keys too, to who must not list the bucket.
+
+    Examples
+    --------
+    >>> store = FsspecStore("memory://docs-fsspec-store")
+    >>> store.set("a/c/0", b"0123456789")
+    >>> store.get("a/c/0", ByteRange(-3)), store.get("a/c/1"), store.list_dir("a/")
+    (b'789', None, ['c/'])
+    >>> store.delete_prefix("")
+    """
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        options = copied(storage_options or {})
+        options.pop("asynchronous", None)  # would mean that we await; it comes with options meant for others
+        protocol = protocols_of(url)[0]
+        self._root = url
+        self._options = options
+        self.url = canonical_url(url)
+        self._registered = registered_classes(url)
+        self.is_remote = protocol not in LOCAL_PROTOCOLS
+        self.is_conditional = hasattr(fsspec.get_filesystem_class(protocol), "_call_s3")
+        if self.is_conditional:  # botocore's pool of 10 connections would be the limit instead of ours
+            options["config_kwargs"] = {"max_pool_connections": MAX_REQUESTS} | (options.get("config_kwargs") or {})
+        self._opened: Opened | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        register_classes(self._registered)  # by the user, in the process that pickled this
+
+    def __repr__(self) -> str:
+        return f"FsspecStore({self.url!r})"  # not the options: they hold secrets
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FsspecStore) and (other._root, other._options) == (self._root, self._options)
+
+    def __hash__(self) -> int:
+        return hash(self._root)
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return "chunkmill.FsspecStore", fsspec.utils.tokenize(self._root, self._options)
+
+    # --- reading
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value or part of it: one request."""
+        check_key(key)
+        return self._call(key, lambda opened: self._fetch(opened, key, byte_range))
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order.
+
+        Where requests cost latency, many run at once: as many ahead of the caller as memory allows, neighbouring ranges
+        of a key in one request.
+        """
+        opened = self._open()
+        if not opened.fs.async_impl:
+            for span in spans:
+                yield None if span is None else self.get(span.key, span.byte_range)
+            return
+        todo = iter(spans)
+        ahead: deque[tuple[ByteSpan, _Request] | None] = deque()
+        n_bytes = n_values = 0
+        try:
+            while True:
+                if len(ahead) <= (limit := _ahead(n_bytes, n_values)) // 2:
+                    self._request(opened, ahead, todo, limit - len(ahead))
+                if not ahead:
+                    return
+                if (asked := ahead.popleft()) is None:
+                    yield None
+                    continue
+                value = self._result(*asked)
+                n_values += 1
+                n_bytes += 0 if value is None else len(value)
+                yield value
+        finally:
+            for waiting in ahead:
+                if waiting is not None:
+                    waiting[1].future.cancel()
+
+    def _request(
+        self,
+        opened: Opened,
+        ahead: deque[tuple[ByteSpan, _Request] | None],
+        todo: Iterator[ByteSpan | None],
+        n_spans: int,
+    ) -> None:
+        """Begin the requests of the next `n_spans` spans."""
+        spans = list(itertools.islice(todo, n_spans))
+        requests: dict[ByteSpan, _Request] = {}
+        for merged, parts in _merge(dict.fromkeys(span for span in spans if span is not None)):
+            check_key(merged.key)
+            coroutine = self._fetch(opened, merged.key, merged.byte_range, exact=len(parts) == 1)
+            request = _Request(merged, asyncio.run_coroutine_threadsafe(coroutine, opened.fs.loop))
+            requests.update(dict.fromkeys(parts, request))
+        ahead.extend(None if span is None else (span, requests[span]) for span in spans)
+
+    def _result(self, span: ByteSpan, request: _Request) -> bytes | None:
+        try:
+            data = request.future.result()
+        except ABSENT:
+            return None
+        except Exception as error:
+            raise self._failed(span.key, error) from error
+        wanted, merged = span.byte_range, request.span.byte_range
+        if data is None or wanted is None or merged is None or wanted == merged:
+            return data
+        part = ByteRange(wanted.start - merged.start, wanted.length)
+        start, stop = range_bounds(part, len(data), url=self.url, key=span.key)
+        return data[start:stop]
+
+    async def _fetch(self, opened: Opened, key: str, wanted: ByteRange | None, *, exact: bool = True) -> bytes | None:
+        """Get bytes, and see that they are as many as were asked for; `ABSENT` is raised where the key is."""
+        path = opened.path(key)
+        async with request_limit() if opened.fs.async_impl else contextlib.nullcontext():
+            if wanted is None:
+                return (await opened.service.fetch(path, None))[0]
+            try:
+                data, _ = await opened.service.fetch(path, wanted)
+            except OutOfRange:
+                start, stop = range_bounds(wanted, await opened.service.size(path), url=self.url, key=key)
+                if start == stop:
+                    return b""
+                wanted = ByteRange(start, stop - start)  # the server knows no suffixes
+                data, _ = await opened.service.fetch(path, wanted)
+        if wanted.start < 0 and wanted.length is not None:
+            data = data[: wanted.length]
+        if exact and wanted.length not in {None, len(data)}:
+            reason = f"expected {wanted.length} bytes from {wanted.start}, got {len(data)}"
+            raise StoreError(url=self.url, key=key, reason=f"{reason}: the object or the response is truncated")
+        return data
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and its version (the ETag, or a digest), of one response."""
+
+        async def fetch(opened: Opened) -> tuple[bytes | None, str | None]:
+            data, version = await opened.service.fetch(opened.path(key), None)
+            return data, version or digest(data)
+
+        check_key(key)
+        return self._call(key, fetch) or (None, None)
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes, without fetching it."""
+        check_key(key)
+        return self._call(key, lambda opened: opened.service.size(opened.path(key)))
+
+    # --- writing
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value in one request (in parts where a service wants large values so)."""
+        check_key(key)
+        data = bytes(value)
+        if not self._call(key, lambda opened: opened.service.put(opened.path(key), data)):
+            raise StoreError(url=self.url, key=key, reason="cannot write: the filesystem says there is no such place")
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store (or delete) if the key still has `version`: `is_conditional` says whether that is atomic."""
+        check_key(key)
+        data = None if value is None else bytes(value)
+        stored = self._call(key, lambda opened: opened.service.put_if(opened.path(key), data, version))
+        if stored is None:
+            raise StoreError(url=self.url, key=key, reason="cannot write: the filesystem says there is no such place")
+        return stored
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        check_key(key)
+        self._call(key, lambda opened: opened.service.delete(opened.path(key)))
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`, and the directories where there are any."""
+        keys = list(self.list_prefix(prefix))
+        self._call(prefix, lambda opened: opened.service.delete_many([opened.path(key) for key in keys]))
+        if not (opened := self._open()).fs.async_impl:
+            self._blocking(prefix, lambda: _remove_directory(opened, opened.path(prefix)))
+
+    # --- listing
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key that starts with `prefix`."""
+        check_prefix(prefix)
+        opened = self._open()
+        if isinstance(opened.service, HttpService):
+            for name in self.list_dir(prefix):
+                yield from self.list_prefix(prefix + name) if name.endswith("/") else [prefix + name]
+            return
+        opened.fs.invalidate_cache()  # or others' changes stay unseen
+        paths: Iterable[str] = self._blocking(prefix, lambda: opened.fs.find(opened.path(prefix))) or ()
+        yield from (prefix + name for name in opened.names_below(prefix, paths))
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`; `StoreError` where a web server does not list."""
+        check_prefix(prefix)
+        opened = self._open()
+        if isinstance(opened.service, HttpService):
+            return self._list_links(opened, prefix)
+        opened.fs.invalidate_cache()
+        entries: Iterable[dict[str, Any]] = (
+            self._blocking(prefix, lambda: opened.fs.ls(opened.path(prefix), detail=True)) or ()
+        )
+        paths = (e["name"].rstrip("/") + ("/" if e["type"] == "directory" else "") for e in entries)
+        return sorted(set(opened.names_below(prefix, paths)))
+
+    def _list_links(self, opened: Opened, prefix: str) -> list[str]:
+        url = opened.path(prefix).partition("?")[0].rstrip("/") + "/"
+        links: list[str] = self._blocking(prefix, lambda: opened.fs.ls(url, detail=False)) or []
+        names = {link[len(url) :] for link in links if link.startswith(url)}
+        names = {unquote(name) for name in names if re.fullmatch(r"[^/?#]+/?", name)} - {"./", "../"}
+        if not names:
+            reason = "the web server lists nothing here (few do): open nodes by their path, or consolidate the metadata"
+            raise StoreError(url=self.url, key=prefix, reason=reason)
+        return sorted(names)
+
+    # --- filesystem
+
+    def _open(self) -> Opened:
+        if self._opened is None or self._opened.pid != os.getpid():
+            try:
+                self._opened = open_filesystem(self._root, self._options)
+            except Exception as error:
+                raise self._failed("", error) from error
+        return self._opened
+
+    def _call(self, key: str, function: Callable[[Opened], Coroutine[Any, Any, T]]) -> T | None:
+        """Run a service's coroutine; `None` where the key is absent."""
+        opened = self._open()
+        if opened.fs.async_impl:
+            return self._blocking(key, lambda: fsspec.asyn.sync(opened.fs.loop, function, opened))
+        return self._blocking(key, lambda: run_now(function(opened)))
+
+    def _blocking(self, key: str, function: Callable[[], T]) -> T | None:
+        try:
+            return function()
+        except ABSENT:
+            return None
+        except Exception as error:
+            raise self._failed(key, error) from error
+
+    def _failed(self, key: str, error: BaseException) -> StoreError:
+        if isinstance(error, StoreError):
+            return error
+        hint = ""
+        if self.is_conditional and isinstance(error, PermissionError):
+            hint = "; S3 answers so for absent keys too, unless the credentials may list the bucket"
+        failed = StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}{hint}")
+        failed.errno = getattr(error, "errno", None)
+        return failed
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    span: ByteSpan
+    future: Future[bytes | None]
+
+
+def _remove_directory(opened: Opened, path: str) -> None:
+    if opened.fs.isdir(path):  # a file, without the slash, is not below the prefix
+        opened.fs.rm(path, recursive=True)
+
+
+def _ahead(n_bytes: int, n_values: int) -> int:
+    """Return how many values to have on their way, by the mean size of those that came."""
+    if n_values == 0:
+        return _FIRST_AHEAD
+    return max(_MIN_AHEAD, min(_MAX_AHEAD, _MAX_AHEAD_BYTES * n_values // max(1, n_bytes)))
+
+
+def _merge(spans: Iterable[ByteSpan]) -> Iterator[tuple[ByteSpan, list[ByteSpan]]]:
+    """Yield spans to request, and which of the wanted ones each holds."""
+    ranges: dict[str, list[tuple[int, int, ByteSpan]]] = {}
+    for span in spans:
+        wanted = span.byte_range
+        if wanted is None or wanted.start < 0 or not wanted.length:
+            yield span, [span]
+        else:
+            ranges.setdefault(span.key, []).append((wanted.start, wanted.start + wanted.length, span))
+    for key, sorted_ranges in ranges.items():
+        sorted_ranges.sort(key=lambda item: item[:2])
+        start, stop, first = sorted_ranges[0]
+        parts = [first]
+        for begin, end, span in sorted_ranges[1:]:
+            if begin - stop <= _MAX_GAP and max(stop, end) - start <= _MAX_MERGED:
+                stop = max(stop, end)
+                parts.append(span)
+            else:
+                yield ByteSpan(key, ByteRange(start, stop - start)), parts
+                start, stop, parts = begin, end, [span]
+        yield ByteSpan(key, ByteRange(start, stop - start)), parts

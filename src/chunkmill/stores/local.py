@@ -1,0 +1,340 @@
+"""Plain files: one key, one file.
+
+System calls straight from Python: a read is open, fstat, read, close. Nothing of fsspec, no event loop.
+Values appear by rename, so that a reader sees a whole value, old or new, never a part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.stores.directory_lock import CAN_LOCK, PARTIAL_SUFFIX, locked
+
+__all__ = ["PARTIAL_SUFFIX", "LocalStore"]
+
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_ABSENT = (FileNotFoundError, NotADirectoryError)
+_ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
+_NAME_SHOWN = 64  # of the key in a partial file's name: with the rest it must stay below the usual limit of 255
+
+
+class LocalStore:
+    """A directory of plain files.
+
+    A key that is a directory is absent; symbolic links are followed, wherever the user let them point. An empty
+    directory is listed by `list_dir`, as N5 takes it for a group. Nothing is created before the first `set`.
+
+    Parameters
+    ----------
+    root
+        The directory; relative paths are made absolute now, ``~`` is expanded.
+    fsync
+        Whether `set` returns only when the value would outlive a crash of the machine (much slower).
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = LocalStore(folder)
+    ...     store.set("a/c/0", b"chunk")
+    ...     store.get("a/c/0"), store.get("a/c/1"), store.list_dir("")
+    (b'chunk', None, ['a/'])
+    """
+
+    is_remote = False
+    is_conditional = CAN_LOCK
+    """`set_if` compares and renames under flock (on NFS and Lustre: as far as the mount has flock)."""
+
+    def __init__(self, root: str | os.PathLike[str], *, fsync: bool = False) -> None:
+        self._root = os.path.abspath(os.path.expanduser(os.fspath(root)))  # noqa: PTH100, PTH111
+        self._base = self._root.rstrip(os.sep) + os.sep
+        self._fsync = fsync
+        self.url = "file://" + ("" if self._root.startswith("/") else "/") + self._root.replace(os.sep, "/")
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self._root!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalStore) and other._root == self._root
+
+    def __hash__(self) -> int:
+        return hash(self._root)
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return "chunkmill.LocalStore", self.url
+
+    # --- reading
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value or part of it: one open, fstat, read and close."""
+        return self._get(key, byte_range)[0]
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span, read when asked for: files gain nothing from many requests at once."""
+        for span in spans:
+            yield None if span is None else self.get(span.key, span.byte_range)
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and its version, both of the same open file."""
+        return self._get(key, None)
+
+    def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
+        path = self._path(key)
+        if path.endswith(PARTIAL_SUFFIX):
+            return None, None
+        try:
+            fd = os.open(path, _READ)
+        except _ABSENT:
+            return None, None
+        except OSError as error:
+            raise self._failed(key, "cannot open", error) from error
+        try:
+            status = os.fstat(fd)
+            if stat.S_ISDIR(status.st_mode):
+                return None, None
+            start, stop = 0, status.st_size
+            if byte_range is not None:
+                start, stop = range_bounds(byte_range, status.st_size, url=self.url, key=key)
+            data = _read(fd, start, stop)
+        except StoreError:
+            raise
+        except OSError as error:
+            raise self._failed(key, "cannot read", error) from error
+        finally:
+            os.close(fd)
+        if len(data) != stop - start:
+            reason = f"expected {stop - start} bytes from {start}, got {len(data)}: the file was cut while it was read"
+            raise StoreError(url=self.url, key=key, reason=reason)
+        return data, _version(status)
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        path = self._path(key)
+        try:
+            status = os.stat(path)  # noqa: PTH116
+        except _ABSENT:
+            return None
+        except OSError as error:
+            raise self._failed(key, "cannot look at", error) from error
+        return None if stat.S_ISDIR(status.st_mode) or path.endswith(PARTIAL_SUFFIX) else status.st_size
+
+    # --- writing
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value: a hidden file in the same directory, then a rename over the key."""
+        path = self._path_to_write(key)
+        partial = self._write_partial(key, path, value)
+        try:
+            os.replace(partial, path)  # noqa: PTH105
+            self._sync_directory(path)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)  # noqa: PTH108
+            if isinstance(error, OSError):
+                raise self._failed(key, "cannot put the value in place", error) from error
+            raise
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store (or delete) if the key still has `version`: compared and renamed under a lock on the directory.
+
+        Without flock (Windows) nothing guards the moment between comparing and renaming.
+        """
+        path = self._path_to_write(key)
+        partial = None if value is None else self._write_partial(key, path, value)
+        try:
+            with locked(os.path.dirname(path)):  # noqa: PTH120
+                if _version_of(path) != version:
+                    return False
+                if partial is not None:
+                    os.replace(partial, path)  # noqa: PTH105
+                    partial = None
+                elif version is not None:
+                    os.unlink(path)  # noqa: PTH108
+                self._sync_directory(path)
+                return True
+        except _ABSENT as error:
+            if value is None:
+                return version is None  # the directory is gone, and the key with it
+            raise self._failed(key, "the directory was removed meanwhile", error) from error
+        except OSError as error:
+            raise self._failed(key, "cannot replace under a lock", error) from error
+        finally:
+            if partial is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(partial)  # noqa: PTH108
+
+    def delete(self, key: str) -> None:
+        """Delete a key; its directory stays."""
+        try:
+            os.unlink(self._path_to_write(key))  # noqa: PTH108
+        except (*_ABSENT, IsADirectoryError):
+            return
+        except OSError as error:
+            if not os.path.isdir(self._path(key)):  # noqa: PTH112, macOS says EPERM for a directory
+                raise self._failed(key, "cannot delete", error) from error
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete a directory and all below it; of a symbolic link, the link."""
+        path = self._directory(prefix)
+        try:
+            if os.path.islink(path):  # noqa: PTH114
+                os.unlink(path)  # noqa: PTH108
+                return
+            for _ in range(_ATTEMPTS):  # another process may be deleting too
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(path)
+                if not os.path.lexists(path):
+                    return
+        except NotADirectoryError:
+            return  # a file: the key without the slash, which is not below the prefix
+        except OSError as error:
+            raise self._failed(prefix, "cannot delete", error) from error
+
+    def _write_partial(self, key: str, path: str, value: bytes | bytearray | memoryview) -> str:
+        directory, name = os.path.split(path)
+        partial = os.path.join(directory, f".{name[:_NAME_SHOWN]}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}")  # noqa: PTH118
+        try:
+            fd = _in_directory(directory, lambda: os.open(partial, _CREATE, 0o666))
+        except OSError as error:
+            raise self._failed(key, "cannot create a file", error) from error
+        try:
+            try:
+                _write(fd, value)
+                # a version is inode, time and size. The kernel's own clock ticks every few milliseconds and inodes are
+                # used again: within a tick two writes bring an old version back
+                now = time.time_ns()
+                with contextlib.suppress(OSError):
+                    os.utime(fd if os.utime in os.supports_fd else partial, ns=(now, now))
+                if self._fsync:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)  # noqa: PTH108
+            if isinstance(error, OSError):
+                raise self._failed(key, f"cannot write {memoryview(value).nbytes} bytes", error) from error
+            raise
+        return partial
+
+    def _sync_directory(self, path: str) -> None:
+        if self._fsync and os.name == "posix":
+            fd = os.open(os.path.dirname(path), os.O_RDONLY)  # noqa: PTH120
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    # --- listing
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key below `prefix`, one directory in memory at a time."""
+        todo = [(prefix, self._directory(prefix))]
+        while todo:
+            keys, path = todo.pop()
+            for name, is_directory, is_link in self._scan(keys, path):
+                if not is_directory:
+                    yield keys + name
+                    continue
+                below = os.path.join(path, name)  # noqa: PTH118
+                if not (is_link and _is_ancestor(below, path)):  # a link up the tree would never end
+                    todo.append((f"{keys}{name}/", below))
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`; directories, empty ones too, end with ``/``."""
+        entries = self._scan(prefix, self._directory(prefix))
+        return sorted(name + "/" if is_directory else name for name, is_directory, _ in entries)
+
+    def _scan(self, prefix: str, path: str) -> Iterator[tuple[str, bool, bool]]:
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if not entry.name.endswith(PARTIAL_SUFFIX):
+                        yield entry.name, entry.is_dir(), entry.is_symlink()
+        except _ABSENT:
+            return
+        except OSError as error:
+            raise self._failed(prefix, "cannot list", error) from error
+
+    # --- names
+
+    def _path(self, key: str) -> str:
+        return self._base + check_key(key)
+
+    def _path_to_write(self, key: str) -> str:
+        if key.endswith(PARTIAL_SUFFIX):
+            msg = f"{key!r} is no store key: the suffix {PARTIAL_SUFFIX} marks values that are being written"
+            raise ValueError(msg)
+        return self._path(key)
+
+    def _directory(self, prefix: str) -> str:
+        return self._base + check_prefix(prefix)[:-1] if prefix else self._root
+
+    def _failed(self, key: str, what: str, error: OSError) -> StoreError:
+        failed = StoreError(url=self.url, key=key, reason=f"{what}: {error.strerror or error} ({type(error).__name__})")
+        failed.errno = error.errno
+        return failed
+
+
+def _read(fd: int, start: int, stop: int) -> bytes:
+    """Read that part of a file; less where it ends before."""
+    size = stop - start
+    if size == 0:
+        return b""
+    data = os.pread(fd, size, start) if start else os.read(fd, size)
+    if len(data) == size or not data:
+        return data
+    parts = [data]  # a signal, a network file system, or more than the 2 GiB that Linux reads at once
+    done = len(data)
+    while done < size and (data := os.pread(fd, size - done, start + done)):
+        parts.append(data)
+        done += len(data)
+    return b"".join(parts)
+
+
+def _write(fd: int, value: bytes | bytearray | memoryview) -> None:
+    view = memoryview(value)
+    view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
+    while view.nbytes:
+        view = view[os.write(fd, view) :]
+
+
+def _in_directory(directory: str, create: Callable[[], int]) -> int:
+    """Create a file in a directory that many workers may create, and others delete, at once."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return create()
+        except FileNotFoundError:
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+    return create()
+
+
+def _version(status: os.stat_result) -> str:
+    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+
+def _version_of(path: str) -> str | None:
+    try:
+        fd = os.open(path, _READ)  # open, not stat: NFS looks at the server again
+    except _ABSENT:
+        return None
+    try:
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    return None if stat.S_ISDIR(status.st_mode) else _version(status)
+
+
+def _is_ancestor(link: str, path: str) -> bool:
+    target = os.path.realpath(link)
+    return os.path.commonpath([target, os.path.realpath(path)]) == target

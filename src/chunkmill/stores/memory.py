@@ -1,0 +1,134 @@
+"""A dict of bytes, of one process."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore:
+    """Values in memory, private to this instance, safe among threads.
+
+    It pickles by content: the other process gets a copy, whose changes do not come back. What processes are to share
+    belongs into files; what is to be shared by url within a process, into ``memory://``.
+
+    Examples
+    --------
+    >>> store = MemoryStore()
+    >>> store.set("a/zarr.json", b"{}")
+    >>> store.list_dir("a/")
+    ['zarr.json']
+    >>> value, version = store.get_versioned("a/zarr.json")
+    >>> store.set_if("a/zarr.json", b"{ }", version), store.set_if("a/zarr.json", b"", version)
+    (True, False)
+    """
+
+    is_remote = False
+    is_conditional = True
+
+    def __init__(self) -> None:
+        self._name = uuid.uuid4().hex
+        self.url = f"memory-store://{self._name}"
+        self._values: dict[str, tuple[bytes, int]] = {}
+        self._n_writes = 0
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            state = self.__dict__ | {"_values": dict(self._values)}
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<MemoryStore {self._name[:8]}, {len(self._values)} keys>"
+
+    def __dask_tokenize__(self) -> tuple[str, str, int]:
+        return "chunkmill.MemoryStore", self._name, self._n_writes
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value or part of it."""
+        value, _ = self._values.get(check_key(key), (None, 0))
+        if value is None or byte_range is None:
+            return value
+        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
+        return value[start:stop]
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order."""
+        for span in spans:
+            yield None if span is None else self.get(span.key, span.byte_range)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a copy of a value."""
+        check_key(key)
+        value = bytes(value)
+        with self._lock:
+            self._n_writes += 1
+            self._values[key] = value, self._n_writes
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and the number of the write that stored it."""
+        if (entry := self._values.get(check_key(key))) is None:
+            return None, None
+        return entry[0], str(entry[1])
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store `value`, or delete, if the key still has `version`."""
+        check_key(key)
+        value = None if value is None else bytes(value)
+        with self._lock:
+            entry = self._values.get(key)
+            if (None if entry is None else str(entry[1])) != version:
+                return False
+            self._n_writes += 1
+            if value is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = value, self._n_writes
+            return True
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        entry = self._values.get(check_key(key))
+        return None if entry is None else len(entry[0])
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        check_key(key)
+        with self._lock:
+            self._n_writes += 1
+            self._values.pop(key, None)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`."""
+        with self._lock:
+            self._n_writes += 1
+            for key in self._keys(prefix):
+                del self._values[key]
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield the keys that start with `prefix` as they are at the first of them."""
+        with self._lock:
+            keys = self._keys(prefix)
+        yield from keys
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`."""
+        with self._lock:
+            keys = self._keys(prefix)
+        parts = (key[len(prefix) :].partition("/") for key in keys)
+        return sorted({name + slash for name, slash, _ in parts})
+
+    def _keys(self, prefix: str) -> list[str]:
+        check_prefix(prefix)
+        return [key for key in self._values if key.startswith(prefix)]

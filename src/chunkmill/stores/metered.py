@@ -1,0 +1,129 @@
+"""A store that counts what passes through it: requests, bytes, and what was written under which key.
+
+Not here: what becomes of the numbers (`chunkmill.graph.jobs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import google_crc32c
+import numpy as np
+
+from chunkmill.stores.base import ByteRange, ByteSpan, Store
+
+__all__ = ["Meter", "MeteredStore"]
+
+Written = tuple[int, int] | None
+
+
+@dataclass(slots=True)
+class Meter:
+    """What one task asked of its stores.
+
+    Attributes
+    ----------
+    writes
+        Store key -> size in bytes and crc32c of the value that was set last; ``None`` for a key that was deleted.
+    """
+
+    n_requests: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    writes: dict[str, Written] = field(default_factory=dict)
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers by the names that reports use."""
+        return {"n_requests": self.n_requests, "bytes_read": self.bytes_read, "bytes_written": self.bytes_written}
+
+
+class MeteredStore:
+    """`store`, and `meter` counts.
+
+    For one task: the counts are not guarded against threads.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> meter = Meter()
+    >>> MeteredStore(MemoryStore(), meter).set("a", b"123456789")
+    >>> meter.n_requests, meter.bytes_written, meter.writes
+    (1, 9, {'a': (9, 3808858755)})
+    """
+
+    def __init__(self, store: Store, meter: Meter) -> None:
+        self.below = store
+        self.meter = meter
+        self.url = store.url
+        self.is_remote = store.is_remote
+        self.is_conditional = store.is_conditional
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value or part of it."""
+        self.meter.n_requests += 1
+        data = self.below.get(key, byte_range)
+        self.meter.bytes_read += 0 if data is None else len(data)
+        return data
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order."""
+        asked = list(spans)
+        self.meter.n_requests += sum(span is not None for span in asked)
+        for data in self.below.get_many(asked):
+            self.meter.bytes_read += 0 if data is None else len(data)
+            yield data
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and its version."""
+        self.meter.n_requests += 1
+        data, version = self.below.get_versioned(key)
+        self.meter.bytes_read += 0 if data is None else len(data)
+        return data, version
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value."""
+        self.below.set(key, value)
+        self._wrote(key, value)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value (delete, when ``None``) if the key still has `version`."""
+        stored = self.below.set_if(key, value, version)
+        if stored:
+            self._wrote(key, value)
+        return stored
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        self.meter.n_requests += 1
+        return self.below.size(key)
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        self.below.delete(key)
+        self._wrote(key, None)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`."""
+        self.meter.n_requests += 1
+        self.below.delete_prefix(prefix)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key that starts with `prefix`."""
+        self.meter.n_requests += 1
+        return self.below.list_prefix(prefix)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`."""
+        self.meter.n_requests += 1
+        return self.below.list_dir(prefix)
+
+    def _wrote(self, key: str, value: bytes | bytearray | memoryview | None) -> None:
+        self.meter.n_requests += 1
+        if value is None:
+            self.meter.writes[key] = None
+            return
+        # google_crc32c takes bytes and arrays, and refuses views of writable memory
+        data = value if isinstance(value, bytes) else np.frombuffer(value, np.uint8)
+        self.meter.bytes_written += len(data)
+        self.meter.writes[key] = len(data), google_crc32c.value(data)

@@ -1,0 +1,64 @@
+"""From a url to a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import Store
+from chunkmill.stores.fsspec import FsspecStore
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.zip import ZipStore
+
+__all__ = ["open_store"]
+
+
+def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """Return the store at `url`; nothing is opened or created yet.
+
+    Parameters
+    ----------
+    url
+        A path, a url of any protocol that fsspec knows (``::`` chains included), or a store, which is returned.
+        A path that ends with ``.zip`` is a zip store, unless there is a directory of that name.
+    storage_options
+        For fsspec; local files have none.
+
+    Raises
+    ------
+    StoreError
+        The protocol is unknown, or needs a package that is not installed.
+
+    Examples
+    --------
+    >>> open_store("/data/x.zarr").url, open_store("file:///data/x.zarr/").url
+    ('file:///data/x.zarr', 'file:///data/x.zarr')
+    >>> open_store("zip://::/data/x.zip")
+    ZipStore('/data/x.zip')
+    """
+    if not isinstance(url, (str, os.PathLike)):
+        if hasattr(url, "get_versioned"):
+            return url
+        msg = f"a store is given by a url, a path or a Store, not by {type(url).__name__}"
+        raise TypeError(msg)
+    url = os.fspath(url)
+    if not url:
+        raise StoreError(url="", key="", reason="the url is empty: give a path or a url")
+    if (path := _local_path(url)) is not None:
+        is_zip = path.lower().endswith(".zip") and not Path(path).expanduser().is_dir()
+        return ZipStore(path) if is_zip else LocalStore(path)
+    inner = re.fullmatch(r"zip://(.*?)::(.*)", url)
+    if inner is not None and (path := _local_path(inner[2])) is not None:
+        return ZipStore(path, inner[1])
+    return FsspecStore(url, storage_options)
+
+
+def _local_path(url: str) -> str | None:
+    """Return the path of a local file or directory; `None` when `url` names something else."""
+    if (match := re.match(r"(?:file|local)://(?!.*::)", url)) is not None:
+        return url[match.end() :]
+    return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*(?:://|::)", url) else url

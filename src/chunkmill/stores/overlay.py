@@ -1,0 +1,142 @@
+"""Some keys answered from memory, the rest from the store below: consolidated metadata."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_prefix, range_bounds
+
+__all__ = ["OverlayStore"]
+
+
+class OverlayStore:
+    """A store whose metadata documents are known already.
+
+    Keys whose last segment is in `answers` are answered from `documents` alone, without a request: what is not among
+    them is absent. All other keys go below. `list_dir` too tells what the documents tell.
+
+    Writing such a key writes below, and from then on that key is answered from below, as are listings.
+
+    Parameters
+    ----------
+    documents
+        Full store keys and their bytes.
+    below
+        The store of everything else.
+    answers
+        Last segments of the keys that are answered here: ``{".zarray", ".zgroup", ".zattrs"}``.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = OverlayStore({"a/.zarray": b"{}"}, MemoryStore(), frozenset({".zarray", ".zattrs"}))
+    >>> store.get("a/.zarray"), store.get("a/.zattrs"), store.list_dir("")
+    (b'{}', None, ['a/'])
+    """
+
+    def __init__(self, documents: Mapping[str, bytes], below: Store, answers: frozenset[str]) -> None:
+        self.below = below
+        self.url = below.url
+        self.is_remote = below.is_remote
+        self.is_conditional = below.is_conditional
+        self._documents = dict(documents)
+        self._answers = answers
+        self._written: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_children"}
+
+    def __repr__(self) -> str:
+        return f"OverlayStore({len(self._documents)} documents over {self.below!r})"
+
+    def _answers_to(self, key: str) -> bool:
+        return key.rpartition("/")[2] in self._answers and key not in self._written
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value or part of it: a document from here, all else from below."""
+        if not self._answers_to(key):
+            return self.below.get(key, byte_range)
+        value = self._documents.get(key)
+        if value is None or byte_range is None:
+            return value
+        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
+        return value[start:stop]
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order; those from below concurrently, as the store below does."""
+        here: deque[tuple[bool, bytes | None]] = deque()  # for each span asked of below meanwhile, in order
+
+        def wanted() -> Iterator[ByteSpan | None]:
+            for span in spans:
+                if span is not None and self._answers_to(span.key):
+                    here.append((True, self.get(span.key, span.byte_range)))
+                    yield None
+                else:
+                    here.append((False, None))
+                    yield span
+
+        for value in self.below.get_many(wanted()):
+            is_here, document = here.popleft()
+            yield document if is_here else value
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        if not self._answers_to(key):
+            return self.below.size(key)
+        value = self._documents.get(key)
+        return None if value is None else len(value)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value below; its document here, if any, is forgotten."""
+        self.below.set(key, value)
+        self._forget(key)
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and its version, always from below: who asks wants to write."""
+        return self.below.get_versioned(key)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value below if the key has that version there."""
+        stored = self.below.set_if(key, value, version)
+        self._forget(key)
+        return stored
+
+    def delete(self, key: str) -> None:
+        """Delete a key below, and its document here."""
+        self.below.delete(key)
+        self._forget(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`, below and here."""
+        self.below.delete_prefix(prefix)
+        for key in [key for key in self._documents if key.startswith(prefix)]:
+            self._forget(key)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key below `prefix` that the store below lists: chunks are in no document."""
+        return self.below.list_prefix(prefix)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names that the documents imply, without a request; asks below after a write."""
+        check_prefix(prefix)
+        return self.below.list_dir(prefix) if self._written else list(self._children.get(prefix, ()))
+
+    @functools.cached_property
+    def _children(self) -> dict[str, list[str]]:
+        children: dict[str, dict[str, None]] = {}
+        for key in self._documents:
+            *parents, name = key.split("/")
+            prefix = ""
+            for parent in parents:
+                children.setdefault(prefix, {})[parent + "/"] = None
+                prefix += parent + "/"
+            children.setdefault(prefix, {})[name] = None
+        return {prefix: sorted(names) for prefix, names in children.items()}
+
+    def _forget(self, key: str) -> None:
+        if key.rpartition("/")[2] in self._answers:
+            self._documents.pop(key, None)
+            self._written.add(key)

@@ -1,0 +1,313 @@
+"""How each kind of fsspec filesystem is asked for bytes: S3, HTTP, any other.
+
+What `FsspecStore` needs and fsspec's common interface does not give: a value and its version in one response, suffix
+ranges in one request, a look at whether the range was honoured, conditional writes. Errors leave as the filesystem
+raises them; only those of `ABSENT` mean that there is no such key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from importlib import import_module
+from typing import Any
+from urllib.parse import quote
+
+from chunkmill.stores.base import ByteRange
+
+__all__ = ["ABSENT", "HttpService", "OutOfRange", "S3Service", "Service", "service_of"]
+
+ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+
+Fetched = tuple[bytes, str | None]
+
+_MAX_IGNORED = 16 * 2**20  # of a value that a server without ranges may send whole, for a part of it to be used
+
+
+class OutOfRange(Exception):
+    """The service says that the value has no such range (HTTP 416)."""
+
+
+class Service:
+    """Any filesystem, through fsspec's common methods. Its versions are digests of the content."""
+
+    is_conditional = False
+
+    def __init__(self, filesystem: Any) -> None:
+        self.fs = filesystem
+
+    async def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        if self.fs.async_impl:
+            return await getattr(self.fs, "_" + name)(*args, **kwargs)
+        return getattr(self.fs, name)(*args, **kwargs)
+
+    async def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
+        """Return the bytes of a range, perhaps fewer, and the version of the whole value where it is known."""
+        if byte_range is None:
+            data = bytes(await self._run("cat_file", path))
+            return data, digest(data)
+        start, length = byte_range.start, byte_range.length
+        if start < 0 or length is None or length == 0:
+            # not every filesystem knows suffixes, or says when a start is past the end: one more request
+            size = await self.size(path)
+            if start > size:
+                raise OutOfRange
+            start = start if start >= 0 else max(0, size + start)
+            length = size - start if length is None else length
+            if length == 0:
+                return b"", None
+        return bytes(await self._run("cat_file", path, start=start, end=start + length)), None
+
+    async def size(self, path: str) -> int:
+        """Return the size of a value; `FileNotFoundError` where there is none."""
+        self.fs.invalidate_cache()  # some filesystems remember sizes from listings
+        info = await self._run("info", path)
+        if info["type"] == "directory":
+            raise FileNotFoundError(path)
+        size: int | None = info["size"]
+        return len((await self.fetch(path, None))[0]) if size is None else size
+
+    async def put(self, path: str, value: bytes) -> bool:
+        """Store a value; return true."""
+        try:
+            await self._run("pipe_file", path, value)
+        except FileNotFoundError:
+            if self.fs.async_impl:  # no directories in object stores: what is missing stays so
+                raise
+            self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self.fs.pipe_file(path, value)
+        return True
+
+    async def put_if(self, path: str, value: bytes | None, version: str | None) -> bool:
+        """Store (or delete) a value if it has that version: compared, then written, with a gap between."""
+        try:
+            _, found = await self.fetch(path, None)
+        except ABSENT:
+            found = None
+        if found != version:
+            return False
+        if value is not None:
+            await self.put(path, value)
+        elif version is not None:
+            await self.delete(path)
+        return True
+
+    async def delete(self, path: str) -> None:
+        """Delete a value."""
+        await self._run("rm_file", path)
+
+    async def delete_many(self, paths: list[str]) -> None:
+        """Delete values, which others may be deleting too."""
+        for path in paths:
+            try:
+                await self.delete(path)
+            except ABSENT:
+                continue
+
+
+class S3Service(Service):
+    """S3, through s3fs: its sessions, its retries; the version is the ETag."""
+
+    is_conditional = True
+
+    async def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
+        """Return bytes and ETag of one GET (s3fs' own ``cat_file`` asks for the size first)."""
+        if byte_range is not None and byte_range.length == 0:
+            raise OutOfRange  # HTTP has no word for it
+        with_retries = import_module("s3fs.core")._error_wrapper  # noqa: SLF001, a broken body is as good as no answer
+        bucket, s3_key, _ = self.fs.split_path(path)
+        header = {} if byte_range is None else {"Range": range_header(byte_range)}
+
+        async def get() -> Fetched:
+            response = await self.fs._call_s3("get_object", Bucket=bucket, Key=s3_key, **header)  # noqa: SLF001
+            async with response["Body"] as body:
+                return await body.read(), response["ETag"]
+
+        try:
+            fetched: Fetched = await with_retries(get, retries=self.fs.retries)
+        except OSError as error:
+            if s3_code(error) in {"InvalidRange", "416"}:
+                raise OutOfRange from error
+            raise self._failed(error, bucket) from error
+        return fetched
+
+    async def size(self, path: str) -> int:
+        """Return the size that a HEAD tells (s3fs may remember one from a listing)."""
+        bucket, s3_key, _ = self.fs.split_path(path)
+        response = await self.fs._call_s3("head_object", Bucket=bucket, Key=s3_key)  # noqa: SLF001
+        size: int = response["ContentLength"]
+        return size
+
+    async def put(self, path: str, value: bytes) -> bool:
+        """Store a value in one PUT, or in parts when it is too large for one."""
+        try:
+            await self.fs._pipe_file(path, value)  # noqa: SLF001
+        except OSError as error:
+            raise self._failed(error, self.fs.split_path(path)[0]) from error
+        return True
+
+    async def put_if(self, path: str, value: bytes | None, version: str | None) -> bool:
+        """PUT (or DELETE) with If-Match or If-None-Match."""
+        bucket, s3_key, _ = self.fs.split_path(path)
+        if value is None and version is None:
+            return await self._is_absent(path)
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        body = {} if value is None else {"Body": value}
+        method = "delete_object" if value is None else "put_object"
+        try:
+            await self.fs._call_s3(method, Bucket=bucket, Key=s3_key, **condition, **body)  # noqa: SLF001
+        except OSError as error:
+            # 404: If-Match, and the value is gone. 409: another conditional write was under way. It may be our own
+            # first try, too, that a retry met, which the caller finds out by reading again
+            if s3_code(error) in {"PreconditionFailed", "412", "ConditionalRequestConflict", "409", "NoSuchKey", "404"}:
+                return False
+            raise self._failed(error, bucket) from error
+        finally:
+            self.fs.invalidate_cache(path)
+        return True
+
+    @staticmethod
+    def _failed(error: OSError, bucket: str) -> OSError:
+        """Return the error to raise: of a missing bucket nothing is known to be absent."""
+        if s3_code(error) != "NoSuchBucket":
+            return error
+        return OSError(f"there is no bucket {bucket!r}: create it, or correct the url")
+
+    async def _is_absent(self, path: str) -> bool:
+        try:
+            await self.size(path)
+        except FileNotFoundError:
+            return True
+        return False
+
+    async def delete_many(self, paths: list[str]) -> None:
+        """Delete a thousand values a request."""
+        for i in range(0, len(paths), 1000):
+            await self.fs._bulk_delete(paths[i : i + 1000])  # noqa: SLF001
+
+
+class HttpService(Service):
+    """HTTP, through the session of fsspec's filesystem: it reads, and says what the server did."""
+
+    async def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
+        """Return the bytes of one GET."""
+        if byte_range is not None and byte_range.length == 0:
+            raise OutOfRange  # HTTP has no word for it
+        headers = {} if byte_range is None else {"Range": range_header(byte_range)}
+
+        async def read(response: Any) -> Fetched:
+            version = response.headers.get("ETag")
+            if byte_range is None:
+                return await response.read(), version
+            if response.status == HTTPStatus.OK:  # the server ignored the range
+                return await _part_of_whole(response, byte_range), version
+            _check_content_range(response, byte_range)
+            return await response.read(), version
+
+        fetched: Fetched = await self._get(path, headers, read)
+        return fetched
+
+    async def size(self, path: str) -> int:
+        """Return the size that a GET of one byte tells (not all servers answer a HEAD, or rightly)."""
+
+        async def read(response: Any) -> int:
+            total = response.headers.get("Content-Range", "").rpartition("/")[2]
+            if response.status == HTTPStatus.OK:
+                total = response.headers.get("Content-Length", "")
+            if not total.isdecimal():
+                raise OSError("the server does not tell the size")
+            response.close()  # without the body
+            return int(total)
+
+        try:
+            size: int = await self._get(path, {"Range": "bytes=0-0"}, read)
+        except OutOfRange:
+            return 0
+        return size
+
+    async def _get(self, path: str, headers: dict[str, str], read: Callable[[Any], Awaitable[Any]]) -> Any:
+        options = dict(self.fs.kwargs)
+        # ranges are of the bytes as stored; so is the length that tells a short read
+        headers = {**options.pop("headers", {}), "Accept-Encoding": "identity", **headers}
+        session = await self.fs.set_session()
+        async with session.get(self.fs.encode_url(path), headers=headers, **options) as response:
+            if response.status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
+                raise FileNotFoundError(path)
+            if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and "Range" in headers:
+                raise OutOfRange
+            if response.status not in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
+                raise OSError(f"the server answered {response.status} {response.reason or ''}".rstrip())
+            return await read(response)
+
+
+async def _part_of_whole(response: Any, byte_range: ByteRange) -> bytes:
+    """Cut the range out of a body that a server without ranges sent whole, if it is small."""
+    length = int(response.headers.get("Content-Length", _MAX_IGNORED + 1))
+    if length > _MAX_IGNORED:
+        response.close()
+        raise OSError(
+            f"asked for {range_header(byte_range)}, got the whole body: the server does not support range requests; "
+            "serve the files with one that does, or copy them"
+        )
+    body: bytes = await response.read()
+    start = byte_range.start if byte_range.start >= 0 else max(0, len(body) + byte_range.start)
+    if start > len(body):
+        raise OutOfRange
+    return body[start : None if byte_range.length is None else start + byte_range.length]
+
+
+def _check_content_range(response: Any, byte_range: ByteRange) -> None:
+    header = response.headers.get("Content-Range", "")
+    match = re.fullmatch(r"bytes (\d+)-\d+/(?:\d+|\*)", header.strip())
+    if match is None or (byte_range.start >= 0 and int(match[1]) != byte_range.start):
+        raise OSError(f"asked for {range_header(byte_range)}, got a response with Content-Range {header!r}")
+
+
+def service_of(filesystem: Any) -> Service:
+    """Return how to talk to `filesystem`."""
+    protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
+    if "s3" in protocols and hasattr(filesystem, "_call_s3"):
+        return S3Service(filesystem)
+    if "http" in protocols and hasattr(filesystem, "set_session"):
+        return HttpService(filesystem)
+    return Service(filesystem)
+
+
+def range_header(byte_range: ByteRange) -> str:
+    """Return the value of HTTP's Range header.
+
+    Examples
+    --------
+    >>> range_header(ByteRange(0, 10)), range_header(ByteRange(10)), range_header(ByteRange(-4))
+    ('bytes=0-9', 'bytes=10-', 'bytes=-4')
+    """
+    if byte_range.start < 0:
+        return f"bytes={byte_range.start}"
+    stop = "" if byte_range.length is None else byte_range.start + byte_range.length - 1
+    return f"bytes={byte_range.start}-{stop}"
+
+
+def digest(data: bytes) -> str:
+    """Return a version for filesystems that tell none: it belongs to the bytes for certain."""
+    return "blake2b-" + hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def s3_code(error: BaseException) -> str:
+    """Return S3's own code of an error that s3fs translated."""
+    response = getattr(error.__cause__, "response", None) or {}
+    code: str = response.get("Error", {}).get("Code", "")
+    return code
+
+
+def http_url(root: str, key: str) -> str:
+    """Return the url of a key: quoted, and before the query of the root.
+
+    Examples
+    --------
+    >>> http_url("https://host/x.zarr?token=1", "a b/#0")
+    'https://host/x.zarr/a%20b/%230?token=1'
+    """
+    base, mark, query = root.partition("?")
+    return base.rstrip("/") + "/" + quote(key) + mark + query

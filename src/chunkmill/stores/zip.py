@@ -1,0 +1,200 @@
+"""One local zip file: keys are member names.
+
+Reading is safe from many threads. Writing is for one process: values go to a hidden copy beside the file, which
+replaces it when the store is closed. Zip files elsewhere (``zip://::s3://…``) are read through `FsspecStore`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.stores.zip_archive import Archive, shared_archive, version_of
+
+__all__ = ["ZipStore"]
+
+_MAX_MEMBER_BYTES = 8 * 2**30  # of a compressed member, decompressed: a zip bomb is stopped before memory is
+
+
+class ZipStore:
+    """The members of a zip file.
+
+    Of two members of one name the last wins, as archivers mean it. Members with absolute names or ``..`` are no keys.
+
+    What is written is stored uncompressed (chunks are compressed already) and seen at once by every `ZipStore` of the
+    path in this process; the file changes when one of them is closed, or the process ends. Other processes can read
+    only: to write from many, write a directory store and zip it.
+
+    Parameters
+    ----------
+    path
+        The zip file; made by the first `close` after a write when there is none.
+    prefix
+        Directory in the archive that is the root of the store.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, ZipStore(f"{folder}/x.zip") as store:
+    ...     store.set("a/zarr.json", b"{}")
+    ...     store.get("a/zarr.json"), store.list_dir("")
+    (b'{}', ['a/'])
+    """
+
+    is_remote = False
+    is_conditional = False
+
+    def __init__(self, path: str | os.PathLike[str], prefix: str = "") -> None:
+        self._path = os.path.abspath(os.path.expanduser(os.fspath(path)))  # noqa: PTH100, PTH111
+        self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
+        check_prefix(self._prefix)
+        self.url = f"zip://{self._prefix[:-1]}::file://{self._path}"
+        self._pid = os.getpid()  # the only process that may write
+        self._archive: Archive | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_archive": None}
+
+    def __repr__(self) -> str:
+        return f"ZipStore({self._path!r}{', ' + repr(self._prefix[:-1]) if self._prefix else ''})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ZipStore) and other.url == self.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return "chunkmill.ZipStore", self.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Put what was written in place of the file. The store can be used again."""
+        if self._pid == os.getpid():
+            with self._failing(""):
+                self._open().publish()
+
+    # --- reading
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a member or part of it."""
+        return self._get(key, byte_range)[0]
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order."""
+        for span in spans:
+            yield None if span is None else self.get(span.key, span.byte_range)
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a member, and its place and checksum in the archive."""
+        return self._get(key, None)
+
+    def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
+        name = self._prefix + check_key(key)
+        with self._failing(key):
+            archive = self._open()
+            if (member := archive.members().get(name)) is None:
+                return None, None
+            if member.compress_type != zipfile.ZIP_STORED and member.file_size > _MAX_MEMBER_BYTES:
+                reason = f"the member says it decompresses to {member.file_size} bytes, more than {_MAX_MEMBER_BYTES}"
+                raise StoreError(url=self.url, key=key, reason=reason)
+            start, stop = 0, member.file_size
+            if byte_range is not None:
+                start, stop = range_bounds(byte_range, member.file_size, url=self.url, key=key)
+            data = archive.read(member, start, stop)
+        if len(data) != stop - start:
+            reason = f"expected {stop - start} bytes from {start}, got {len(data)}: the zip file is truncated or wrong"
+            raise StoreError(url=self.url, key=key, reason=reason)
+        return data, version_of(member)
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        name = self._prefix + check_key(key)
+        with self._failing(key):
+            member = self._open().members().get(name)
+        return None if member is None else member.file_size
+
+    # --- writing
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Add a member, in place of one of that name."""
+        name = self._prefix + check_key(key)
+        with self._writing(key) as archive:
+            archive.write(name, bytes(value))
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store (or delete) if the member still has `version`: atomic among the threads of this process."""
+        name = self._prefix + check_key(key)
+        with self._writing(key) as archive:
+            member = archive.members().get(name)
+            if (None if member is None else version_of(member)) != version:
+                return False
+            if value is not None:
+                archive.write(name, bytes(value))
+            elif member is not None:
+                archive.remove([name])
+            return True
+
+    def delete(self, key: str) -> None:
+        """Take a member out of the directory; its bytes stay in the file."""
+        name = self._prefix + check_key(key)
+        with self._writing(key) as archive:
+            archive.remove([name])
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Take all members below `prefix` out of the directory."""
+        check_prefix(prefix)
+        with self._writing(prefix) as archive:
+            archive.remove([name for name in archive.members() if name.startswith(self._prefix + prefix)])
+
+    # --- listing
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key that starts with `prefix`."""
+        yield from self._keys(prefix)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`."""
+        parts = (key[len(prefix) :].partition("/") for key in self._keys(prefix))
+        return sorted({name + slash for name, slash, _ in parts})
+
+    def _keys(self, prefix: str) -> list[str]:
+        full = self._prefix + check_prefix(prefix)
+        with self._failing(prefix):
+            members = self._open().members()
+        return [name[len(self._prefix) :] for name in members if name.startswith(full)]
+
+    # --- errors
+
+    @contextlib.contextmanager
+    def _writing(self, key: str) -> Iterator[Archive]:
+        if self._pid != os.getpid():
+            reason = "a zip file is written by one process: write a directory store, then zip it"
+            raise StoreError(url=self.url, key=key, reason=reason)
+        archive = self._open()
+        with archive.lock, self._failing(key):
+            yield archive
+
+    @contextlib.contextmanager
+    def _failing(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except StoreError:
+            raise
+        except Exception as error:  # of zipfile, and of every module that decompresses
+            raise StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}") from error
+
+    def _open(self) -> Archive:
+        if self._archive is None or self._archive.pid != os.getpid():
+            self._archive = shared_archive(self._path)
+        return self._archive

@@ -1,0 +1,196 @@
+"""One zip file in one process: read where it lies, changed in a hidden copy that replaces it when published."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import threading
+import uuid
+import weakref
+import zipfile
+from typing import cast
+
+from chunkmill.stores.base import check_key
+from chunkmill.stores.local import PARTIAL_SUFFIX
+
+__all__ = ["Archive", "shared_archive", "version_of"]
+
+
+class Archive:
+    """The one state of a zip file in a process: what is on disk, or a hidden copy with changes."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.pid = os.getpid()
+        self.lock = threading.RLock()
+        self._zip: zipfile.ZipFile | None = None
+        self._seen: tuple[int, int, int] | None = None  # which file on disk `_zip` is, or began as
+        self._partial: str | None = None
+        self._members: dict[str, zipfile.ZipInfo] = {}
+
+    def __del__(self) -> None:
+        if self._zip is not None and self.pid == os.getpid():
+            self._zip.close()
+
+    def members(self) -> dict[str, zipfile.ZipInfo]:
+        """Return the members that are keys, of the file as it is now."""
+        with self.lock:
+            if self._partial is None and (self._zip is None or self._seen != _signature(self.path)):
+                self._reopen()
+            return self._members
+
+    def _reopen(self) -> None:
+        if self._zip is not None:
+            self._zip.close()  # who is reading from it goes on: zipfile counts its readers
+        self._zip, self._members, self._seen = None, {}, _signature(self.path)
+        if self._seen is not None:
+            self._zip = zipfile.ZipFile(self.path)
+            self._members = {info.filename: info for info in self._zip.infolist() if _is_key(info)}
+
+    def read(self, member: zipfile.ZipInfo, start: int, stop: int) -> bytes:
+        """Return a part of a member."""
+        with self.lock:
+            if self._zip is None:
+                raise FileNotFoundError(f"{self.path} was removed meanwhile")
+            if self._partial is not None:
+                return _read(self._zip, member, start, stop)  # zipfile refuses to read while it writes
+            archive = self._zip
+        return _read(archive, member, start, stop)
+
+    def write(self, name: str, value: bytes) -> None:
+        """Add a member, in place of one of that name."""
+        archive = self._begin()
+        self._forget([name])
+        archive.writestr(name, value)
+        self._members[name] = archive.getinfo(name)
+
+    def remove(self, names: list[str]) -> None:
+        """Take members out of the directory, and all bytes out of the file when none is left."""
+        if not any(name in self.members() for name in names):
+            return
+        self._begin()
+        self._forget(names)
+        if not self._members:
+            self._drop()
+            self._create(copy=False)
+
+    def _forget(self, names: list[str]) -> None:
+        archive = self._begin()
+        gone = {name for name in names if self._members.pop(name, None) is not None}
+        if gone:
+            archive.filelist[:] = [info for info in archive.filelist if info.filename not in gone]
+            for name in gone:
+                archive.NameToInfo.pop(name, None)
+            archive._didModify = True  # type: ignore[attr-defined]  # noqa: SLF001, else close() writes no directory
+
+    def _begin(self) -> zipfile.ZipFile:
+        """Return the hidden copy that takes changes."""
+        if self._partial is None or self._zip is None:
+            self.members()
+            self._create(copy=self._seen is not None)
+            _unpublished.add(self)
+        return cast("zipfile.ZipFile", self._zip)
+
+    def _create(self, *, copy: bool) -> None:
+        directory, name = os.path.split(self.path)
+        os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+        partial = os.path.join(directory, f".{name[:64]}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}")  # noqa: PTH118
+        try:
+            if copy:
+                shutil.copyfile(self.path, partial)
+            archive = zipfile.ZipFile(partial, "a" if copy else "x")
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)  # noqa: PTH108
+            raise
+        if self._zip is not None:
+            self._zip.close()
+        self._zip, self._partial = archive, partial
+        self._members = {info.filename: info for info in archive.infolist() if _is_key(info)}
+
+    def publish(self) -> None:
+        """Put the hidden copy in place of the file."""
+        with self.lock:
+            if self._partial is None or self._zip is None:
+                return
+            try:
+                self._zip.close()  # writes the directory
+                if _signature(self.path) != self._seen:
+                    raise OSError(
+                        f"another process changed {self.path} meanwhile, what was written is dropped: "
+                        "write a zip file from one process, or a directory store from many"
+                    )
+                os.replace(self._partial, self.path)  # noqa: PTH105
+                self._partial = None
+            finally:
+                self._drop()
+                _unpublished.discard(self)
+
+    def _drop(self) -> None:
+        """Close, and remove the hidden copy if it is still there."""
+        if self._zip is not None:
+            with contextlib.suppress(OSError):
+                self._zip.close()
+        if self._partial is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._partial)  # noqa: PTH108
+        self._zip, self._partial, self._members = None, None, {}
+
+
+_archives: weakref.WeakValueDictionary[tuple[int, str], Archive] = weakref.WeakValueDictionary()
+_unpublished: set[Archive] = set()
+_lock = threading.Lock()
+
+
+def shared_archive(path: str) -> Archive:
+    """Return the state of that zip file in this process."""
+    with _lock:
+        archive = _archives.get((os.getpid(), path))
+        if archive is None:
+            archive = _archives[os.getpid(), path] = Archive(path)
+        return archive
+
+
+def _publish_all() -> None:
+    for archive in list(_unpublished):
+        if archive.pid == os.getpid():
+            archive.publish()
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+atexit.register(_publish_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, start: int, stop: int) -> bytes:
+    with archive.open(member) as file:
+        file.seek(start)
+        return file.read(stop - start)
+
+
+def _is_key(info: zipfile.ZipInfo) -> bool:
+    try:
+        check_key(info.filename)
+    except ValueError:  # a directory, an absolute name, '..'
+        return False
+    return True
+
+
+def version_of(member: zipfile.ZipInfo) -> str:
+    """Return what tells one writing of a member from another."""
+    return f"{member.header_offset}-{member.CRC:08x}-{member.file_size}"
+
+
+def _signature(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,0 +1,85 @@
+"""Reference sets that kerchunk made from a netCDF-4 file, in JSON and parquet: every value is found."""
+
+import json
+from pathlib import Path
+
+import numcodecs
+import numpy as np
+import pytest
+
+from chunkmill.references import is_reference_set, open_reference_store
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "references"
+SETS = sorted(p.name for p in GOLDEN.iterdir() if p.suffix in {".json", ".parquet"})
+
+AIR = (np.arange(5 * 4 * 6).reshape(5, 4, 6) * 37 % 500 - 250).astype("i2")
+EXPECTED = {
+    "air": AIR,
+    "time": np.arange(5) * 6.0,
+    "lat": np.arange(4, dtype="f4") - 1.5,
+    "lon": np.arange(6, dtype="f4") - 1.5,
+    "sparse": np.array([-9, -9, 20, 30, -9, -9], "i4"),
+    "crs": np.array(7, "i4"),
+    "checked": np.arange(6, dtype="f4") / 4,
+    "deep/er/air": (AIR[:, :, 0] % 200).astype("u1"),
+}
+
+
+def read(store, path):
+    """Read one Zarr v2 array with numcodecs alone, so that only the store is judged."""
+    array = json.loads(store.get(f"{path}/.zarray"))
+    codecs = [numcodecs.get_codec(c) for c in [*(array["filters"] or []), array["compressor"]] if c]
+    result = np.full(array["shape"], array["fill_value"] or 0, array["dtype"])
+    grid = [-(-n // c) for n, c in zip(array["shape"], array["chunks"], strict=True)]
+    for coords in np.ndindex(*grid):
+        data = store.get(f"{path}/{'.'.join(map(str, coords)) or '0'}")
+        if data is None:
+            continue
+        for codec in reversed(codecs):
+            data = codec.decode(data)
+        chunk = np.frombuffer(data, array["dtype"]).reshape(array["chunks"])
+        region = tuple(slice(i * c, i * c + c) for i, c in zip(coords, array["chunks"], strict=True))
+        result[region] = chunk[tuple(slice(0, n) for n in result[region].shape)]
+    return result
+
+
+def test_there_are_sets():
+    assert len(SETS) == 6
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_values(name):
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    store = open_reference_store(GOLDEN / name, {"base": GOLDEN})
+    for path, expected in EXPECTED.items():
+        found = read(store, path)
+        np.testing.assert_array_equal(found, expected, strict=True)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_keys_are_those_of_the_chunks_that_exist(name):
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    store = open_reference_store(GOLDEN / name, {"base": GOLDEN})
+    keys = set(store.list_prefix(""))
+    assert {key for key in keys if key.startswith("sparse/")} == {"sparse/.zarray", "sparse/.zattrs", "sparse/1"}
+    assert {key for key in keys if key.startswith("deep/er/air/") and not key.rsplit("/", 1)[1].startswith(".")} == {
+        f"deep/er/air/{i}.{j}" for i in range(2) for j in range(2)
+    }
+    assert [n for n in store.list_dir("") if n.endswith("/")] == sorted({f"{path.split('/')[0]}/" for path in EXPECTED})
+    assert store.list_dir("deep/") == [".zattrs", ".zgroup", "er/"]
+    assert store.list_dir("crs/") == [".zarray", ".zattrs", "0"]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_is_known_as_one(name):
+    assert is_reference_set(GOLDEN / name)
+
+
+def test_a_relative_path_needs_a_base():
+    from chunkmill.errors import StoreError
+
+    store = open_reference_store(GOLDEN / "kerchunk.json")
+    with pytest.raises(StoreError, match="relative: say to what by base="):
+        store.get("air/0.0.0")

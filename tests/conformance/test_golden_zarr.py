@@ -1,0 +1,108 @@
+"""Every golden store of Zarr v2 and v3, written by other implementations, reads exactly as ``golden/cases.py`` says."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden.cases import CASES, same, same_json
+
+import chunkmill as cm
+from chunkmill.errors import ChunkmillError
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FORMATS = {"zarr_v2": "zarr2", "zarr_v3": "zarr3"}
+STORES = sorted(p for f in FORMATS for p in (GOLDEN / f).glob("*/*") if p.suffix in {".zarr", ".zip"})
+
+
+def name_of(path):
+    return f"{path.parts[-3]}/{path.parts[-2]}/{path.stem}"
+
+
+def test_the_corpus_is_there():
+    assert len(STORES) > 700
+
+
+@pytest.fixture(params=STORES, ids=name_of)
+def golden(request):
+    return request.param, CASES[request.param.stem], FORMATS[request.param.parts[-3]]
+
+
+def test_golden_store(golden):
+    path, case, fmt = golden
+    if case.error:
+        with pytest.raises(ChunkmillError):
+            read_everything(cm.open(str(path), case.path, **case.options))
+        return
+    try:
+        node = cm.open(str(path), case.path, **case.options)
+        check_node(node, case, fmt)
+    except ChunkmillError:
+        if not case.optional:
+            raise
+
+
+def read_everything(node):
+    if isinstance(node, cm.Group):
+        for child in node.children().values():
+            read_everything(child)
+    else:
+        node[...]
+
+
+def check_node(node, case, fmt):
+    assert node.format == fmt
+    if case.is_group:
+        check_group(node, case, fmt)
+    else:
+        check_array(node, case)
+
+
+def check_group(group, case, fmt):
+    for path, attributes in case.groups.items():
+        node = group[path] if path else group
+        assert isinstance(node, cm.Group)
+        assert same_json(node.attributes, attributes), path
+    for path, name in case.children.items():
+        assert isinstance(group[path], cm.Array)
+        check_array(group[path], CASES[name])
+    top = {p.split("/")[0] for p in (*case.groups, *case.children) if p}
+    named = {p for p in (*case.groups, *case.children) if p and "/" not in p}
+    assert named <= set(group) <= top  # a prefix without a document of its own is no member
+
+
+def check_array(array, case):
+    expected = case.expected()
+    assert array.shape == expected.shape
+    if case.edges is None and 0 not in (case.chunks or (1,)):
+        if "nested" not in case.name:  # the chunks of a shard of shards are the inner shards, as in zarr-python
+            assert array.chunks == case.chunks
+        assert array.shards == case.shards
+    assert same_json(dict(array.attributes), dict(case.attributes))
+    assert array.dimension_names == case.dimension_names or (case.dimension_names == () and expected.ndim == 0)
+    if case.fill_value is None:
+        assert array.fill_value is None or expected.dtype.kind == "O"
+    elif expected.dtype.kind != "O":
+        assert (
+            np.asarray(array.fill_value, array.dtype).tobytes()
+            == np.asarray(case.fill_scalar(), case.native_dtype).tobytes()
+        )
+    got = array[...]
+    assert same(got, expected)
+    assert np.asarray(got).flags.writeable or expected.ndim == 0
+    check_slices(array, got)
+
+
+def check_slices(array, whole):
+    """Parts are read as the whole is: through chunks, shards' ranges and crops."""
+    cuts = [
+        tuple(slice(n // 3, n - n // 4) for n in array.shape),
+        tuple(slice(0, min(n, 1)) for n in array.shape),
+        tuple(slice(n // 2, n // 2 + 1) for n in array.shape),
+    ]
+    for cut in cuts:
+        got, expected = np.asarray(array[cut]), np.asarray(whole)[(*cut, ...)]
+        assert got.shape == expected.shape
+        if array.dtype.hasobject:
+            assert repr(got.astype(object).tolist()) == repr(expected.astype(object).tolist())
+        else:
+            assert got.tobytes() == np.ascontiguousarray(expected).tobytes()

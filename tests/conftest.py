@@ -1,0 +1,20 @@
+"""Fixtures and the hypothesis profiles: `dev` explores, `ci` repeats."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+pytest.register_assert_rewrite("contracts", "recording", "servers")
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile(
+    "ci", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture
+def url(tmp_path):
+    """A url of a local store that does not exist yet."""
+    return str(tmp_path / "store")

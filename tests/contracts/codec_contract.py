@@ -1,0 +1,155 @@
+"""What every codec must do, seen through a pipeline. A subclass per codec gives `chain` and `arrays`."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.registry import build_pipeline, parse_named_config
+from chunkmill.errors import CodecError
+
+
+def spec_of(array, fill_value=None):
+    return ChunkSpec(array.shape, array.dtype, fill_value)
+
+
+def pipeline_of(chain, spec):
+    return build_pipeline([parse_named_config(codec) for codec in chain], spec)
+
+
+def same(a, b):
+    """Equal in shape, dtype and, where there are bits, bit for bit."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.hasobject or a.dtype.kind == "T":
+        return all(np.array_equal(x, y) for x, y in zip(a.ravel().tolist(), b.ravel().tolist(), strict=True))
+    return a.tobytes() == b.tobytes()
+
+
+NUMBERS = [
+    np.arange(24, dtype="i4").reshape(2, 3, 4),
+    np.array([[0.0, -0.0, np.nan, np.inf]], "f8"),
+    np.zeros((0, 3), "u2"),
+    np.array(7, "i8"),
+    np.arange(50, dtype="u1").reshape(5, 10)[:, ::3],  # neither in C nor in F order
+    np.asfortranarray(np.arange(12, dtype="f4").reshape(3, 4)),
+]
+
+
+class CodecContract:
+    chain: ClassVar[list[Any]]
+    arrays: ClassVar[list[np.ndarray[Any, Any]]] = NUMBERS
+    frozen: ClassVar[list[tuple[Any, str]]] = []  # array, its bytes in hex, written by hand or by another library
+    reproduces: ClassVar[bool] = True  # whether the frozen bytes are what we write, too
+    fixed_size: ClassVar[bool] = False
+    exact: ClassVar[bool] = True
+    detects: ClassVar[bool] = True  # whether every truncated or extended encoding is refused
+
+    def cases(self):
+        for array in self.arrays:
+            spec = spec_of(array)
+            yield array, spec, pipeline_of(self.chain, spec)
+
+    def test_there_are_cases(self):
+        assert self.arrays
+
+    def test_round_trip(self):
+        for array, spec, pipeline in self.cases():
+            decoded = pipeline.decode(bytes(pipeline.encode(array, spec)), spec)
+            assert decoded.shape == array.shape
+            assert decoded.dtype == array.dtype
+            if self.exact:
+                assert same(decoded, array)
+
+    def test_encoding_is_deterministic_and_leaves_the_chunk_alone(self):
+        for array, spec, pipeline in self.cases():
+            before = array.copy()
+            first = bytes(pipeline.encode(array, spec))
+            assert bytes(pipeline_of(self.chain, spec).encode(array, spec)) == first
+            assert same(array, before)
+
+    @pytest.mark.parametrize(
+        "wrap", [bytearray, memoryview, lambda b: np.frombuffer(b, "u1")], ids=["bytearray", "memoryview", "array"]
+    )
+    def test_any_buffer_is_decoded(self, wrap):
+        for array, spec, pipeline in self.cases():
+            encoded = bytes(pipeline.encode(array, spec))
+            assert same(pipeline.decode(wrap(encoded), spec), pipeline.decode(encoded, spec))
+
+    def test_configuration_round_trip(self):
+        for array, spec, pipeline in self.cases():
+            codecs = (*pipeline.filters, pipeline.serializer, *pipeline.compressors)
+            again = build_pipeline([codec.config() for codec in codecs], spec)
+            assert again == pipeline
+            assert bytes(again.encode(array, spec)) == bytes(pipeline.encode(array, spec))
+
+    def test_pickles_small_and_equal_even_after_use(self):
+        for array, spec, pipeline in self.cases():
+            fresh = pickle.dumps(pipeline)
+            pipeline.decode(pipeline.encode(array, spec), spec)
+            assert pickle.dumps(pipeline) == fresh
+            assert len(fresh) < 2000
+            assert pickle.loads(fresh) == pipeline
+
+    def test_encoded_size_is_true(self):
+        for array, spec, pipeline in self.cases():
+            size = pipeline.encoded_size(spec)
+            assert (size is not None) == self.fixed_size
+            if size is not None:
+                assert len(bytes(pipeline.encode(array, spec))) == size
+
+    def test_frozen_bytes(self):
+        for array, text in self.frozen:
+            spec = spec_of(array)
+            pipeline = pipeline_of(self.chain, spec)
+            assert same(pipeline.decode(bytes.fromhex(text), spec), array)
+            if self.reproduces:
+                assert bytes(pipeline.encode(array, spec)).hex() == text.replace(" ", "")
+
+    def test_truncated_and_extended_data_raise(self):
+        if not self.detects:
+            return
+        for array, spec, pipeline in self.cases():
+            encoded = bytes(pipeline.encode(array, spec))
+            for broken in {
+                encoded[:-1],
+                encoded[: len(encoded) // 2],
+                encoded + b"x",
+                encoded + encoded[:5] + b"x",
+                b"",
+            }:
+                if broken != encoded:
+                    with pytest.raises(CodecError):
+                        pipeline.decode(broken, spec)
+
+    def test_flipped_bytes_raise_or_keep_the_shape(self):
+        for array, spec, pipeline in self.cases():
+            encoded = bytes(pipeline.encode(array, spec))
+            for i in range(0, len(encoded), max(1, len(encoded) // 50)):
+                broken = bytearray(encoded)
+                broken[i] ^= 0xFF
+                try:
+                    decoded = pipeline.decode(bytes(broken), spec)
+                except CodecError:
+                    continue
+                assert decoded.shape == array.shape
+
+    def test_noise_ends_in_a_codec_error_within_bounds(self):
+        rng = np.random.default_rng(0)
+        tracemalloc.start()
+        try:
+            for _, spec, pipeline in self.cases():
+                for n in (1, 4, 16, 200):
+                    noise = rng.bytes(n)
+                    try:
+                        pipeline.decode(noise, spec)
+                    except CodecError as error:
+                        assert error.codec  # noqa: PT017
+                    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        finally:
+            tracemalloc.stop()

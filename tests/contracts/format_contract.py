@@ -1,0 +1,103 @@
+"""What every format promises: subclass `FormatContract`, give it a format and some metadata that the format can hold."""
+
+import json
+import pickle
+
+import pytest
+from strategies import same_metadata
+
+from chunkmill.errors import MetadataError
+from chunkmill.model.metadata import GroupMetadata
+
+PATHS = ["", "a", "a/b.c"]
+
+
+class FormatContract:
+    """Subclasses set ``format`` and ``arrays``; ``refused`` holds metadata that the format cannot hold."""
+
+    format = None
+    arrays = ()
+    refused = ()
+
+    @pytest.fixture(params=PATHS, ids=["root", "child", "grandchild"])
+    def path(self, request):
+        return request.param
+
+    def test_there_is_something_to_test(self):
+        assert self.arrays
+
+    def test_arrays_come_back(self, path):
+        for metadata in self.arrays:
+            documents = self.format.emit_array(path, metadata)
+            assert same_metadata(self.format.parse_array(path, documents), metadata)
+
+    def test_groups_come_back(self, path):
+        for metadata in (GroupMetadata(), GroupMetadata({"title": "Größe", "n": [1, {"x": None}]})):
+            documents = self.format.emit_group(path, metadata)
+            assert self.format.parse_group(path, documents) == metadata
+            assert self.format.parse_array(path, documents) is None
+
+    def test_documents_are_those_that_are_fetched(self, path):
+        written = self.format.emit_array(path, self.arrays[0])
+        assert set(written) <= set(self.format.array_keys(path))
+        assert self.format.array_keys(path)[0] in written
+        assert set(self.format.emit_group(path, GroupMetadata())) <= set(self.format.group_keys(path))
+
+    def test_documents_are_standard_json(self, path):
+        for metadata in self.arrays:
+            for value in self.format.emit_array(path, metadata).values():
+                json.loads(value.decode(), parse_constant=pytest.fail)
+
+    def test_nothing_there_is_no_node(self, path):
+        assert self.format.parse_array(path, {}) is None
+        assert self.format.parse_array("elsewhere", self.format.emit_array(path, self.arrays[0])) is None
+
+    def test_emitting_changes_nothing(self):
+        for metadata in self.arrays:
+            before = pickle.dumps(metadata)
+            first = self.format.emit_array("a", metadata)
+            assert self.format.emit_array("a", metadata) == first
+            assert pickle.dumps(metadata) == before
+
+    @pytest.mark.parametrize(
+        "value", [b"", b"[]", b"null", b"{", b"\xff{}", b"[" * 100_000, b'{"a": ' * 100_000], ids=range(7)
+    )
+    def test_a_broken_document_is_named(self, path, value):
+        key = self.format.array_keys(path)[0]
+        with pytest.raises(MetadataError) as caught:
+            self.format.parse_array(path, {key: value})
+        assert caught.value.key == key
+
+    def test_what_cannot_be_held_is_refused(self, path):
+        for metadata in self.refused:
+            with pytest.raises(MetadataError):
+                self.format.emit_array(path, metadata)
+
+    def test_paths_are_normalised(self):
+        assert self.format.normalize_path("//a///b.c/") == "a/b.c"
+        assert self.format.normalize_path("/") == ""
+        for bad in ("..", "a/../b", "a/./b", "../a", "a/..", "a\0b"):
+            with pytest.raises(MetadataError):
+                self.format.normalize_path(bad)
+
+    def test_children_lie_below_the_prefixes_that_are_listed(self):
+        for path in PATHS:
+            child = f"{path}/kid" if path else "kid"
+            key = self.format.group_keys(child)[0]
+            names = set()
+            for prefix in self.format.list_prefixes(path):
+                if key.startswith(prefix):
+                    head, slash, _ = key.removeprefix(prefix).partition("/")
+                    names.add(self.format.child_name(path, prefix, head + slash))
+            assert "kid" in names
+
+    def test_chunks_do_not_lie_outside_the_array(self, path):
+        prefix = self.format.chunk_prefix(path)
+        assert prefix == "" or prefix.endswith("/")
+        assert path in prefix
+
+    def test_the_format_is_a_value(self):
+        assert pickle.loads(pickle.dumps(self.format)) == self.format
+        assert hash(self.format) == hash(self.format)
+        assert isinstance(self.format.name, str)
+        assert self.format.configured({}) in (self.format, None)

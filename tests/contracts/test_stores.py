@@ -1,0 +1,102 @@
+"""The store contract, for each implementation."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from contracts.store_contract import KEYS, ReadContract, StoreContract
+from recording import RecordingStore
+from servers import WARNINGS, http_server, s3_server  # noqa: F401
+
+from chunkmill.stores.fsspec import FsspecStore
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.overlay import OverlayStore
+from chunkmill.stores.zip import ZipStore
+
+pytestmark = WARNINGS
+
+
+class TestLocal(StoreContract):
+    n_increments = 60
+
+    @pytest.fixture
+    def store(self, tmp_path):
+        return LocalStore(tmp_path / "not" / "yet there")
+
+
+class TestMemory(StoreContract):
+    n_increments = 200
+
+    @pytest.fixture
+    def store(self):
+        return MemoryStore()
+
+
+class TestFsspecMemory(StoreContract):
+    @pytest.fixture
+    def store(self):
+        store = FsspecStore(f"memory://contract/{uuid4().hex}")
+        yield store
+        store.delete_prefix("")
+
+
+class TestFsspecLocal(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path):
+        return FsspecStore(f"local://{tmp_path}/root")
+
+
+class TestS3(StoreContract):
+    n_listed = 100
+    n_increments = 5
+    n_reads = 4
+
+    @pytest.fixture
+    def store(self, s3_server):  # noqa: F811
+        return FsspecStore(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
+
+
+class TestZip(StoreContract):
+    n_increments = 30
+
+    @pytest.fixture
+    def store(self, tmp_path):
+        with ZipStore(tmp_path / "x.zip") as store:
+            yield store
+
+
+class TestZipClosed(ReadContract):
+    @pytest.fixture
+    def filled(self, tmp_path):
+        with ZipStore(tmp_path / "x.zip", "in/side") as store:
+            for key, value in KEYS.items():
+                store.set(key, value)
+        return ZipStore(tmp_path / "x.zip", "in/side")
+
+
+class TestOverlay(StoreContract):
+    """With documents of nothing here: all goes below, and writes hold."""
+
+    @pytest.fixture
+    def store(self):
+        store = OverlayStore({}, MemoryStore(), frozenset({"unused"}))
+        store.set("unused", b"")  # from here on listings come from below
+        store.delete("unused")
+        return store
+
+
+class TestRecording(StoreContract):
+    @pytest.fixture
+    def store(self):
+        return RecordingStore(MemoryStore())
+
+
+class TestHttp(ReadContract):
+    @pytest.fixture
+    def filled(self, http_server):  # noqa: F811
+        writer = LocalStore(http_server.folder)
+        for key, value in KEYS.items():
+            writer.set(key, value)
+        return FsspecStore(http_server.url)

@@ -1,0 +1,219 @@
+"""Writing through dask: alignment, regions, modes, and that nothing is lost."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.utils import SerializableLock
+
+import chunkmill as cm
+from chunkmill.errors import AlignmentError, NodeExists, NodeNotFound, RegionError, StoreError, UnsupportedFeature
+from chunkmill.stores.memory import MemoryStore
+
+FORMATS = ["zarr2", "zarr3", "n5", "zarr3-draft"]
+
+
+def values(shape, dtype="i4"):
+    return (np.arange(np.prod(shape, dtype=int)) * 13 % 251 + 1).astype(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("blocks", [(7, 5), (3, 2), (2, 3), (1, 1), ((1, 5, 1), (2, 2, 1))], ids=str)
+@pytest.mark.parametrize("chunks", [(3, 2), (7, 5), (10, 4), (1, 1)], ids=str)
+def test_any_blocks_onto_any_chunks(fmt, blocks, chunks):
+    store = MemoryStore()
+    x = da.from_array(values((7, 5)), chunks=blocks)
+    report = cm.to_store(x, store, "a", format=fmt, chunks=chunks)
+    array = cm.open_array(store, "a")
+    assert array.chunks == chunks
+    assert report.n_keys == array.nchunks
+    assert report.n_partial == report.n_empty == 0
+    np.testing.assert_array_equal(array[...], values((7, 5)))
+
+
+@pytest.mark.parametrize("limit", ["1KiB", "4KiB", "1MiB"])
+def test_a_small_chunk_size_setting_never_cuts_a_shard(limit):
+    store = MemoryStore()
+    x = da.from_array(values((64, 64)), chunks=(5, 64))
+    with dask.config.set({"array.chunk-size": limit}):
+        cm.to_store(x, store, chunks=(8, 8), shards=(32, 32))
+    np.testing.assert_array_equal(cm.open_array(store)[...], values((64, 64)))
+    assert sorted(store.list_prefix("c/")) == [f"c/{i}/{j}" for i in (0, 1) for j in (0, 1)]
+
+
+def test_default_chunks_are_the_blocks():
+    store = MemoryStore()
+    cm.to_store(da.ones((10, 7), chunks=(4, 7)), store)
+    assert cm.open_array(store).chunks == (4, 7)
+
+
+@pytest.mark.parametrize("region", [np.s_[2:6, 1:4], np.s_[0:3, 0:2], np.s_[3:7, :], np.s_[6:7, 4:5]], ids=str)
+@pytest.mark.parametrize("sharded", [False, True])
+def test_region(region, sharded):
+    store = MemoryStore()
+    before = values((7, 5))
+    more = {"chunks": (1, 2), "shards": (3, 2)} if sharded else {"chunks": (3, 2)}
+    cm.to_store(da.from_array(before), store, **more)
+    part = -values(before[region].shape)
+    cm.to_store(da.from_array(part, chunks=(2, 2)), store, region=region)
+    expected = before.copy()
+    expected[region] = part
+    np.testing.assert_array_equal(cm.open_array(store)[...], expected)
+
+
+def test_partial_keys_are_counted():
+    array = cm.create_array(MemoryStore(), shape=(12,), dtype="i4", chunks=(4,))
+    (report,) = cm.store(da.ones(8, chunks=3, dtype="i4"), array, regions=(slice(2, 10),))
+    assert (report.n_keys, report.n_partial) == (3, 2)
+    np.testing.assert_array_equal(array[...], [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0])
+
+
+@pytest.mark.parametrize("lock", ["auto", None, False, SerializableLock()], ids=["auto", "none", "false", "given"])
+def test_interleaved_partial_writes_lose_nothing(url, lock):
+    """Each element is a job of its own, and all share one chunk."""
+    array = cm.create_array(url, shape=(64,), dtype="i4", chunks=(64,))
+    jobs = [
+        cm.store(da.full(1, i + 1, dtype="i4"), array, regions=(slice(i, i + 1),), lock=lock, compute=False)
+        for i in range(64)
+    ]
+    dask.compute(*jobs, scheduler="threads", num_workers=8)
+    np.testing.assert_array_equal(array[...], np.arange(64) + 1)
+
+
+def test_fill_is_not_stored_and_an_old_chunk_is_deleted():
+    store = MemoryStore()
+    x = da.from_array(np.array([5, 5, 0, 0]), chunks=2)
+    report = cm.to_store(x, store)
+    assert (report.n_keys, report.n_empty) == (2, 1)
+    assert list(store.list_prefix("c/")) == ["c/0"]
+    cm.to_store(da.zeros(4, dtype=x.dtype), store, mode="r+")
+    assert list(store.list_prefix("c/")) == []
+    cm.to_store(da.zeros(4, dtype=x.dtype), store, mode="r+", write_empty_chunks=True)
+    assert sorted(store.list_prefix("c/")) == ["c/0", "c/1"]
+
+
+def test_emptiness_is_bit_exact():
+    store = MemoryStore()
+    x = da.from_array(np.array([-0.0, 0.0]), chunks=1)
+    report = cm.to_store(x, store)
+    assert report.n_empty == 1
+    assert np.signbit(cm.open_array(store)[0])
+
+
+class TestModes:
+    @pytest.fixture
+    def store(self):
+        store = MemoryStore()
+        cm.to_store(da.ones(4), store, "a")
+        return store
+
+    def test_new_only(self, store):
+        with pytest.raises(NodeExists, match="mode='w'"):
+            cm.to_store(da.zeros(4), store, "a")
+
+    def test_replace(self, store):
+        cm.to_store(da.full((2, 2), 7), store, "a", mode="w", format="zarr2")
+        assert cm.open_array(store, "a").format == "zarr2"
+        np.testing.assert_array_equal(cm.open_array(store, "a"), np.full((2, 2), 7))
+
+    @pytest.mark.parametrize("mode", ["a", "r+"])
+    def test_write_into(self, store, mode):
+        cm.to_store(da.full(4, 3.0), store, "a", mode=mode)
+        np.testing.assert_array_equal(cm.open_array(store, "a"), np.full(4, 3.0))
+
+    def test_append_mode_creates(self, store):
+        cm.to_store(da.full(4, 3.0), store, "b", mode="a")
+        assert "b" in cm.open_group(store)
+
+    def test_into_nothing(self, store):
+        with pytest.raises(NodeNotFound):
+            cm.to_store(da.ones(4), store, "missing", mode="r+")
+
+    def test_read_mode(self, store):
+        with pytest.raises(ValueError, match="mode='r'"):
+            cm.to_store(da.ones(4), store, "a", mode="r")
+
+    def test_wrong_shape_changes_nothing(self, store):
+        with pytest.raises(AlignmentError, match=r"shape \(5,\)"):
+            cm.to_store(da.zeros(5), store, "a", mode="r+")
+        np.testing.assert_array_equal(cm.open_array(store, "a"), np.ones(4))
+
+    def test_region_outside(self, store):
+        with pytest.raises((RegionError, AlignmentError)):
+            cm.to_store(da.zeros(5), store, "a", region=(slice(0, 5),))
+
+    def test_opened_for_reading(self, store):
+        with pytest.raises(StoreError, match="mode='r\\+'"):
+            cm.store(da.ones(4), cm.open_array(store, "a"))
+        with pytest.raises(StoreError, match="mode='r\\+'"):
+            cm.open_array(store, "a")[0] = 1
+
+
+def test_unknown_chunks_are_refused_before_anything_is_written():
+    x = da.arange(10, chunks=5)
+    store = MemoryStore()
+    with pytest.raises(AlignmentError, match="compute_chunk_sizes"):
+        cm.to_store(x[x > 3], store)
+    assert not list(store.list_prefix(""))
+
+
+def test_the_array_appears_when_it_is_whole():
+    """A failing block leaves no array behind that would read as fill."""
+
+    def fail(block):
+        if (block == 3).any():
+            raise RuntimeError("no such luck")
+        return block
+
+    store = MemoryStore()
+    with pytest.raises(RuntimeError, match="no such luck"):
+        cm.to_store(da.arange(8, chunks=2).map_blocks(fail, dtype=int, meta=np.empty(0, int)), store)
+    with pytest.raises(NodeNotFound):
+        cm.open_array(store)
+
+
+def test_compute_later():
+    store = MemoryStore()
+    later = cm.to_store(da.arange(8, chunks=2), store, compute=False)
+    with pytest.raises(NodeNotFound):
+        cm.open_array(store)
+    report = later.compute()
+    assert report.n_keys == 4
+    np.testing.assert_array_equal(cm.open_array(store), np.arange(8))
+
+
+def test_several_at_once():
+    store = MemoryStore()
+    a, b = (cm.create_array(store, n, shape=(6,), dtype="i8", chunks=(4,)) for n in "ab")
+    reports = cm.store([da.arange(6, chunks=3), da.ones(6, dtype="i8")], [a, b])
+    assert [r.n_regrouped for r in reports] == [2, 0]
+    np.testing.assert_array_equal(a[...], np.arange(6))
+    np.testing.assert_array_equal(b[...], np.ones(6))
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["?", "f2", "c8", "M8[D]", "m8[10ms]", "S3", "U4", "V5", ">f4", str, [("a", ">i2"), ("b", "f4", (2,))]],
+    ids=str,
+)
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+def test_dtypes(dtype, fmt):
+    rng = np.random.default_rng(3)
+    if dtype is str:
+        x = np.array(["a", "", "snow", "☂☂", "longer than most", "z"], np.dtypes.StringDType())
+    else:
+        size = np.dtype(dtype).itemsize
+        x = rng.integers(1, 60, 6 * size, dtype="u1").view("u1").reshape(6, size).copy().view(dtype).reshape(6)
+        if np.dtype(dtype).kind == "?" or dtype == "?":
+            x = np.array([True, False, True, True, False, True])
+        if np.dtype(dtype).kind == "U":
+            x = np.array(["a", "bc", "☂", "", "xyzw", "q"], dtype)
+    store = MemoryStore()
+    if dtype == [("a", ">i2"), ("b", "f4", (2,))] and fmt == "zarr3":
+        with pytest.raises(UnsupportedFeature):
+            cm.to_store(da.from_array(x, chunks=4), store, format=fmt)
+        return
+    cm.to_store(da.from_array(x, chunks=4), store, format=fmt)
+    got = cm.open_array(store)[...]
+    assert got.dtype == (x.dtype if dtype is str else np.dtype(dtype).newbyteorder("="))
+    np.testing.assert_array_equal(got, x.astype(got.dtype))

@@ -1,0 +1,206 @@
+"""N5 and the Zarr v3 draft: parse∘emit = id; decode∘encode = id over blocks of every shape."""
+
+import json
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.n5_lz4 import N5Lz4
+from chunkmill.codecs.registry import build_pipeline
+from chunkmill.formats.n5 import CHUNK_KEYS, N5
+from chunkmill.formats.n5_compression import n5_chain, zarr_chain
+from chunkmill.formats.zarr_v3_draft import ZarrV3Draft, chunk_keys
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+
+N5_DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"]
+DRAFT_DTYPES = [*N5_DTYPES, "?", "f2", "c8", "c16", "V3"]
+RESERVED = {"dimensions", "blockSize", "dataType", "compression", "compressionType", "n5", "axes", "_ARRAY_DIMENSIONS"}
+
+levels = st.integers(0, 9)
+compressors = st.one_of(
+    st.builds(lambda n: NamedConfig("gzip", {"level": n}), levels),
+    st.builds(lambda n: NamedConfig("numcodecs.zlib", {"level": n}), levels),
+    st.builds(lambda n: NamedConfig("numcodecs.bz2", {"level": n}), st.integers(1, 9)),
+    st.builds(
+        lambda n: NamedConfig("numcodecs.lzma", {"format": 1, "check": -1, "preset": n, "filters": None}),
+        st.integers(0, 2),
+    ),
+    st.builds(lambda n: NamedConfig("n5_lz4", {"blockSize": n}), st.integers(64, 1 << 25)),
+    st.builds(lambda n: NamedConfig("zstd", {"level": n, "checksum": False}), st.integers(-7, 9)),
+)
+
+
+def bloscs(itemsize: int) -> st.SearchStrategy[NamedConfig]:
+    return st.builds(
+        lambda cname, clevel, shuffle, blocksize: NamedConfig(
+            "blosc",
+            {"cname": cname, "clevel": clevel, "shuffle": shuffle, "typesize": itemsize, "blocksize": blocksize},
+        ),
+        st.sampled_from(["lz4", "lz4hc", "blosclz", "zlib", "zstd"]),
+        levels,
+        st.sampled_from(["noshuffle", "shuffle", "bitshuffle"]),
+        st.sampled_from([0, 64, 4096]),
+    )
+
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+attribute_sets = st.dictionaries(st.text(max_size=8).filter(lambda name: name not in RESERVED), json_values, max_size=3)
+
+
+@st.composite
+def grids(draw: st.DrawFn, min_dims: int) -> ChunkGrid:
+    rank = draw(st.integers(min_dims, 4))
+    shape = draw(st.lists(st.integers(0, 1 << 40), min_size=rank, max_size=rank))
+    chunks = draw(st.lists(st.integers(1, 1 << 6), min_size=rank, max_size=rank))
+    return ChunkGrid.regular(shape, chunks)
+
+
+def names(rank: int) -> st.SearchStrategy[tuple[str, ...] | None]:
+    return st.none() | st.tuples(*[st.text(max_size=4)] * rank)
+
+
+@st.composite
+def n5_arrays(draw: st.DrawFn) -> ArrayMetadata:
+    dtype = np.dtype(draw(st.sampled_from(N5_DTYPES)))
+    grid = draw(grids(1))
+    compressor = draw(st.none() | compressors | bloscs(dtype.itemsize))
+    dimension_names = draw(names(grid.ndim))
+    attributes = draw(attribute_sets)
+    if dimension_names is not None:  # they are an attribute
+        attributes["axes"] = list(dimension_names[::-1])
+    return ArrayMetadata(
+        dtype=dtype,
+        chunk_grid=grid,
+        chunk_keys=CHUNK_KEYS,
+        codecs=n5_chain([] if compressor is None else [compressor]),
+        fill_value=dtype.type(0),
+        edge_chunks="truncated",
+        dimension_names=dimension_names,
+        attributes=attributes,
+    )
+
+
+@given(n5_arrays(), st.sampled_from(["", "a", "a/b"]))
+def test_n5_documents(metadata: ArrayMetadata, path: str) -> None:
+    n5 = N5()
+    assert n5.parse_array(path, n5.emit_array(path, metadata)) == metadata
+    assert n5.parse_group(path, n5.emit_array(path, metadata)) is None
+    assert n5.adapt(metadata) == metadata
+
+
+@given(attribute_sets, st.sampled_from(["", "a", "a/b"]))
+def test_n5_groups(attributes: dict[str, Any], path: str) -> None:
+    n5 = N5()
+    assert n5.parse_group(path, n5.emit_group(path, GroupMetadata(attributes))) == GroupMetadata(attributes)
+    assert n5.parse_array(path, n5.emit_group(path, GroupMetadata(attributes))) is None
+
+
+@given(st.dictionaries(st.sampled_from(sorted(RESERVED)), json_values), n5_arrays())
+def test_n5_never_drops_an_attribute(attributes: dict[str, Any], metadata: ArrayMetadata) -> None:
+    """Attributes under names that N5 uses itself come back as they were, or are refused."""
+    n5 = N5()
+    members = {name: getattr(metadata, name) for name in ArrayMetadata.__slots__}
+    written = ArrayMetadata(**{**members, "attributes": attributes, "dimension_names": None})
+    try:
+        documents = n5.emit_array("a", written)
+    except ValueError:
+        return
+    read = n5.parse_array("a", documents)
+    assert read is not None
+    assert read.attributes == attributes
+
+
+@given(n5_arrays())
+def test_chains_come_back_from_zarr(metadata: ArrayMetadata) -> None:
+    plain = zarr_chain(metadata.codecs)
+    assert plain[0].name == "bytes"
+    if len(plain) == 1 or plain[1].name != "numcodecs.lz4":  # whose block size is lost
+        assert n5_chain(plain) == metadata.codecs
+
+
+@st.composite
+def draft_arrays(draw: st.DrawFn) -> ArrayMetadata:
+    dtype = np.dtype(draw(st.sampled_from(DRAFT_DTYPES)))
+    grid = draw(grids(0))
+    filters = [NamedConfig("transpose", {"order": list(range(grid.ndim))[::-1]})]
+    gzip = st.builds(lambda n: NamedConfig("gzip", {"level": n}), levels)
+    fill = draw(hnp.arrays(dtype, (1,), elements=None if dtype.kind != "V" else st.binary(min_size=3, max_size=3)))
+    return ArrayMetadata(
+        dtype=dtype,
+        chunk_grid=grid,
+        chunk_keys=chunk_keys(draw(st.sampled_from("/."))),
+        codecs=(
+            *(filters if grid.ndim > 1 and draw(st.booleans()) else []),
+            NamedConfig("bytes", {"endian": draw(st.sampled_from(["little", "big"]))}),
+            *draw(st.lists(gzip | bloscs(dtype.itemsize), max_size=2)),
+        ),
+        fill_value=fill[0],
+        dimension_names=draw(names(grid.ndim)),
+        attributes=draw(attribute_sets),
+    )
+
+
+@given(draft_arrays(), st.sampled_from(["", "a", "a/b"]), st.sampled_from(["", ".json", ".x"]))
+def test_draft_documents(metadata: ArrayMetadata, path: str, suffix: str) -> None:
+    draft = ZarrV3Draft(suffix)
+    try:
+        documents = draft.emit_array(path, metadata)
+    except ValueError:  # a complex fill value with a payload in a NaN
+        assert metadata.dtype.kind == "c"
+        return
+    read = draft.parse_array(path, documents)
+    assert read is not None
+    assert np.asarray(read.fill_value, read.dtype).tobytes() == np.asarray(metadata.fill_value).tobytes()
+    for name in set(ArrayMetadata.__slots__) - {"fill_value"}:
+        assert getattr(read, name) == getattr(metadata, name)
+    assert draft.configured(draft.emit_root()) == draft
+
+
+@given(attribute_sets)
+def test_draft_groups(attributes: dict[str, Any]) -> None:
+    draft = ZarrV3Draft()
+    assert draft.parse_group("a", draft.emit_group("a", GroupMetadata(attributes))) == GroupMetadata(attributes)
+
+
+@given(st.data())
+def test_blocks(data: st.DataObject) -> None:
+    """Any block not larger than the chunk comes back at its corner, and zeros around it."""
+    dtype = np.dtype(data.draw(st.sampled_from(N5_DTYPES)))
+    shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=6))
+    block_shape = tuple(data.draw(st.integers(1, side)) for side in shape)
+    compressor = data.draw(st.none() | compressors | bloscs(dtype.itemsize))
+    block = data.draw(hnp.arrays(dtype, block_shape))
+    spec = ChunkSpec(shape, dtype, dtype.type(0))
+    codecs = build_pipeline(n5_chain([] if compressor is None else [compressor]), spec)
+    encoded = bytes(codecs.encode(block, ChunkSpec(block_shape, dtype, dtype.type(0))))
+    chunk = codecs.decode(encoded, spec).copy()
+    corner = tuple(map(slice, block_shape))
+    assert chunk[corner].tobytes() == block.tobytes()
+    chunk[corner] = 0
+    assert not chunk.any()
+
+
+@given(st.binary(max_size=3000), st.integers(64, 4096))
+def test_lz4(data: bytes, block_size: int) -> None:
+    codec = N5Lz4(block_size)
+    assert bytes(codec.decode(codec.encode(data), len(data))) == data
+
+
+@given(json_values)
+def test_any_json_is_parsed_or_refused(value: Any) -> None:
+    document = json.dumps(value).encode()
+    for parse in (N5().parse_array, N5().parse_group, ZarrV3Draft().parse_array, ZarrV3Draft().parse_group):
+        keys = ("a/attributes.json", "meta/a.array.json", "meta/a.group.json")
+        try:
+            parse("a", dict.fromkeys(keys, document))
+        except ValueError:
+            continue

@@ -1,0 +1,149 @@
+"""Stores that watch, fail or dawdle: wrappers for tests of what is asked of a store, and of what happens then.
+
+All three pickle with the store they wrap; a log stays in the process that made it.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import ByteRange, ByteSpan, Store
+
+__all__ = ["FailingStore", "RecordingStore", "SlowStore"]
+
+
+class _Wrapper:
+    """Every method passes through `_before`, one call a request: `get_many` counts as one ``get`` a span."""
+
+    def __init__(self, below: Store) -> None:
+        self.below = below
+        self.url = below.url
+        self.is_remote = below.is_remote
+        self.is_conditional = below.is_conditional
+
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
+        raise NotImplementedError
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        self._before("get", key, byte_range)
+        return self.below.get(key, byte_range)
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        def watched() -> Iterator[ByteSpan | None]:
+            for span in spans:
+                if span is not None:
+                    self._before("get", span.key, span.byte_range)
+                yield span
+
+        return self.below.get_many(watched())
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        self._before("set", key)
+        self.below.set(key, value)
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        self._before("get_versioned", key)
+        return self.below.get_versioned(key)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        self._before("set_if", key)
+        return self.below.set_if(key, value, version)
+
+    def size(self, key: str) -> int | None:
+        self._before("size", key)
+        return self.below.size(key)
+
+    def delete(self, key: str) -> None:
+        self._before("delete", key)
+        self.below.delete(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        self._before("delete_prefix", prefix)
+        self.below.delete_prefix(prefix)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        self._before("list_prefix", prefix)
+        return self.below.list_prefix(prefix)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        self._before("list_dir", prefix)
+        return self.below.list_dir(prefix)
+
+
+class RecordingStore(_Wrapper):
+    """Logs ``(method, key, byte_range)`` of every request, in order."""
+
+    def __init__(self, below: Store) -> None:
+        super().__init__(below)
+        self.log: list[tuple[str, str, ByteRange | None]] = []
+
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
+        self.log.append((method, key, byte_range))
+
+    def keys(self, *methods: str) -> list[str]:
+        """Keys asked for by these methods (by any, when none is named), in order."""
+        return [key for method, key, _ in self.log if not methods or method in methods]
+
+    def clear(self) -> None:
+        self.log.clear()
+
+
+class FailingStore(_Wrapper):
+    """Raises at every `every`-th request whose method is in `methods` (any, when empty): the n-th, 2n-th, …
+
+    `times` limits how often; then all goes well.
+    """
+
+    def __init__(
+        self,
+        below: Store,
+        every: int,
+        methods: Iterable[str] = (),
+        times: int | None = None,
+        reason: str = "injected failure",
+    ) -> None:
+        super().__init__(below)
+        self.every = every
+        self.methods = frozenset(methods)
+        self.times = times
+        self.reason = reason
+        self.n_requests = self.n_failures = 0
+        self._lock = threading.Lock()
+
+    def __getstate__(self):
+        state = dict(self.__dict__)
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
+        if self.methods and method not in self.methods:
+            return
+        with self._lock:
+            self.n_requests += 1
+            if self.n_requests % self.every or (self.times is not None and self.n_failures >= self.times):
+                return
+            self.n_failures += 1
+        error = StoreError(url=self.url, key=key, reason=f"{self.reason} ({method})")
+        error.errno = errno.EIO
+        raise error
+
+
+class SlowStore(_Wrapper):
+    """Waits `seconds` before every request whose method is in `methods` (any, when empty)."""
+
+    def __init__(self, below: Store, seconds: float, methods: Iterable[str] = ()) -> None:
+        super().__init__(below)
+        self.seconds = seconds
+        self.methods = frozenset(methods)
+
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
+        if not self.methods or method in self.methods:
+            time.sleep(self.seconds)

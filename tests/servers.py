@@ -1,0 +1,235 @@
+"""Servers in threads of the tests: S3 (moto) and HTTP files with byte ranges. Both log their requests.
+
+Import the fixtures you use: ``from servers import http_server, s3_server  # noqa: F401``. Modules that talk to them need
+``pytestmark = servers.WARNINGS`` (see there).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import quote, unquote
+from uuid import uuid4
+
+import pytest
+
+__all__ = ["FORK_WARNING", "WARNINGS", "HttpServer", "S3Server", "http_server", "s3_server", "serve_files", "serve_s3"]
+
+# Python 3.12 and later warn of forks while threads run, which is what these tests are about
+FORK_WARNING = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
+WARNINGS = [
+    FORK_WARNING,
+    # sessions of fsspec's filesystems live until the process ends, by fsspec's design
+    pytest.mark.filterwarnings("ignore:[Uu]nclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:(aiobotocore|botocore|moto|werkzeug).*"),
+]
+
+
+@dataclass
+class HttpServer:
+    """A folder behind HTTP.
+
+    Knobs may be turned while it serves: `latency` in seconds; `ranges` off, and Range headers are ignored; `status` by
+    path answers that instead; `truncate` closes after so many bytes of a body; `fail_every` answers 503 each n-th time.
+    """
+
+    folder: Path
+    url: str
+    log: list[tuple[str, str, str | None]] = field(default_factory=list)
+    """(method, path below the root as decoded, Range header)"""
+    latency: float = 0.0
+    ranges: bool = True
+    suffix_ranges: bool = True
+    listing: bool = True
+    status: dict[str, int] = field(default_factory=dict)
+    truncate: int | None = None
+    fail_every: int = 0
+    n_at_once: int = 0
+    most_at_once: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def _handler(server: HttpServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        # headers and body leave in two writes: with Nagle's algorithm each keep-alive answer would wait 40 ms
+        disable_nagle_algorithm = True
+
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            with server.lock:
+                server.n_at_once += 1
+                server.most_at_once = max(server.most_at_once, server.n_at_once)
+            try:
+                if server.latency:
+                    time.sleep(server.latency)
+                self.answer()
+            finally:
+                with server.lock:
+                    server.n_at_once -= 1
+
+        do_HEAD = do_GET  # noqa: N815, the name that http.server calls
+
+        def answer(self):
+            path = unquote(self.path.partition("?")[0]).lstrip("/")
+            with server.lock:
+                server.log.append((self.command, path, self.headers.get("Range")))
+                n_requests = len(server.log)
+            if path in server.status:
+                return self.reply(server.status[path], b"status")
+            if server.fail_every and n_requests % server.fail_every == 0:
+                return self.reply(503, b"slow down")
+            target = server.folder / path
+            if target.is_dir():
+                return self.reply_listing(target)
+            if not target.is_file():
+                return self.reply(404, b"not found")
+            return self.reply_file(target.read_bytes())
+
+        def reply_listing(self, target):
+            if not server.listing:
+                return self.reply(404, b"not found")
+            names = sorted(p.name + ("/" if p.is_dir() else "") for p in target.iterdir())
+            body = "".join(f'<a href="{quote(name)}">{name}</a>\n' for name in names)
+            return self.reply(200, body.encode(), {"Content-Type": "text/html; charset=utf-8"})
+
+        def reply_file(self, body):
+            headers = {"ETag": f'"{hash(body)}"', "Content-Type": "application/octet-stream"}
+            match = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
+            if match is None or not server.ranges:
+                return self.reply(200, body, headers)
+            first, last = match.groups()
+            start = int(first) if first else max(0, len(body) - int(last))
+            stop = min(len(body), int(last) + 1) if first and last else len(body)
+            if start >= len(body) or (not first and not server.suffix_ranges):
+                return self.reply(416, b"", {"Content-Range": f"bytes */{len(body)}"})
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(body)}"
+            return self.reply(206, body[start:stop], headers)
+
+        def reply(self, status, body, headers=None):
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command == "HEAD":
+                return
+            with contextlib.suppress(ConnectionError):
+                if server.truncate is not None and len(body) > server.truncate:
+                    self.wfile.write(body[: server.truncate])
+                    self.close_connection = True
+                else:
+                    self.wfile.write(body)
+
+    return Handler
+
+
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, *_):  # a client that cancelled
+        pass
+
+
+@contextlib.contextmanager
+def serve_files(folder: str | os.PathLike[str], **knobs) -> Iterator[HttpServer]:
+    """Serve a folder on a free port."""
+    state = HttpServer(Path(folder), "", **knobs)
+    server = _Quiet(("127.0.0.1", 0), _handler(state))
+    state.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@dataclass
+class S3Server:
+    """moto's S3."""
+
+    endpoint_url: str
+    log: list[tuple[str, str]]
+    """(method, path with query) as the server saw them"""
+
+    @property
+    def storage_options(self) -> dict:
+        return {
+            "key": "testing",
+            "secret": "testing",
+            "client_kwargs": {"endpoint_url": self.endpoint_url, "region_name": "us-east-1"},
+        }
+
+    def new_bucket(self) -> str:
+        """Make an empty bucket and return its url."""
+        name = f"bucket-{uuid4().hex[:12]}"
+        request = urllib.request.Request(f"{self.endpoint_url}/{name}", method="PUT")
+        urllib.request.urlopen(request).close()
+        return f"s3://{name}"
+
+
+class _RequestLog(logging.Handler):
+    def __init__(self, log):
+        super().__init__()
+        self.requests = log
+
+    def emit(self, record):
+        message = re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage())  # werkzeug colours all but 200
+        if match := re.search(r'"([A-Z]+) (\S+) HTTP', message):
+            self.requests.append((match[1], match[2]))
+
+
+@contextlib.contextmanager
+def serve_s3() -> Iterator[S3Server]:
+    """Run moto's S3 on a free port, in a thread."""
+    from moto.server import ThreadedMotoServer
+
+    log: list[tuple[str, str]] = []
+    handler = _RequestLog(log)
+    logger = logging.getLogger("werkzeug")
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(handler)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=True)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield S3Server(f"http://{host}:{port}", log)
+    finally:
+        server.stop()
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+@pytest.fixture
+def http_server(tmp_path: Path) -> Iterator[HttpServer]:
+    """A server of the folder ``tmp_path / "served"``."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    with serve_files(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[S3Server]:
+    """moto's S3, for all tests of a module: make a bucket in each."""
+    with serve_s3() as server:
+        yield server

@@ -1,0 +1,238 @@
+"""Hypothesis strategies: shapes, grids, regions, dtypes with awkward fill values, codec chains, metadata."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from chunkmill.model.dtypes import PLAIN, STRING, byte_order
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.keys import ChunkKeyEncoding
+from chunkmill.model.metadata import ArrayMetadata, NamedConfig
+
+# --------------------------------------------------------------------------------------------------------------------
+# Shapes, grids, regions
+
+
+def shapes(max_rank=4, max_size=12):
+    return st.lists(st.integers(0, max_size), min_size=0, max_size=max_rank).map(tuple)
+
+
+@st.composite
+def regular_grids(draw, max_rank=4, max_size=12):
+    shape = draw(shapes(max_rank, max_size))
+    return ChunkGrid.regular(shape, [draw(st.integers(1, max_size + 2)) for _ in shape])
+
+
+def _merged(runs):
+    """As the parser keeps them: neighbours of one length are one run."""
+    result = []
+    for length, count in runs:
+        if result and result[-1][0] == length:
+            result[-1] = (length, result[-1][1] + count)
+        else:
+            result.append((length, count))
+    return tuple(result)
+
+
+@st.composite
+def runs_axes(draw):
+    runs = _merged(draw(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1, max_size=4)))
+    return RunsAxis(draw(st.integers(0, sum(length * count for length, count in runs))), runs)
+
+
+@st.composite
+def grids(draw):
+    """Regular and rectilinear grids."""
+    if draw(st.booleans()):
+        return draw(regular_grids())
+    axis = runs_axes() | st.builds(RegularAxis, st.integers(0, 12), st.integers(1, 6))
+    return ChunkGrid(tuple(draw(st.lists(axis, min_size=1, max_size=3))))
+
+
+@st.composite
+def regions(draw, shape):
+    """Any region of `shape`, empty ones too."""
+    cuts = []
+    for size in shape:
+        start = draw(st.integers(0, size))
+        cuts.append(slice(start, draw(st.integers(start, size))))
+    return tuple(cuts)
+
+
+@st.composite
+def grids_with_regions(draw):
+    grid = draw(grids())
+    return grid, draw(regions(grid.shape))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Data types and fill values
+
+units = st.sampled_from(["Y", "D", "s", "25us", "ns", "as"])
+scalar_dtypes = (
+    st.sampled_from(list(PLAIN.values()))
+    | st.integers(1, 9).map(lambda n: np.dtype(f"S{n}"))
+    | st.integers(1, 9).map(lambda n: np.dtype(f"U{n}"))
+    | st.integers(1, 9).map(lambda n: np.dtype(f"V{n}"))
+    | units.map(lambda unit: np.dtype(f"M8[{unit}]"))
+    | units.map(lambda unit: np.dtype(f"m8[{unit}]"))
+)
+
+
+@st.composite
+def struct_dtypes(draw, base=scalar_dtypes):
+    names = draw(st.lists(st.text(min_size=1, max_size=4, alphabet="abxyé_ "), min_size=1, max_size=3, unique=True))
+    return np.dtype([(name, draw(base)) for name in names])
+
+
+fixed_dtypes = scalar_dtypes | struct_dtypes() | struct_dtypes(struct_dtypes())
+dtypes = fixed_dtypes | st.just(STRING)
+
+
+def texts(max_size=9):
+    return st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=max_size)
+
+
+@st.composite
+def fills(draw, dtype, *, payloads=True):
+    """A scalar of `dtype`, every bit pattern of it: NaN payloads, NaT, extremes."""
+    if dtype.kind == "T":
+        return draw(texts())
+    if dtype.kind == "U":
+        return np.array(draw(texts(dtype.itemsize // 4)), dtype)[()]
+    if dtype.kind == "b":
+        return dtype.type(draw(st.booleans()))
+    if dtype.fields is not None:
+        parts = [np.array(draw(fills(dtype[name], payloads=payloads)), dtype[name]).tobytes() for name in dtype.names]
+        return np.frombuffer(b"".join(parts), dtype)[0]
+    fill = np.frombuffer(draw(st.binary(min_size=dtype.itemsize, max_size=dtype.itemsize)), dtype)[0]
+    if dtype.kind in "fc" and not payloads and np.isnan(fill):
+        return dtype.type("nan")
+    return fill
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Codecs
+
+compressors = st.lists(
+    st.sampled_from(
+        [
+            NamedConfig("gzip", {"level": 6}),
+            NamedConfig("zstd", {"level": 3, "checksum": False}),
+            NamedConfig("zstd", {"level": 3, "checksum": True}),
+            NamedConfig("numcodecs.zlib", {"level": 1}),
+            NamedConfig("numcodecs.shuffle", {"elementsize": 4}),
+            NamedConfig("crc32c", {}),
+        ]
+    ),
+    max_size=3,
+)
+
+
+@st.composite
+def blosc(draw, itemsize):
+    shuffle = draw(st.sampled_from(["noshuffle", "shuffle", "bitshuffle"]))
+    typesize = itemsize if 0 < itemsize < 256 else 1
+    return NamedConfig("blosc", {"cname": "lz4", "clevel": 5, "shuffle": shuffle, "blocksize": 0, "typesize": typesize})
+
+
+@st.composite
+def chains(draw, dtype):
+    """Serializer and compressors for `dtype`, as parsed: parameters written out, ``endian`` where it means something."""
+    if dtype.kind == "T":
+        serializer = NamedConfig("vlen-utf8", {})
+    elif byte_order(dtype) == "none":
+        serializer = NamedConfig("bytes", {})
+    else:
+        serializer = NamedConfig("bytes", {"endian": draw(st.sampled_from(["little", "big"]))})
+    itemsize = 1 if dtype.kind == "T" else dtype.itemsize
+    first = [draw(blosc(itemsize))] if draw(st.booleans()) else []
+    return (serializer, *first, *draw(compressors))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Metadata
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts(), inner, max_size=3),
+    max_leaves=8,
+)
+attributes = st.dictionaries(texts(), json_values, max_size=3)
+
+
+@st.composite
+def v2_metadata(draw):
+    """What Zarr v2 can hold."""
+    dtype = draw(dtypes)
+    grid = draw(regular_grids())
+    chain = draw(chains(dtype))
+    if grid.ndim > 1 and draw(st.booleans()):
+        chain = (NamedConfig("transpose", {"order": list(range(grid.ndim))[::-1]}), *chain)
+    return ArrayMetadata(
+        dtype=dtype,
+        chunk_grid=grid,
+        chunk_keys=ChunkKeyEncoding("", draw(st.sampled_from("./")), "0"),
+        codecs=chain,
+        fill_value=draw(st.none() | fills(dtype, payloads=False)),
+        dimension_names=draw(st.none() | st.tuples(*[texts()] * grid.ndim)),
+        attributes=draw(attributes),
+    )
+
+
+@st.composite
+def v3_metadata(draw):
+    """What Zarr v3 can hold."""
+    dtype = draw(dtypes)
+    grid = draw(grids())
+    chain = draw(chains(dtype))
+    lengths = grid.chunk_shape
+    if grid.ndim and draw(st.booleans()):
+        order = draw(st.permutations(range(grid.ndim)))
+        lengths = tuple(lengths[axis] for axis in order)
+        chain = (NamedConfig("transpose", {"order": list(order)}), *chain)
+    if grid.is_regular and draw(st.booleans()):
+        chain = draw(shards(chain, lengths))
+    separator = draw(st.sampled_from("./"))
+    keys = ChunkKeyEncoding(f"c{separator}", separator, "c"), ChunkKeyEncoding("", separator, "0")
+    return ArrayMetadata(
+        dtype=dtype,
+        chunk_grid=grid,
+        chunk_keys=draw(st.sampled_from(keys)),
+        codecs=chain,
+        fill_value=draw(fills(dtype)),
+        dimension_names=draw(st.none() | st.tuples(*[st.none() | texts()] * grid.ndim)),
+        attributes=draw(attributes),
+    )
+
+
+@st.composite
+def shards(draw, chain, lengths):
+    """`chain` within a shard; its transpose before it."""
+    n_transposes = 1 if chain[0].name == "transpose" else 0
+    index = [{"name": "bytes", "configuration": {"endian": draw(st.sampled_from(["little", "big"]))}}]
+    if draw(st.booleans()):
+        index.append({"name": "crc32c", "configuration": {}})
+    configuration = {
+        "chunk_shape": [draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0])) for n in lengths],
+        "codecs": [{"name": c.name, "configuration": dict(c.configuration)} for c in chain[n_transposes:]],
+        "index_codecs": index,
+        "index_location": draw(st.sampled_from(["start", "end"])),
+    }
+    return (*chain[:n_transposes], NamedConfig("sharding_indexed", configuration))
+
+
+def same_fill(one, other, dtype):
+    """Whether two fill values agree in every bit."""
+    if one is None or other is None or dtype.kind in "OT":
+        return type(one) is type(other) and one == other
+    return np.array(one, dtype).tobytes() == np.array(other, dtype).tobytes()
+
+
+def same_metadata(one, other):
+    """Whether two descriptions agree, fill values bit for bit."""
+    return (
+        same_fill(one.fill_value, other.fill_value, one.dtype)
+        and (one.dtype, one.chunk_grid, one.chunk_keys) == (other.dtype, other.chunk_grid, other.chunk_keys)
+        and (one.codecs, one.dimension_names) == (other.codecs, other.dimension_names)
+        and (one.edge_chunks, one.attributes) == (other.edge_chunks, other.attributes)
+    )

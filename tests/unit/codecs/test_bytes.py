@@ -1,0 +1,138 @@
+# ruff: noqa: RUF012 - the class attributes are tables of cases
+import numpy as np
+import pytest
+from contracts.codec_contract import NUMBERS, CodecContract, pipeline_of, same, spec_of
+
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.errors import CodecError, MetadataError
+
+LITTLE = [{"name": "bytes", "configuration": {"endian": "little"}}]
+BIG = [{"name": "bytes", "configuration": {"endian": "big"}}]
+NESTED = np.dtype([("a", "i2"), ("b", [("c", "f4"), ("d", "u2", (2,))]), ("s", "S3")])
+
+
+class TestLittle(CodecContract):
+    chain = LITTLE
+    fixed_size = True
+    arrays = [
+        *NUMBERS,
+        np.array(["ab", "ü"], "U3"),
+        np.array([b"ab", b""], "S3"),
+        np.array([1, 2], "M8[ns]"),
+        np.zeros(2, NESTED),
+    ]
+    frozen = [
+        (np.array([1, -2], "i2"), "0100 feff"),
+        (np.array([[True], [False]]), "01 00"),
+        (np.array([1.5], "f4"), "0000c03f"),
+        (np.array([1 + 2j], "c8"), "0000803f 00000040"),
+        (np.array(["a"], "U2"), "61000000 00000000"),
+        (np.array([b"a"], "S2"), "6100"),
+        (np.array([(1, (1.5, (2, 3)), b"x")], NESTED), "0100 0000c03f 02000300 780000"),
+    ]
+
+
+class TestBig(CodecContract):
+    chain = BIG
+    fixed_size = True
+    arrays = TestLittle.arrays
+    frozen = [
+        (np.array([1, -2], "i2"), "0001 fffe"),
+        (np.array([True, False]), "01 00"),
+        (np.array([1, -2], "i1"), "01 fe"),
+        (np.array([1 + 2j], "c8"), "3f800000 40000000"),
+        (np.array(["a"], "U2"), "00000061 00000000"),
+        (np.array([-1, 1], "m8[s]"), "ffffffffffffffff 0000000000000001"),
+        (np.array([(1, (1.5, (2, 3)), b"x")], NESTED), "0001 3fc00000 00020003 780000"),
+    ]
+
+
+class TestMixed(CodecContract):
+    """Zarr v2's structured dtypes may mix byte orders, field by field."""
+
+    chain = [{"name": "bytes", "configuration": {"dtype": [["a", ">i2"], ["b", "<i2", [2]]]}}]
+    fixed_size = True
+    arrays = [np.array([(1, (2, 3)), (4, (5, 6))], [("a", "i2"), ("b", "i2", (2,))])]
+    frozen = [(arrays[0][:1], "0001 02000300")]
+
+
+def test_native_bytes_are_not_copied():
+    array = np.arange(6, dtype="i4").reshape(2, 3)
+    spec = spec_of(array)
+    pipeline = pipeline_of(LITTLE, spec)
+    assert np.shares_memory(pipeline.encode(array, spec), array)
+    data = array.tobytes()
+    assert np.shares_memory(pipeline.decode(data, spec), np.frombuffer(data, "u1"))
+
+
+def test_bytes_that_are_no_booleans_are_true():
+    decoded = pipeline_of([{"name": "bytes"}], spec := ChunkSpec((3,), np.dtype(bool), None)).decode(b"\0\1\xfe", spec)
+    assert decoded.view("u1").tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("chain", [LITTLE, BIG], ids=["little", "big"])
+def test_nan_payloads_and_signs_survive(chain):
+    bits = np.array([0x7FA00001, 0xFFC00001, 0x80000000], "u4")
+    spec = spec_of(bits.view("f4"))
+    pipeline = pipeline_of(chain, spec)
+    assert pipeline.decode(pipeline.encode(bits.view("f4"), spec), spec).view("u4").tolist() == bits.tolist()
+
+
+@pytest.mark.parametrize(
+    ("configuration", "dtype"),
+    [
+        ({}, "i4"),  # endian is required
+        ({"endian": "middle"}, "i4"),
+        ({"endian": "little", "extra": 1}, "i4"),
+        ({"endian": "little"}, "O"),
+        ({"endian": "little"}, np.dtypes.StringDType()),
+        ({"endian": "little"}, "V0"),
+        ({"endian": "little"}, "S0"),
+        ({"endian": "little"}, [("a", "O")]),
+    ],
+    ids=["none", "unknown", "member", "object", "string", "V0", "S0", "object field"],
+)
+def test_wrong_configurations(configuration, dtype):
+    with pytest.raises(MetadataError):
+        pipeline_of([{"name": "bytes", "configuration": configuration}], ChunkSpec((2,), np.dtype(dtype), None))
+
+
+def test_structured_without_endian_is_little():
+    array = np.array([(1,)], [("a", "i2")])
+    pipeline = pipeline_of(["bytes"], spec_of(array))
+    assert bytes(pipeline.encode(array, spec_of(array))) == b"\1\0"
+
+
+def test_endian_is_the_old_name():
+    array = np.array([1], "i2")
+    assert (
+        bytes(
+            pipeline_of([{"name": "endian", "configuration": {"endian": "big"}}], spec_of(array)).encode(
+                array, spec_of(array)
+            )
+        )
+        == b"\0\1"
+    )
+
+
+def test_a_chunk_that_does_not_fit_its_spec_is_not_encoded():
+    spec = ChunkSpec((2,), np.dtype("i4"), None)
+    pipeline = pipeline_of(LITTLE, spec)
+    for chunk in (np.zeros(3, "i4"), np.zeros(2, "i8"), np.zeros((2, 1), "i4")):
+        with pytest.raises(CodecError, match="expected"):
+            pipeline.encode(chunk, spec)
+
+
+def test_message_tells_sizes():
+    spec = ChunkSpec((2, 2), np.dtype("i4"), None)
+    with pytest.raises(
+        CodecError, match=r"codec 'bytes' cannot decode: 15 bytes, expected 16 for shape \(2, 2\) and dtype int32"
+    ):
+        pipeline_of(LITTLE, spec).decode(bytes(15), spec)
+
+
+def test_a_huge_chunk_is_refused_before_it_is_allocated():
+    spec = ChunkSpec((1 << 40,), np.dtype("u1"), None)
+    with pytest.raises(CodecError, match="exceeds the limit"):
+        pipeline_of(["bytes"], spec).decode(b"", spec)
+    assert same(np.zeros(1), np.zeros(1))

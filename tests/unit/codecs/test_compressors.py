@@ -1,0 +1,266 @@
+# ruff: noqa: RUF012 - the class attributes are tables of cases
+import bz2
+import gzip
+import lzma
+import struct
+import tracemalloc
+import zlib
+
+import numcodecs
+import numpy as np
+import pytest
+from contracts.codec_contract import NUMBERS, CodecContract, pipeline_of, spec_of
+
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.registry import parse_codecs
+from chunkmill.errors import CodecError, MetadataError
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+SMOOTH = (1000 * np.sin(np.arange(5000) / 100)).astype("i2").reshape(50, 100)
+ARRAYS = [*NUMBERS, SMOOTH]
+ABC = np.frombuffer(b"abc", "u1")
+
+
+def after_bytes(name, **configuration):
+    return [LITTLE, {"name": name, "configuration": configuration}]
+
+
+class TestGzip(CodecContract):
+    chain = after_bytes("gzip", level=5)
+    arrays = ARRAYS
+    # RFC 1952: header, a stored block (RFC 1951, 3.2.4), crc32 and size; then the same as two members
+    frozen = [
+        (ABC, "1f8b0800000000000003 01 0300 fcff 616263 c2412435 03000000"),
+        (
+            ABC,
+            "1f8b0800000000000003 01 0100 feff 61 43beb7e8 01000000 1f8b0800000000000003 01 0200 fdff 6263 382ba9c2 02000000",
+        ),
+        (ABC, "1f8b0808000000000003 6e616d6500 01 0300 fcff 616263 c2412435 03000000 0000"),  # a name; padding
+    ]
+    reproduces = False
+
+
+class TestGzipFast(CodecContract):
+    chain = after_bytes("gzip", level=1)
+    arrays = ARRAYS
+
+
+class TestZlib(CodecContract):
+    chain = after_bytes("numcodecs.zlib", level=1)
+    arrays = ARRAYS
+    frozen = [(ABC, "7801 01 0300 fcff 616263 024d0127")]
+    reproduces = False
+
+
+class TestZstd(CodecContract):
+    chain = after_bytes("zstd", level=3, checksum=True)
+    arrays = ARRAYS
+    frozen = [
+        # RFC 8878: magic, single segment and its size, a raw block that is the last one
+        (ABC, "28b52ffd 20 03 190000 616263"),
+        (ABC, "28b52ffd 00 50 190000 616263"),  # a window in place of the size
+        (ABC, "28b52ffd 00 50 080000 61 110000 6263"),  # two blocks
+        (ABC, "28b52ffd 20 01 090000 61 28b52ffd 00 50 110000 6263"),  # two frames
+        (ABC, "502a4d18 02000000 ffff 28b52ffd 20 03 190000 616263"),  # a skippable frame
+        (np.full(1000, 97, "u1"), "28b52ffd 60 e802 431f00 61"),  # one byte a thousand times
+    ]
+    reproduces = False
+
+
+class TestBlosc(CodecContract):
+    chain = after_bytes("blosc", cname="lz4", clevel=5, shuffle="shuffle", typesize=2, blocksize=0)
+    arrays = [a for a in ARRAYS if a.size]
+    # version 2, lz4's format 1, flags 2: stored as it is; typesize 1, sizes 3, 3 and 19
+    frozen = [(ABC, "02010201 03000000 03000000 13000000 616263")]
+    reproduces = False
+
+
+class TestBloscBitshuffle(CodecContract):
+    chain = after_bytes("blosc", cname="zstd", clevel=1, shuffle="bitshuffle", typesize=2, blocksize=1024)
+    arrays = ARRAYS
+
+
+class TestLz4(CodecContract):
+    chain = after_bytes("numcodecs.lz4", acceleration=1)
+    arrays = ARRAYS
+    frozen = [(ABC, "03000000 30 616263")]
+
+
+class TestBzip2(CodecContract):
+    chain = after_bytes("numcodecs.bz2", level=1)
+    arrays = ARRAYS
+    frozen = [(ABC, bz2.compress(b"a").hex() + bz2.compress(b"bc").hex())]
+    reproduces = False
+
+
+class TestXz(CodecContract):
+    chain = after_bytes("numcodecs.lzma", format=1, check=-1, preset=None, filters=None)
+    arrays = ARRAYS
+    frozen = [(ABC, lzma.compress(b"ab").hex() + lzma.compress(b"c").hex() + "00000000")]
+    reproduces = False
+
+
+class TestLzmaRaw(CodecContract):
+    chain = after_bytes(
+        "numcodecs.lzma", format=3, check=-1, preset=None, filters=[{"id": lzma.FILTER_LZMA2, "preset": 1}]
+    )
+    arrays = ARRAYS
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd", "blosc"])
+def test_numcodecs_names_write_the_same(name):
+    array = SMOOTH
+    other = pipeline_of(after_bytes(f"numcodecs.{name}"), spec_of(array))
+    assert bytes(pipeline_of(after_bytes(name), spec_of(array)).encode(array, spec_of(array))) == bytes(
+        other.encode(array, spec_of(array))
+    )
+    assert other.compressors[0].config().name == f"numcodecs.{name}"
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        numcodecs.Blosc("zstd", 5, 1),
+        numcodecs.Blosc("lz4", 5, 2),
+        numcodecs.Blosc("zlib", 3, 0),
+        numcodecs.Blosc("blosclz", 9, -1),
+        numcodecs.Zstd(1),
+        numcodecs.Zstd(3, checksum=True),
+        numcodecs.LZ4(),
+    ],
+    ids=repr,
+)
+def test_bytes_are_those_of_numcodecs(codec):
+    numcodecs.blosc.use_threads = False
+    pipeline = pipeline_of([LITTLE, *parse_codecs([codec], SMOOTH.dtype)[1:]], spec_of(SMOOTH))
+    assert bytes(pipeline.encode(SMOOTH, spec_of(SMOOTH))) == bytes(codec.encode(SMOOTH))
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [numcodecs.GZip(6), numcodecs.Zlib(1), numcodecs.BZ2(3), numcodecs.LZMA(), numcodecs.LZMA(format=2)],
+    ids=repr,
+)
+def test_numcodecs_reads_and_writes_the_same_format(codec):
+    spec = spec_of(SMOOTH)
+    pipeline = pipeline_of([LITTLE, *parse_codecs([codec], SMOOTH.dtype)[1:]], spec)
+    assert bytes(codec.decode(bytes(pipeline.encode(SMOOTH, spec)))) == SMOOTH.tobytes()
+    assert pipeline.decode(codec.encode(SMOOTH), spec).tobytes() == SMOOTH.tobytes()
+
+
+def streamed_zstd(data, pieces):
+    """Frame without content size, of raw blocks: what a streaming writer leaves."""
+    blocks = [data[i : i + pieces] for i in range(0, len(data), pieces)]
+    out = b"\x28\xb5\x2f\xfd\x00\x70"
+    for i, block in enumerate(blocks):
+        out += (len(block) << 3 | (i == len(blocks) - 1)).to_bytes(3, "little") + block
+    return out
+
+
+@pytest.mark.parametrize("pieces", [10, 1000, 100_000])
+@pytest.mark.parametrize("after", [[], ["crc32c"]], ids=["alone", "with crc32c"])
+def test_zstd_without_content_size(pieces, after):
+    spec = spec_of(SMOOTH)
+    pipeline = pipeline_of([LITTLE, "zstd"], spec)
+    assert pipeline.decode(streamed_zstd(SMOOTH.tobytes(), pieces), spec).tobytes() == SMOOTH.tobytes()
+    twice = pipeline_of([LITTLE, "zstd", *after, {"name": "zstd"}], spec)  # the outer size is not known in advance
+    inner = pipeline_of([LITTLE, "zstd", *after], spec).encode(SMOOTH, spec)
+    assert twice.decode(streamed_zstd(bytes(inner), pieces), spec).tobytes() == SMOOTH.tobytes()
+
+
+GIB = (1 << 30).to_bytes(4, "little")
+ZEROS = bytes(64 << 20)
+HOSTILE = {
+    "gzip bomb": ("gzip", gzip.compress(ZEROS, 1)),
+    "gzip bomb of members": ("gzip", gzip.compress(bytes(1 << 16), 1) * 1000),
+    "zlib bomb": ("numcodecs.zlib", zlib.compress(ZEROS, 1)),
+    "bz2 bomb": ("numcodecs.bz2", bz2.compress(ZEROS, 1)),
+    "xz bomb": ("numcodecs.lzma", lzma.compress(ZEROS, preset=0)),
+    "zstd bomb": ("zstd", numcodecs.Zstd(1).encode(ZEROS)),
+    "zstd bomb without size": ("zstd", b"\x28\xb5\x2f\xfd\x00\x70" + (b"\x02\x00\x10\x00" * 400) + b"\x03\x00\x10\x00"),
+    "zstd that claims 1 GiB": ("zstd", b"\x28\xb5\x2f\xfd\xa0" + GIB + b"\x01\x00\x00"),
+    "zstd that claims 2^63": ("zstd", b"\x28\xb5\x2f\xfd\xe0" + (1 << 63).to_bytes(8, "little") + b"\x01\x00\x00"),
+    "blosc that claims 1 GiB": ("blosc", b"\x02\x01\x21\x01" + GIB + GIB + struct.pack("<I", 20) + bytes(4)),
+    "blosc of another size": ("blosc", b"\x02\x01\x02\x01" + struct.pack("<III", 8, 8, 1 << 20) + bytes(8)),
+    "blosc without blocks": ("blosc", b"\x02\x01\x21\x01" + struct.pack("<III", 8, 0, 24) + bytes(8)),
+    "lz4 that claims 1 GiB": ("numcodecs.lz4", GIB + bytes(20)),
+    "lz4 that claims -1": ("numcodecs.lz4", b"\xff\xff\xff\xff" + bytes(20)),
+    "lz4 that claims 0": ("numcodecs.lz4", bytes(24)),
+}
+
+
+@pytest.mark.parametrize(("name", "data"), HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("dtype", ["u1", np.dtypes.StringDType()], ids=["fixed size", "variable size"])
+def test_hostile_frames(name, data, dtype):
+    """Claims are refused before they are allocated, bombs before they have gone off."""
+    spec = ChunkSpec((100,), np.dtype(dtype), None)
+    bounded = spec.dtype.kind != "T" or "claims" in name
+    pipeline = pipeline_of(["bytes" if spec.dtype.kind == "u" else "vlen-utf8", name], spec)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CodecError):
+            pipeline.decode(data, spec)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    if bounded:
+        assert peak < 1 << 20
+
+
+def test_thousands_of_gzip_members_are_joined():
+    array = np.arange(5000, dtype="u1")
+    members = b"".join(gzip.compress(bytes([b]), 1, mtime=0) for b in array)
+    spec = spec_of(array)
+    assert pipeline_of(["bytes", "gzip"], spec).decode(members, spec).tobytes() == array.tobytes()
+
+
+def test_a_broken_checksum_is_found():
+    data = bytearray(gzip.compress(b"abc", mtime=0))
+    data[-5] ^= 1
+    with pytest.raises(CodecError, match="checksum"):
+        pipeline_of(["bytes", "gzip"], spec_of(ABC)).decode(bytes(data), spec_of(ABC))
+
+
+@pytest.mark.parametrize(
+    ("name", "configuration"),
+    [
+        ("gzip", {"level": 10}),
+        ("gzip", {"level": "5"}),
+        ("gzip", {"level": True}),
+        ("zstd", {"level": 23}),
+        ("zstd", {"checksum": 1}),
+        ("blosc", {"clevel": 10}),
+        ("blosc", {"shuffle": "best"}),
+        ("blosc", {"shuffle": 3}),
+        ("blosc", {"typesize": 0}),
+        ("blosc", {"cname": 1}),
+        ("numcodecs.lzma", {"format": 3}),
+        ("numcodecs.lzma", {"format": 3, "filters": [{"id": 33, "dict_size": 1 << 32}]}),
+        ("numcodecs.bz2", {"level": 0}),
+    ],
+)
+def test_wrong_configurations(name, configuration):
+    with pytest.raises(MetadataError, match=name.replace(".", r"\.")):
+        pipeline_of(after_bytes(name, **configuration), ChunkSpec((2,), np.dtype("i4"), None))
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "shuffle", "typesize"),
+    [
+        ({}, "i4", "shuffle", 4),
+        ({"shuffle": -1}, "i4", "shuffle", 4),
+        ({"shuffle": -1}, "u1", "bitshuffle", 1),
+        ({"shuffle": 0}, "f8", "noshuffle", 8),
+        ({"shuffle": 2, "typesize": 2}, "f8", "bitshuffle", 2),
+        ({}, "V300", "shuffle", 1),  # more than blosc takes
+    ],
+)
+def test_blosc_writes_every_parameter_out(given, dtype, shuffle, typesize):
+    codec = pipeline_of(after_bytes("blosc", **given), ChunkSpec((2,), np.dtype(dtype), None)).compressors[0]
+    assert codec.config().configuration == {
+        "cname": "lz4",
+        "clevel": 5,
+        "shuffle": shuffle,
+        "typesize": typesize,
+        "blocksize": 0,
+    }

@@ -1,0 +1,187 @@
+"""N5 blocks: the bytes that the specification prints, headers that lie, blocks smaller than their chunk."""
+
+import random
+import struct
+
+import numpy as np
+import pytest
+
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.n5_block import parse_header, write_header
+from chunkmill.codecs.pipeline import CodecPipeline
+from chunkmill.codecs.registry import build_pipeline
+from chunkmill.errors import ChunkmillError, CodecError
+from chunkmill.model.metadata import NamedConfig
+
+COMPRESSORS = {
+    "raw": None,
+    "gzip": {"name": "gzip", "configuration": {"level": 5}},
+    "zlib": {"name": "numcodecs.zlib", "configuration": {"level": 5}},
+    "bzip2": {"name": "numcodecs.bz2", "configuration": {"level": 9}},
+    "xz": {"name": "numcodecs.lzma", "configuration": {"format": 1, "check": -1, "preset": 6, "filters": None}},
+    "blosc": {
+        "name": "blosc",
+        "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0},
+    },
+    "zstd": {"name": "zstd", "configuration": {"level": 3, "checksum": False}},
+    "lz4": {"name": "n5_lz4", "configuration": {"blockSize": 65536}},
+}
+
+# N5 README 4.0.0, "Chunks are stored in the following binary format": uint16, 1 x 2 x 3, values 1 to 6
+HEADER = "0000 0003 00000001 00000002 00000003"
+PRINTED = {
+    "raw": "0001 0002 0003 0004 0005 0006",
+    "bzip2": """425a6839 31415926 5359023e 0dd20000 0040007f 00200031 0c010d31 a8739433 7c5dc914 e1424008 f83748""",
+    "gzip": "1f8b0800 00000000 00006360 64606260 66606160 65600300 aaea6dbf 0c000000",
+    "xz": """fd377a58 5a000004 e6d6b446 02002101 16000000 742fe5a3 01000b00 01000200 03000400 05000600 0d0309ca
+             34ec15a7 0001240c a618d8d8 1fb6f37d 01000000 0004595a""",
+}
+ONE_TO_SIX = np.arange(1, 7, dtype="u2").reshape(3, 2, 1)
+
+
+def pipeline(compressor: str, spec: ChunkSpec) -> CodecPipeline:
+    codecs = [{"name": "bytes", "configuration": {"endian": "big"}}]
+    if COMPRESSORS[compressor] is not None:
+        codecs.append(COMPRESSORS[compressor])
+    return build_pipeline([NamedConfig("n5_block", {"codecs": codecs})], spec)
+
+
+def spec_of(shape: tuple[int, ...], dtype: str = "u2") -> ChunkSpec:
+    return ChunkSpec(shape, np.dtype(dtype), np.dtype(dtype).type(0))
+
+
+@pytest.mark.parametrize("compressor", PRINTED)
+def test_decodes_the_bytes_of_the_specification(compressor: str) -> None:
+    spec = spec_of((3, 2, 1))
+    chunk = pipeline(compressor, spec).decode(bytes.fromhex(HEADER + PRINTED[compressor]), spec)
+    np.testing.assert_array_equal(chunk, ONE_TO_SIX)
+    assert chunk.dtype == np.dtype("u2")
+
+
+def test_encodes_the_raw_bytes_of_the_specification() -> None:
+    spec = spec_of((3, 2, 1))
+    assert bytes(pipeline("raw", spec).encode(ONE_TO_SIX, spec)) == bytes.fromhex(HEADER + PRINTED["raw"])
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u8", "f4", "f8"])
+def test_round_trip(compressor: str, dtype: str) -> None:
+    spec = spec_of((4, 3, 5), dtype)
+    chunk = (np.arange(60).reshape(4, 3, 5) * 3).astype(dtype)
+    codecs = pipeline(compressor, spec)
+    decoded = codecs.decode(codecs.encode(chunk, spec), spec)
+    assert decoded.dtype == spec.dtype
+    np.testing.assert_array_equal(decoded, chunk)
+
+
+@pytest.mark.parametrize("compressor", ["raw", "gzip", "lz4"])
+def test_block_at_the_end_of_an_axis(compressor: str) -> None:
+    """Truncated when written, and put into a whole chunk of zeros when read."""
+    spec, end = spec_of((4, 5), "i4"), spec_of((2, 5), "i4")
+    chunk = np.arange(10, dtype="i4").reshape(2, 5) + 1
+    codecs = pipeline(compressor, spec)
+    data = bytes(codecs.encode(chunk, end))
+    assert data[:12].hex() == "000000020000000500000002"  # 5 x 2, fastest first
+    decoded = codecs.decode(data, spec)
+    np.testing.assert_array_equal(decoded[:2], chunk)
+    assert not decoded[2:].any()
+
+
+def test_varlength_with_the_right_count_is_an_ordinary_block() -> None:
+    spec = spec_of((3, 2, 1))
+    data = bytes.fromhex("0001" + HEADER[4:] + "00000006" + PRINTED["raw"])
+    np.testing.assert_array_equal(pipeline("raw", spec).decode(data, spec), ONE_TO_SIX)
+
+
+def test_whole_block_is_not_copied() -> None:
+    spec = spec_of((2, 3), "u1")
+    codecs = pipeline("raw", spec)
+    data = np.frombuffer(bytes(codecs.encode(np.arange(6, dtype="u1").reshape(2, 3), spec)), np.uint8)
+    assert np.shares_memory(codecs.decode(data, spec), data)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2, 5])
+def test_encoded_size(rank: int) -> None:
+    spec = spec_of((3,) * rank)
+    codecs = pipeline("raw", spec)
+    assert codecs.encoded_size(spec) == len(bytes(codecs.encode(np.zeros(spec.shape, "u2"), spec)))
+    assert pipeline("gzip", spec).encoded_size(spec) is None
+
+
+LIES = {  # header and raw payload of a 2 x 3 block of u2 (N5 order), to be read as a chunk of shape (3, 2)
+    "empty": ("", "too few"),
+    "three_bytes": ("000000", "too few"),
+    "header_cut": ("00000002 00000002 0000", "too few"),
+    "no_payload": ("00000002 00000002 00000003", "expected 12"),
+    "mode_2": ("00020002 00000002 00000003" + "0000" * 6, "mode 2"),
+    "mode_2_of_java": ("00020000 0006" + "0000" * 6, "mode 2"),
+    "mode_65535": ("ffff0002 00000002 00000003" + "0000" * 6, "mode 65535"),
+    "rank_3": ("00000003 00000002 00000003 00000001" + "0000" * 6, "3 dimensions"),
+    "rank_0": ("00000000" + "0000", "0 dimensions"),
+    "rank_65535": ("0000ffff 00000002 00000003" + "0000" * 6, "65535 dimensions"),
+    "turned_round": ("00000002 00000003 00000002" + "0000" * 6, "does not fit"),
+    "too_large": ("00000002 00000002 00000004" + "0000" * 8, "does not fit"),
+    "huge": ("00000002 ffffffff ffffffff" + "0000" * 6, "does not fit"),
+    "no_elements": ("00000002 00000000 00000003", "does not fit"),
+    "short": ("00000002 00000002 00000003" + "0000" * 5, "expected 12"),
+    "long": ("00000002 00000002 00000003" + "0000" * 7, "expected 12"),
+    "count_5": ("00010002 00000002 00000003 00000005" + "0000" * 6, "varlength block of 5"),
+    "count_absent": ("00010002 00000002 00000003", "too few"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_headers_that_lie(name: str) -> None:
+    spec = spec_of((3, 2))
+    data, reason = LIES[name]
+    with pytest.raises(CodecError, match=reason):
+        pipeline("raw", spec).decode(bytes.fromhex(data), spec)
+
+
+def test_bomb() -> None:
+    """Twelve bytes are expected; 64 MB of zeros come out of the payload."""
+    spec = spec_of((3, 2))
+    large = spec_of((1 << 12, 1 << 13))
+    bomb = bytes(pipeline("gzip", large).encode(np.zeros(large.shape, "u2"), large))[12:]
+    with pytest.raises(CodecError):
+        pipeline("gzip", spec).decode(write_header((3, 2)) + bomb, spec)
+
+
+@pytest.mark.parametrize("configuration", [{}, {"codecs": "bytes"}, {"codecs": [1]}, {"codecs": [{}]}, {"codecs": []}])
+def test_bad_configuration(configuration: dict) -> None:
+    with pytest.raises((ValueError, ChunkmillError)):
+        build_pipeline([NamedConfig("n5_block", configuration)], spec_of((3, 2)))
+
+
+def test_header_is_turned_round() -> None:
+    assert parse_header(write_header((7, 5, 3)), (7, 5, 3)) == ((7, 5, 3), 16)
+    assert struct.unpack(">HH3I", write_header((7, 5, 3))) == (0, 3, 3, 5, 7)
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+def test_mutated_blocks(compressor: str) -> None:
+    """Whatever the bytes, either a chunk of the right shape or the library's own error."""
+    rng = random.Random(20220525)
+    spec = spec_of((6, 5))
+    codecs = pipeline(compressor, spec)
+    good = bytes(codecs.encode(np.arange(30, dtype="u2").reshape(6, 5), spec))
+    n_refused = 0
+    for _ in range(300):
+        data = bytearray(good)
+        for _ in range(rng.randint(1, 4)):
+            match rng.randrange(3):
+                case 0:
+                    data[rng.randrange(len(data))] = rng.randrange(256)
+                case 1:
+                    del data[rng.randrange(len(data)) :]
+                    data = data or bytearray(b"\0")
+                case 2:
+                    at = rng.randrange(len(data))
+                    data[at:at] = rng.randbytes(rng.randint(1, 8))
+        try:
+            chunk = codecs.decode(bytes(data), spec)
+        except CodecError:
+            n_refused += 1
+        else:
+            assert chunk.shape == spec.shape
+    assert n_refused > 100

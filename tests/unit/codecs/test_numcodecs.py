@@ -1,0 +1,382 @@
+# ruff: noqa: RUF012 - the class attributes are tables of cases
+import sys
+import warnings
+
+import numcodecs
+import numpy as np
+import pytest
+from contracts.codec_contract import CodecContract, pipeline_of, same, spec_of
+
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.errors import CodecError, MetadataError, UnknownCodec, UnsupportedFeature
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+BIG = {"name": "bytes", "configuration": {"endian": "big"}}
+STRING = np.dtypes.StringDType()
+
+
+def named(codec_id, **configuration):
+    return {"name": f"numcodecs.{codec_id}", "configuration": configuration}
+
+
+class TestDelta(CodecContract):
+    chain = [named("delta", dtype="<i4", astype="<i2"), LITTLE]
+    fixed_size = True
+    arrays = [np.array([[100, 102], [101, 50]], "i4"), np.array([[1, 2, 3], [4, 5, 6]], "i4").T]
+    frozen = [(arrays[0], "6400 0200 ffff cdff")]
+
+
+class TestDeltaBig(CodecContract):
+    """Zarr v2: the filter's dtypes are big-endian; the format gives the serializer their order."""
+
+    chain = [named("delta", dtype=">i4", astype=">i2"), BIG]
+    fixed_size = True
+    arrays = TestDelta.arrays
+    frozen = [(arrays[0], "0064 0002 ffff ffcd")]
+
+
+class TestDeltaOfDates(CodecContract):
+    """numcodecs views the buffer as the dtype of its configuration."""
+
+    chain = [named("delta", dtype="<i8"), LITTLE]
+    fixed_size = True
+    arrays = [np.array([5, 7], "M8[ns]")]
+    frozen = [(arrays[0], "0500000000000000 0200000000000000")]
+
+
+class TestDeltaTransposed(CodecContract):
+    """Zarr v2, order F: filters see the flat buffer in F order."""
+
+    chain = [{"name": "transpose", "configuration": {"order": [1, 0]}}, named("delta", dtype="|u1"), "bytes"]
+    fixed_size = True
+    arrays = [np.array([[1, 3], [2, 4]], "u1")]
+    frozen = [(arrays[0], "01010101")]
+
+
+class TestFixedScaleOffset(CodecContract):
+    chain = [named("fixedscaleoffset", offset=10, scale=2, dtype="<f4", astype="|u1"), "bytes"]
+    fixed_size = True
+    arrays = [np.array([10, 11.5, 20], "f4")]
+    frozen = [(arrays[0], "00 03 14")]
+
+
+class TestQuantize(CodecContract):
+    chain = [named("quantize", digits=1, dtype="<f8", astype="<f4"), LITTLE]
+    fixed_size = True
+    arrays = [np.array([[0.5, 0.25]])]
+    frozen = [(arrays[0], "0000003f 0000803e")]
+
+
+class TestBitround(CodecContract):
+    chain = [named("bitround", keepbits=2), LITTLE]
+    fixed_size = True
+    arrays = [np.array([1.0, 1.25, 1.5, -2.0], "f4")]
+    frozen = [(arrays[0], "0000803f 0000a03f 0000c03f 000000c0")]
+
+
+class TestAstype(CodecContract):
+    chain = [named("astype", encode_dtype="|i1", decode_dtype=">i4"), "bytes"]
+    fixed_size = True
+    arrays = [np.array([[1, -1]], "i4")]
+    frozen = [(arrays[0], "01ff")]
+
+
+class TestPackbits(CodecContract):
+    chain = [named("packbits"), "bytes"]
+    fixed_size = True
+    arrays = [np.array([[True, False, False], [True, True, False]]), np.ones(16, bool), np.array(True)]
+    frozen = [(arrays[0], "02 98"), (np.ones(8, bool), "00 ff")]
+
+
+class TestCategorize(CodecContract):
+    chain = [named("categorize", labels=["b", "a"], dtype="|O", astype="|u1"), "bytes"]
+    fixed_size = True
+    arrays = [np.array([["a", "b"], ["", "a"]], STRING), np.array(["b", ""], object), np.array(["a", "b"], "U3")]
+    frozen = [(arrays[0], "02 01 00 02")]
+
+
+class TestShuffle(CodecContract):
+    chain = [LITTLE, named("shuffle", elementsize=4)]
+    fixed_size = True
+    arrays = [np.arange(6, dtype="i4").reshape(2, 3), np.zeros(2)]
+    frozen = [(np.array([0x04030201, 0x08070605], "i4"), "01 05 02 06 03 07 04 08")]
+
+
+class TestKerchunk(CodecContract):
+    """HDF5's filters, as kerchunk lists them."""
+
+    chain = [LITTLE, named("shuffle", elementsize=2), named("zlib", level=4), named("fletcher32")]
+    arrays = [np.arange(1000, dtype="i2")]
+
+
+class TestBase64(CodecContract):
+    chain = ["bytes", named("base64")]
+    fixed_size = True
+    arrays = [np.arange(6, dtype="u1"), np.arange(5, dtype="u1")]
+    frozen = [(np.frombuffer(b"Man", "u1"), b"TWFu".hex())]
+
+
+class TestCrc32(CodecContract):
+    chain = ["bytes", named("crc32")]
+    fixed_size = True
+    arrays = [np.arange(6, dtype="u1"), np.zeros(0, "u1")]
+    frozen = [(np.frombuffer(b"123456789", "u1"), "2639f4cb 313233343536373839")]
+
+
+class TestCrc32cAtTheStart(CodecContract):
+    chain = ["bytes", named("crc32c", location="start")]
+    fixed_size = True
+    arrays = TestCrc32.arrays
+    frozen = [(np.frombuffer(b"123456789", "u1"), "839206e3 313233343536373839")]
+
+
+class TestAdler32(CodecContract):
+    chain = ["bytes", named("adler32")]
+    fixed_size = True
+    arrays = TestCrc32.arrays
+    frozen = [(np.frombuffer(b"Wikipedia", "u1"), "9803e611" + b"Wikipedia".hex())]
+
+
+class TestFletcher32(CodecContract):
+    chain = ["bytes", named("fletcher32")]
+    fixed_size = True
+    arrays = [np.arange(6, dtype="u1"), np.arange(7, dtype="u1")]
+
+
+class TestJenkins(CodecContract):
+    chain = ["bytes", named("jenkins_lookup3")]
+    fixed_size = True
+    arrays = [np.arange(6, dtype="u1")]
+
+
+class TestPcodec(CodecContract):
+    chain = [named("pcodec", level=8)]
+    arrays = [np.arange(24, dtype="i4").reshape(2, 3, 4), np.array([0.0, -0.0, np.nan]), np.array(5, "u2")]
+    detects = False  # it stops reading at its own end mark
+
+    @pytest.fixture(autouse=True)
+    def _package(self):
+        pytest.importorskip("pcodec")
+
+
+JSON_OBJECTS = np.array(["a", 1, None, {"k": 2.5}], object)
+
+
+class TestJson(CodecContract):
+    chain = [named("json2")]
+    arrays = [JSON_OBJECTS, JSON_OBJECTS.reshape(2, 2), np.array([["ü"]], STRING), np.array("x", object)]
+    frozen = [
+        (JSON_OBJECTS, b'["a",1,null,{"k":2.5},"|O",[4]]'.hex()),
+        (JSON_OBJECTS[:2].reshape(1, 2), b'[["a",1],"|O",[1,2]]'.hex()),
+    ]
+
+
+class TestMsgpack(CodecContract):
+    chain = [named("msgpack2")]
+    arrays = [JSON_OBJECTS, JSON_OBJECTS.reshape(2, 2), np.array([["ü"]], STRING)]
+    frozen = [(JSON_OBJECTS[:2], "94 a161 01 a27c4f 9102")]
+
+    @pytest.fixture(autouse=True)
+    def _package(self):
+        pytest.importorskip("msgpack")
+
+
+def test_objects_that_are_lists_stay_elements():
+    array = np.empty(2, object)
+    array[:] = [[1, 2], [3, 4]]
+    for codec in ("json2", "msgpack2"):
+        pipeline = pipeline_of([named(codec)], spec_of(array))
+        assert pipeline.decode(
+            b'[[1,2],[3,4],"|O",[2]]' if codec == "json2" else pipeline.encode(array, spec_of(array)), spec_of(array)
+        ).tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 100_000,
+        b"[" * 100_000 + b"]" * 100_000,
+        b"{}",
+        b"[]",
+        b'["|O",[2]]',
+        b'[1,2,"|O",[3]]',
+        b'[1,2,3,"|O",[2]]',
+        b'[1,2,"|O",[1000000000000]]',
+        b'[1,2,"|O",[2,-1,-1]]',
+        b'[1,2,"|O","ab"]',
+        b"\xff",
+        b"",
+    ],
+)
+def test_hostile_json(text):
+    spec = ChunkSpec((2,), np.dtype(object), None)
+    with pytest.raises(CodecError):
+        pipeline_of([named("json2")], spec).decode(text, spec)
+
+
+@pytest.mark.parametrize("data", ["dd7fffffff", "91" * 5000, "92 a27c4f 91ce7fffffff", "c0", ""])
+def test_hostile_msgpack(data):
+    pytest.importorskip("msgpack")
+    spec = ChunkSpec((2,), np.dtype(object), None)
+    with pytest.raises(CodecError):
+        pipeline_of([named("msgpack2")], spec).decode(bytes.fromhex(data), spec)
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        numcodecs.Delta("<i4", "<i2"),
+        numcodecs.FixedScaleOffset(10, 4, "<i4", "<i8"),
+        numcodecs.AsType("<i2", "<i4"),
+    ],
+    ids=repr,
+)
+def test_filters_write_what_numcodecs_writes(codec):
+    array = np.array([[4, 9, 2], [0, 7, 7]], "i4")
+    configuration = {key: value for key, value in codec.get_config().items() if key != "id"}
+    pipeline = pipeline_of([named(codec.codec_id, **configuration), LITTLE], spec_of(array))
+    assert bytes(pipeline.encode(array, spec_of(array))) == codec.encode(array).tobytes()
+
+
+def test_bitround_writes_what_numcodecs_writes():
+    array = np.linspace(0, 1, 20, dtype="f4")
+    pipeline = pipeline_of([named("bitround", keepbits=4), LITTLE], spec_of(array))
+    assert bytes(pipeline.encode(array, spec_of(array))) == numcodecs.BitRound(4).encode(array).tobytes()
+
+
+def test_dtypes_that_the_configuration_lacks_are_the_chunks():
+    array = np.array([4, 9], "i4")
+    pipeline = pipeline_of([named("delta"), LITTLE, named("shuffle")], spec_of(array))
+    assert pipeline.filters[0].config().configuration == {"dtype": "<i4", "astype": "<i4"}
+    assert pipeline.compressors[0].config().configuration == {"elementsize": 4}
+
+
+def test_lossy_casts_do_not_warn():
+    array = np.array([np.nan, 1e30], "f4")
+    pipeline = pipeline_of(
+        [named("fixedscaleoffset", offset=0, scale=1, dtype="<f4", astype="<i2"), LITTLE], spec_of(array)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pipeline.decode(pipeline.encode(array, spec_of(array)), spec_of(array)).shape == (2,)
+
+
+def test_unknown_categories_are_empty():
+    spec = ChunkSpec((3,), STRING, None)
+    pipeline = pipeline_of([named("categorize", labels=["x"], dtype="|O", astype="|u1"), "bytes"], spec)
+    assert pipeline.decode(b"\1\0\7", spec).tolist() == ["x", "", ""]
+    assert bytes(pipeline.encode(np.array(["x", "y", ""], STRING), spec)) == b"\1\0\0"
+
+
+@pytest.mark.parametrize(
+    ("codec", "dtype"),
+    [
+        (named("delta", dtype="<i4"), "i2"),
+        (named("delta", dtype="|O"), "i2"),
+        (named("delta", dtype="nonsense"), "i2"),
+        (named("delta", level=1), "i2"),
+        (named("bitround", keepbits=3), "i4"),
+        (named("bitround", keepbits=-1), "f4"),
+        (named("packbits"), "u1"),
+        (named("quantize", digits=1), "i4"),
+        (named("categorize", labels=["a"]), "i4"),
+        (named("categorize", labels=[1]), "U1"),
+        (named("categorize", labels=["a"], astype="<f4"), "U1"),
+        (named("fixedscaleoffset"), "i4"),
+    ],
+)
+def test_filters_that_do_not_fit(codec, dtype):
+    with pytest.raises(MetadataError):
+        pipeline_of([codec, LITTLE], ChunkSpec((2,), np.dtype(dtype), None))
+
+
+class Third(numcodecs.abc.Codec):
+    codec_id = "chunkmill-test-third"
+
+    def __init__(self, key=1):
+        self.key = key
+
+    def encode(self, buf):
+        return np.asarray(buf) + np.uint8(self.key)
+
+    def decode(self, buf, out=None):
+        return np.asarray(buf) - np.uint8(self.key)
+
+
+@pytest.mark.parametrize("position", [0, 1], ids=["filter", "compressor"])
+def test_codecs_of_third_parties(position, monkeypatch):
+    monkeypatch.setitem(numcodecs.registry.codec_registry, Third.codec_id, Third)
+    array = np.array([[1, 2], [3, 4]], "u1")
+    chain = ["bytes"]
+    chain.insert(position, named(Third.codec_id, key=2))
+    pipeline = pipeline_of(chain, spec_of(array))
+    assert bytes(pipeline.encode(array, spec_of(array))) == b"\3\4\5\6"
+    assert same(pipeline.decode(b"\3\4\5\6", spec_of(array)), array)
+    with pytest.raises(MetadataError):
+        pipeline_of([*chain, named(Third.codec_id, nonsense=2)], spec_of(array))
+
+
+def test_a_third_party_cannot_yield_more_than_fits(monkeypatch):
+    monkeypatch.setitem(numcodecs.registry.codec_registry, Third.codec_id, Third)
+    spec = ChunkSpec((2,), np.dtype("u1"), None)
+    with pytest.raises(CodecError, match="expected"):
+        pipeline_of(["bytes", named(Third.codec_id)], spec).decode(bytes(3), spec)
+
+
+class TestPickle:
+    @pytest.mark.parametrize(
+        "name", ["pickle", "numcodecs.pickle", "Pickle", "numcodecs.PICKLE", "numcodecs. pickle", "pickle5"]
+    )
+    @pytest.mark.parametrize("position", [0, 1])
+    def test_every_spelling_is_refused(self, name, position):
+        chain = ["bytes"]
+        chain.insert(position, name)
+        with pytest.raises(UnsupportedFeature, match="pickle"):
+            pipeline_of(chain, ChunkSpec((1,), np.dtype("u1"), None))
+
+    def test_under_another_id_too(self, monkeypatch):
+        monkeypatch.setitem(numcodecs.registry.codec_registry, "innocent", numcodecs.Pickle)
+        with pytest.raises(UnsupportedFeature, match="pickle"):
+            pipeline_of(["bytes", "numcodecs.innocent"], ChunkSpec((1,), np.dtype("u1"), None))
+
+
+def test_unknown_codecs_name_the_known_ones():
+    with pytest.raises(UnknownCodec, match=r"numcodecs\.snap.*known are .*numcodecs\.zlib"):
+        pipeline_of(["bytes", "numcodecs.snap"], ChunkSpec((1,), np.dtype("u1"), None))
+
+
+def test_a_missing_package_comes_with_the_way_out(monkeypatch):
+    monkeypatch.delitem(numcodecs.registry.codec_registry, "pcodec", raising=False)
+    with pytest.raises(UnknownCodec, match=r"chunkmill\[codecs\]"):
+        pipeline_of([named("pcodec")], ChunkSpec((1,), np.dtype("u4"), None))
+    assert "chunkmill" in sys.modules
+
+
+def test_pcodec_of_another_length_raises():
+    pytest.importorskip("pcodec")
+    spec, longer = (ChunkSpec((n,), np.dtype("i4"), None) for n in (5, 6))
+    pipeline = pipeline_of([named("pcodec")], spec)
+    encoded = pipeline.encode(np.arange(5, dtype="i4"), spec)
+    with pytest.raises(CodecError):
+        pipeline.decode(encoded, longer)
+    with pytest.raises(CodecError):
+        pipeline.decode(pipeline.encode(np.arange(6, dtype="i4"), longer), spec)
+
+
+class TestZfpy(CodecContract):
+    chain = [named("zfpy", mode=4, tolerance=0.001)]
+    arrays = [np.linspace(0, 1, 64).reshape(4, 4, 4), np.arange(10, dtype="f4")]
+    exact = False
+    detects = False
+
+    @pytest.fixture(autouse=True)
+    def _package(self):
+        pytest.importorskip("zfpy")
+
+
+def test_zfpy_of_another_shape_raises():
+    pytest.importorskip("zfpy")
+    spec, other = (ChunkSpec((n,), np.dtype("f8"), None) for n in (8, 4))
+    pipeline = pipeline_of([named("zfpy", mode=4, tolerance=0.1)], spec)
+    with pytest.raises(CodecError, match="states 8 numbers"):
+        pipeline.decode(pipeline.encode(np.zeros(8), spec), other)

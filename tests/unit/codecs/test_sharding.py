@@ -1,0 +1,225 @@
+# ruff: noqa: RUF012 - the class attributes are tables of cases
+import struct
+import tracemalloc
+
+import numpy as np
+import pytest
+from contracts.codec_contract import CodecContract, pipeline_of, same, spec_of
+
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.registry import build_pipeline, parse_codecs, sharded
+from chunkmill.errors import CodecError, MetadataError
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+BIG = {"name": "bytes", "configuration": {"endian": "big"}}
+STRING = np.dtypes.StringDType()
+NO = "ff" * 16
+MISSING = (1 << 64) - 1
+
+
+def sharding(chunk_shape, codecs=(LITTLE,), index_codecs=(LITTLE, "crc32c"), **rest):
+    configuration = {
+        "chunk_shape": chunk_shape,
+        "codecs": list(codecs),
+        "index_codecs": list(index_codecs),
+        "index_location": "end",
+    }
+    return {"name": "sharding_indexed", "configuration": configuration | rest}
+
+
+def entry(offset, size):
+    return struct.pack("<QQ", offset, size).hex()
+
+
+SPARSE = np.array([[1, 2, 0, 0], [3, 4, 0, 0]], "u1")  # two inner chunks, one of them fill
+
+
+class TestEnd(CodecContract):
+    chain = [sharding([2, 2], index_codecs=[LITTLE])]
+    arrays = [
+        SPARSE,
+        np.arange(24, dtype="i4").reshape(4, 6),
+        np.zeros((4, 4)),
+        np.arange(8, dtype="u1").reshape(4, 2).T[:, ::2],
+    ]
+    frozen = [(SPARSE, "01020304" + entry(0, 4) + NO), (np.zeros((2, 4), "u1"), NO + NO)]
+
+
+class TestStart(CodecContract):
+    chain = [sharding([2, 2], index_codecs=[BIG], index_location="start")]
+    arrays = TestEnd.arrays
+    frozen = [(SPARSE, struct.pack(">QQ", 32, 4).hex() + NO + "01020304")]
+    detects = False  # what follows the last inner chunk is a gap
+
+
+class TestInnerCodecs(CodecContract):
+    chain = [sharding([1, 3], [{"name": "transpose", "configuration": {"order": [1, 0]}}, BIG, "zstd", "crc32c"])]
+    arrays = [np.arange(24, dtype="i4").reshape(4, 6), np.arange(3.0).reshape(1, 3)]
+
+
+class TestStrings(CodecContract):
+    chain = [sharding([2], ["vlen-utf8"])]
+    arrays = [np.array(["a", "ü", "", ""], STRING), np.array(["", "", "x", ""], object)]
+
+
+class TestNested(CodecContract):
+    chain = [
+        {"name": "transpose", "configuration": {"order": [2, 0, 1]}},
+        sharding([4, 2, 2], [sharding([2, 1, 2], [LITTLE, "gzip"], index_location="start")]),
+    ]
+    arrays = [np.arange(2 * 4 * 8, dtype="i2").reshape(2, 4, 8)]
+
+
+class TestNoAxes(CodecContract):
+    chain = [sharding([], index_codecs=[LITTLE])]
+    arrays = [np.array(3, "u1"), np.array(0, "i4")]
+    frozen = [(np.array(3, "u1"), "03" + entry(0, 1))]
+
+
+class TestCompressedAsAWhole(CodecContract):
+    """Legal by the specification, though nobody can read a part of it."""
+
+    chain = [sharding([2, 2]), {"name": "gzip", "configuration": {"level": 1}}]
+    arrays = TestEnd.arrays
+
+
+def pipeline_and_spec(shape=(2, 4), dtype="u1", fill_value=None, **rest):
+    spec = ChunkSpec(shape, np.dtype(dtype), fill_value)
+    return pipeline_of([sharding([2, 2], **rest)], spec), spec
+
+
+def test_chunks_in_any_order_with_gaps_and_shared():
+    pipeline, spec = pipeline_and_spec((2, 6), index_codecs=[LITTLE])
+    data = bytes.fromhex("ffff 05060708 ff 01020304" + entry(7, 4) + entry(2, 4) + entry(7, 4))
+    assert pipeline.decode(data, spec).tolist() == [[1, 2, 5, 6, 1, 2], [3, 4, 7, 8, 3, 4]]
+
+
+def test_missing_chunks_are_fill_value_and_fill_value_is_missing():
+    pipeline, spec = pipeline_and_spec(fill_value=9, index_codecs=[LITTLE])
+    assert pipeline.decode(bytes.fromhex(NO + NO), spec).tolist() == [[9] * 4] * 2
+    assert bytes(pipeline.encode(np.full((2, 4), 9, "u1"), spec)).hex() == NO + NO
+    assert len(pipeline.encode(np.zeros((2, 4), "u1"), spec)) == 40
+    array = np.array([[9, 9, 0, 1], [9, 9, 2, 3]], "u1")
+    assert bytes(pipeline.encode(array, spec)).hex() == "00010203" + NO + entry(0, 4)
+    assert same(pipeline.decode(pipeline.encode(array, spec), spec), array)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (entry(0, 5) + NO, "outside"),
+        (entry(37, 0) + NO, "outside"),
+        (entry(MISSING - 1, 4) + NO, "outside"),  # the sum wraps around
+        (entry(4, MISSING - 3) + NO, "outside"),
+        (entry(1 << 63, 1 << 63) + NO, "outside"),
+        (entry(MISSING, 4) + NO, "half missing"),
+        (entry(0, MISSING) + NO, "half missing"),
+        (entry(0, 3) + NO, r"inner chunk \(0, 0\): 3 bytes"),
+        (entry(0, 0) + NO, r"inner chunk \(0, 0\): 0 bytes"),
+        (entry(0, 4), "cannot hold an index|half missing|outside"),
+        ("", "cannot hold an index"),
+    ],
+)
+def test_hostile_indexes(index, message):
+    pipeline, spec = pipeline_and_spec(index_codecs=[LITTLE])
+    data = bytes.fromhex("01020304" + index)
+    if "outside" in message and index.startswith(entry(0, 5)):
+        data = data[4:]  # 32 bytes: nothing before the index
+        index = entry(0, 33) + NO
+        data = bytes.fromhex(index)
+    with pytest.raises(CodecError, match=message):
+        pipeline.decode(data, spec)
+
+
+def test_a_broken_index_checksum_is_found():
+    pipeline, spec = pipeline_and_spec()
+    data = bytearray(pipeline.encode(SPARSE, spec))
+    data[-6] ^= 1
+    with pytest.raises(CodecError, match="checksum"):
+        pipeline.decode(bytes(data), spec)
+
+
+def test_parse_index():
+    pipeline, spec = pipeline_and_spec(index_codecs=[LITTLE])
+    codec = pipeline.serializer
+    assert codec.index_bytes(spec) == 32
+    assert codec.inner_grid_shape(spec) == (1, 2)
+    assert codec.inner_spec(spec) == ChunkSpec((2, 2), np.dtype("u1"), None)
+    index = codec.parse_index(bytes.fromhex(entry(0, 4) + NO), spec, 36)
+    assert index.dtype == np.uint64
+    assert index.tolist() == [[[0, 4], [MISSING, MISSING]]]
+    assert codec.parse_index(bytes.fromhex(entry(1 << 40, 4) + NO), spec).tolist()[0][0] == [1 << 40, 4]
+    for bad in (entry(1 << 40, 4) + NO, entry(MISSING, 4) + NO):
+        with pytest.raises(ValueError):
+            codec.parse_index(bytes.fromhex(bad), spec, 36)
+    with pytest.raises(ValueError):
+        codec.parse_index(bytes.fromhex(entry(MISSING - 1, 2) + NO), spec)
+
+
+def test_pack_and_unpack_move_encoded_chunks_unopened():
+    for location in ("end", "start"):
+        pipeline, spec = pipeline_and_spec(index_location=location)
+        codec = pipeline.serializer
+        entries = {(0, 1): b"second", (0, 0): b"1"}
+        shard = codec.pack(entries, spec)
+        assert {coords: bytes(data) for coords, data in codec.unpack(shard, spec)} == entries
+        assert next(codec.unpack(shard, spec))[0] == (0, 0)
+        body = shard[36:] if location == "start" else shard[:-36]
+        assert body == b"1second"
+        assert list(codec.unpack(codec.pack({}, spec), spec)) == []
+        with pytest.raises(ValueError, match="no inner chunk"):
+            codec.pack({(1, 0): b""}, spec)
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        sharding([2, 3]),
+        sharding([2]),
+        sharding([2, 0]),
+        sharding([2, -2]),
+        sharding([2, 2.0]),
+        sharding("ab"),
+        sharding([2, 2], index_location="middle"),
+        sharding([2, 2], index_codecs=[LITTLE, "gzip"]),  # of no fixed size
+        sharding([2, 2], index_codecs=[]),
+        sharding([2, 2], codecs=[]),
+        sharding([2, 2], codecs=["gzip"]),
+        sharding([2, 2], extra=1),
+        {"name": "sharding_indexed", "configuration": {"chunk_shape": [2, 2]}},
+    ],
+)
+def test_wrong_configurations(codec):
+    with pytest.raises(MetadataError):
+        pipeline_of([codec], ChunkSpec((2, 4), np.dtype("i4"), None))
+
+
+def test_index_codecs_that_are_absent_are_the_usual_ones():
+    codec = sharding([2, 2])
+    del codec["configuration"]["index_codecs"]
+    spec = ChunkSpec((2, 4), np.dtype("u1"), None)
+    assert bytes(pipeline_of([codec], spec).encode(SPARSE, spec)) == bytes(
+        pipeline_of([sharding([2, 2])], spec).encode(SPARSE, spec)
+    )
+
+
+def test_chains_without_end():
+    codec = LITTLE
+    for _ in range(2000):
+        codec = sharding([1], [codec])
+    with pytest.raises(MetadataError, match="fewer codecs"):
+        pipeline_of([codec], ChunkSpec((1,), np.dtype("u1"), None))
+
+
+def test_one_output_array():
+    array = np.ones((1024, 1024), "f4")
+    spec = spec_of(array)
+    pipeline = build_pipeline([sharded(parse_codecs("lz4", array.dtype), (256, 256))], spec)
+    data = pipeline.encode(array, spec)
+    tracemalloc.start()
+    try:
+        decoded = pipeline.decode(data, spec)
+        assert tracemalloc.get_traced_memory()[1] < 1.4 * array.nbytes
+    finally:
+        tracemalloc.stop()
+    assert same(decoded, array)

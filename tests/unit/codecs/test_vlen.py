@@ -1,0 +1,143 @@
+# ruff: noqa: RUF012 - the class attributes are tables of cases
+import struct
+import tracemalloc
+
+import numcodecs
+import numpy as np
+import pytest
+from contracts.codec_contract import CodecContract, pipeline_of, spec_of
+
+from chunkmill.codecs.base import ChunkSpec, fill_array
+from chunkmill.errors import CodecError, MetadataError
+
+STRING = np.dtypes.StringDType()
+WORDS = [["", "a"], ["höh", "日本\0"]]
+# count; then length and bytes of each
+WORDS_HEX = "04000000 00000000 01000000 61 04000000 68c3b668 07000000 e697a5e69cac00"
+
+
+def objects(values):
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out
+
+
+class TestUtf8(CodecContract):
+    chain = ["vlen-utf8"]
+    arrays = [
+        np.array(WORDS, STRING),
+        np.array(WORDS, object),
+        np.array("x", STRING),
+        np.zeros((0, 2), STRING),
+        np.full(999, "é" * 300, STRING),
+    ]
+    frozen = [(np.array(WORDS, STRING), WORDS_HEX), (np.array(WORDS, object), WORDS_HEX)]
+
+
+class TestBytes(CodecContract):
+    chain = ["vlen-bytes"]
+    arrays = [objects([b"", b"a\0", b"\xff" * 300]), objects([])]
+    frozen = [(objects([b"", b"a\0"]), "02000000 00000000 02000000 6100")]
+
+
+class TestArray(CodecContract):
+    chain = [{"name": "numcodecs.vlen-array", "configuration": {"dtype": "<i2"}}]
+    arrays = [objects([np.array([1, 2], "i2"), np.array([], "i2")]), objects([])]
+    frozen = [(objects([np.array([1, -1], "i2"), np.array([], "i2")]), "02000000 04000000 0100ffff 00000000")]
+
+
+@pytest.mark.parametrize(
+    ("codec", "chain"),
+    [(numcodecs.VLenUTF8(), "vlen-utf8"), (numcodecs.VLenBytes(), "vlen-bytes")],
+    ids=["utf8", "bytes"],
+)
+def test_bytes_are_those_of_numcodecs(codec, chain):
+    values = objects(["", "ab", "ü"]) if chain == "vlen-utf8" else objects([b"", b"ab"])
+    assert bytes(pipeline_of([chain], spec_of(values)).encode(values, spec_of(values))) == bytes(codec.encode(values))
+
+
+def test_compressed():
+    array = np.array(WORDS, STRING)
+    pipeline = pipeline_of(["vlen-utf8", "zstd", "crc32c"], spec_of(array))
+    assert pipeline.decode(pipeline.encode(array, spec_of(array)), spec_of(array)).tolist() == WORDS
+
+
+@pytest.mark.parametrize(
+    "name", ["vlen-utf8", "vlen-bytes", {"name": "numcodecs.vlen-array", "configuration": {"dtype": "i4"}}]
+)
+def test_what_numpy_fills_with_is_empty(name):
+    spec = ChunkSpec((2,), np.dtype(object), None)
+    pipeline = pipeline_of([name], spec)
+    nothing = "02000000 00000000 00000000".replace(" ", "")
+    assert bytes(pipeline.encode(np.empty(2, object), spec)).hex() == nothing
+    assert bytes(pipeline.encode(fill_array(spec), spec)).hex() == nothing
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("vlen-utf8", [["a", None]], r"element \(0, 1\) is a NoneType, expected str"),
+        ("vlen-utf8", [["a", 0]], r"element \(0, 1\) is a int, expected str"),
+        ("vlen-utf8", [["a", b"b"]], "is a bytes, expected str"),
+        ("vlen-utf8", [["a", float("nan")]], "is a float"),
+        ("vlen-bytes", [[b"a", "b"]], r"element \(0, 1\) is a str, expected bytes"),
+        ("vlen-utf8", [["a", "\ud800"]], "surrogates"),
+    ],
+)
+def test_wrong_elements(name, values, message):
+    array = np.array(values, object)
+    spec = spec_of(array, fill_value="")
+    with pytest.raises(CodecError, match=message):
+        pipeline_of([name], spec).encode(array, spec)
+
+
+BIG = 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack("<I", BIG),
+        struct.pack("<II", BIG, 0) + bytes(100),
+        struct.pack("<III", 3, 0, 0),
+        struct.pack("<IIII", 2, 0, 0, 0),
+        struct.pack("<III", 2, 0, BIG),
+        struct.pack("<III", 2, BIG, 0),
+        struct.pack("<III", 2, 0, 1),
+        struct.pack("<III", 1, 0, 0),
+        struct.pack("<III", 2, 1, 0) + b"\xff",
+        b"",
+        b"\2\0\0",
+    ],
+    ids=[
+        "count alone",
+        "count",
+        "count + 1",
+        "left over",
+        "length",
+        "length before",
+        "short",
+        "count - 1",
+        "no UTF-8 or short",
+        "nothing",
+        "no count",
+    ],
+)
+@pytest.mark.parametrize("name", ["vlen-utf8", "vlen-bytes", "numcodecs.vlen-array"])
+def test_hostile_counts_and_lengths(name, data):
+    configuration = {"dtype": "u1"} if "array" in name else {}
+    spec = ChunkSpec((2,), np.dtype(object), None)
+    pipeline = pipeline_of([{"name": name, "configuration": configuration}], spec)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CodecError):
+            pipeline.decode(data, spec)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("vlen-utf8", "i4"), ("vlen-bytes", STRING), ("vlen-utf8", "U3")])
+def test_dtypes_of_fixed_size_are_refused(name, dtype):
+    with pytest.raises(MetadataError, match="needs"):
+        pipeline_of([name], ChunkSpec((2,), np.dtype(dtype), None))

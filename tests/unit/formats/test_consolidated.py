@@ -1,0 +1,166 @@
+import json
+
+import pytest
+import zarr
+
+from chunkmill.errors import MetadataError
+from chunkmill.formats import consolidated
+from chunkmill.formats.zarr_v2 import ZarrV2
+from chunkmill.formats.zarr_v3 import ZarrV3
+
+GROUP_2 = {"zarr_format": 2}
+GROUP_3 = {"zarr_format": 3, "node_type": "group"}
+ARRAY_3 = {"zarr_format": 3, "node_type": "array", "shape": []}
+
+
+def v2(metadata, **members):
+    return json.dumps({"zarr_consolidated_format": 1, "metadata": metadata, **members}).encode()
+
+
+def v3(inline):
+    return json.dumps(GROUP_3 | {"consolidated_metadata": inline}).encode()
+
+
+def inline(metadata, **members):
+    return v3({"kind": "inline", "must_understand": False, "metadata": metadata, **members})
+
+
+def test_v2_keys_become_full_keys():
+    value = v2({".zgroup": GROUP_2, "a/.zattrs": {"n": 1}, "a/b/.zarray": {}})
+    assert set(consolidated.parse_v2(value, ".zmetadata")) == {".zgroup", "a/.zattrs", "a/b/.zarray"}
+    found = consolidated.parse_v2(value, "x/y/.zmetadata")
+    assert set(found) == {"x/y/.zgroup", "x/y/a/.zattrs", "x/y/a/b/.zarray"}
+    assert json.loads(found["x/y/a/.zattrs"]) == {"n": 1}
+
+
+def test_v2_holds_documents_only():
+    assert set(consolidated.parse_v2(v2({".zgroup": GROUP_2, "a/0.0": {}, "a/zarr.json": {}}), ".zmetadata")) == {
+        ".zgroup"
+    }
+
+
+def test_v2_bare_nan_of_xarray_is_kept():
+    found = consolidated.parse_v2(b'{"zarr_consolidated_format": 1, "metadata": {".zattrs": {"x": NaN}}}', ".zmetadata")
+    documents = {".zgroup": b'{"zarr_format": 2}', **found}
+    assert ZarrV2().parse_group("", documents).attributes["x"] != ZarrV2().parse_group("", documents).attributes["x"]
+
+
+def test_v2_another_format_is_none():
+    assert consolidated.parse_v2(v2({}, zarr_consolidated_format=2), ".zmetadata") is None
+    assert consolidated.parse_v2(b'{"metadata": {}, "record_size": 10}', ".zmetadata") is None  # a reference set
+
+
+BAD_PATHS = ["..", "../outside", "a/../../b", "./a", "a//b", "/a", "a/", "a\0b"]
+
+
+@pytest.mark.parametrize("path", [*BAD_PATHS, "a\\..\\b"])
+def test_v2_keys_stay_below_the_group(path):
+    with pytest.raises(MetadataError) as caught:
+        consolidated.parse_v2(v2({f"{path}/.zarray": {}}), "g/.zmetadata")
+    assert caught.value.key == "g/.zmetadata"
+
+
+@pytest.mark.parametrize("path", BAD_PATHS)
+def test_v3_keys_stay_below_the_group(path):
+    with pytest.raises(MetadataError):
+        consolidated.parse_v3(inline({path: GROUP_3}), "g/zarr.json")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [v2([]), v2(None), v2({".zgroup": "x"}), v2({".zgroup": None}), b"[]", b"", b"\xff", b"[" * 10**5],
+    ids=range(8),
+)
+def test_v2_malformed(value):
+    with pytest.raises(MetadataError):
+        consolidated.parse_v2(value, ".zmetadata")
+
+
+@pytest.mark.parametrize(
+    "value", [inline([]), inline(None), inline({"a": 3}), v3([]), v3("inline"), b"[]", b""], ids=range(7)
+)
+def test_v3_malformed(value):
+    with pytest.raises(MetadataError):
+        consolidated.parse_v3(value, "zarr.json")
+
+
+def test_v3_none():
+    assert consolidated.parse_v3(json.dumps(GROUP_3).encode(), "zarr.json") is None
+    assert consolidated.parse_v3(v3(None), "zarr.json") is None  # zarr-python 3.0
+    assert consolidated.parse_v3(inline({}, kind="elsewhere"), "zarr.json") is None
+    assert consolidated.parse_v3(inline({}), "zarr.json") == {}
+
+
+def test_v3_nested_groups_do_not_claim_to_be_empty():
+    nested = GROUP_3 | {
+        "attributes": {"n": 1},
+        "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": {}},
+    }
+    found = consolidated.parse_v3(inline({"a": nested, "a/b": ARRAY_3}), "g/zarr.json")
+    assert {key: json.loads(value) for key, value in found.items()} == {
+        "g/a/zarr.json": GROUP_3 | {"attributes": {"n": 1}},
+        "g/a/b/zarr.json": ARRAY_3,
+    }
+
+
+def test_v3_emit_wants_the_group():
+    for documents in ({}, {"zarr.json": json.dumps(ARRAY_3).encode()}):
+        with pytest.raises(MetadataError):
+            consolidated.emit_v3(documents)
+
+
+def test_emit_takes_what_lies_below():
+    documents = {key: json.dumps(GROUP_2).encode() for key in ("g/.zgroup", "g/a/.zgroup", "h/.zgroup", "gg/.zgroup")}
+    documents["g/a/0.0"] = b"chunk"
+    assert set(consolidated.parse_v2(consolidated.emit_v2(documents, "g/.zmetadata"), "g/.zmetadata")) == {
+        "g/.zgroup",
+        "g/a/.zgroup",
+    }
+    documents = {
+        key: json.dumps(GROUP_3).encode() for key in ("g/zarr.json", "g/a/zarr.json", "h/zarr.json", "gg/zarr.json")
+    }
+    assert set(consolidated.parse_v3(consolidated.emit_v3(documents, "g/zarr.json"), "g/zarr.json")) == {
+        "g/a/zarr.json"
+    }
+
+
+@pytest.fixture(params=[2, 3])
+def theirs(request, tmp_path):
+    """A hierarchy that zarr-python wrote, before and after it consolidated it."""
+    root = zarr.open_group(tmp_path, mode="w", zarr_format=request.param, attributes={"title": "x"})
+    root.create_group("a/b", attributes={"n": 1})
+    root.create_array("a/b/x", shape=(3,), dtype="i4", chunks=(2,))
+    root.create_array("y", shape=(), dtype="f8")
+
+    def documents():
+        return {p.relative_to(tmp_path).as_posix(): p.read_bytes() for p in tmp_path.rglob("*") if p.name in names}
+
+    names = consolidated.V2_DOCUMENTS | consolidated.V3_DOCUMENTS
+    before = documents()
+    with (
+        pytest.warns(UserWarning, match="Consolidated metadata") if request.param == 3 else pytest.MonkeyPatch.context()
+    ):
+        zarr.consolidate_metadata(tmp_path, zarr_format=request.param)
+    return ZarrV2() if request.param == 2 else ZarrV3(), tmp_path, before
+
+
+def test_zarr_python_s_is_read(theirs):
+    fmt, path, before = theirs
+    key = fmt.consolidated_key("")
+    found = fmt.parse_consolidated("", (path / key).read_bytes())
+    assert set(found) == set(before)
+    assert fmt.parse_array("a/b/x", found) == fmt.parse_array("a/b/x", before)
+    assert fmt.parse_group("a/b", found) == fmt.parse_group("a/b", before)
+    assert fmt.parse_group("", found) == fmt.parse_group("", before)
+
+
+def test_zarr_python_reads_ours(theirs):
+    fmt, path, before = theirs
+    for key, value in fmt.emit_consolidated("", before).items():
+        (path / key).write_bytes(value)
+    (path / "a/b/x" / (".zarray" if fmt.name == "zarr2" else "zarr.json")).unlink()  # so that ours must be used
+    root = zarr.open_consolidated(path, mode="r", zarr_format=2 if fmt.name == "zarr2" else 3)
+    assert root["a/b/x"].shape == (3,)
+    assert dict(root["a/b"].attrs) == {"n": 1}
+    assert sorted(root.array_keys()) == ["y"]
+    assert sorted(root["a/b"].array_keys()) == ["x"]

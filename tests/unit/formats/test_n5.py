@@ -1,0 +1,448 @@
+"""N5: attributes.json <-> the model."""
+
+import copy
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
+from chunkmill.formats.n5 import CHUNK_KEYS, N5
+from chunkmill.formats.n5_compression import n5_chain, zarr_chain
+from chunkmill.model.grid import ChunkGrid, RunsAxis
+from chunkmill.model.keys import ChunkKeyEncoding
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+
+KEY = "volume/s0/attributes.json"
+DATASET = {
+    "dimensions": [7, 5, 3],
+    "blockSize": [4, 3, 2],
+    "dataType": "uint16",
+    "compression": {"type": "gzip", "level": 5, "useZlib": False},
+}
+
+
+def parse(document: Any, path: str = "volume/s0") -> ArrayMetadata | None:
+    key = f"{path}/attributes.json" if path else "attributes.json"
+    return N5().parse_array(path, {key: document if isinstance(document, bytes) else json.dumps(document).encode()})
+
+
+def dataset(**changes: Any) -> ArrayMetadata:
+    metadata = parse({**DATASET, **changes})
+    assert metadata is not None
+    return metadata
+
+
+def emitted(metadata: ArrayMetadata, path: str = "volume/s0") -> dict[str, Any]:
+    (value,) = N5().emit_array(path, metadata).values()
+    return json.loads(value)
+
+
+def compressor(metadata: ArrayMetadata) -> dict[str, Any] | None:
+    (block,) = metadata.codecs
+    first, *rest = block.configuration["codecs"]
+    assert first == {"name": "bytes", "configuration": {"endian": "big"}}
+    return rest[0] if rest else None
+
+
+def test_axes_are_turned_round() -> None:
+    metadata = dataset()
+    assert metadata.shape == (3, 5, 7)
+    assert metadata.chunk_grid.chunk_shape == (2, 3, 4)
+    assert metadata.chunk_keys.encode((0, 1, 2)) == "2/1/0"
+    assert metadata.edge_chunks == "truncated"
+    assert metadata.dtype == np.dtype("u2")
+    assert metadata.fill_value == 0
+    assert metadata.attributes == {}
+    assert N5().chunk_prefix("volume/s0") == "volume/s0/"
+
+
+def test_emits_what_it_parsed() -> None:
+    assert emitted(dataset()) == DATASET
+
+
+COMPRESSIONS = {
+    "raw": ({"type": "raw"}, None),
+    "gzip": ({"type": "gzip", "level": 5}, ("gzip", {"level": 5})),
+    "gzip_default": ({"type": "gzip"}, ("gzip", {"level": 6})),
+    "gzip_minus_1": ({"type": "gzip", "level": -1, "useZlib": False}, ("gzip", {"level": 6})),
+    "gzip_level_unusable": ({"type": "gzip", "level": "high"}, ("gzip", {"level": 6})),
+    "zlib": ({"type": "gzip", "level": 1, "useZlib": True}, ("numcodecs.zlib", {"level": 1})),
+    "bzip2": ({"type": "bzip2", "blockSize": 5}, ("numcodecs.bz2", {"level": 5})),
+    "bzip2_default": ({"type": "bzip2"}, ("numcodecs.bz2", {"level": 9})),
+    "xz": (
+        {"type": "xz", "preset": 3},
+        ("numcodecs.lzma", {"format": 1, "check": -1, "preset": 3, "filters": None}),
+    ),
+    "lz4": ({"type": "lz4", "blockSize": 1024}, ("n5_lz4", {"blockSize": 1024})),
+    "lz4_z5": ({"type": "lz4", "blockSize": 6}, ("n5_lz4", {"blockSize": 65536})),  # a level
+    "lz4_zarr": ({"type": "lz4", "acceleration": 1, "id": "lz4"}, ("n5_lz4", {"blockSize": 65536})),
+    "zstd": ({"type": "zstd", "level": 9}, ("zstd", {"level": 9, "checksum": False})),
+    "zstd_zarr": (
+        {"type": "zstd", "level": 1, "id": "zstd", "checksum": True},
+        ("zstd", {"level": 1, "checksum": False}),
+    ),
+    "blosc": (
+        {"type": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 2, "blocksize": 64, "typesize": 1, "nthreads": 8},
+        ("blosc", {"cname": "zstd", "clevel": 3, "shuffle": "bitshuffle", "typesize": 2, "blocksize": 64}),
+    ),
+    "blosc_default": (
+        {"type": "blosc", "cname": "lz4"},
+        ("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0}),
+    ),
+    "blosc_auto": (
+        {"type": "blosc", "shuffle": -1},
+        ("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 2, "blocksize": 0}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_compressions(name: str) -> None:
+    compression, expected = COMPRESSIONS[name]
+    metadata = dataset(compression=compression)
+    found = compressor(metadata)
+    assert (None if found is None else (found["name"], found["configuration"])) == expected
+    # and every parameter written out again
+    assert parse(emitted(metadata)) == metadata
+
+
+def test_every_parameter_is_written_and_no_other() -> None:
+    """z5py fails without `level`; tensorstore refuses `typesize`, `nthreads` and `checksum`."""
+    compressions = {name: emitted(dataset(compression=c))["compression"] for name, (c, _) in COMPRESSIONS.items()}
+    assert compressions["raw"] == {"type": "raw"}
+    assert compressions["gzip_default"] == {"type": "gzip", "level": 6, "useZlib": False}
+    assert compressions["zlib"] == {"type": "gzip", "level": 1, "useZlib": True}
+    assert compressions["bzip2_default"] == {"type": "bzip2", "blockSize": 9}
+    assert compressions["xz"] == {"type": "xz", "preset": 3}
+    assert compressions["lz4_z5"] == {"type": "lz4", "blockSize": 65536}
+    assert compressions["zstd"] == {"type": "zstd", "level": 9}
+    blosc = {"type": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 2, "blocksize": 64}
+    assert compressions["blosc"] == blosc
+
+
+@pytest.mark.parametrize(("old", "name"), [("raw", None), ("gzip", "gzip"), ("bzip2", "numcodecs.bz2")])
+def test_old_compression_type(old: str, name: str | None) -> None:
+    document = {**DATASET, "compressionType": old}
+    del document["compression"]
+    metadata = parse(document)
+    assert metadata is not None
+    found = compressor(metadata)
+    assert (found and found["name"]) == name
+    assert metadata.attributes == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    {
+        "rank": ({"blockSize": [4, 3]}, "blockSize"),
+        "no_blocks": ({"blockSize": [4, 0, 2]}, "blockSize"),
+        "block_too_long": ({"blockSize": [4, 1 << 31, 2]}, "blockSize"),
+        "negative": ({"dimensions": [7, -5, 3]}, "dimensions"),
+        "fraction": ({"dimensions": [7, 6.5, 3]}, "dimensions"),
+        "integral_float": ({"dimensions": [7, 5.0, 3]}, "dimensions"),
+        "bool": ({"dimensions": [7, True, 3]}, "dimensions"),
+        "text": ({"dimensions": "7"}, "dimensions"),
+        "object": ({"dimensions": {"0": 7}}, "dimensions"),
+        "beyond_long": ({"dimensions": [1 << 63, 5, 3]}, "dimensions"),
+        "rank_65": ({"dimensions": [1] * 65, "blockSize": [1] * 65}, "dimensions"),
+        "dtype": ({"dataType": "float16"}, "dataType"),
+        "dtype_kind": ({"dataType": 5}, "dataType"),
+        "compression_text": ({"compression": "gzip"}, "compression"),
+        "compression_null": ({"compression": None}, "compression"),
+        "no_type": ({"compression": {}}, "type"),
+        "type_kind": ({"compression": {"type": 5}}, "type"),
+    }.values(),
+)
+def test_wrong_documents(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(MetadataError) as caught:
+        dataset(**changes)
+    assert (caught.value.key, caught.value.field) == (KEY, field)
+
+
+@pytest.mark.parametrize("missing", ["dataType", "blockSize", "compression"])
+def test_missing_members(missing: str) -> None:
+    with pytest.raises(MetadataError, match="the member is required"):
+        parse({name: value for name, value in DATASET.items() if name != missing})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dataType": "string"},
+        {"dataType": "object"},
+        {"compression": {"type": "jpeg"}},
+        {"compression": {"type": "lzma"}},
+        {"dimensions": [], "blockSize": []},
+    ],
+    ids=str,
+)
+def test_understood_and_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedFeature, match="n5 does not support"):
+        dataset(**changes)
+
+
+@pytest.mark.parametrize("document", [b"", b"[1]", b"\xff", b"{", b"[" * 100_000, b"5"])
+def test_no_json_object(document: bytes) -> None:
+    with pytest.raises(MetadataError):
+        parse(document)
+
+
+def test_length_0() -> None:
+    metadata = dataset(dimensions=[0, 5, 3], blockSize=[0, 3, 2])
+    assert metadata.shape == (3, 5, 0)
+    assert list(metadata.chunk_grid.all_coords()) == []
+
+
+# Attributes and groups
+
+
+def test_attributes_stay_as_they_are() -> None:
+    attributes = {"resolution": [4.0, 4.0, 40.0], "nested": {"a": [1, {"b": None}]}, "big": 2**63 + 1, "zarr_format": 2}
+    metadata = dataset(**attributes)
+    assert metadata.attributes == attributes
+    assert emitted(metadata) == {**DATASET, **attributes}
+
+
+def test_axes_are_dimension_names() -> None:
+    metadata = dataset(axes=["x", "y", "z"])
+    assert metadata.dimension_names == ("z", "y", "x")
+    assert metadata.attributes == {"axes": ["x", "y", "z"]}
+    assert emitted(metadata)["axes"] == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("axes", [["x", "y"], ["x", "y", 3], "xyz", None, [["x"], ["y"], ["z"]]])
+def test_axes_that_do_not_fit_are_an_attribute(axes: Any) -> None:
+    metadata = dataset(axes=axes)
+    assert metadata.dimension_names is None
+    assert metadata.attributes == {"axes": axes}
+    assert emitted(metadata)["axes"] == axes
+
+
+def plain(**changes: Any) -> ArrayMetadata:
+    """Return an array as it comes from elsewhere."""
+    members: dict[str, Any] = {
+        "dtype": np.dtype("i4"),
+        "chunk_grid": ChunkGrid.regular((3, 5), (2, 4)),
+        "chunk_keys": ChunkKeyEncoding("c/", "/", "c"),
+        "codecs": (NamedConfig("bytes", {"endian": "little"}), NamedConfig("zstd", {"level": 3, "checksum": False})),
+        "fill_value": None,
+        **changes,
+    }
+    return ArrayMetadata(**members)
+
+
+def test_adapt() -> None:
+    adapted = N5().adapt(plain(dimension_names=("y", "x")))
+    assert adapted.chunk_keys == CHUNK_KEYS
+    assert adapted.edge_chunks == "truncated"
+    assert adapted.fill_value == 0
+    assert emitted(adapted) == {
+        "dimensions": [5, 3],
+        "blockSize": [4, 2],
+        "dataType": "int32",
+        "compression": {"type": "zstd", "level": 3},
+        "axes": ["x", "y"],
+    }
+    assert N5().adapt(adapted) == adapted
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost"),
+    {
+        "bool": ({"dtype": np.dtype("?"), "fill_value": False}, "dtype bool"),
+        "float16": ({"dtype": np.dtype("f2"), "fill_value": 0}, "dtype float16"),
+        "complex": ({"dtype": np.dtype("c8"), "fill_value": 0}, "dtype complex64"),
+        "time": ({"dtype": np.dtype("M8[ns]")}, "dtype datetime64"),
+        "struct": ({"dtype": np.dtype([("a", "i4")])}, "dtype"),
+        "text": ({"dtype": np.dtypes.StringDType(), "fill_value": ""}, "dtype StringDType"),
+        "fill": ({"fill_value": np.int32(-1)}, "fill value"),
+        "fill_minus_zero": ({"dtype": np.dtype("f4"), "fill_value": np.float32(-0.0)}, "fill value"),
+        "fill_nan": ({"dtype": np.dtype("f4"), "fill_value": np.float32("nan")}, "fill value"),
+        "0-d": ({"chunk_grid": ChunkGrid(())}, "0 dimensions"),
+        "rectilinear": ({"chunk_grid": ChunkGrid((RunsAxis(3, ((1, 1), (2, 1))),))}, "different declared shapes"),
+        "2_gib": ({"chunk_grid": ChunkGrid.regular((1 << 20, 1 << 20), (1 << 16, 1 << 14))}, "4294967296 bytes"),
+        "names": ({"dimension_names": ("y", None)}, "absent"),
+        "names_and_axes": ({"dimension_names": ("y", "x"), "attributes": {"axes": ["y", "x"]}}, "'axes'"),
+        "attributes": ({"attributes": {"dimensions": 1, "dataType": 2}}, r"\['dataType', 'dimensions'\]"),
+        "transpose": (
+            {"codecs": (NamedConfig("transpose", {"order": [1, 0]}), NamedConfig("bytes", {"endian": "big"}))},
+            "transpose",
+        ),
+        "two": ({"codecs": (NamedConfig("gzip", {"level": 1}), NamedConfig("crc32c"))}, "gzip, crc32c"),
+        "crc32c": ({"codecs": (NamedConfig("crc32c"),)}, "'crc32c'"),
+        "sharding": ({"codecs": (NamedConfig("sharding_indexed", {}),)}, "sharding_indexed"),
+        "checksum": ({"codecs": (NamedConfig("zstd", {"level": 1, "checksum": True}),)}, "checksums"),
+        "lzma_alone": ({"codecs": (NamedConfig("numcodecs.lzma", {"format": 2}),)}, "lzma"),
+    }.values(),
+)
+def test_what_would_be_lost(changes: dict[str, Any], lost: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=lost):
+        N5().adapt(plain(**changes))
+
+
+@pytest.mark.parametrize("change", [{"edge_chunks": "padded"}, {"chunk_keys": ChunkKeyEncoding("", "/", "0")}], ids=str)
+def test_emit_wants_n5s_own_layout(change: dict[str, Any]) -> None:
+    members = {name: getattr(dataset(), name) for name in ArrayMetadata.__slots__}
+    with pytest.raises(UnsupportedFeature):
+        N5().emit_array("a", ArrayMetadata(**{**members, **change}))
+
+
+@pytest.mark.parametrize(
+    ("chain", "kind"),
+    {
+        "none": ((), "raw"),
+        "bytes": ((NamedConfig("bytes"),), "raw"),
+        "gzip": ((NamedConfig("gzip", {"level": 1}),), "gzip"),
+        "numcodecs_gzip": ((NamedConfig("bytes"), NamedConfig("numcodecs.gzip", {"level": 1})), "gzip"),
+        "numcodecs_zstd": ((NamedConfig("numcodecs.zstd", {"level": 1}),), "zstd"),
+        "numcodecs_blosc": ((NamedConfig("numcodecs.blosc", {"shuffle": 2}),), "blosc"),
+        "numcodecs_lz4": ((NamedConfig("numcodecs.lz4", {"acceleration": 1}),), "lz4"),
+        "numcodecs_lzma": ((NamedConfig("numcodecs.lzma", {"preset": None}),), "xz"),
+    }.values(),
+)
+def test_chains_of_others(chain: tuple[NamedConfig, ...], kind: str) -> None:
+    wrapped = n5_chain(chain)
+    assert [codec.name for codec in wrapped] == ["n5_block"]
+    assert n5_chain(wrapped) == wrapped
+    assert emitted(N5().adapt(plain(codecs=chain)))["compression"]["type"] == kind
+
+
+def test_zarr_chain() -> None:
+    assert zarr_chain(n5_chain(())) == (NamedConfig("bytes", {"endian": "big"}),)
+    (_, lz4) = zarr_chain(dataset(compression={"type": "lz4"}).codecs)
+    assert lz4 == NamedConfig("numcodecs.lz4", {"acceleration": 1})
+    other = (NamedConfig("transpose", {"order": [1, 0]}), NamedConfig("bytes"))
+    assert zarr_chain(other) == other
+
+
+def test_groups() -> None:
+    n5 = N5()
+    assert n5.parse_group("a", {}) is None
+    assert n5.parse_group("a", {"a/attributes.json": b"{}"}) == GroupMetadata({})
+    assert n5.parse_group("volume/s0", {KEY: json.dumps(DATASET).encode()}) is None
+    assert n5.parse_array("a", {}) is None
+    assert parse({"dimensions": [1, 2]}, "a") is None  # a name that groups use for themselves
+    attributes = {"pixelResolution": {"dimensions": [4.0, 4.0], "unit": "nm"}, "dimensions": 3}
+    documents = n5.emit_group("a", GroupMetadata(attributes))
+    assert list(documents) == ["a/attributes.json"]
+    assert n5.parse_group("a", documents) == GroupMetadata(attributes)
+    assert n5.implicit_groups
+
+
+@pytest.mark.parametrize("attributes", [{"dimensions": 1, "dataType": 2}, {"dimensions": [1], "blockSize": [1]}])
+def test_group_that_would_be_a_dataset(attributes: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedFeature, match="make it a dataset"):
+        N5().emit_group("a", GroupMetadata(attributes))
+
+
+# The root and the version
+
+
+def test_version_at_the_root() -> None:
+    n5 = N5()
+    assert n5.emit_root() == n5.emit_group("", GroupMetadata())
+    assert json.loads(n5.emit_root()["attributes.json"]) == {"n5": "4.0.0"}
+    (document,) = n5.emit_array("", dataset(name="root")).values()
+    assert json.loads(document) == {**DATASET, "n5": "4.0.0", "name": "root"}
+    metadata = n5.parse_array("", {"attributes.json": document})
+    assert metadata is not None
+    assert metadata.attributes == {"name": "root"}
+    assert n5.parse_group("", n5.emit_root()) == GroupMetadata({})
+
+
+def test_version_is_kept() -> None:
+    n5 = N5().configured({"attributes.json": b'{"n5": "2.1.0-SNAPSHOT", "a": 1}'})
+    assert json.loads(n5.emit_group("", GroupMetadata({"a": 2}))["attributes.json"]) == {"n5": "2.1.0-SNAPSHOT", "a": 2}
+
+
+def test_version_elsewhere() -> None:
+    """zarr-python 2 writes it to every group; anything else of that name is the user's."""
+    n5 = N5()
+    assert n5.parse_group("a", {"a/attributes.json": b'{"n5": "2.0.0", "b": 1}'}) == GroupMetadata({"b": 1})
+    assert n5.parse_group("a", {"a/attributes.json": b'{"n5": "five"}'}) == GroupMetadata({"n5": "five"})
+    for path, value in (("", "five"), ("a", "2.0.0")):
+        with pytest.raises(UnsupportedFeature, match="it is the version"):
+            n5.emit_group(path, GroupMetadata({"n5": value}))
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "2.1.0-SNAPSHOT", "4.9.1", "4", "", "four", "-5", None, 4, [5], {}])
+def test_versions_that_are_read(version: Any) -> None:
+    assert N5().configured({"attributes.json": json.dumps({"n5": version}).encode()}).name == "n5"
+
+
+@pytest.mark.parametrize("version", ["5.0.0", "5", "10.0.0-SNAPSHOT", 5, 5.1])
+def test_versions_that_are_not(version: Any) -> None:
+    with pytest.raises(UnsupportedFeature, match="version"):
+        N5().configured({"attributes.json": json.dumps({"n5": version}).encode()})
+
+
+def test_version_may_be_absent() -> None:
+    assert N5().configured({}) == N5()
+    assert N5().configured({"attributes.json": b"{}"}) == N5()
+
+
+def test_keys() -> None:
+    n5 = N5()
+    assert n5.array_keys("") == n5.group_keys("") == ("attributes.json",)
+    assert n5.array_keys("a/b") == ("a/b/attributes.json",)
+    assert n5.list_prefixes("a") == ("a/",)
+    assert n5.list_prefixes("") == ("",)
+    assert [n5.child_name("", "", name) for name in ("s0/", "0/", "attributes.json", "/")] == ["s0", "0", None, None]
+    assert n5.normalize_path("/a//b/") == "a/b"
+    with pytest.raises(MetadataError):
+        n5.normalize_path("a/../../b")
+
+
+def test_no_consolidated_metadata() -> None:
+    assert N5().consolidated_key("") is None
+    assert N5().parse_consolidated("", b"{}") is None
+    with pytest.raises(UnsupportedFeature, match="consolidated metadata"):
+        N5().emit_consolidated("", {})
+
+
+VALUES: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    1 << 70,
+    2.5,
+    "",
+    "gzip",
+    "raw",
+    [],
+    [1],
+    [7, 5, 3],
+    {},
+    {"type": "gzip"},
+    "NaN",
+]
+
+
+def test_mutated_documents() -> None:
+    """Whatever the members, an array, no array, or the library's own error; what is an array can be written."""
+    rng = random.Random(4)
+    n_arrays = 0
+    for _ in range(3000):
+        document: dict[str, Any] = json.loads(json.dumps({**DATASET, "axes": ["x", "y", "z"]}))
+        for _ in range(rng.randint(1, 3)):
+            target = document
+            if rng.random() < 0.4 and isinstance(document.get("compression"), dict) and document["compression"]:
+                target = document["compression"]
+            name = rng.choice([*target, "compressionType", "n5"])
+            if rng.random() < 0.3:
+                target.pop(name, None)
+            else:
+                target[name] = copy.deepcopy(rng.choice(VALUES))
+        try:
+            metadata = parse(document)
+            if metadata is not None:
+                n_arrays += 1
+                assert parse(emitted(metadata)) == metadata
+        except ChunkmillError:
+            continue
+    assert n_arrays > 300

@@ -1,0 +1,456 @@
+"""Zarr v2: documents written by hand; `FormatContract` besides."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import zarr
+from contracts.format_contract import FormatContract
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.zarr_v2 import ZarrV2
+from chunkmill.model.dtypes import STRING
+from chunkmill.model.grid import ChunkGrid, RunsAxis
+from chunkmill.model.keys import ChunkKeyEncoding
+from chunkmill.model.metadata import ArrayMetadata, NamedConfig
+
+PLAIN = {
+    "zarr_format": 2,
+    "shape": [7, 5],
+    "chunks": [3, 2],
+    "dtype": "<i4",
+    "compressor": None,
+    "fill_value": -1,
+    "order": "C",
+    "filters": None,
+}
+LITTLE = NamedConfig("bytes", {"endian": "little"})
+BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0, "typesize": 4}
+MISSING = object()
+
+
+def parse(attributes=None, fmt=None, **changes):
+    document = {name: value for name, value in (PLAIN | changes).items() if value is not MISSING}
+    documents = {"a/.zarray": json.dumps(document).encode()}
+    if attributes is not None:
+        documents["a/.zattrs"] = json.dumps(attributes).encode()
+    return (fmt or ZarrV2()).parse_array("a", documents)
+
+
+def emit(metadata):
+    return json.loads(ZarrV2().emit_array("a", metadata)["a/.zarray"])
+
+
+class TestContract(FormatContract):
+    format = ZarrV2()
+    arrays = (
+        parse(),
+        parse(shape=[], chunks=[], dtype=">f8", fill_value="NaN"),
+        parse(
+            order="F", filters=[{"id": "delta", "dtype": "<i4", "astype": "<i2"}], compressor={"id": "zlib", "level": 1}
+        ),
+        parse(dtype="|O", fill_value="né", filters=[{"id": "vlen-utf8"}], compressor={"id": "zstd", "level": 3}),
+        parse(dtype="|O", fill_value="AP8=", filters=[{"id": "vlen-bytes"}]),
+        parse(dtype="|O", fill_value={"a": [1]}, filters=[{"id": "json2", "encoding": "utf-8"}]),
+        parse(dtype=[["x", ">i2"], ["y", "<f4"]], fill_value="AQIAAIA/"),
+        parse({"_ARRAY_DIMENSIONS": ["y", "x"], "units": "m"}),
+    )
+    refused = (
+        replace(parse(), edge_chunks="truncated"),
+        replace(parse(), chunk_grid=ChunkGrid((RunsAxis(7, ((3, 2), (1, 1))), RunsAxis(5, ((5, 1),))))),
+        replace(parse(), chunk_keys=ChunkKeyEncoding("c/", "/", "c")),
+        replace(parse(), chunk_keys=ChunkKeyEncoding("", "/", "0", reverse=True)),
+        replace(parse(), fill_value=np.array(0x7FC12345, "u4").view("f4")[()], dtype=np.dtype("f4")),
+    )
+
+
+def test_the_plain_case():
+    assert parse({"n": 1}) == ArrayMetadata(
+        dtype=np.dtype("i4"),
+        chunk_grid=ChunkGrid.regular((7, 5), (3, 2)),
+        chunk_keys=ChunkKeyEncoding("", ".", "0"),
+        codecs=(LITTLE,),
+        fill_value=np.int32(-1),
+        attributes={"n": 1},
+    )
+
+
+CHAINS = [  # id, members of .zarray, dtype, chain
+    ("big", {"dtype": ">i4"}, "i4", [NamedConfig("bytes", {"endian": "big"})]),
+    ("single bytes", {"dtype": "<i1"}, "i1", [NamedConfig("bytes", {})]),
+    ("order F", {"order": "F"}, "i4", [NamedConfig("transpose", {"order": [1, 0]}), LITTLE]),
+    ("order F, one axis", {"order": "F", "shape": [7], "chunks": [3]}, "i4", [LITTLE]),
+    ("order F, no axis", {"order": "F", "shape": [], "chunks": []}, "i4", [LITTLE]),
+    ("blosc, nothing said", {"compressor": {"id": "blosc"}}, "i4", [LITTLE, NamedConfig("blosc", BLOSC)]),
+    ("blosc auto, wide", {"compressor": {"id": "blosc", "shuffle": -1}}, "i4", [LITTLE, NamedConfig("blosc", BLOSC)]),
+    (
+        "blosc auto, bytes",
+        {"dtype": "|u1", "fill_value": 0, "compressor": {"id": "blosc", "shuffle": -1}},
+        "u1",
+        [NamedConfig("bytes", {}), NamedConfig("blosc", BLOSC | {"shuffle": "bitshuffle", "typesize": 1})],
+    ),
+    (
+        "blosc after a checksum",
+        {"filters": [{"id": "adler32"}], "compressor": {"id": "blosc", "shuffle": -1}},
+        "i4",
+        [
+            LITTLE,
+            NamedConfig("numcodecs.adler32", {}),
+            NamedConfig("blosc", BLOSC | {"shuffle": "bitshuffle", "typesize": 1}),
+        ],
+    ),
+    (
+        "blosc of wide items",
+        {"dtype": "<U100", "fill_value": "", "compressor": {"id": "blosc", "shuffle": 2, "clevel": 1, "cname": "zstd"}},
+        "U100",
+        [
+            LITTLE,
+            NamedConfig(
+                "blosc", {"cname": "zstd", "clevel": 1, "shuffle": "bitshuffle", "blocksize": 0, "typesize": 1}
+            ),
+        ],
+    ),
+    (
+        "zstd",
+        {"compressor": {"id": "zstd", "level": 3}},
+        "i4",
+        [LITTLE, NamedConfig("zstd", {"level": 3, "checksum": False})],
+    ),
+    ("gzip", {"compressor": {"id": "gzip"}}, "i4", [LITTLE, NamedConfig("gzip", {"level": 1})]),
+    (
+        "zlib is not gzip",
+        {"compressor": {"id": "zlib", "level": 9}},
+        "i4",
+        [LITTLE, NamedConfig("numcodecs.zlib", {"level": 9})],
+    ),
+    ("crc32c", {"filters": [{"id": "crc32c"}]}, "i4", [LITTLE, NamedConfig("crc32c", {})]),
+    ("crc32c, said", {"filters": [{"id": "crc32c", "location": "end"}]}, "i4", [LITTLE, NamedConfig("crc32c", {})]),
+    (
+        "crc32c, in front",
+        {"filters": [{"id": "crc32c", "location": "start"}]},
+        "i4",
+        [LITTLE, NamedConfig("numcodecs.crc32c", {"location": "start"})],
+    ),
+    (
+        "kerchunk",  # zlib among the filters
+        {"filters": [{"id": "shuffle", "elementsize": 4}, {"id": "zlib", "level": 1}]},
+        "i4",
+        [LITTLE, NamedConfig("numcodecs.shuffle", {"elementsize": 4}), NamedConfig("numcodecs.zlib", {"level": 1})],
+    ),
+    (
+        "delta in other types",
+        {"dtype": ">i4", "filters": [{"id": "delta", "dtype": ">i4", "astype": "<i2"}]},
+        "i4",
+        [NamedConfig("numcodecs.delta", {"dtype": ">i4", "astype": "<i2"}), LITTLE],
+    ),
+    (
+        "delta of times",
+        {
+            "dtype": "<M8[s]",
+            "fill_value": 0,
+            "filters": [{"id": "delta", "dtype": "<i8"}],
+            "compressor": {"id": "blosc"},
+        },
+        "M8[s]",
+        [NamedConfig("numcodecs.delta", {"dtype": "<i8"}), LITTLE, NamedConfig("blosc", BLOSC | {"typesize": 8})],
+    ),
+    (
+        "scaled, other order",
+        {
+            "dtype": ">f8",
+            "fill_value": 0,
+            "filters": [{"id": "fixedscaleoffset", "offset": 1, "scale": 4, "dtype": ">f8", "astype": "|u1"}],
+        },
+        "f8",
+        [
+            NamedConfig("numcodecs.fixedscaleoffset", {"offset": 1, "scale": 4, "dtype": ">f8", "astype": "|u1"}),
+            NamedConfig("bytes", {}),
+        ],
+    ),
+    (
+        "astype",
+        {"dtype": "<f8", "fill_value": 0, "filters": [{"id": "astype", "encode_dtype": ">i2", "decode_dtype": "<f8"}]},
+        "f8",
+        [
+            NamedConfig("numcodecs.astype", {"encode_dtype": ">i2", "decode_dtype": "<f8"}),
+            NamedConfig("bytes", {"endian": "big"}),
+        ],
+    ),
+    (
+        "bits",
+        {"dtype": "|b1", "fill_value": False, "filters": [{"id": "packbits"}]},
+        "?",
+        [NamedConfig("numcodecs.packbits", {}), NamedConfig("bytes", {})],
+    ),
+    (
+        "rounded",
+        {"dtype": ">f4", "filters": [{"id": "bitround", "keepbits": 8}]},
+        "f4",
+        [NamedConfig("numcodecs.bitround", {"keepbits": 8}), NamedConfig("bytes", {"endian": "big"})],
+    ),
+    ("pcodec", {"compressor": {"id": "pcodec", "level": 8}}, "i4", [NamedConfig("numcodecs.pcodec", {"level": 8})]),
+    (
+        "text",
+        {"dtype": "|O", "fill_value": 0, "filters": [{"id": "vlen-utf8"}]},
+        STRING,
+        [NamedConfig("vlen-utf8", {})],
+    ),
+    (
+        "text in order F",
+        {
+            "dtype": "|O",
+            "fill_value": "",
+            "order": "F",
+            "filters": [{"id": "vlen-utf8"}],
+            "compressor": {"id": "blosc"},
+        },
+        STRING,
+        [
+            NamedConfig("transpose", {"order": [1, 0]}),
+            NamedConfig("vlen-utf8", {}),
+            NamedConfig("blosc", BLOSC | {"typesize": 1}),
+        ],
+    ),
+    (
+        "labels",
+        {
+            "dtype": "|O",
+            "fill_value": "",
+            "filters": [{"id": "categorize", "labels": ["a"], "dtype": "|O", "astype": "|u1"}],
+        },
+        STRING,
+        [
+            NamedConfig("numcodecs.categorize", {"labels": ["a"], "dtype": "|O", "astype": "|u1"}),
+            NamedConfig("bytes", {}),
+        ],
+    ),
+    (
+        "labels of fixed length",
+        {
+            "dtype": "<U3",
+            "fill_value": "",
+            "filters": [{"id": "categorize", "labels": ["a"], "dtype": "<U3", "astype": "<u2"}],
+        },
+        "U3",
+        [NamedConfig("numcodecs.categorize", {"labels": ["a"], "dtype": "<U3", "astype": "<u2"}), LITTLE],
+    ),
+    (
+        "arrays",
+        {"dtype": "|O", "fill_value": None, "filters": [{"id": "vlen-array", "dtype": "<i4"}]},
+        object,
+        [NamedConfig("numcodecs.vlen-array", {"dtype": "<i4"})],
+    ),
+    (
+        "struct, one order",
+        {"dtype": [["x", ">i2"], ["k", "|u1"]], "fill_value": None},
+        [("x", "i2"), ("k", "u1")],
+        [NamedConfig("bytes", {"endian": "big"})],
+    ),
+    (
+        "struct, mixed order",
+        {"dtype": [["x", ">i2"], ["y", "<f4"]], "fill_value": None},
+        [("x", "i2"), ("y", "f4")],
+        [NamedConfig("bytes", {"dtype": [["x", ">i2"], ["y", "<f4"]]})],
+    ),
+    ("unknown", {"compressor": {"id": "mystery", "x": 1}}, "i4", [LITTLE, NamedConfig("numcodecs.mystery", {"x": 1})]),
+]
+
+
+@pytest.mark.parametrize(("members", "dtype", "chain"), [c[1:] for c in CHAINS], ids=[c[0] for c in CHAINS])
+def test_chains(members, dtype, chain):
+    metadata = parse(**members)
+    assert metadata.dtype == np.dtype(dtype)
+    assert list(metadata.codecs) == chain
+    again = parse(**emit(metadata))
+    assert (again.dtype, again.codecs) == (metadata.dtype, metadata.codecs)
+    written = emit(metadata)["dtype"]
+    assert written == ("|i1" if members.get("dtype") == "<i1" else (PLAIN | members)["dtype"])
+
+
+REFUSED_CHAINS = {
+    "pickle": {"dtype": "|O", "filters": [{"id": "pickle", "protocol": 5}]},
+    "objects without codec": {"dtype": "|O", "filters": None},
+    "objects with a compressor only": {"dtype": "|O", "compressor": {"id": "zlib"}},
+    "object codec over numbers": {"filters": [{"id": "vlen-utf8"}]},
+    "two object codecs": {"dtype": "|O", "filters": [{"id": "vlen-utf8"}, {"id": "vlen-utf8"}]},
+    "delta over bytes": {"filters": [{"id": "shuffle", "elementsize": 4}, {"id": "delta", "dtype": "<i4"}]},
+    "delta of other bytes": {"filters": [{"id": "delta", "dtype": ">i4"}]},
+    "delta of other items": {"filters": [{"id": "delta", "dtype": "<i8"}]},
+    "delta of what": {"filters": [{"id": "delta", "dtype": "i4,i4"}]},
+    "shuffle 3": {"compressor": {"id": "blosc", "shuffle": 3}},
+    "shuffle true": {"compressor": {"id": "blosc", "shuffle": True}},
+    "blosc parameter": {"compressor": {"id": "blosc", "x": 1}},
+    "no id": {"compressor": {"level": 1}},
+    "id 3": {"compressor": {"id": 3}},
+    "compressor is a name": {"compressor": "zlib"},
+    "filters are an object": {"filters": {"id": "zlib"}},
+    "filters are names": {"filters": ["zlib"]},
+}
+
+
+@pytest.mark.parametrize("members", REFUSED_CHAINS.values(), ids=REFUSED_CHAINS)
+def test_refused_chains(members):
+    with pytest.raises(MetadataError):
+        parse(**members)
+
+
+REFUSED = {
+    "no format": {"zarr_format": MISSING},
+    "format 1": {"zarr_format": 1},
+    "format true": {"zarr_format": True},
+    "no shape": {"shape": MISSING},
+    "shape is text": {"shape": "7"},
+    "negative": {"shape": [7, -5]},
+    "bool": {"shape": [7, True]},
+    "float": {"shape": [7, 5.0]},
+    "too long": {"shape": [7, 2**63]},
+    "too many axes": {"shape": [1] * 65, "chunks": [1] * 65},
+    "no chunks": {"chunks": MISSING},
+    "chunk rank": {"chunks": [3]},
+    "chunk 0": {"chunks": [3, 0]},
+    "no dtype": {"dtype": MISSING},
+    "no compressor": {"compressor": MISSING},
+    "no fill value": {"fill_value": MISSING},
+    "no order": {"order": MISSING},
+    "order K": {"order": "K"},
+    "separator": {"dimension_separator": "-"},
+    "separator null": {"dimension_separator": None},
+    "separator list": {"dimension_separator": ["/"]},
+    "fill value": {"fill_value": 2.5},
+}
+
+
+@pytest.mark.parametrize("members", REFUSED.values(), ids=REFUSED)
+def test_refused(members):
+    with pytest.raises(MetadataError) as caught:
+        parse(**members)
+    assert caught.value.key == "a/.zarray"
+
+
+def test_real_files_lack_filters_and_have_more():
+    assert parse(filters=MISSING, whatever=1) == parse()
+
+
+def test_old_zero_chunks_on_empty_axes():
+    assert parse(shape=[0, 5], chunks=[0, 2]).chunk_grid == ChunkGrid.regular((0, 5), (1, 2))
+
+
+def test_separators():
+    assert parse(dimension_separator="/").chunk_keys.encode((1, 0)) == "1/0"
+    assert parse().chunk_keys.encode((1, 0)) == "1.0"
+    assert parse(fmt=ZarrV2(separator_override="/")).chunk_keys.encode((1, 0)) == "1/0"
+    assert parse(fmt=ZarrV2(separator_override="/"), dimension_separator=".").chunk_keys.encode((1, 0)) == "1.0"
+    assert emit(parse())["dimension_separator"] == "."
+
+
+def test_dimension_names():
+    metadata = parse({"_ARRAY_DIMENSIONS": ["y", "x"], "units": "m"})
+    assert metadata.dimension_names == ("y", "x")
+    assert metadata.attributes == {"units": "m"}
+    written = json.loads(ZarrV2().emit_array("a", metadata)["a/.zattrs"])
+    assert written == {"units": "m", "_ARRAY_DIMENSIONS": ["y", "x"]}
+    for names in (["y"], ["y", 3], "yx", None):  # no names for every axis: an attribute like others
+        assert parse({"_ARRAY_DIMENSIONS": names}).dimension_names is None
+        assert parse({"_ARRAY_DIMENSIONS": names}).attributes == {"_ARRAY_DIMENSIONS": names}
+    unnamed = replace(metadata, dimension_names=("y", None))
+    assert "_ARRAY_DIMENSIONS" not in json.loads(ZarrV2().emit_array("a", unnamed)["a/.zattrs"])
+    assert parse({"_ARRAY_DIMENSIONS": []}, shape=[], chunks=[]).dimension_names == ()
+
+
+def test_dimension_names_of_netcdf_c():
+    new = {"_nczarr_array": {"dimension_references": ["/lat", "/g/lon"], "storage": "chunked"}}
+    assert parse(new).dimension_names == ("lat", "lon")
+    assert parse(new).attributes == new
+    assert parse(_NCZARR_ARRAY={"dimrefs": ["/lat", "/lon"]}).dimension_names == ("lat", "lon")
+    assert parse(_nczarr_array={"dimrefs": ["/lat", "/lon"]}).dimension_names == ("lat", "lon")
+    assert parse(_nczarr_array={"dimrefs": ["/lat"]}).dimension_names is None
+
+
+def test_transposes_that_v2_cannot_say():
+    metadata = parse(shape=[2, 3, 4], chunks=[1, 1, 1])
+    with pytest.raises(UnsupportedFeature, match="axes"):
+        emit(replace(metadata, codecs=(NamedConfig("transpose", {"order": [2, 0, 1]}), LITTLE)))
+    with pytest.raises(UnsupportedFeature):
+        emit(
+            replace(
+                metadata,
+                codecs=(
+                    NamedConfig("numcodecs.delta", {"dtype": "<i4"}),
+                    NamedConfig("transpose", {"order": [2, 1, 0]}),
+                    LITTLE,
+                ),
+            )
+        )
+    turns = [NamedConfig("transpose", {"order": order}) for order in ([1, 2, 0], [2, 0, 1])]
+    assert emit(replace(metadata, codecs=(*turns, LITTLE)))["order"] == "C"  # they undo each other
+    turns = [NamedConfig("transpose", {"order": order}) for order in ([1, 0, 2], [2, 0, 1])]
+    assert emit(replace(metadata, codecs=(*turns, LITTLE)))["order"] == "F"
+
+
+@pytest.mark.parametrize("codec", ["sharding_indexed", "n5_block", "mystery"])
+def test_codecs_that_v2_does_not_have(codec):
+    chain = [NamedConfig(codec, {"codecs": []})]
+    with pytest.raises(MetadataError):
+        emit(replace(parse(), codecs=(LITTLE, *chain) if codec == "mystery" else tuple(chain)))
+
+
+def test_written_as_numcodecs_wants_it():
+    chain = (LITTLE, NamedConfig("crc32c", {}), NamedConfig("blosc", BLOSC))
+    document = emit(replace(parse(), codecs=chain))
+    assert document["filters"] == [{"id": "crc32c"}]
+    assert document["compressor"] == {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
+    document = emit(replace(parse(), codecs=(LITTLE, NamedConfig("zstd", {"level": 3, "checksum": False}))))
+    assert (document["filters"], document["compressor"]) == (None, {"id": "zstd", "level": 3})
+    document = emit(parse(dtype="|O", fill_value="", filters=[{"id": "vlen-utf8"}]))
+    assert (document["dtype"], document["filters"], document["compressor"]) == ("|O", [{"id": "vlen-utf8"}], None)
+
+
+def test_groups():
+    assert ZarrV2().parse_group("g", {"g/.zattrs": b"{}"}) is None
+    assert ZarrV2().parse_group("g", {"g/.zgroup": b'{"zarr_format": 2}'}).attributes == {}
+    for bad in (b"{}", b'{"zarr_format": 3}'):
+        with pytest.raises(MetadataError):
+            ZarrV2().parse_group("g", {"g/.zgroup": bad})
+
+
+def test_attributes_keep_what_json_holds():
+    documents = {".zgroup": b'{"zarr_format": 2}', ".zattrs": b'{"a": NaN, "big": 1180591620717411303424}'}
+    attributes = ZarrV2().parse_group("", documents).attributes
+    assert attributes["big"] == 2**70
+    assert attributes["a"] != attributes["a"]
+    with pytest.raises(MetadataError):
+        ZarrV2().parse_array("a", {"a/.zarray": json.dumps(PLAIN).encode(), "a/.zattrs": b"[]"})
+
+
+def test_backslashes_separate():
+    assert ZarrV2().normalize_path("a\\b\\") == "a/b"
+    with pytest.raises(MetadataError):
+        ZarrV2().normalize_path("a\\..\\b")
+
+
+def test_children():
+    fmt = ZarrV2()
+    assert fmt.list_prefixes("a") == ("a/",)
+    assert [fmt.child_name("a", "a/", name) for name in ("b/", ".zgroup", "0.0", "../", "/")] == [
+        "b",
+        None,
+        None,
+        None,
+        None,
+    ]
+    assert not fmt.implicit_groups
+
+
+@pytest.mark.parametrize(
+    "metadata", TestContract.arrays[:4] + TestContract.arrays[7:], ids=lambda m: f"{m.dtype}{m.shape}"
+)
+def test_zarr_python_opens_what_we_write(metadata, tmp_path):
+    for key, value in ZarrV2().emit_array("", metadata).items():
+        (tmp_path / key).write_bytes(value)
+    array = zarr.open_array(tmp_path, mode="r", zarr_format=2)
+    assert array.shape == metadata.shape
+    assert array.chunks == metadata.chunk_grid.chunk_shape
+    if metadata.dtype.kind != "T":
+        assert array.dtype.newbyteorder("=") == metadata.dtype
+    np.testing.assert_array_equal(array[...], np.full(metadata.shape, metadata.fill_value, metadata.dtype))

@@ -1,0 +1,476 @@
+"""Zarr v3: documents written by hand; `FormatContract` besides."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tensorstore
+import zarr
+from contracts.format_contract import FormatContract
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.zarr_v3 import ZarrV3
+from chunkmill.model.dtypes import STRING
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.keys import ChunkKeyEncoding
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+CRC = {"name": "crc32c", "configuration": {}}
+PLAIN = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [7, 5],
+    "data_type": "int32",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3, 2]}},
+    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    "fill_value": -1,
+    "codecs": [LITTLE],
+}
+MISSING = object()
+
+
+def grid(*lengths, name="rectilinear"):
+    if name == "regular":
+        return {"name": "regular", "configuration": {"chunk_shape": list(lengths)}}
+    return {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": list(lengths)}}
+
+
+def codec(name, **configuration):
+    return {"name": name, "configuration": configuration}
+
+
+def shard(*chunk_shape, codecs=(LITTLE,), **members):
+    members = {"chunk_shape": list(chunk_shape), "codecs": list(codecs), "index_codecs": [LITTLE, CRC], **members}
+    return codec("sharding_indexed", **{name: value for name, value in members.items() if value is not MISSING})
+
+
+def parse(**changes):
+    document = {name: value for name, value in (PLAIN | changes).items() if value is not MISSING}
+    return ZarrV3().parse_array("a", {"a/zarr.json": json.dumps(document).encode()})
+
+
+def emit(metadata):
+    return json.loads(ZarrV3().emit_array("a", metadata)["a/zarr.json"])
+
+
+class TestContract(FormatContract):
+    format = ZarrV3()
+    arrays = (
+        parse(),
+        parse(shape=[], chunk_grid=grid(name="regular"), data_type="float64", fill_value="NaN"),
+        parse(data_type="string", fill_value="né", codecs=["vlen-utf8", codec("zstd", level=3)]),
+        parse(data_type="bytes", fill_value="AP8=", codecs=["vlen-bytes"]),
+        parse(data_type=codec("fixed_length_utf32", length_bytes=8), fill_value="né", dimension_names=["y", None]),
+        parse(data_type=codec("numpy.datetime64", unit="s", scale_factor=5), fill_value="NaT"),
+        parse(data_type="float32", fill_value="0x7fc12345"),
+        parse(data_type="r24", fill_value=[1, 2, 3]),
+        parse(data_type=codec("struct", fields=[{"name": "a", "data_type": "int16"}]), fill_value={"a": 3}),
+        parse(chunk_grid=grid([[3, 2], 4], 5), chunk_key_encoding=codec("v2", separator=".")),
+        parse(
+            shape=[12, 8],
+            chunk_grid=grid(6, 4, name="regular"),
+            codecs=[codec("transpose", order=[1, 0]), shard(2, 3, index_location="start"), codec("gzip", level=1)],
+        ),
+    )
+    refused = (
+        replace(parse(), edge_chunks="truncated"),
+        replace(parse(), chunk_keys=ChunkKeyEncoding("", "/", "0", reverse=True)),
+        replace(parse(), chunk_keys=ChunkKeyEncoding("c", "/", "c")),
+        replace(parse(), codecs=(NamedConfig("n5_block", {"codecs": []}),)),
+        replace(parse(), codecs=(NamedConfig("bytes", {"dtype": "<i4"}),)),
+        replace(parse(), codecs=(NamedConfig("bytes", {}),)),
+        replace(parse(), codecs=(NamedConfig("gzip", {"level": 1}),)),
+        replace(parse(), dtype=np.dtype(object), fill_value=[], codecs=(NamedConfig("numcodecs.json2", {}),)),
+        replace(
+            parse(),
+            dtype=STRING,
+            fill_value="",
+            codecs=(NamedConfig("numcodecs.categorize", {}), NamedConfig("bytes", {})),
+        ),
+        replace(parse(), codecs=(NamedConfig("sharding_indexed", {"codecs": [codec("numcodecs.json2")]}),)),
+        replace(parse(), dtype=np.dtype([("m", "i4", (2,))]), fill_value=None),
+    )
+
+
+def test_the_plain_case():
+    assert parse(attributes={"n": 1}) == ArrayMetadata(
+        dtype=np.dtype("i4"),
+        chunk_grid=ChunkGrid.regular((7, 5), (3, 2)),
+        chunk_keys=ChunkKeyEncoding("c/", "/", "c"),
+        codecs=(NamedConfig("bytes", {"endian": "little"}),),
+        fill_value=np.int32(-1),
+        attributes={"n": 1},
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Nodes and members
+
+
+def test_other_nodes_are_no_arrays():
+    fmt = ZarrV3()
+    group = fmt.emit_group("a", GroupMetadata())
+    array = fmt.emit_array("a", parse())
+    draft = {"zarr.json": b'{"zarr_format": "https://purl.org/zarr/spec/core/3.0", "metadata_encoding": {}}'}
+    assert fmt.parse_array("a", group) is None
+    assert fmt.parse_group("a", array) is None
+    assert fmt.parse_array("", draft) is None
+    assert fmt.parse_group("", draft) is None
+
+
+REFUSED = {
+    "no format": {"zarr_format": MISSING},
+    "format 4": {"zarr_format": 4},
+    "format 2": {"zarr_format": 2},
+    "format 3.0": {"zarr_format": 3.0},
+    "no node type": {"node_type": MISSING},
+    "node type": {"node_type": "dataset"},
+    "no shape": {"shape": MISSING},
+    "negative": {"shape": [7, -1]},
+    "too long": {"shape": [7, 2**63]},
+    "no data type": {"data_type": MISSING},
+    "no grid": {"chunk_grid": MISSING},
+    "unknown grid": {"chunk_grid": codec("hexagonal")},
+    "chunk rank": {"chunk_grid": grid(3, name="regular")},
+    "chunk 0": {"chunk_grid": grid(3, 0, name="regular")},
+    "chunk negative": {"chunk_grid": grid(3, -2, name="regular")},
+    "no chunk shape": {"chunk_grid": "regular"},
+    "edges do not cover": {"chunk_grid": grid([3, 3], 5)},
+    "edges of nothing": {"chunk_grid": grid([], 5)},
+    "edge 0": {"chunk_grid": grid([0, 7], 5)},
+    "run of 0": {"chunk_grid": grid([[7, 0], 7], 5)},
+    "run of three": {"chunk_grid": grid([[7, 1, 1]], 5)},
+    "edges rank": {"chunk_grid": grid(3)},
+    "edges from elsewhere": {"chunk_grid": codec("rectilinear", kind="key", chunk_shapes=[3, 2])},
+    "no keys": {"chunk_key_encoding": MISSING},
+    "unknown keys": {"chunk_key_encoding": codec("hilbert")},
+    "separator": {"chunk_key_encoding": codec("default", separator="-")},
+    "separator list": {"chunk_key_encoding": codec("default", separator=["/"])},
+    "keys with more": {"chunk_key_encoding": codec("default", separator="/", prefix="x")},
+    "no fill value": {"fill_value": MISSING},
+    "null fill value": {"fill_value": None},
+    "fill value": {"fill_value": 2.5},
+    "no codecs": {"codecs": MISSING},
+    "attributes": {"attributes": []},
+    "too many names": {"dimension_names": ["x"]},
+    "name 3": {"dimension_names": ["y", 3]},
+    "names is text": {"dimension_names": "yx"},
+    "unknown member": {"extra": {"x": 1}},
+    "unknown member, to be understood": {"extra": {"must_understand": True}},
+    "unknown scalar": {"extra": 1},
+    "transformer": {"storage_transformers": [codec("indexed")]},
+    "transformers": {"storage_transformers": {}},
+}
+
+
+@pytest.mark.parametrize("members", REFUSED.values(), ids=REFUSED)
+def test_refused(members):
+    with pytest.raises(MetadataError) as caught:
+        parse(**members)
+    assert caught.value.key == "a/zarr.json"
+
+
+def test_tolerated():
+    odd = {"consolidated_metadata": None, "extra": {"must_understand": False, "x": 1}, "storage_transformers": []}
+    assert parse(**odd) == parse()
+    assert parse(data_type={"name": "int32"}) == parse()
+
+
+def test_group_members():
+    group = {"zarr_format": 3, "node_type": "group"}
+
+    def parse_group(**members):
+        return ZarrV3().parse_group("", {"zarr.json": json.dumps(group | members).encode()})
+
+    assert parse_group(attributes={"n": 1}, consolidated_metadata=None) == GroupMetadata({"n": 1})
+    for bad in ({"shape": [3]}, {"extra": 1}, {"attributes": None}, {"node_type": "Group"}, {"zarr_format": 4}):
+        with pytest.raises(MetadataError):
+            parse_group(**bad)
+
+
+def test_dimension_names():
+    assert parse(dimension_names=["x", "x"]).dimension_names == ("x", "x")  # legal
+    assert parse(dimension_names=["y", None]).dimension_names == ("y", None)
+    assert parse(dimension_names=None).dimension_names is None
+    old = parse(attributes={"_ARRAY_DIMENSIONS": ["y", "x"], "n": 1})
+    assert (old.dimension_names, old.attributes) == (("y", "x"), {"n": 1})
+    assert emit(old)["dimension_names"] == ["y", "x"]
+    both = parse(dimension_names=["a", "b"], attributes={"_ARRAY_DIMENSIONS": ["y", "x"]})
+    assert (both.dimension_names, both.attributes) == (("a", "b"), {"_ARRAY_DIMENSIONS": ["y", "x"]})
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Grid and keys
+
+
+@pytest.mark.parametrize(
+    ("encoding", "key", "scalar"),
+    [
+        ("default", "c/1/0", "c"),
+        (codec("default", separator="."), "c.1.0", "c"),
+        ("v2", "1.0", "0"),
+        ({"name": "v2"}, "1.0", "0"),
+        (codec("v2", separator="/"), "1/0", "0"),
+    ],
+    ids=repr,
+)
+def test_chunk_keys(encoding, key, scalar):
+    metadata = parse(chunk_key_encoding=encoding)
+    assert metadata.chunk_keys.encode((1, 0)) == key
+    assert metadata.chunk_keys.encode(()) == scalar
+    assert parse(chunk_key_encoding=emit(metadata)["chunk_key_encoding"]) == metadata
+
+
+@pytest.mark.parametrize(
+    ("given", "axes"),
+    [
+        (grid([3, 4], [2, 2, 1]), (RunsAxis(7, ((3, 1), (4, 1))), RunsAxis(5, ((2, 2), (1, 1))))),
+        (grid([[2, 3], 1, 3], 3), (RunsAxis(7, ((2, 3), (1, 1), (3, 1))), RegularAxis(5, 3))),
+        (grid([[1, 10**12]], [5]), (RunsAxis(7, ((1, 10**12),)), RunsAxis(5, ((5, 1),)))),
+        (grid([3, [3, 2], 3], 5), (RunsAxis(7, ((3, 4),)), RegularAxis(5, 5))),
+        (grid([3, 4], 2, name="regular"), (RunsAxis(7, ((3, 1), (4, 1))), RegularAxis(5, 2))),  # zarr-python 3.2
+        (grid(3, 2), (RegularAxis(7, 3), RegularAxis(5, 2))),
+    ],
+    ids=repr,
+)
+def test_rectilinear(given, axes):
+    metadata = parse(chunk_grid=given)
+    assert metadata.chunk_grid == ChunkGrid(axes)
+    assert parse(chunk_grid=emit(metadata)["chunk_grid"]) == metadata
+
+
+def test_zero_chunks_on_empty_axes():
+    assert parse(shape=[0, 5], chunk_grid=grid(0, 2, name="regular")).chunk_grid == ChunkGrid.regular((0, 5), (1, 2))
+    assert parse(shape=[0, 5], chunk_grid=grid([], 2)).chunk_grid.grid_shape == (0, 3)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Codecs
+
+NORMAL = [  # as read, as kept
+    (["bytes"], "uint8", [codec("bytes")]),
+    ([codec("bytes", endian="big")], "bool", [codec("bytes")]),  # void for single bytes
+    ([codec("endian", endian="big")], "int32", [codec("bytes", endian="big")]),  # before mid-2023
+    ([codec("transpose", order="F"), LITTLE], "int32", [codec("transpose", order=[1, 0]), LITTLE]),
+    ([codec("transpose", order="C"), LITTLE], "int32", [codec("transpose", order=[0, 1]), LITTLE]),
+    ([LITTLE, codec("zstd", level=3)], "int32", [LITTLE, codec("zstd", level=3, checksum=False)]),
+    (
+        [LITTLE, codec("blosc", cname="lz4", clevel=5, shuffle="noshuffle", blocksize=0)],
+        "int32",
+        [LITTLE, codec("blosc", cname="lz4", clevel=5, shuffle="noshuffle", blocksize=0, typesize=4)],
+    ),
+    (["bytes", {"name": "crc32c", "must_understand": True}], "int8", [codec("bytes"), CRC]),
+    (
+        [LITTLE, "mystery"],
+        "int32",
+        [LITTLE, codec("mystery")],
+    ),  # opening the array fails, its registry knows what there is
+    (["mystery"], "int32", [codec("mystery")]),
+    (
+        [codec("numcodecs.astype", encode_dtype="int8", decode_dtype="int32"), "bytes"],
+        "int32",
+        [codec("numcodecs.astype", encode_dtype="int8", decode_dtype="int32"), codec("bytes")],
+    ),
+    (
+        [codec("cast_value", data_type="int8"), "bytes"],
+        "int32",
+        [codec("cast_value", data_type="int8"), codec("bytes")],
+    ),
+    (["vlen-utf8"], "string", [codec("vlen-utf8")]),
+    (["numcodecs.pcodec"], "int32", [codec("numcodecs.pcodec")]),
+]
+
+
+@pytest.mark.parametrize(("given", "data_type", "kept"), NORMAL, ids=[str(c[0])[:50] for c in NORMAL])
+def test_codecs_are_normalised(given, data_type, kept):
+    fill = {"bool": False, "string": ""}.get(data_type, 0)
+    metadata = parse(codecs=given, data_type=data_type, fill_value=fill)
+    assert metadata.codecs == tuple(NamedConfig(item["name"], item["configuration"]) for item in kept)
+    assert emit(metadata)["codecs"] == kept
+
+
+BAD_CODECS = {
+    "none": [],
+    "no list": {},
+    "not named": [{"configuration": {}}],
+    "name 3": [{"name": 3}],
+    "configuration is a list": [{"name": "bytes", "configuration": []}],
+    "more members": [LITTLE | {"id": "bytes"}],
+    "no serializer": [codec("gzip", level=1)],
+    "two serializers": [LITTLE, LITTLE],
+    "compressor first": [codec("gzip", level=1), LITTLE],
+    "filter last": [LITTLE, codec("transpose", order=[1, 0])],
+    "no endian": ["bytes"],
+    "endian": [codec("bytes", endian="middle")],
+    "endian list": [codec("bytes", endian=["little"])],
+    "endian null": [codec("bytes", endian=None)],
+    "bytes with more": [codec("bytes", endian="little", dtype="<i4")],
+    "transpose rank": [codec("transpose", order=[0]), LITTLE],
+    "transpose twice": [codec("transpose", order=[0, 0]), LITTLE],
+    "transpose bools": [codec("transpose", order=[False, True]), LITTLE],
+    "transpose K": [codec("transpose", order="K"), LITTLE],
+    "transpose of nothing": ["transpose", LITTLE],
+    "transpose with more": [codec("transpose", order=[1, 0], x=1), LITTLE],
+    "text codec": ["vlen-utf8"],
+    "filter of other items": [codec("numcodecs.delta", dtype="<i8"), LITTLE],
+    "shard rank": [shard(3)],
+    "shard 0": [shard(3, 0)],
+    "shard does not divide": [shard(2, 2)],
+    "shard of text": [shard("3", 2)],
+    "shard without shape": [codec("sharding_indexed", codecs=[LITTLE], index_codecs=[LITTLE])],
+    "shard without codecs": [shard(3, 2, codecs=())],
+    "shard with more": [shard(3, 2, x=1)],
+    "shard location": [shard(3, 2, index_location="middle")],
+    "shard location list": [shard(3, 2, index_location=[])],
+    "shard without index codecs": [shard(3, 2, index_codecs=MISSING)],
+    "index without endian": [shard(3, 2, index_codecs=["bytes", CRC])],
+    "index compressed": [shard(3, 2, index_codecs=[LITTLE, codec("gzip", level=1)])],
+    "index of text": [shard(3, 2, index_codecs=["vlen-utf8"])],
+    "index sharded": [shard(3, 2, index_codecs=[shard(1, 1, 1)])],
+    "inner without endian": [shard(3, 2, codecs=["bytes"])],
+    "inner order": [shard(3, 2, codecs=[CRC, LITTLE])],
+    "inner shard does not divide": [shard(3, 2, codecs=[shard(2, 2)])],
+    "transposed shard does not divide": [codec("transpose", order=[1, 0]), shard(3, 2)],
+}
+
+
+@pytest.mark.parametrize("codecs", BAD_CODECS.values(), ids=BAD_CODECS)
+def test_bad_codecs(codecs):
+    with pytest.raises(MetadataError):
+        parse(codecs=codecs)
+
+
+def test_shards():
+    metadata = parse(
+        shape=[12, 8],
+        chunk_grid=grid(6, 4, name="regular"),
+        codecs=[codec("transpose", order=[1, 0]), shard(2, 3, codecs=[shard(1, 1, codecs=["endian"])]), CRC],
+        data_type="int8",
+    )
+    inner = metadata.codecs[1].configuration
+    assert metadata.chunk_grid.chunk_shape == (6, 4)
+    assert (inner["chunk_shape"], inner["index_location"], inner["index_codecs"]) == ([2, 3], "end", [LITTLE, CRC])
+    assert inner["codecs"][0]["configuration"]["codecs"] == [codec("bytes")]
+
+
+def test_shards_of_unequal_length():
+    parse(shape=[12, 4], chunk_grid=grid([3, 6, 3], [2, 2]), codecs=[shard(3, 2)])
+    with pytest.raises(MetadataError):
+        parse(shape=[12, 4], chunk_grid=grid([3, 6, 3], [2, 2]), codecs=[shard(2, 2)])
+
+
+def test_shards_within_shards_end_somewhere():
+    nested = [LITTLE]
+    for _ in range(50):
+        nested = [shard(3, 2, codecs=nested)]
+    with pytest.raises(UnsupportedFeature):
+        parse(codecs=nested)
+
+
+def test_structured_types_of_zarr_python_3_0():
+    fields = [["a", "int16"], ["b", "float32"]]
+    members = {"data_type": codec("structured", fields=fields), "fill_value": "AQIAAIA/"}
+    metadata = parse(**members, codecs=["bytes"])  # no endian: little
+    assert metadata.fill_value.item() == (513, 1.0)
+    document = emit(metadata)
+    assert document["data_type"] == codec("struct", fields=[{"name": n, "data_type": t} for n, t in fields])
+    assert document["fill_value"] == {"a": 513, "b": 1.0}
+    big = parse(
+        data_type=codec("structured", fields=fields),
+        fill_value="AQI/gAAA",
+        codecs=[shard(3, 2, codecs=[codec("bytes", endian="big")])],
+    )
+    assert big.fill_value.item() == (258, 1.0)
+
+
+def test_undefined_fill_values_are_written_as_zeros():
+    assert emit(replace(parse(), fill_value=None))["fill_value"] == 0
+    text = parse(data_type="string", fill_value="x", codecs=["vlen-utf8"])
+    assert emit(replace(text, fill_value=None))["fill_value"] == ""
+    blobs = parse(data_type="bytes", fill_value=[1], codecs=["vlen-bytes"])
+    assert emit(replace(blobs, fill_value=None))["fill_value"] == ""
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Paths
+
+
+def test_names_that_are_barred():
+    fmt = ZarrV3()
+    assert fmt.normalize_path("a\\b") == "a\\b"  # an ordinary character
+    assert fmt.normalize_path("Größe/.x/c") == "Größe/.x/c"
+    for bad in ("...", "a/....", "__x", "a/__x/b", "a/zarr.json"):
+        with pytest.raises(MetadataError):
+            fmt.normalize_path(bad)
+
+
+def test_children():
+    fmt = ZarrV3()
+    assert fmt.list_prefixes("") == ("",)
+    listed = ["b/", "zarr.json", "zarr.json/", ".../", "__x/", "c/", ".x/", "/"]
+    assert [fmt.child_name("", "", name) for name in listed] == ["b", None, None, None, None, "c", ".x", None]
+    assert not fmt.implicit_groups
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Peers open what we write
+
+SHARED = {  # what zarr-python 3.1 reads, and tensorstore where it has the type
+    "bool": {"data_type": "bool", "fill_value": True, "codecs": ["bytes"]},
+    "float16": {"data_type": "float16", "fill_value": "-Infinity"},
+    "nan": {"data_type": "float32", "fill_value": "0x7fc12345"},
+    "complex": {"data_type": "complex64", "fill_value": [1.5, "NaN"]},
+    "uint64": {"data_type": "uint64", "fill_value": 2**64 - 1},
+    "scalar": {"shape": [], "chunk_grid": grid(name="regular"), "dimension_names": []},
+    "keys": {"chunk_key_encoding": codec("v2", separator="/"), "dimension_names": ["y", None]},
+    "filters": {
+        "codecs": [
+            codec("transpose", order="F"),
+            LITTLE,
+            codec("blosc", cname="zstd", clevel=1, shuffle="shuffle", blocksize=0),
+            CRC,
+        ]
+    },
+    "shards": {
+        "shape": [12, 8],
+        "chunk_grid": grid(6, 4, name="regular"),
+        "codecs": [shard(3, 2, codecs=[LITTLE, codec("zstd", level=1)])],
+    },
+}
+ZARR_ONLY = {
+    "text": {"data_type": "string", "fill_value": "né", "codecs": ["vlen-utf8"]},
+    "blobs": {"data_type": "bytes", "fill_value": "AP8=", "codecs": ["vlen-bytes"]},
+    "unicode": {"data_type": codec("fixed_length_utf32", length_bytes=8), "fill_value": "né"},
+    "fixed bytes": {
+        "data_type": codec("null_terminated_bytes", length_bytes=3),
+        "fill_value": "cQ==",
+        "codecs": ["bytes"],
+    },
+    "times": {"data_type": codec("numpy.datetime64", unit="s", scale_factor=5), "fill_value": 7},
+    "numcodecs": {"codecs": [codec("numcodecs.delta", dtype="<i4"), LITTLE, codec("numcodecs.zlib", level=1)]},
+}
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning", "ignore::zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize("members", [*SHARED.values(), *ZARR_ONLY.values()], ids=[*SHARED, *ZARR_ONLY])
+def test_zarr_python_opens_what_we_write(members, tmp_path):
+    metadata = parse(**members)
+    (tmp_path / "zarr.json").write_bytes(ZarrV3().emit_array("", metadata)["zarr.json"])
+    array = zarr.open_array(tmp_path, mode="r", zarr_format=3)
+    assert (array.shape, array.dtype) == (metadata.shape, metadata.dtype)
+    found = np.asarray(array[...])
+    assert (
+        found.tolist() == np.full(metadata.shape, metadata.fill_value, metadata.dtype).tolist() or np.isnan(found).all()
+    )
+
+
+@pytest.mark.parametrize("members", SHARED.values(), ids=SHARED)
+def test_tensorstore_opens_what_we_write(members, tmp_path):
+    metadata = parse(**members)
+    (tmp_path / "zarr.json").write_bytes(ZarrV3().emit_array("", metadata)["zarr.json"])
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{tmp_path}/"}}
+    found = tensorstore.open(spec, read=True).result().read().result()
+    assert (found.shape, found.dtype) == (metadata.shape, metadata.dtype)
+    assert found.tobytes() == np.full(metadata.shape, metadata.fill_value, metadata.dtype).tobytes()

@@ -1,0 +1,173 @@
+"""The experimental version 3 of zarr-python 2.13 to 2.18."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.zarr_v3_draft import ZarrV3Draft
+from chunkmill.formats.zarr_v3_experimental import ZarrV3Experimental
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.keys import ChunkKeyEncoding
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+
+PROTOCOL = "https://purl.org/zarr/spec/protocol/core/3.0"
+# as zarr-python 2.18.7 writes them
+ENTRY = {
+    "zarr_format": PROTOCOL,
+    "metadata_encoding": PROTOCOL,
+    "metadata_key_suffix": ".json",
+    "extensions": [],
+}
+ARRAY = {
+    "attributes": {},
+    "chunk_grid": {"chunk_shape": [3, 2], "separator": "/", "type": "regular"},
+    "chunk_memory_layout": "C",
+    "compressor": {"codec": "https://purl.org/zarr/spec/codec/zlib/1.0", "configuration": {"level": 5}},
+    "data_type": "<i4",
+    "dimension_separator": "/",
+    "extensions": [],
+    "fill_value": 0,
+    "shape": [7, 5],
+}
+EXPERIMENTAL = ZarrV3Experimental()
+
+
+def array(**changes: Any) -> ArrayMetadata:
+    document = {name: value for name, value in {**ARRAY, **changes}.items() if value is not ...}
+    metadata = EXPERIMENTAL.parse_array("a/b", {"meta/root/a/b.array.json": json.dumps(document).encode()})
+    assert metadata is not None
+    return metadata
+
+
+def configured(document: dict[str, Any]) -> ZarrV3Experimental | None:
+    return EXPERIMENTAL.configured({"zarr.json": json.dumps(document).encode()})
+
+
+def test_entry_point() -> None:
+    assert configured(ENTRY) == EXPERIMENTAL
+    assert configured({**ENTRY, "metadata_key_suffix": ""}) == ZarrV3Experimental("")
+    assert EXPERIMENTAL.configured({}) is None
+    assert configured({"zarr_format": 3}) is None
+    assert configured(json.loads(ZarrV3Draft().emit_root()["zarr.json"])) is None
+    with pytest.raises(UnsupportedFeature):
+        configured({**ENTRY, "extensions": [{"extension": "x"}]})
+    with pytest.raises(MetadataError):
+        configured({**ENTRY, "metadata_key_suffix": "/x"})
+
+
+def test_keys() -> None:
+    assert EXPERIMENTAL.array_keys("") == ("meta/root.array.json",)
+    assert EXPERIMENTAL.group_keys("a/b") == ("meta/root/a/b.group.json",)
+    assert EXPERIMENTAL.chunk_prefix("") == "data/root/"
+    assert EXPERIMENTAL.chunk_prefix("a/b") + array().chunk_keys.encode((0, 1)) == "data/root/a/b/c0/1"
+    assert array().chunk_keys.encode(()) == "c0"
+    assert EXPERIMENTAL.list_prefixes("") == ("meta/root/",)
+    names = ["x.array.json", "x.group.json", "x/", "x", ".zmetadata", "consolidated/", "consolidated.group.json"]
+    found = [EXPERIMENTAL.child_name("", "meta/root/", name) for name in names]
+    assert found == ["x", "x", "x", None, None, None, "consolidated"]
+    assert EXPERIMENTAL.child_name("a", "meta/root/a/", "consolidated/") == "consolidated"
+
+
+def test_array() -> None:
+    metadata = array()
+    assert metadata.dtype == np.dtype("i4")
+    assert metadata.shape == (7, 5)
+    assert metadata.chunk_grid.chunk_shape == (3, 2)
+    assert metadata.codecs == (NamedConfig("bytes", {"endian": "little"}), NamedConfig("numcodecs.zlib", {"level": 5}))
+    assert metadata.fill_value == 0
+
+
+@pytest.mark.parametrize(
+    ("data_type", "dtype"),
+    [
+        ("bool", "?"),
+        ("u1", "u1"),
+        ("i1", "i1"),
+        (">f8", "f8"),
+        ({"extension": "TODO:unicodearrayprotocolURL", "type": "<U4", "fallback": None}, "U4"),
+        ({"extension": "…/datetime/v1.0.html", "type": "<M8[ns]", "fallback": None}, "M8[ns]"),
+        ({"extension": "TODO:structured", "type": [["a", "<i2"], ["b", ">f8"]], "fallback": None}, [("a", "i2"), ("b", "f8")]),
+    ],
+)  # fmt: skip
+def test_data_types(data_type: Any, dtype: Any) -> None:
+    metadata = array(data_type=data_type, fill_value=None)
+    assert metadata.dtype == np.dtype(dtype)
+    assert metadata.fill_value is None  # zarr-python writes null, which the draft forbids
+
+
+def test_objects_are_text() -> None:
+    metadata = array(
+        data_type={"extension": "TODO:objectarrayprotocolURL", "type": "|O", "fallback": None},
+        attributes={"filters": [{"id": "vlen-utf8"}], "units": "m"},
+        fill_value="",
+        compressor=...,
+    )
+    assert metadata.dtype == np.dtypes.StringDType()
+    assert [codec.name for codec in metadata.codecs] == ["vlen-utf8"]
+    assert metadata.attributes == {"units": "m"}
+    assert metadata.fill_value == ""
+
+
+def test_filters_hide_among_the_attributes() -> None:
+    metadata = array(
+        attributes={"filters": [{"id": "delta", "dtype": "<i4", "astype": "<i4"}]}, chunk_memory_layout="F"
+    )
+    names = ["transpose", "numcodecs.delta", "bytes", "numcodecs.zlib"]
+    assert [codec.name for codec in metadata.codecs] == names
+    assert metadata.attributes == {}
+    assert array(attributes={"filters": "mine"}).attributes == {"filters": "mine"}
+
+
+def test_dimension_names() -> None:
+    metadata = array(attributes={"_ARRAY_DIMENSIONS": ["y", "x"]})
+    assert (metadata.dimension_names, metadata.attributes) == (("y", "x"), {})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"storage_transformers": [{"extension": "…/sharding/1.0", "type": "indexed", "configuration": {}}]},
+        {"extensions": [{"extension": "x", "must_understand": True}]},
+        {"compressor": {"codec": "https://example.org/gzip", "configuration": {}}},
+        {"compressor": {"codec": "https://purl.org/zarr/spec/codec/pickle/1.0", "configuration": {}}},
+        {"compressor": "gzip"},
+        {"chunk_memory_layout": "Z"},
+        {"chunk_memory_layout": ...},
+        {"data_type": "i4,i4"},
+        {"data_type": {"fallback": "i4"}},
+        {"data_type": ...},
+        {"fill_value": ...},
+        {"fill_value": 2**40},
+        {"shape": [7]},
+        {"attributes": []},
+    ],
+    ids=str,
+)
+def test_documents_that_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(MetadataError):
+        array(**changes)
+
+
+def test_groups() -> None:
+    documents = {"meta/root/g.group.json": b'{"attributes": {"unit": "m"}}'}
+    assert EXPERIMENTAL.parse_group("g", documents) == GroupMetadata({"unit": "m"})
+    assert EXPERIMENTAL.parse_group("h", documents) is None
+    assert EXPERIMENTAL.parse_array("g", documents) is None
+
+
+def test_nothing_is_written() -> None:
+    metadata = ArrayMetadata(
+        np.dtype("i4"), ChunkGrid.regular((3,), (2,)), ChunkKeyEncoding("c", "/", "c0"), (NamedConfig("bytes"),), 0
+    )
+    for write in (
+        lambda: EXPERIMENTAL.emit_array("a", metadata),
+        lambda: EXPERIMENTAL.emit_group("a", GroupMetadata()),
+        EXPERIMENTAL.emit_root,
+        lambda: EXPERIMENTAL.adapt(metadata),
+        lambda: EXPERIMENTAL.emit_consolidated("", {}),
+    ):
+        with pytest.raises(UnsupportedFeature, match="does not support writing"):
+            write()

@@ -1,0 +1,174 @@
+import numpy as np
+import pytest
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.model import dtypes
+from chunkmill.model.dtypes import STRING, byte_order, emit_v2, emit_v3, parse_v2, parse_v3, to_native, with_byte_order
+
+V2 = [
+    ("|b1", np.dtype("?")),
+    ("<i1", np.dtype("i1")),  # byte order on single bytes occurs
+    (">i8", np.dtype(">i8")),
+    ("<f2", np.dtype("<f2")),
+    ("<c16", np.dtype("<c16")),
+    ("<M8[ns]", np.dtype("<M8[ns]")),
+    (">m8[25us]", np.dtype(">m8[25us]")),
+    ("<m8", np.dtype("<m8")),  # no unit
+    ("<M8[generic]", np.dtype("<M8")),
+    ("|S12", np.dtype("S12")),
+    (">U4", np.dtype(">U4")),
+    ("|V3", np.dtype("V3")),
+    ("|O", np.dtype(object)),
+    ([["r", "|u1"], ["g", "|u1"]], np.dtype([("r", "u1"), ("g", "u1")])),
+    ([["z", ">f4", [2, 2]]], np.dtype([("z", ">f4", (2, 2))])),
+    (
+        [["foo", "<f4"], ["bar", [["baz", ">f4"], ["qux", "<i4"]]]],
+        np.dtype([("foo", "<f4"), ("bar", [("baz", ">f4"), ("qux", "<i4")])]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "dtype"), V2, ids=[str(v) for v, _ in V2])
+def test_v2(value, dtype):
+    found = parse_v2(value, key=".zarray")
+    assert found == dtype
+    assert byte_order(found) == byte_order(dtype)
+
+
+@pytest.mark.parametrize("dtype", [d for _, d in V2 if d.kind != "O"], ids=str)
+def test_v2_comes_back(dtype):
+    assert parse_v2(emit_v2(dtype), key="") == dtype
+
+
+HOSTILE_V2 = [
+    "", "i4", "=i4", "|i4", "|U3", "<i3", "<f16", "<c32", "<b2", "i4,i4", "<i4,<i4", "3i4", "(2,)i4", "<U0", "|S0", "|V0", "|S00004", "<U1000000000000",
+    "|V99999999999", "|S99999999", "<M8[ns", "<M8[xs]", "<M8[0ns]", "<M8[99999999999ns]", "<M8[5generic]", "float64", "object", "<O", "<f8\n", " <f8", "<f8 ",
+    "<\u0667f", None, 3, True, {}, [], [[]], [["x"]], [["", "<i4"]], [["x", "<i4"], ["x", "<i4"]], [[["t", "x"], "<i4"]], [["x", "<i4", [0]]], [["x", "<i4", [True]]],
+    [["x", "<i4", [2**62, 2**62]]], [["x", "|S60000000"], ["y", "|S60000000"]], [["x", "|O"]], [["x", "<i4", [1] * 40]], [["x", "<i4", "3"]], [[3, "<i4"]],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", HOSTILE_V2, ids=repr)
+def test_v2_refuses(value):
+    with pytest.raises(MetadataError):
+        parse_v2(value, key=".zarray")
+
+
+def test_v2_refuses_deep_nesting():
+    value = "<i4"
+    for _ in range(100):
+        value = [["x", value]]
+    with pytest.raises(MetadataError):
+        parse_v2(value, key=".zarray")
+
+
+def test_bfloat16_is_named():
+    with pytest.raises(UnsupportedFeature, match="bfloat16"):
+        parse_v2("bfloat16", key=".zarray")
+    with pytest.raises(UnsupportedFeature, match="bfloat16"):
+        parse_v3("bfloat16", key="zarr.json")
+
+
+def of(name, **configuration):
+    return {"name": name, "configuration": configuration}
+
+
+FIELDS = [
+    {"name": "a", "data_type": "int16"},
+    {"name": "b", "data_type": of("struct", fields=[{"name": "c", "data_type": "r16"}])},
+]
+STRUCT = np.dtype([("a", "i2"), ("b", [("c", "V2")])])
+V3 = [
+    ("bool", np.dtype("?")),
+    ("uint64", np.dtype("u8")),
+    ("float16", np.dtype("f2")),
+    ("complex64", np.dtype("c8")),
+    ({"name": "int32"}, np.dtype("i4")),
+    (of("int32"), np.dtype("i4")),
+    ("r24", np.dtype("V3")),
+    (of("raw_bytes", length_bytes=3), np.dtype("V3")),
+    (of("numpy.datetime64", unit="ns", scale_factor=1), np.dtype("M8[ns]")),
+    (of("numpy.datetime64", unit="\u00b5s", scale_factor=25), np.dtype("M8[25us]")),
+    (of("numpy.timedelta64", unit="\u03bcs", scale_factor=1), np.dtype("m8[us]")),
+    (of("numpy.timedelta64", unit="generic", scale_factor=1), np.dtype("m8")),
+    (of("fixed_length_utf32", length_bytes=16), np.dtype("U4")),
+    (of("null_terminated_bytes", length_bytes=6), np.dtype("S6")),
+    ("string", STRING),
+    ("bytes", np.dtype(object)),
+    ("variable_length_bytes", np.dtype(object)),
+    (of("struct", fields=FIELDS), STRUCT),
+    (of("structured", fields=[["a", "int16"], ["b", of("structured", fields=[["c", "r16"]])]]), STRUCT),
+]
+
+
+@pytest.mark.parametrize(("value", "dtype"), V3, ids=[str(v) for v, _ in V3])
+def test_v3(value, dtype):
+    assert parse_v3(value, key="zarr.json") == dtype
+    assert parse_v3(emit_v3(dtype), key="zarr.json") == dtype
+
+
+def test_v3_is_written_in_the_forms_that_peers_read():
+    assert emit_v3(np.dtype(">i4")) == "int32"
+    assert emit_v3(np.dtype("S6")) == of("null_terminated_bytes", length_bytes=6)
+    assert emit_v3(np.dtype("U4")) == of("fixed_length_utf32", length_bytes=16)
+    assert emit_v3(np.dtype("M8[25us]")) == of("numpy.datetime64", unit="us", scale_factor=25)
+    assert emit_v3(np.dtype([("a", "i2")])) == of("struct", fields=[{"name": "a", "data_type": "int16"}])
+
+
+HOSTILE_V3 = [
+    "", "int", "i4", "<i4", "Bool", "r", "r0", "r7", "r-8", "r8.0", "r8000000000000", "r" + "8" * 5000, "r\u0668", "float8_e4m3", None, 4, True, [], ["int32"], {},
+    {"name": 3}, {"name": ["int32"]}, of("int32", endian="big"), {"name": "int32", "configuration": None}, {"name": "int32", "configuration": [1]},
+    of("fixed_length_utf32", length_bytes=10**18), of("fixed_length_utf32", length_bytes=6), of("fixed_length_utf32", length_bytes=0), of("fixed_length_utf32"),
+    of("raw_bytes", length_bytes=-1), of("raw_bytes", length_bytes=True), of("raw_bytes", length_bytes=3.0), of("null_terminated_bytes", length_bytes=3, x=1),
+    of("numpy.datetime64"), of("numpy.datetime64", unit="ns", scale_factor=0), of("numpy.datetime64", unit="ns", scale_factor=2**31),
+    of("numpy.datetime64", unit="parsec", scale_factor=1), of("numpy.datetime64", unit=["ns"], scale_factor=1), of("numpy.datetime64", unit="generic", scale_factor=2),
+    of("struct"), of("struct", fields=[]), of("struct", fields=[["a"]]), of("struct", fields=[{"name": "a"}]), of("struct", fields=[{"name": "", "data_type": "int8"}]),
+    of("struct", fields=[["a", "int8"], ["a", "int8"]]), of("struct", fields=[["a", "string"]]), of("struct", fields=[["a", "bytes"]]), of("struct", fields=["int8"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", HOSTILE_V3, ids=lambda v: repr(v)[:40])
+def test_v3_refuses(value):
+    with pytest.raises(MetadataError):
+        parse_v3(value, key="zarr.json")
+
+
+def test_v3_refuses_deep_nesting():
+    value = "int8"
+    for _ in range(100):
+        value = of("struct", fields=[["x", value]])
+    with pytest.raises(MetadataError):
+        parse_v3(value, key="zarr.json")
+
+
+@pytest.mark.parametrize("dtype", ["f16", [("m", "i4", (2,))], "V0", "U0"], ids=str)
+def test_v3_cannot_hold(dtype):
+    with pytest.raises(UnsupportedFeature):
+        emit_v3(np.dtype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "O,i4", "V0", "U0"], ids=str)
+def test_v2_cannot_hold(dtype):
+    with pytest.raises(UnsupportedFeature):
+        emit_v2(np.dtype(dtype))
+
+
+@pytest.mark.parametrize("emit", [emit_v2, emit_v3])
+def test_padding_is_refused_not_dropped(emit):
+    with pytest.raises(UnsupportedFeature, match="padding"):
+        emit(np.dtype([("a", "i1"), ("b", "i8")], align=True))
+
+
+def test_byte_orders():
+    mixed = np.dtype([("a", "<i4"), ("s", [("b", ">f8", (3,)), ("c", "S3")])])
+    assert byte_order(mixed) == "mixed"
+    assert byte_order(with_byte_order(mixed, "big")) == "big"
+    assert byte_order(np.dtype([("a", "i1"), ("b", "V3")])) == "none"
+    assert byte_order(STRING) == byte_order(np.dtype(object)) == "none"
+    assert with_byte_order(STRING, "big") == STRING
+    assert to_native(mixed) == np.dtype([("a", "i4"), ("s", [("b", "f8", (3,)), ("c", "S3")])])
+
+
+def test_the_table_holds_what_all_formats_share():
+    assert len(dtypes.PLAIN) == 14
+    assert all(dtypes.plain_name(dtype) == name for name, dtype in dtypes.PLAIN.items())

@@ -1,0 +1,216 @@
+"""Reference sets in columns: every spelling of a key comes back, what is large stays small."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chunkmill.errors import MetadataError
+from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.model.references import Reference, split_key
+
+SPLITS = [
+    ("x/0", ("x/", "/", "0")),
+    ("x/0.1.2", ("x/", ".", "0.1.2")),
+    ("x/c/0/1", ("x/c/", "/", "0/1")),  # v3
+    ("c/0/1", ("c/", "/", "0/1")),  # v3 at the root
+    ("0.0", ("", ".", "0.0")),  # v2 at the root
+    ("5", ("", "/", "5")),
+    ("temp2/0.0", ("temp2/", ".", "0.0")),  # a name that ends with a digit
+    ("0/0.1", ("0/", ".", "0.1")),  # a multiscale level that is a digit
+    ("a/0/1/2", ("a/", "/", "0/1/2")),  # the same, not to be told from coords: only spelling matters
+    ("temp2", None),
+    ("x/.zarray", None),
+    ("x/c", None),
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("key", "expected"), SPLITS, ids=[key or "empty" for key, _ in SPLITS])
+def test_split(key, expected):
+    assert split_key(key) == expected
+
+
+def built(entries):
+    builder = ReferenceBuilder()
+    for key, value in entries.items():
+        if isinstance(value, bytes):
+            builder.add_data(key, value)
+        else:
+            builder.add(key, *value)
+    return builder.build()
+
+
+def test_locate_says_what_was_added():
+    references = built({".zgroup": b"{}", "x/0.0": ("a.nc", 8, 100), "x/0.1": ("b.nc",), "x/1.0": (None, 0, 5)})
+    assert references.locate(".zgroup") == Reference(None, data=b"{}")
+    assert references.locate("x/0.0") == Reference("a.nc", 8, 100)
+    assert references.locate("x/0.1") == Reference("b.nc", 0, None)
+    assert references.locate("x/1.0") == Reference(None, 0, 5)
+    for absent in ("x/1.1", "x/0", "x/0.0.0", "x/00.0", "x/+0.0", "y/0.0", "x", "", "x/0/0", "x/0.\u0661"):
+        assert references.locate(absent) is None
+    assert len(references) == 4
+    assert "x/0.0" in references
+    assert "x/9.9" not in references
+
+
+segments = st.sampled_from(["a", "b2", "c", "0", "12", "x.y", "é", "a\nb", "%d"])
+coords = st.lists(st.integers(0, 40), min_size=1, max_size=3)
+tails = st.one_of(
+    coords.map(lambda c: ".".join(map(str, c))),
+    coords.map(lambda c: "/".join(map(str, c))),
+    st.sampled_from([".zarray", "01", "1.02", "1_0", "+1", "-1", "1..2", "٣", "9" * 30, "1." * 40 + "1", ".5", "5."]),
+)
+keys = st.builds(lambda head, tail: "/".join([*head, tail]), st.lists(segments, max_size=3), tails)
+entries = st.one_of(
+    st.binary(max_size=5),
+    st.tuples(st.sampled_from(["u", "v", None]), st.integers(0, 2**62), st.one_of(st.none(), st.integers(0, 2**40))),
+)
+
+
+@given(st.dictionaries(keys, entries, max_size=60), st.integers(1, 50))
+def test_every_key_comes_back(wanted, few):
+    """Whatever the keys look like, and however many of them share a form, the set is a dict."""
+    import chunkmill.model.reference_builder as module
+
+    before = module._FEW, module._LOOSE
+    module._FEW, module._LOOSE = min(few, 3), few
+    try:
+        references = built(wanted)
+    finally:
+        module._FEW, module._LOOSE = before
+    expected = {key: Reference(None, data=v) if isinstance(v, bytes) else Reference(*v) for key, v in wanted.items()}
+    assert {key: references.locate(key) for key in wanted} == expected
+    assert sorted(references.keys()) == sorted(wanted)
+    assert dict(references.items()) == expected
+    for prefix in {"", *(key[: i + 1] for key in wanted for i, c in enumerate(key) if c == "/")}:
+        below = [key[len(prefix) :] for key in wanted if key.startswith(prefix)]
+        names = {name.partition("/")[0] + name.partition("/")[1] for name in below}
+        assert references.list_dir(prefix) == sorted(names)
+        assert sorted(references.keys(prefix)) == sorted(key for key in wanted if key.startswith(prefix))
+    copy = pickle.loads(pickle.dumps(references))
+    assert dict(copy.items()) == expected
+    assert copy.fingerprint == references.fingerprint
+
+
+@given(st.lists(st.tuples(keys, st.integers(0, 100)), max_size=80), st.integers(1, 20))
+def test_the_last_of_equal_keys_counts(added, few):
+    import chunkmill.model.reference_builder as module
+
+    before = module._FEW, module._LOOSE
+    module._FEW, module._LOOSE = 2, few
+    try:
+        builder = ReferenceBuilder()
+        for key, offset in added:
+            builder.add(key, "u", offset, 1)
+        references = builder.build()
+    finally:
+        module._FEW, module._LOOSE = before
+    expected = dict(added)
+    assert {key: references.locate(key).offset for key in expected} == expected
+    assert len(references) == len(expected)
+
+
+@given(st.lists(keys, min_size=1, max_size=300))
+def test_many_at_once_is_one_by_one(added):
+    one, many = ReferenceBuilder(), ReferenceBuilder()
+    for i, key in enumerate(added):
+        one.add(key, "u", i, 1)
+    many.add_many(added, np.full(len(added), many.url_id("u")), np.arange(len(added)), np.ones(len(added), int))
+    assert dict(one.build().items()) == dict(many.build().items())
+
+
+def test_keys_with_line_breaks_are_not_rows():
+    """Keys are joined by line breaks to be parsed at once: their own must not count."""
+    keys = ["x/0\nx/1", "5"] + [f"x/{i}" for i in range(10, 400)]
+    builder = ReferenceBuilder()
+    builder.add_many(keys, np.zeros(len(keys), int), np.arange(len(keys)), np.ones(len(keys), int))
+    builder.url_id("u")
+    references = builder.build()
+    assert sorted(references.keys()) == sorted(keys)
+    assert references.locate("5").offset == 1
+
+
+@pytest.mark.parametrize("key", ["", "/", "a//0", "../x/0", "a/../0", "./0", "a/.", "x/0/", "a\0b", "..", "/x/0"])
+def test_keys_that_leave_the_store_are_refused(key):
+    with pytest.raises(MetadataError, match="segments"):
+        built({key: b"", **{f"y/{i}": b"" for i in range(300)}})
+    with pytest.raises(MetadataError, match="segments"):
+        builder = ReferenceBuilder()
+        builder.add_many([key] * 300, [0] * 300, [0] * 300, [1] * 300)
+        builder.build()
+
+
+@pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, -5), (2**63, 1), (0, 2**63)])
+def test_numbers_that_are_none(offset, length):
+    with pytest.raises(MetadataError, match="2\\*\\*63-1"):
+        ReferenceBuilder().add("x/0", "u", offset, length)
+    with pytest.raises(MetadataError):
+        ReferenceBuilder().add_many(["x/0"], [0], [offset], [length])
+
+
+def test_floats_are_no_offsets():
+    with pytest.raises(MetadataError, match="float64"):
+        ReferenceBuilder().add_many(["x/0"], [0], [1.0], [1])
+
+
+def test_ten_million_of_one_array_take_little_memory():
+    """Held below 400 MB (here: a tenth of them below a tenth), without a dict and without strings."""
+    n = 1_000_000
+    builder = ReferenceBuilder()
+    numbers = np.arange(n)
+    coords = np.stack(np.unravel_index(numbers, (1000, 10, 100)), axis=-1)
+    ids = np.array([builder.url_id(f"s3://bucket/{i}.nc") for i in range(1000)])[numbers // 1000]
+    builder.add_table("air/", ".", coords, ids, numbers * 123_456, numbers % 77 + 100_000)
+    references = builder.build()
+    assert references.nbytes < 40_000_000 / 2
+    assert references.locate("air/999.9.99") == Reference(
+        "s3://bucket/999.nc", 123_456 * (n - 1), 100_000 + (n - 1) % 77
+    )
+    assert references.list_dir("") == ["air/"]
+
+
+def test_a_table_whose_prefix_ends_in_digits_is_found():
+    builder = ReferenceBuilder()
+    coords = np.stack(np.unravel_index(np.arange(400), (20, 20)), axis=-1)
+    builder.add_table("level/0/", "/", coords, np.zeros(400, int), np.arange(400), np.ones(400, int))
+    builder.url_id("u")
+    assert builder.build().locate("level/0/3/4").offset == 64
+
+
+def test_hostile_coords_do_not_overflow():
+    keys = [f"x/{10**17 + i}.{10**17 - i}" for i in range(300)]
+    builder = ReferenceBuilder()
+    builder.url_id("u")
+    builder.add_many(keys, [0] * 300, range(300), [1] * 300)
+    references = builder.build()
+    assert [references.locate(key).offset for key in keys] == list(range(300))
+
+
+def test_many_small_arrays_do_not_cost_a_table_each():
+    references = built({f"v{i}/0": ("u", i, 1) for i in range(2000)})
+    assert not references.tables
+    assert references.locate("v1999/0").offset == 1999
+
+
+def test_subset_is_what_a_task_needs():
+    references = built(
+        {f"x/{i}.0": (f"s3://bucket/{i}.nc", i, 10) for i in range(5000)}
+        | {"x/.zarray": b"{}" * 1000, "y/0": b"inline"}
+    )
+    part = references.subset(["x/7.0", "x/8.0", "y/0", "absent/0"])
+    assert dict(part.items()) == {key: references.locate(key) for key in ("x/7.0", "x/8.0", "y/0")}
+    assert len(pickle.dumps(part)) < 500
+    assert len(pickle.dumps(references)) > 50_000
+
+
+def test_urls_can_be_mapped_afterwards():
+    builder = ReferenceBuilder()
+    builder.add("x/0", "{{u}}", 0, 1)
+    builder.map_urls(lambda url: url.replace("{{u}}", "s3://b/f"))
+    builder.add("x/1", "{{u}}", 0, 1)
+    builder.add("x/2", "s3://b/f", 0, 1)
+    references = builder.build()
+    assert [references.locate(f"x/{i}").url for i in range(3)] == ["s3://b/f", "{{u}}", "s3://b/f"]

@@ -1,0 +1,428 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import time
+from uuid import uuid4
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from servers import WARNINGS, http_server, s3_server  # noqa: F401
+
+from chunkmill.errors import StoreError
+from chunkmill.stores import services
+from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.fsspec import FsspecStore, _ahead, _merge
+from chunkmill.stores.local import LocalStore
+
+pytestmark = WARNINGS
+
+
+@pytest.fixture
+def served(http_server):  # noqa: F811
+    LocalStore(http_server.folder).set("a/k", bytes(range(100)))
+    return http_server
+
+
+@pytest.fixture
+def s3(s3_server):  # noqa: F811
+    store = FsspecStore(s3_server.new_bucket() + "/root", s3_server.storage_options)
+    store.set("a/k", bytes(range(100)))
+    s3_server.log.clear()
+    return store
+
+
+# --- HTTP
+
+
+def test_http_requests(served):
+    store = FsspecStore(served.url)
+    store.get("a/k")
+    store.get("a/k", ByteRange(10, 20))
+    store.get("a/k", ByteRange(-4))
+    store.get("absent")
+    store.size("a/k")
+    assert served.log == [
+        ("GET", "a/k", None),
+        ("GET", "a/k", "bytes=10-29"),
+        ("GET", "a/k", "bytes=-4"),
+        ("GET", "absent", None),
+        ("GET", "a/k", "bytes=0-0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "key", ["sp ace/c#0", "per%cent/%41%2F", "question?mark=1&b", "plus+and;=@:,", "ünï-日本/0", "[0-9]*/c", "~t/x"]
+)
+def test_http_quotes(served, key):
+    LocalStore(served.folder).set(key, b"value")
+    store = FsspecStore(served.url)
+    assert store.get(key) == b"value"
+    assert store.get(key, ByteRange(1, 2)) == b"al"
+    assert store.get(key + "x") is None
+    head, slash, name = key.partition("/")
+    assert head + slash in store.list_dir("")
+    if slash:
+        assert store.list_dir(head + slash) == [name]
+
+
+def test_http_query_of_the_root(served):
+    store = FsspecStore(served.url + "/a?token=1")
+    assert store.get("k", ByteRange(0, 1)) == b"\0"
+    assert store.list_dir("") == ["k"]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
+def test_http_errors_are_not_absence(served, status):
+    served.status["a/k"] = status
+    store = FsspecStore(served.url)
+    for request in (
+        lambda: store.get("a/k"),
+        lambda: store.get("a/k", ByteRange(0, 4)),
+        lambda: list(store.get_many([ByteSpan("a/k")])),
+        lambda: store.size("a/k"),
+        lambda: store.get_versioned("a/k"),
+    ):
+        with pytest.raises(StoreError, match=f"'a/k'.*{status}"):
+            request()
+
+
+def test_http_refused_connection_is_not_absence():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        store = FsspecStore(f"http://127.0.0.1:{unused.getsockname()[1]}")
+        with pytest.raises(StoreError, match=r"'k'.*Connect"):
+            store.get("k")
+        with pytest.raises(StoreError, match="Connect"):
+            store.list_dir("")
+
+
+@pytest.mark.parametrize("byte_range", [None, ByteRange(0, 90), ByteRange(-90)])
+def test_http_short_bodies_raise(served, byte_range):
+    served.truncate = 50
+    with pytest.raises(StoreError, match="'a/k'"):
+        FsspecStore(served.url).get("a/k", byte_range)
+
+
+def test_http_server_without_ranges(served, monkeypatch):
+    served.ranges = False
+    store = FsspecStore(served.url)
+    assert store.get("a/k", ByteRange(10, 3)) == bytes([10, 11, 12])
+    assert store.get("a/k", ByteRange(-2)) == bytes([98, 99])
+    assert store.size("a/k") == 100
+    assert list(store.get_many([ByteSpan("a/k", ByteRange(90, 10)), ByteSpan("a/k", ByteRange(0, 1))])) == [
+        bytes(range(90, 100)),
+        b"\0",
+    ]
+    for byte_range in (ByteRange(90, 11), ByteRange(101)):
+        with pytest.raises(StoreError, match=r"'a/k'.*expected"):
+            store.get("a/k", byte_range)
+    monkeypatch.setattr(services, "_MAX_IGNORED", 99)
+    with pytest.raises(StoreError, match="does not support range requests"):
+        store.get("a/k", ByteRange(10, 3))
+
+
+def test_http_server_without_suffixes(served):
+    served.suffix_ranges = False
+    assert FsspecStore(served.url).get("a/k", ByteRange(-2)) == bytes([98, 99])
+
+
+def test_http_server_without_listings(served):
+    served.listing = False
+    store = FsspecStore(served.url)
+    with pytest.raises(StoreError, match="lists nothing here"):
+        store.list_dir("a/")
+    with pytest.raises(StoreError, match="lists nothing here"):
+        list(store.list_prefix(""))
+
+
+def test_http_writes_raise(served):
+    store = FsspecStore(served.url)
+    with pytest.raises(StoreError):
+        store.set("b", b"")
+    with pytest.raises(StoreError):
+        store.delete("a/k")
+
+
+# --- many at once
+
+
+def test_get_many_runs_at_once_and_in_bounds(served):
+    served.latency = 0.02
+    for i in range(100):
+        LocalStore(served.folder).set(f"c/{i}", b"%d" % i)
+    store = FsspecStore(served.url)
+    begin = time.perf_counter()
+    assert list(store.get_many(ByteSpan(f"c/{i}") for i in range(100))) == [b"%d" % i for i in range(100)]
+    assert time.perf_counter() - begin < 100 * 0.02 / 2
+    assert 8 < served.most_at_once <= 64
+
+
+def test_get_many_from_many_threads_shares_the_bound(served):
+    served.latency = 0.01
+    store = FsspecStore(served.url)
+    spans = [ByteSpan("a/k", ByteRange(-i)) for i in range(1, 60)]
+    threads = [threading.Thread(target=lambda: list(store.get_many(spans))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(served.log) == 5 * 59
+    assert served.most_at_once <= 64
+
+
+def test_get_many_reads_neighbours_in_one_request(served):
+    store = FsspecStore(served.url)
+    spans = [ByteSpan("a/k", ByteRange(10 * i, 5)) for i in (3, 1, 2, 9)]
+    assert list(store.get_many(spans)) == [bytes(range(10 * i, 10 * i + 5)) for i in (3, 1, 2, 9)]
+    assert served.log == [("GET", "a/k", "bytes=10-94")]
+
+
+def test_get_many_names_the_range_that_is_outside(served):
+    store = FsspecStore(served.url)
+    values = store.get_many([ByteSpan("a/k", ByteRange(0, 5)), ByteSpan("a/k", ByteRange(99, 5))])
+    assert next(values) == bytes(range(5))
+    with pytest.raises(StoreError, match=r"'a/k'.*expected 5 bytes"):
+        next(values)
+
+
+def test_get_many_of_an_absent_key(served):
+    spans = [ByteSpan("no", ByteRange(0, 5)), ByteSpan("no", ByteRange(9, 5)), ByteSpan("no")]
+    assert list(FsspecStore(served.url).get_many(spans)) == [None, None, None]
+
+
+def test_get_many_stops_when_the_caller_does(served):
+    served.latency = 0.05
+    values = FsspecStore(served.url).get_many(ByteSpan("a/k", ByteRange(-i)) for i in range(1, 1000))
+    next(values)
+    values.close()
+    time.sleep(0.1)
+    assert len(served.log) < 200
+
+
+MERGES = [
+    ("neighbours", [(0, 10), (10, 10)], [(0, 20)]),
+    ("small gap", [(0, 10), (60_000, 10)], [(0, 60_010)]),
+    ("large gap", [(0, 10), (70_000, 10)], [(0, 10), (70_000, 10)]),
+    ("overlap, contained", [(0, 100), (10, 10), (50, 100)], [(0, 150)]),
+    ("any order", [(20, 10), (0, 10)], [(0, 30)]),
+    ("too large together", [(0, 5 << 20), (5 << 20, 5 << 20)], [(0, 5 << 20), (5 << 20, 5 << 20)]),
+    ("suffix", [(0, 10), (-10, None)], [(-10, None), (0, 10)]),
+    ("open end", [(0, 10), (10, None)], [(10, None), (0, 10)]),
+    ("empty", [(0, 10), (10, 0)], [(10, 0), (0, 10)]),
+]
+
+
+@pytest.mark.parametrize(("wanted", "requests"), [case[1:] for case in MERGES], ids=[case[0] for case in MERGES])
+def test_merge(wanted, requests):
+    spans = [ByteSpan("k", ByteRange(*bounds)) for bounds in wanted]
+    merged = list(_merge(spans))
+    assert [span for span, _ in merged] == [ByteSpan("k", ByteRange(*bounds)) for bounds in requests]
+    assert sorted(map(repr, (part for _, parts in merged for part in parts))) == sorted(map(repr, spans))
+
+
+def test_ahead():
+    assert _ahead(0, 0) == 16
+    assert _ahead(1000, 10) == 128
+    assert _ahead(10 * 2**20, 10) == 64
+    assert _ahead(10 * 2**30, 10) == 4
+
+
+# --- S3
+
+
+def test_s3_requests(s3, s3_server):  # noqa: F811
+    bucket = s3.url.split("/")[2]
+    s3.get("a/k")
+    s3.get("a/k", ByteRange(10, 20))
+    s3.get("a/k", ByteRange(-4))
+    s3.get_versioned("a/k")
+    s3.get("absent")
+    s3.set("b", b"1")
+    s3.set_if("c", b"1", None)
+    assert s3_server.log == [
+        *[("GET", f"/{bucket}/root/a/k")] * 4,
+        ("GET", f"/{bucket}/root/absent"),
+        ("PUT", f"/{bucket}/root/b"),
+        ("PUT", f"/{bucket}/root/c"),
+    ]
+
+
+def test_s3_deletes_many_a_request(s3, s3_server):  # noqa: F811
+    for i in range(12):
+        s3.set(f"b/{i}", b"")
+    s3_server.log.clear()
+    s3.delete_prefix("b/")
+    assert [method for method, _ in s3_server.log] == ["GET", "POST"]
+
+
+def test_s3_listing_cache_is_not_trusted(s3):
+    other = pickle.loads(pickle.dumps(s3))
+    assert s3.list_dir("a/") == ["k"]
+    other.set("a/l", b"longer")
+    assert s3.list_dir("a/") == ["k", "l"]
+    other.set("a/l", b"")
+    assert s3.size("a/l") == 0
+
+
+def test_s3_missing_bucket_is_not_absence(s3_server):  # noqa: F811
+    store = FsspecStore(f"s3://no-such-bucket-{uuid4().hex[:8]}/x", s3_server.storage_options)
+    for request in (
+        lambda: store.get("k"),
+        lambda: list(store.get_many([ByteSpan("k")])),
+        lambda: store.get_versioned("k"),
+        lambda: store.set("k", b""),
+        lambda: store.set_if("k", b"", None),
+    ):
+        with pytest.raises(StoreError, match="there is no bucket 'no-such-bucket"):
+            request()
+
+
+def test_s3_credentials_stay_hidden(s3):
+    assert "testing" not in repr(s3)
+    assert "testing" not in s3.url
+    with pytest.raises(StoreError) as caught:
+        s3.get("a/k", ByteRange(0, 200))
+    assert "testing" not in str(caught.value)
+    assert "expected 200 bytes" in str(caught.value)
+
+
+def test_s3_forbidden_raises(s3, monkeypatch):
+    async def forbidden(*_, **__):
+        raise PermissionError("Forbidden")
+
+    monkeypatch.setattr(s3._open().fs, "_call_s3", forbidden)
+    with pytest.raises(StoreError, match="may list the bucket"):
+        s3.get("absent")
+
+
+# --- processes, protocols
+
+
+def run_in_fork(function) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if function() else 1)
+        except BaseException:  # noqa: BLE001
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("used_before", [False, True])
+def test_fork_http(served, used_before):
+    store = FsspecStore(served.url)
+    if used_before:
+        store.get("a/k")
+        list(store.get_many([ByteSpan("a/k")] * 4))
+
+    def child():
+        return store.get("a/k", ByteRange(0, 2)) == b"\0\1" and list(store.get_many([ByteSpan("a/k")])) == [
+            bytes(range(100))
+        ]
+
+    # the server's threads are not in the child: only the parent serves
+    assert run_in_fork(child) == 0
+    assert store.get("a/k", ByteRange(0, 2)) == b"\0\1"
+
+
+@pytest.mark.parametrize("used_before", [False, True])
+def test_fork_memory(used_before):
+    store = FsspecStore(f"memory://{uuid4().hex}")
+    if used_before:
+        store.set("k", b"1")
+
+    def child():
+        store.set("k", b"2")
+        return store.get("k") == b"2"
+
+    assert run_in_fork(child) == 0
+    assert store.get("k") == (b"1" if used_before else None)
+
+
+def test_no_thread_and_no_loop_before_use():
+    code = """
+import json, threading
+from chunkmill.stores.open import open_store
+stores = [open_store(url) for url in ("s3://b/x", "http://h/x", "memory://x", "/x", "zip://::/x.zip")]
+import fsspec.asyn
+print(json.dumps([threading.active_count(), fsspec.asyn.loop[0] is None]))
+"""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [1, True]
+
+
+def test_pickle_holds_no_connection(served):
+    store = FsspecStore(served.url, {"headers": {"X-Test": "1"}})
+    before = pickle.dumps(store)
+    store.get("a/k")
+    assert pickle.dumps(store) == before
+    assert len(before) < 500
+    copy = pickle.loads(before)
+    assert copy == store
+    assert copy.get("a/k") == store.get("a/k")
+    assert copy._open() is store._open()
+
+
+class MineFileSystem(MemoryFileSystem):
+    protocol = "mine"
+    store = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return MemoryFileSystem._strip_protocol(path.replace("mine://", "memory://"))
+
+
+def test_protocols_of_the_user():
+    fsspec.register_implementation("mine", MineFileSystem, clobber=True)
+    store = FsspecStore("mine://x")
+    store.set("a/k", b"1")
+    assert store.get("a/k") == b"1"
+    assert store.list_dir("a/") == ["k"]
+    assert store.url == "mine://x"
+    state = pickle.dumps(store)
+    sys.modules["fsspec.registry"]._registry.pop("mine")  # as in another process
+    assert pickle.loads(state).get("a/k") == b"1"
+
+
+def test_options_are_not_changed(served):
+    options = {"headers": {"X-Test": "1"}, "client_kwargs": {}}
+    FsspecStore(served.url, options).get("a/k")
+    assert options == {"headers": {"X-Test": "1"}, "client_kwargs": {}}
+
+
+def test_filesystem_that_fails_to_open():
+    store = FsspecStore("memory://x", {"asynchronous": True})
+    assert store.get("k") is None
+    with pytest.raises(StoreError, match="FileNotFoundError"):  # of the archive: nothing is known of the key
+        FsspecStore("zip://::memory://absent.zip").get("k")
+
+
+def test_remote_zip_of_http(served):
+    import zipfile
+
+    with zipfile.ZipFile(served.folder / "x.zip", "w") as archive:
+        archive.writestr("a/0", b"zero")
+    store = FsspecStore(f"zip://::{served.url}/x.zip")
+    assert store.is_remote
+    assert store.get("a/0") == b"zero"
+    assert store.get("a/1") is None
+    assert store.list_dir("") == ["a/"]
+    with pytest.raises(StoreError):
+        store.set("a/1", b"")
+
+
+def test_failing_every_third_time(served):
+    served.fail_every = 3
+    store = FsspecStore(served.url)
+    store.get("a/k"), store.get("a/k")
+    with pytest.raises(StoreError, match="503"):
+        store.get("a/k")

@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from servers import FORK_WARNING
+
+from chunkmill.errors import StoreError
+from chunkmill.stores import directory_lock, local
+from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.local import PARTIAL_SUFFIX, LocalStore
+
+pytestmark = FORK_WARNING
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LocalStore(tmp_path)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def fails_with(code: int):
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def test_root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert LocalStore("x.zarr/").url == f"file://{tmp_path}/x.zarr"
+    assert LocalStore("~/x").url == "file:///home/someone/x"
+    assert LocalStore(Path("/data/../x")).url == "file:///x"
+    assert LocalStore("/").get("etc") is None
+    assert LocalStore("x") == LocalStore("x/")
+    assert list(tmp_path.iterdir()) == []
+
+
+SYSCALLS = """
+import os, sys
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.base import ByteRange
+store = LocalStore(sys.argv[1])
+for key, byte_range in [("k", None), ("k", ByteRange(10, 20)), ("k", ByteRange(-4)), ("absent", None)]:
+    store.get(key, byte_range)
+    os.path.lexists("/begin")
+    store.get(key, byte_range)
+    os.path.lexists("/stop")
+"""
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_get_is_four_system_calls(tmp_path):
+    LocalStore(tmp_path / "store").set("k", bytes(100_000))
+    log = tmp_path / "log"
+    command = ["strace", "-o", log, "-e", "trace=!futex", sys.executable, "-c", SYSCALLS, tmp_path / "store"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONDONTWRITEBYTECODE": "1"}
+    if subprocess.run(command, env=env, capture_output=True, check=False).returncode:
+        pytest.skip("strace may not trace here")
+    lines = log.read_text().splitlines()
+    marks = [i for i, line in enumerate(lines) if "/begin" in line]
+    ends = [i for i, line in enumerate(lines) if "/stop" in line]
+    calls = [
+        [
+            line.partition("(")[0]
+            for line in lines[mark + 1 : end]
+            if not line.startswith(("brk", "mmap", "munmap", "madvise", "mremap"))
+        ]
+        for mark, end in zip(marks, ends, strict=True)
+    ]
+    calls = [["fstat" if name == "newfstatat" else name for name in names] for names in calls]  # by libc
+    assert calls == [
+        ["openat", "fstat", "read", "close"],
+        ["openat", "fstat", "pread64", "close"],
+        ["openat", "fstat", "pread64", "close"],
+        ["openat"],
+    ]
+
+
+def test_get_many_is_lazy(store):
+    store.set("a", b"1")
+    values = store.get_many(ByteSpan("a") for _ in range(3))
+    assert next(values) == b"1"
+    store.set("a", b"2")
+    assert list(values) == [b"2", b"2"]
+
+
+def test_reads_need_not_come_whole(store, monkeypatch):
+    store.set("k", bytes(range(250)))
+    read, pread = os.read, os.pread
+    monkeypatch.setattr(os, "read", lambda fd, n: read(fd, min(n, 100)))
+    monkeypatch.setattr(os, "pread", lambda fd, n, start: pread(fd, min(n, 7), start))
+    assert store.get("k") == bytes(range(250))
+    assert store.get("k", ByteRange(-90)) == bytes(range(160, 250))
+
+
+def test_writes_need_not_go_whole(store, monkeypatch):
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, view: write(fd, view[:7]))
+    store.set("k", bytes(range(250)))
+    assert store.get("k") == bytes(range(250))
+
+
+def test_a_file_cut_while_read_raises(store, monkeypatch):
+    store.set("k", bytes(100))
+    fstat = os.fstat
+
+    def cut(fd):
+        status = fstat(fd)
+        os.truncate(store._path("k"), 60)
+        return status
+
+    monkeypatch.setattr(os, "fstat", cut)
+    with pytest.raises(StoreError, match=r"'k'.*expected 100 bytes from 0, got 60"):
+        store.get("k")
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EMFILE, errno.ESTALE])
+def test_other_errors_are_not_absence(store, monkeypatch, code):
+    store.set("a/k", b"1")
+    monkeypatch.setattr(os, "open", fails_with(code))
+    monkeypatch.setattr(os, "stat", fails_with(code))
+    monkeypatch.setattr(os, "scandir", fails_with(code))
+    for request in (
+        lambda: store.get("a/k"),
+        lambda: store.get_versioned("a/k"),
+        lambda: store.size("a/k"),
+        lambda: store.list_dir("a/"),
+        lambda: list(store.list_prefix("a/")),
+        lambda: store.set("a/k", b"2"),
+        lambda: store.set_if("a/k", b"2", None),
+    ):
+        with pytest.raises(StoreError, match="a/") as caught:
+            request()
+        assert caught.value.errno == code
+
+
+@pytest.mark.parametrize("call", ["write", "replace", "fsync"])
+def test_no_space_leaves_nothing(tmp_path, monkeypatch, call):
+    store = LocalStore(tmp_path, fsync=True)
+    store.set("a/k", b"before")
+    _, version = store.get_versioned("a/k")
+    monkeypatch.setattr(os, call, fails_with(errno.ENOSPC))
+    with pytest.raises(StoreError, match="No space left") as caught:
+        store.set("a/k", b"after")
+    assert caught.value.errno == errno.ENOSPC
+    with pytest.raises(StoreError, match="No space left"):
+        store.set_if("a/k", b"after", version)
+    assert files(tmp_path) == ["a/k"]
+    assert store.get("a/k") == b"before"
+
+
+def test_interrupt_leaves_nothing(store, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "write", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store.set("a/k", b"after")
+    assert files(tmp_path) == []
+
+
+def test_partial_files_are_hidden(store, tmp_path):
+    store.set("a/k", b"1")
+    left = f"a/.k.0123{PARTIAL_SUFFIX}"
+    (tmp_path / left).write_bytes(b"half of a val")
+    assert store.get(left) is None
+    assert store.get_versioned(left) == (None, None)
+    assert store.size(left) is None
+    assert store.list_dir("a/") == ["k"]
+    assert list(store.list_prefix("")) == ["a/k"]
+    with pytest.raises(ValueError, match="suffix"):
+        store.set(left, b"")
+    store.delete_prefix("a/")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_long_names(store):
+    key = "a/" + "k" * 255
+    store.set(key, b"1")
+    assert store.get(key) == b"1"
+
+
+def test_permissions_follow_the_umask(store, tmp_path):
+    store.set("k", b"")
+    (tmp_path / "plain").write_bytes(b"")
+    assert (tmp_path / "k").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_directory_in_the_way(store):
+    store.set("a/k", b"1")
+    with pytest.raises(StoreError, match="'a'"):
+        store.set("a", b"2")
+    with pytest.raises(StoreError, match="'a/k/0'"):
+        store.set("a/k/0", b"2")
+    assert list(store.list_prefix("")) == ["a/k"]
+
+
+def test_links_are_followed(store, tmp_path):
+    elsewhere = tmp_path.parent / (tmp_path.name + "-elsewhere")
+    LocalStore(elsewhere).set("x/0", b"there")
+    store.set("a/0", b"here")
+    (tmp_path / "linked").symlink_to(elsewhere)
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    (tmp_path / "a" / "broken").symlink_to(tmp_path / "nowhere")
+    assert store.get("linked/x/0") == b"there"
+    assert store.get("a/broken") is None
+    assert store.list_dir("") == ["a/", "linked/"]
+    assert sorted(store.list_prefix("")) == ["a/0", "a/broken", "linked/x/0"]  # and it ends
+    store.delete_prefix("linked/")
+    assert store.list_dir("") == ["a/"]
+    assert LocalStore(elsewhere).get("x/0") == b"there"
+
+
+def test_delete_prefix_removes_directories(store, tmp_path):
+    store.set("a/c/0/0", b"1")
+    store.delete_prefix("a/c/")
+    assert store.list_dir("a/") == []
+    store.delete_prefix("")
+    assert not tmp_path.exists()
+    store.set("k", b"1")
+    assert store.get("k") == b"1"
+
+
+def test_the_same_directories_from_many_threads(store):
+    errors = []
+
+    def write(i):
+        try:
+            for j in range(20):
+                store.set(f"deep/{j}/er/{j}/{i}", b"1")
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(list(store.list_prefix(""))) == 160
+
+
+def test_a_reader_never_sees_a_torn_value(store):
+    """5 MB replaced again and again: whoever reads meanwhile gets one whole value or the other."""
+    values = [bytes([i]) * (5_000_000 + i) for i in range(2)]
+    store.set("k", values[0])
+    stop = threading.Event()
+    torn, n_reads = [], 0
+
+    def read():
+        nonlocal n_reads
+        while not stop.is_set():
+            value = store.get("k")
+            n_reads += 1
+            if value not in values:
+                torn.append(value)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for i in range(60):
+        store.set("k", values[i % 2])
+    stop.set()
+    thread.join()
+    assert n_reads > 5
+    assert torn == []
+
+
+def count_up(root: str, n: int) -> None:
+    store = LocalStore(root)
+    for _ in range(n):
+        done = False
+        while not done:
+            value, version = store.get_versioned("a/counter")
+            done = store.set_if("a/counter", b"%06d" % (int(value) + 1), version)
+
+
+@pytest.mark.parametrize("lock", ["directory", "file"])
+def test_processes_count_without_losing(store, tmp_path, monkeypatch, lock):
+    """All values are of one length, so that only inode and time tell versions apart."""
+    if lock == "file":
+        monkeypatch.setattr(directory_lock.fcntl, "flock", flock_as_on_nfs(directory_lock.fcntl.flock))
+    store.set("a/counter", b"%06d" % 0)
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=count_up, args=(str(tmp_path), 150)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert store.get("a/counter") == b"%06d" % 600
+    assert files(tmp_path) == ["a/counter"]  # no lock file, no partial file
+
+
+def test_without_the_lock_counting_loses(store, monkeypatch):
+    """So the tests above test something."""
+    store.set("a/counter", b"0")
+    monkeypatch.setattr(directory_lock, "CAN_LOCK", False)
+    _, version = store.get_versioned("a/counter")
+    compare = local._version_of
+
+    def compare_then_another_writes(path):
+        found = compare(path)
+        monkeypatch.setattr(local, "_version_of", compare)
+        assert store.set_if("a/counter", b"1 of another", version)
+        return found
+
+    monkeypatch.setattr(local, "_version_of", compare_then_another_writes)
+    assert store.set_if("a/counter", b"1", version)
+    assert store.get("a/counter") == b"1"
+
+
+def flock_as_on_nfs(flock):
+    def locked(fd, operation):
+        if os.path.isdir(f"/proc/self/fd/{fd}"):  # noqa: PTH112
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(fd, operation)
+
+    return locked
+
+
+def test_no_flock_at_all_is_an_error(store, monkeypatch):
+    monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(errno.ENOSYS))
+    with pytest.raises(StoreError, match="under a lock"):
+        store.set_if("a/k", b"1", None)
+    assert list(store.list_prefix("")) == []
+
+
+def test_set_if_in_a_directory_that_goes(store):
+    store.set("a/k", b"1")
+    _, version = store.get_versioned("a/k")
+    store.delete_prefix("a/")
+    assert not store.set_if("a/k", None, version)
+    assert not store.set_if("a/k", b"2", version)
+    assert store.set_if("a/k", b"2", None)
+
+
+def test_versions_tell_writes_apart(store):
+    versions = set()
+    for _ in range(300):
+        store.set("k", b"same")
+        versions.add(store.get_versioned("k")[1])
+    assert len(versions) == 300
+
+
+@pytest.mark.parametrize("used_before", [False, True])
+def test_fork(store, used_before):
+    if used_before:
+        store.set("k", b"1")
+    pid = os.fork()
+    if pid == 0:
+        store.set("k", b"2")
+        os._exit(0 if store.get("k") == b"2" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert store.get("k") == b"2"

@@ -1,0 +1,511 @@
+"""References as a store: bytes of many targets, and never None for a target that is not there."""
+
+import json
+import os
+import pickle
+import threading
+
+import fsspec
+import pytest
+import servers
+from contracts.store_contract import KEYS, ReadContract
+from servers import http_server, s3_server  # noqa: F401
+
+from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError
+from chunkmill.formats.references_json import parse_reference_json
+from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.references import is_reference_set, open_reference_store
+from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.targets import Targets, split_url
+
+pytestmark = servers.WARNINGS
+
+DATA = bytes(range(256)) * 4
+
+
+def store_of(entries, url="/data/refs.json", **options):
+    references = parse_reference_json(json.dumps(entries).encode(), source=url)
+    return ReferenceStore(references, Targets(url, **options), url=url)
+
+
+class TestInline(ReadContract):
+    @pytest.fixture
+    def filled(self):
+        return store_of({key: value.decode() for key, value in KEYS.items()})
+
+
+class TestRangesOfOneFile(ReadContract):
+    @pytest.fixture
+    def filled(self, tmp_path):
+        (tmp_path / "all.bin").write_bytes(b"before" + b"".join(KEYS.values()) + b"after")
+        entries, offset = {}, len(b"before")
+        for key, value in KEYS.items():
+            entries[key] = [str(tmp_path / "all.bin"), offset, len(value)]
+            offset += len(value)
+        return store_of(entries)
+
+
+class TestWholeFiles(ReadContract):
+    @pytest.fixture
+    def filled(self, tmp_path):
+        entries = {}
+        for i, (key, value) in enumerate(KEYS.items()):
+            (tmp_path / f"{i}.bin").write_bytes(value)
+            entries[key] = [f"file://{tmp_path}/{i}.bin"]
+        return store_of(entries)
+
+
+# --- what goes wrong
+
+
+@pytest.fixture
+def target(tmp_path):
+    path = tmp_path / "target.bin"
+    path.write_bytes(DATA)
+    return path
+
+
+@pytest.mark.parametrize("how", ["get", "get_many"])
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (["{path}", 1000, 100], ["100 bytes", "offset 1000", "{path}"]),  # runs past the end
+        (["{path}", 5000, 1], ["1 bytes", "offset 5000", "{path}"]),  # begins past the end
+        (["{path}.gone", 10, 5], ["5 bytes", "offset 10", "{path}.gone", "no such target"]),
+        (["{path}.gone"], ["all bytes", "{path}.gone"]),
+        (["{path}/below", 10, 5], ["{path}/below"]),
+        (["nosuch://x/y", 10, 5], ["nosuch"]),
+        ([None, 10, 5], ["target="]),
+        (["relative.bin", 10, 5], ["base="]),
+        (["/", 10, 5], ["no file"]),
+        (["s3://bucket", 10, 5], []),
+        (["memory://a/../b", 10, 5], ["offset 10"]),
+    ],
+    ids=["past the end", "beyond", "gone", "gone whole", "below a file", "protocol", "no target", "relative", "root", "bucket", "dots"],
+)
+def test_a_target_that_fails_raises_and_says_where(target, entry, words, how):
+    entry = [e.replace("{path}", str(target)) if isinstance(e, str) else e for e in entry]
+    store = store_of({"x/0": entry})
+    with pytest.raises(StoreError) as caught:
+        if how == "get":
+            store.get("x/0")
+        else:
+            list(store.get_many([ByteSpan("x/0")]))
+    message = str(caught.value)
+    assert caught.value.key == "x/0"
+    assert all(word.replace("{path}", str(target)) in message for word in ["/data/refs.json", *words])
+    assert isinstance(pickle.loads(pickle.dumps(caught.value)), StoreError)
+
+
+def test_an_absent_key_is_absent(target):
+    store = store_of({"x/0": [str(target), 0, 4]})
+    assert store.get("x/1") is None
+    assert store.get("x") is None
+    assert store.size("x/1") is None
+    assert list(store.get_many([ByteSpan("x/1"), None, ByteSpan("x/0")])) == [None, None, DATA[:4]]
+    for key in ("", "../x/0", "/x/0", "x//0"):
+        with pytest.raises(ValueError, match="no store key"):
+            store.get(key)
+
+
+def test_sizes(target):
+    store = store_of({"a": "text", "b": [str(target), 3, 7], "c": [str(target)], "d": [str(target) + ".gone"]})
+    assert [store.size(key) for key in "abc"] == [4, 7, len(DATA)]
+    with pytest.raises(StoreError, match="no such target"):
+        store.size("d")
+
+
+def test_it_is_read_only():
+    store = store_of({"a": "text"})
+    for call in (
+        lambda: store.set("a", b""),
+        lambda: store.set_if("a", b"", None),
+        lambda: store.delete("a"),
+        lambda: store.delete_prefix(""),
+    ):
+        with pytest.raises(StoreError, match="read-only"):
+            call()
+    assert store.get_versioned("a") == (b"text", store.references.fingerprint)
+    assert store.get_versioned("b") == (None, None)
+
+
+def test_no_request_for_nothing(tmp_path):
+    store = store_of({"x/0": [str(tmp_path / "gone"), 5, 0]})
+    assert store.get("x/0") == b""
+    assert list(store.get_many([ByteSpan("x/0")])) == [b""]
+
+
+def test_files_are_closed(tmp_path):
+    entries = {}
+    for i in range(300):
+        (tmp_path / f"{i}.bin").write_bytes(b"%d" % i)
+        entries[f"x/{i}"] = [str(tmp_path / f"{i}.bin")]
+    store = store_of(entries)
+    before = len(os.listdir("/proc/self/fd"))
+    assert [store.get(f"x/{i}") for i in range(300)] == [b"%d" % i for i in range(300)]
+    list(store.get_many(ByteSpan(f"x/{i}") for i in range(300)))
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_many_threads(target):
+    store = store_of({f"x/{i}": [str(target), i, 4] for i in range(1000)})
+    wrong = []
+
+    def task(k):
+        wrong.extend(i for i in range(k, 1000, 8) if store.get(f"x/{i}") != DATA[i : i + 4])
+
+    threads = [threading.Thread(target=task, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_task_is_sent_its_spans_and_no_more(target):
+    """Of ten thousand references, a task of two gets a kilobyte."""
+    store = store_of({f"x/{i}.0": [f"{target}", i % 100, 4] for i in range(10_000)})
+    part = pickle.dumps(store.subset(["x/7.0", "x/8.0"]))
+    assert len(part) < 1500
+    assert len(pickle.dumps(store)) > 10_000
+    again = pickle.loads(part)
+    assert again.get("x/7.0") == DATA[7:11]
+    assert again.get("x/9.0") is None
+
+
+def test_equal_sets_have_equal_tokens(target):
+    one, two = (store_of({"x/0": [str(target), 0, 4]}) for _ in range(2))
+    other = store_of({"x/0": [str(target), 0, 5]})
+    assert one == two
+    assert one.__dask_tokenize__() == two.__dask_tokenize__() == pickle.loads(pickle.dumps(one)).__dask_tokenize__()
+    assert one.__dask_tokenize__() != other.__dask_tokenize__()
+    assert one != other
+    assert len({one, two}) == 1
+
+
+# --- policy
+
+
+REMOTE = "https://host/refs.json"
+POLICY = [
+    ("/data/refs.json", None, "/etc/passwd", True),
+    ("file:///data/refs.json", None, "s3://b/x", True),
+    ("memory://refs.json", None, "/etc/passwd", True),
+    (REMOTE, None, "/etc/passwd", False),
+    (REMOTE, None, "file:///etc/passwd", False),
+    (REMOTE, None, "local:///etc/passwd", False),
+    (REMOTE, None, "FILE:///etc/passwd", False),
+    (REMOTE, None, "simplecache::file:///etc/passwd", False),
+    (REMOTE, None, "simplecache::/etc/passwd", False),
+    (REMOTE, None, "zip://x::/data/x.zip", False),
+    (REMOTE, None, "zip://x::file:///data/x.zip", False),
+    (REMOTE, None, "zip://x::simplecache::s3://b/x.zip", True),
+    (REMOTE, None, "memory://x", False),
+    (REMOTE, None, "sftp://host/x", False),
+    (REMOTE, None, "dask://x", False),
+    (REMOTE, None, "reference://x", False),
+    (REMOTE, None, "asynclocal:///etc/passwd", False),
+    (REMOTE, None, "dir::file:///etc/passwd", False),
+    (REMOTE, None, "http://other/x", True),
+    (REMOTE, None, "s3a://b/x", True),
+    ("sftp://host/refs.json", None, "sftp://host/x", True),  # its own protocol
+    ("sftp://host/refs.json", None, "/etc/passwd", False),
+    ("zip://refs.json::s3://b/x.zip", None, "/etc/passwd", False),
+    ("simplecache::https://host/refs.json", None, "file:///etc/passwd", False),
+    (REMOTE, ["file"], "/etc/passwd", True),
+    (REMOTE, ["local"], "file:///etc/passwd", True),
+    (REMOTE, ["file"], "s3://b/x", False),  # replaces the default
+    (REMOTE, "file", "/etc/passwd", True),
+    (REMOTE, "*", "/etc/passwd", True),
+    ("/data/refs.json", ["s3"], "/etc/passwd", False),
+    ("/data/refs.json", ["s3"], "s3a://b/x", True),
+    ("/data/refs.json", [], "/data/x", False),
+]
+
+
+@pytest.mark.parametrize(("source", "allowed", "url", "expected"), POLICY)
+def test_which_protocols_a_set_may_name(source, allowed, url, expected):
+    targets = Targets(source, allowed_protocols=allowed)
+    if expected:
+        targets.split(url)
+    else:
+        with pytest.raises(StoreError, match="allowed_protocols"):
+            targets.split(url)
+
+
+def test_a_fetched_set_does_not_read_local_files(http_server, tmp_path):  # noqa: F811
+    (tmp_path / "secret").write_bytes(b"secret")
+    document = json.dumps({".zgroup": {}, "x/0": [f"{tmp_path}/secret", 0, 6]}).encode()
+    (http_server.folder / "refs.json").write_bytes(document)
+    url = f"{http_server.url}/refs.json"
+    with pytest.raises(StoreError, match="may not point to protocol 'file'"):
+        open_reference_store(url).get("x/0")
+    allowed = open_reference_store(url, {"allowed_protocols": ["http", "file"]})
+    assert allowed.get("x/0") == b"secret"
+
+
+SPLITS = [
+    ("s3://bucket/a/b.nc", ("s3://bucket", "a/b.nc")),
+    ("s3a://bucket/a/b.nc", ("s3://bucket", "a/b.nc")),
+    ("s3://bucket/a//b/c.nc", ("s3://bucket/a//b", "c.nc")),  # an empty segment is part of the name there
+    ("s3://bucket/50%25/x?y.nc", ("s3://bucket", "50%25/x?y.nc")),
+    ("gs://bucket/a", ("gs://bucket", "a")),
+    ("https://host/a/b.nc", ("https://host", "a/b.nc")),
+    ("https://host:80/a%20b.nc?t=1&u=2", ("https://host:80?t=1&u=2", "a b.nc")),
+    ("https://host/a%2Fb/c.nc", ("https://host/a%2Fb", "c.nc")),  # no slash of ours
+    ("https://host/a//b.nc", None),
+    ("memory://x.nc", ("memory://", "x.nc")),
+    ("memory:///a/x.nc", ("memory://", "a/x.nc")),
+    ("memory://a/x.nc", ("memory://a", "x.nc")),
+    ("/data/../data/x.nc", ("file:///", "data/x.nc")),
+    ("local:///data/x.nc", ("file:///", "data/x.nc")),
+    ("zip://a/b.nc::s3://bucket/x.zip", ("zip://::s3://bucket/x.zip", "a/b.nc")),
+    ("simplecache::s3://bucket/a/b.nc", ("simplecache::s3://bucket", "a/b.nc")),
+    ("simplecache::zip://a.nc::/x.zip", ("simplecache::zip://::/x.zip", "a.nc")),
+    ("s3://bucket/", None),
+    ("s3://bucket/a/", None),
+    ("https://host/..", None),
+    ("zip://../x::/x.zip", None),
+]
+
+
+@pytest.mark.parametrize(("url", "expected"), SPLITS, ids=[url for url, _ in SPLITS])
+def test_urls_are_cut_into_root_and_key(url, expected):
+    if expected is None:
+        with pytest.raises(StoreError):
+            split_url(url)
+    else:
+        assert split_url(url) == expected
+
+
+BASES = [
+    ("/data", "a/b.nc", ("file:///", "data/a/b.nc")),
+    ("/data/", "./a.nc", ("file:///", "data/a.nc")),
+    ("file:///data", "a.nc", ("file:///", "data/a.nc")),
+    ("s3://bucket/dir", "a.nc", ("s3://bucket", "dir/a.nc")),
+    ("s3://bucket", "a.nc", ("s3://bucket", "a.nc")),
+    ("https://host/dir?t=1", "a.nc", ("https://host?t=1", "dir/a.nc")),
+    ("/data", "../etc/passwd", None),
+    ("/data", "a/../../data2/x", None),
+    ("s3://bucket", "../other/x", None),
+    ("s3://bucket/dir", "../x", None),
+]
+
+
+@pytest.mark.parametrize(("base", "url", "expected"), BASES)
+def test_relative_paths(base, url, expected):
+    targets = Targets("/x/refs.json", base=base)
+    if expected is None:
+        with pytest.raises(StoreError, match="leads out of base"):
+            targets.split(url)
+    else:
+        assert targets.split(url) == expected
+
+
+def test_a_base_does_not_allow_what_the_policy_forbids():
+    with pytest.raises(StoreError, match="allowed_protocols"):
+        Targets(REMOTE, base="/data").split("a.nc")
+
+
+def test_remote_protocol_is_of_urls_that_name_none():
+    assert Targets("/r.json", remote_protocol="s3").split("bucket/a.nc") == ("s3://bucket", "a.nc")
+    assert Targets("/r.json", remote_protocol="s3").split("/bucket/a.nc") == ("s3://bucket", "a.nc")
+    assert Targets("/r.json", remote_protocol="s3").split("gs://bucket/a.nc") == ("gs://bucket", "a.nc")
+    assert Targets("/r.json", remote_protocol="file", base="/b").split("a.nc") == ("file:///", "b/a.nc")
+    assert Targets("/r.json", target="s3://bucket/t.nc").split(None) == ("s3://bucket", "t.nc")
+
+
+def options_of(targets, root):
+    return targets.store(root)._options
+
+
+def test_options_by_protocol(monkeypatch):
+    import chunkmill.stores.targets as module
+
+    monkeypatch.setattr(module, "open_store", lambda root, options: (root, options))
+    plain = Targets("/r.json", remote_options={"s3": {"anon": True}, "http": {"headers": {}}, "gcs": {"token": "t"}})
+    assert plain.store("s3://b") == ("s3://b", {"anon": True})
+    assert plain.store("https://h") == ("https://h", {"headers": {}})
+    assert plain.store("gs://b") == ("gs://b", {"token": "t"})
+    assert plain.store("file:///") == ("file:///", None)
+    assert plain.store("simplecache::s3://b") == ("simplecache::s3://b", {"s3": {"anon": True}})
+    flat = Targets("/r.json", remote_protocol="s3", remote_options={"anon": True})
+    assert flat.store("s3://b") == ("s3://b", {"anon": True})
+    assert flat.store("https://h") == ("https://h", None)
+    https = Targets("/r.json", remote_options={"https": {"headers": {"a": "secret"}}})
+    assert https.store("http://h") == ("http://h", None)  # not in the clear
+    own = Targets("s3://b/r.json", set_options={"anon": True})
+    assert own.store("s3://c") == ("s3://c", {"anon": True})
+    assert own.store("gs://c") == ("gs://c", None)
+    web = Targets("https://h/r.json", set_options={"headers": {"Authorization": "secret"}})
+    assert web.store("https://evil") == ("https://evil", None)  # the set's own secret stays with its server
+    with pytest.raises(StoreError, match="by protocol"):
+        Targets("/r.json", remote_options={"anon": True})
+
+
+def test_is_remote():
+    assert not store_of({"x/0": ["/a", 0, 1], "y/0": ["memory://x", 0, 1]}).is_remote
+    assert store_of({"x/0": ["/a", 0, 1], "y/0": ["s3://b/x", 0, 1]}).is_remote
+    assert not store_of({"x/0": ["a", 0, 1]}, base="/data").is_remote
+    assert store_of({"x/0": ["a", 0, 1]}, base="s3://b").is_remote
+    assert store_of({"x/0": ["b/a", 0, 1]}, remote_protocol="s3").is_remote
+    assert store_of({"x/0": [None, 0, 1]}, target="s3://b/x").is_remote
+    assert not store_of({"x/0": "inline"}).is_remote
+
+
+# --- the network
+
+
+def test_http_ranges_are_merged_and_concurrent(http_server):  # noqa: F811
+    for name in ("a", "b"):
+        (http_server.folder / f"{name} x.nc").write_bytes(DATA * 400)
+    entries = {f"x/{i}": [f"{http_server.url}/{'ab'[i % 2]}%20x.nc", 1000 * i, 100] for i in range(20)}
+    entries["y/0"] = [f"{http_server.url}/a%20x.nc", 300_000, 50]  # far off: another request
+    store = store_of(entries)
+    http_server.latency = 0.05
+    values = list(store.get_many(ByteSpan(key) for key in entries))
+    data = DATA * 400
+    assert values == [data[o : o + n] for _, o, n in entries.values()]
+    assert len(http_server.log) <= 5  # 21 spans of two files, asked for in two rounds
+    assert {path for _, path, _ in http_server.log} == {"a x.nc", "b x.nc"}
+    assert http_server.most_at_once > 1
+
+
+def test_a_part_of_a_range(http_server):  # noqa: F811
+    (http_server.folder / "a.nc").write_bytes(DATA)
+    store = store_of({"x/0": [f"{http_server.url}/a.nc", 100, 50]})
+    assert store.get("x/0", ByteRange(10, 5)) == DATA[110:115]
+    assert store.get("x/0", ByteRange(-5)) == DATA[145:150]
+    assert store.get("x/0", ByteRange(40)) == DATA[140:150]
+    assert [header for _, _, header in http_server.log] == ["bytes=110-114", "bytes=145-149", "bytes=140-149"]
+    with pytest.raises(StoreError):
+        store.get("x/0", ByteRange(40, 11))  # inside the file, outside the reference
+
+
+@pytest.mark.parametrize("how", ["get", "get_many"])
+def test_http_failures(http_server, how):  # noqa: F811
+    (http_server.folder / "a.nc").write_bytes(DATA)
+    http_server.status["forbidden.nc"] = 403
+    entries = {
+        "past/0": [f"{http_server.url}/a.nc", 1000, 100],
+        "beyond/0": [f"{http_server.url}/a.nc", 9000, 100],
+        "gone/0": [f"{http_server.url}/gone.nc", 1, 2],
+        "forbidden/0": [f"{http_server.url}/forbidden.nc", 1, 2],
+    }
+    store = store_of(entries)
+    for key, (url, offset, length) in entries.items():
+        with pytest.raises(StoreError, match=rf"{length} bytes at offset {offset} of '{url}'"):
+            store.get(key) if how == "get" else list(store.get_many([ByteSpan(key)]))
+    http_server.truncate = 10
+    with pytest.raises(StoreError, match="offset 0"):
+        store_of({"x/0": [f"{http_server.url}/a.nc", 0, 100]}).get("x/0")
+
+
+def test_three_kinds_of_targets_in_one_set(http_server, s3_server, target):  # noqa: F811
+    bucket = s3_server.new_bucket()
+    options = s3_server.storage_options
+    fsspec.filesystem("s3", **options).pipe_file(f"{bucket}/dir/a.nc", DATA)
+    (http_server.folder / "a.nc").write_bytes(DATA)
+    urls = [f"{bucket}/dir/a.nc", f"{http_server.url}/a.nc", str(target)]
+    store = store_of(
+        {f"x/{i}": [urls[i % 3], i, 10] for i in range(30)} | {"y/0": "inline"}, remote_options={"s3": options}
+    )
+    s3_server.log.clear()
+    values = list(store.get_many([*(ByteSpan(f"x/{i}") for i in range(30)), ByteSpan("y/0"), ByteSpan("z/0")]))
+    assert values == [*(DATA[i : i + 10] for i in range(30)), b"inline", None]
+    assert len([method for method, _ in s3_server.log if method == "GET"]) == 1
+    assert len(http_server.log) == 1
+    with pytest.raises(StoreError, match=f"3 bytes at offset 4 of '{bucket}/gone.nc'"):
+        store_of({"x/0": [f"{bucket}/gone.nc", 4, 3]}, remote_options={"s3": options}).get("x/0")
+
+
+def test_a_set_on_s3_with_targets_beside_it(s3_server):  # noqa: F811
+    bucket = s3_server.new_bucket()
+    options = s3_server.storage_options
+    fs = fsspec.filesystem("s3", **options)
+    fs.pipe_file(f"{bucket}/a.nc", DATA)
+    fs.pipe_file(f"{bucket}/refs.json", json.dumps({".zgroup": {}, "x/0": ["a.nc", 5, 5]}).encode())
+    url = f"{bucket}/refs.json"
+    assert is_reference_set(url, options)
+    store = open_reference_store(url, {**options, "base": bucket})
+    assert pickle.loads(pickle.dumps(store)).get("x/0") == DATA[5:10]
+
+
+# --- opening
+
+
+def test_open_json_and_parquet(tmp_path, target):
+    pytest.importorskip("pyarrow")
+    from chunkmill.formats.references_parquet_write import emit_reference_parquet
+
+    document = {"x/.zarray": {"shape": [2], "chunks": [1]}, "x/0": [str(target), 5, 5], "x/1": "text"}
+    data = json.dumps(document).encode()
+    import gzip
+
+    from numcodecs.zstd import compress
+
+    (tmp_path / "refs.json").write_bytes(data)
+    (tmp_path / "refs.json.gz").write_bytes(gzip.compress(data))
+    (tmp_path / "refs.json.zst").write_bytes(compress(data, 3))
+    (tmp_path / "noname").write_bytes(data)
+    for name, value in emit_reference_parquet(parse_reference_json(data), record_size=1):
+        path = tmp_path / "refs.json.d" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(value)
+    for name in ("refs.json", "refs.json.gz", "refs.json.zst", "noname", "refs.json.d"):
+        store = open_reference_store(tmp_path / name)
+        assert store.get("x/0") == DATA[5:10]
+        assert store.get("x/1") == b"text"
+        assert sorted(store.list_prefix("")) == ["x/.zarray", "x/0", "x/1"]
+        assert pickle.loads(pickle.dumps(store)).get("x/0") == DATA[5:10]
+        assert is_reference_set(tmp_path / name) is (name != "noname")  # has no name to be looked into by
+    lazy = open_reference_store(tmp_path / "refs.json.d")
+    assert len(pickle.dumps(lazy)) < 2000
+    assert lazy.subset(["x/0"]).get("x/0") == DATA[5:10]
+
+
+def test_what_is_no_reference_set(tmp_path):
+    (tmp_path / "zarr").mkdir()
+    (tmp_path / "zarr" / ".zgroup").write_text('{"zarr_format": 2}')
+    (tmp_path / "zarr" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / ".zmetadata").write_text("nope")
+    for name in ("zarr", "zarr/zarr.json", "broken", "gone", "gone.json"):
+        assert not is_reference_set(tmp_path / name)
+        with pytest.raises(ChunkmillError):
+            store = open_reference_store(tmp_path / name)
+            store.get("zarr_format")  # pragma: no cover
+    with pytest.raises(NodeNotFound, match="reference set"):
+        open_reference_store(tmp_path / "gone.json")
+    (tmp_path / "bad.json.gz").write_bytes(b"\x1f\x8bnothing")
+    with pytest.raises(MetadataError, match="gzip"):
+        open_reference_store(tmp_path / "bad.json.gz")
+
+
+def test_as_fsspec_spells_it(tmp_path, target):
+    (tmp_path / "refs.json").write_text(json.dumps({"x/0": [str(target), 5, 5]}))
+    assert open_reference_store("reference://", {"fo": str(tmp_path / "refs.json")}).get("x/0") == DATA[5:10]
+    assert open_reference_store("reference://", {"fo": {"x/0": [None, 5, 5]}, "target": str(target)}).get("x/0") == DATA[5:10]
+    assert is_reference_set("reference://")
+
+
+def test_a_lazy_set_asks_for_what_it_needs(tmp_path, target):
+    pytest.importorskip("pyarrow")
+    from chunkmill.formats.references_parquet import ParquetReferences
+    from chunkmill.formats.references_parquet_write import emit_reference_parquet
+    from chunkmill.stores.memory import MemoryStore
+    from recording import RecordingStore
+
+    builder = ReferenceBuilder()
+    builder.add_data("x/.zarray", b'{"shape": [1000], "chunks": [1]}')
+    for i in range(1000):
+        builder.add(f"x/{i}", str(target), i % 900, 4)
+    files = MemoryStore()
+    for name, value in emit_reference_parquet(builder.build(), record_size=100):
+        files.set(name, value)
+    recording = RecordingStore(files)
+    store = ReferenceStore(ParquetReferences(recording.get, "memory://set"), Targets("/set"), url="/set")
+    assert store.is_remote
+    assert list(store.get_many(ByteSpan(f"x/{i}") for i in range(250, 270))) == [DATA[i : i + 4] for i in range(250, 270)]
+    assert [entry.key if hasattr(entry, "key") else entry[1] for entry in recording.log] == [".zmetadata", "x/refs.2.parq"]

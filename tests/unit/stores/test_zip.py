@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import warnings
+import zipfile
+
+import pytest
+from servers import FORK_WARNING
+
+from chunkmill.errors import StoreError
+from chunkmill.stores import zip as zip_module
+from chunkmill.stores.base import ByteRange
+from chunkmill.stores.fsspec import FsspecStore
+from chunkmill.stores.zip import ZipStore
+
+pytestmark = FORK_WARNING
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "x.zip"
+
+
+def names(path):
+    with zipfile.ZipFile(path) as archive:
+        return archive.namelist()
+
+
+def test_nothing_is_made_by_looking(path):
+    store = ZipStore(path)
+    assert store.get("k") is None
+    assert store.list_dir("") == []
+    store.delete("k")
+    store.delete_prefix("")
+    store.close()
+    assert not path.exists()
+
+
+def test_the_file_changes_when_closed(path):
+    with ZipStore(path) as store:
+        store.set("a/0", b"zero")
+        assert not path.exists()
+        assert ZipStore(path).get("a/0") == b"zero"  # another store of the same process
+    assert names(path) == ["a/0"]
+    assert [p.name for p in path.parent.iterdir()] == ["x.zip"]
+    before = path.read_bytes()
+    with ZipStore(path) as store:
+        store.set("a/0", b"one")
+        store.set("a/1", b"more")
+        store.delete("a/1")
+        assert path.read_bytes() == before  # a crash now loses nothing of it
+        assert store.get("a/0", ByteRange(1, 2)) == b"ne"
+    assert names(path) == ["a/0"]
+    assert ZipStore(path).get("a/0") == b"one"
+    with ZipStore(path) as store:
+        store.delete_prefix("")
+    assert names(path) == []
+    assert path.stat().st_size == 22
+
+
+def test_the_end_of_the_process_closes(path):
+    code = f"from chunkmill.stores.zip import ZipStore; ZipStore({str(path)!r}).set('k', b'1')"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=env)
+    assert ZipStore(path).get("k") == b"1"
+
+
+def test_others_changes_are_seen(path):
+    store = ZipStore(path)
+    for value in (b"1", b"22"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("k", value)
+        assert store.get("k") == value
+
+
+def test_no_one_elses_file_is_overwritten(path):
+    store = ZipStore(path)
+    store.set("k", b"mine")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("k", b"theirs")
+    with pytest.raises(StoreError, match="another process changed"):
+        store.close()
+    assert store.get("k") == b"theirs"
+    assert [p.name for p in path.parent.iterdir()] == ["x.zip"]
+
+
+def test_other_processes_only_read(path):
+    with ZipStore(path) as store:
+        store.set("k", b"1")
+    state = pickle.dumps(store)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            copy = pickle.loads(state)
+            assert copy.get("k") == b"1"
+            assert store.get("k") == b"1"
+            for other in (copy, store):
+                with pytest.raises(StoreError, match="write a directory store, then zip it"):
+                    other.set("k", b"2")
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_the_last_of_two_members_wins(path):
+    with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the duplicate
+        archive.writestr("k", b"first")
+        archive.writestr("k", b"last")
+    store = ZipStore(path)
+    assert store.get("k") == b"last"
+    assert list(store.list_prefix("")) == ["k"]
+    store.set("k", b"new")
+    store.close()
+    assert names(path) == ["k"]
+
+
+def test_hostile_names_are_no_keys(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("../up", "/etc/passwd", "a/../../up", "a//b", "folder/", "fine"):
+            archive.writestr(name, b"x")
+    store = ZipStore(path)
+    assert list(store.list_prefix("")) == ["fine"]
+    assert store.list_dir("") == ["fine"]
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compressed_members(path, kind):
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr("k", bytes(100_000) + b"end")
+    store = ZipStore(path)
+    assert store.get("k") == bytes(100_000) + b"end"
+    assert store.get("k", ByteRange(-4)) == b"\0end"
+    assert store.size("k") == 100_003
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("at", [0.3, 0.6])
+def test_damage_raises(path, kind, at):
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr("k", os.urandom(1000))
+    data = bytearray(path.read_bytes())
+    data[int(1000 * at)] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="'k'"):
+        ZipStore(path).get("k")
+
+
+@pytest.mark.parametrize("claimed", [10, 1_000_000_000, 2**32 - 2])
+def test_sizes_that_lie(path, claimed):
+    """A directory that says other than the data is refused, without the memory that it wants."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("k", bytes(1000))
+    data = bytearray(path.read_bytes())
+    directory = data.index(b"PK\x01\x02")
+    data[directory + 24 : directory + 28] = claimed.to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="'k'"):
+        ZipStore(path).get("k")
+
+
+def test_bombs_are_refused(path, monkeypatch):
+    monkeypatch.setattr(zip_module, "_MAX_MEMBER_BYTES", 10_000)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("k", bytes(10_001))
+    with pytest.raises(StoreError, match="decompresses to 10001 bytes"):
+        ZipStore(path).get("k")
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip file", b"PK\x05\x06" + b"\xff" * 18])
+def test_what_is_no_zip_file(path, content):
+    path.write_bytes(content)
+    for request in (lambda s: s.get("k"), lambda s: s.list_dir(""), lambda s: s.set("k", b"")):
+        with pytest.raises(StoreError, match="zip"):
+            request(ZipStore(path))
+
+
+def test_threads_write_and_read(path):
+    errors = []
+    store = ZipStore(path)
+
+    def work(i):
+        try:
+            for j in range(20):
+                store.set(f"{i}/{j}", b"%d" % j)
+                assert store.get(f"{i}/{j}") == b"%d" % j
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.close()
+    assert errors == []
+    assert len(names(path)) == 120
+
+
+def test_a_chain_of_fsspec_reads_the_same(path):
+    with ZipStore(path) as store:
+        store.set("a/b/0", b"zero")
+    chained = FsspecStore(f"zip://a::file://{path}")
+    assert chained.get("b/0") == b"zero"
+    assert chained.get("b/1") is None
+    assert chained.list_dir("") == ["b/"]
+    assert list(chained.list_prefix("")) == ["b/0"]
+    assert ZipStore(path, "a").list_dir("b/") == ["0"]
