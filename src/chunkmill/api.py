@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
@@ -17,7 +16,7 @@ from dask.delayed import Delayed, delayed
 from chunkmill import hierarchy
 from chunkmill.array import Array
 from chunkmill.describe import describe_array
-from chunkmill.errors import NodeExists, NodeNotFound, RegionError, UnsupportedFeature
+from chunkmill.errors import NodeExists, NodeNotFound, RegionError
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
@@ -318,7 +317,8 @@ def to_store(
     factory = lock_factory(lock)
     existing = _existing(target, path, mode="r+" if region is not None else mode)
     if existing is not None:
-        array, documents = existing, {}
+        array = existing
+        documents: dict[str, bytes] = {}
         where = _write_region(array, region)
         check_source(x, region_shape(where))
     else:
@@ -380,7 +380,7 @@ def store(
     return finished.compute() if compute else finished  # type: ignore[no-any-return]
 
 
-def _finish(counts: Any, n_regrouped: int, array: Array, documents: Mapping[str, bytes]) -> WriteReport:
+def _finish(counts: Any, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
     """Make the array appear: the last task of a write."""
     hierarchy.appear(array.store, documents, array.format)
     return report(counts, n_regrouped)
@@ -393,9 +393,11 @@ def _reports(counts: Sequence[Any], n_regrouped: Sequence[int]) -> list[WriteRep
 def _as_dask(x: Any) -> da.Array:
     if isinstance(x, da.Array):
         return x
-    if hasattr(x, "to_dask"):
+    if isinstance(x, Array):
         return x.to_dask()
-    return da.asarray(x.data if hasattr(x, "dims") and hasattr(x, "data") else x)
+    is_labelled = hasattr(x, "dims") and hasattr(x, "data")  # xarray's DataArray and Variable
+    converted: da.Array = da.asarray(x.data if is_labelled else x)
+    return converted
 
 
 def _existing(target: Store, path: str, mode: str) -> Array | None:

@@ -49,7 +49,7 @@ class Array:
     array([0, 0, 0, 0, 8], dtype=int16)
     """
 
-    def __init__(  # noqa: PLR0913 - what an array is, once, for the hierarchy that opens it
+    def __init__(
         self,
         store: Store,
         path: str,
@@ -208,7 +208,9 @@ class Array:
         return array_html(self)
 
 
-def _rebuild(store: Store, path: str, metadata: ArrayMetadata, name: str, prefix: str, read_only: bool) -> Array:
+def _rebuild(  # noqa: PLR0917 - called by pickle
+    store: Store, path: str, metadata: ArrayMetadata, name: str, prefix: str, read_only: bool
+) -> Array:
     return Array(store, path, metadata, name, prefix, read_only=read_only)
 
 
@@ -241,7 +243,8 @@ def read_chunk(array: Array, grain: Grain, coords: ChunkCoords, part: Region) ->
     with _step(array, grain, coords, "get"):
         (span,) = grain.locator.locate(array.store, [coords])
         data = None if span is None else array.store.get(span.key, span.byte_range)
-    return _decode(array, grain, coords, data)[(*part, ...)]  # the dots keep a 0-d array an array
+    dots: tuple[Any, ...] = (*part, ...)  # keep a 0-d array an array
+    return _decode(array, grain, coords, data)[dots]
 
 
 def _decode(array: Array, grain: Grain, coords: ChunkCoords, data: bytes | None) -> NDArray[Any]:
@@ -362,7 +365,7 @@ class _step:  # noqa: N801 - reads as the statement it is
 
     def __enter__(self) -> None: ...
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or isinstance(error, ChunkError) or not isinstance(error, Exception):
             return
         if isinstance(error, CodecError):

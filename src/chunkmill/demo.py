@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
@@ -41,8 +41,8 @@ def run_demo(output: str | os.PathLike[str], *, n_workers: int = 2) -> dict[str,
     folder = Path(output).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     v2, v3 = str(folder / "climate-v2.zarr"), str(folder / "climate-v3.zarr")
-    steps: list[tuple[str, Any, float, int]] = []
-    arrays = {name: _tiled(file, name, times) for file, name, times in _SOURCES}
+    steps: list[tuple[str, int, float, float]] = []
+    arrays = {name: _tiled(name, times) for _, name, times in _SOURCES}
     n_bytes = sum(x.nbytes for x in arrays.values())
     console.print(f"[bold]chunkmill demo[/] {n_bytes / 1e6:,.0f} MB of {', '.join(arrays)} → {folder}")
     with (
@@ -114,9 +114,9 @@ def _tiled_values(name: str) -> np.ndarray[Any, Any]:
     return _read(file, name).values
 
 
-def _tiled(file: str, name: str, times: tuple[int, int, int]) -> da.Array:
-    values = da.from_array(_read(file, name).values, chunks=(24, -1, -1))
-    return da.tile(values, times).rechunk((1, -1, -1)) if max(times) > 1 else values
+def _tiled(name: str, times: tuple[int, int, int]) -> da.Array:
+    tiled: da.Array = da.tile(da.from_array(_tiled_values(name), chunks=(24, -1, -1)), times).rechunk((1, -1, -1))
+    return tiled
 
 
 def _plot(means: dict[str, Any], path: Path) -> None:
@@ -136,7 +136,7 @@ def _plot(means: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
-def _table(steps: list[tuple[str, Any, float, int]]) -> Table:
+def _table(steps: list[tuple[str, int, float, float]]) -> Table:
     table = Table("step", title="what was done")
     for column in ("tasks", "MB", "seconds", "MB/s"):
         table.add_column(column, justify="right")
@@ -152,7 +152,7 @@ class _Timed:
 
     seconds = 0.0
 
-    def __enter__(self) -> _Timed:
+    def __enter__(self) -> Self:
         self._start = time.perf_counter()
         return self
 

@@ -108,11 +108,14 @@ def _axis(size: int, chunk: Any, shape: tuple[int, ...]) -> RegularAxis | RunsAx
             return RegularAxis(size, max(size, 1))
         if chunk >= 1 or (chunk == 0 and size == 0):
             return RegularAxis(size, max(int(chunk), 1))
-    elif isinstance(chunk, (tuple, list)) and all(isinstance(n, (int, np.integer)) and n > 0 for n in chunk):
-        if sum(chunk) == size or not size:
-            return _axis_of_edges(size, [int(n) for n in chunk])
+    elif _is_edges(chunk) and (sum(chunk) == size or not size):
+        return _axis_of_edges(size, [int(n) for n in chunk])
     reason = f"chunk length {chunk!r} for an axis of {size} elements: expected a positive integer, -1 or edges"
     raise RegionError(index=f"chunks={chunk!r}", shape=shape, reason=reason)
+
+
+def _is_edges(chunk: Any) -> bool:
+    return isinstance(chunk, (tuple, list)) and all(isinstance(n, (int, np.integer)) and n > 0 for n in chunk)
 
 
 def _axis_of_edges(size: int, edges: list[int]) -> RegularAxis | RunsAxis:
@@ -149,14 +152,14 @@ def _check_shards(grid: ChunkGrid, outer: ChunkGrid) -> None:
 
 def _lengths(shape: int | Sequence[int], name: str) -> tuple[int, ...]:
     given = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 0 for n in given):
+    if any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in given):
         raise RegionError(index=f"{name}={shape!r}", shape=(), reason="expected integers that are not negative")
     return tuple(int(n) for n in given)
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the dtype to store, packed; ``str`` and ``object`` become strings of variable length where codecs agree."""
-    given = np.dtype(dtype)
+    """Return the dtype to store; ``str`` becomes strings of variable length."""
+    given: np.dtype[Any] = np.dtype(dtype)
     if given.kind == "U" and given.itemsize == 0:
         return np.dtypes.StringDType()
     if isinstance(given, np.dtypes.StringDType):
@@ -182,15 +185,14 @@ def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
         return "" if isinstance(dtype, np.dtypes.StringDType) else np.zeros((), dtype)[()]
     if isinstance(dtype, np.dtypes.StringDType) or dtype.kind == "O":
         return value
-    scalar = np.asarray(value, dtype)[()] if dtype.kind in "VMmSU" else _exact(value, dtype)
-    return scalar
+    return np.asarray(value, dtype)[()] if dtype.kind in "VMmSU" else _exact(value, dtype)
 
 
 def _exact(value: Any, dtype: np.dtype[Any]) -> Any:
     given = np.asarray(value)
     with np.errstate(all="ignore"):
         scalar = given.astype(dtype)[()] if given.dtype.kind in "biufc" else np.asarray(value, dtype)[()]
-    inexact = dtype.kind in "iub" and given.dtype.kind in "iufb" and not scalar == given
+    inexact = dtype.kind in "iub" and given.dtype.kind in "iufb" and scalar != given
     if given.shape != () or inexact:
         raise UnsupportedFeature(format="chunkmill", feature=f"fill value {value!r} for dtype {dtype}")
     return scalar

@@ -147,7 +147,7 @@ class Group:
 Node = Array | Group
 
 
-def open_node(  # noqa: PLR0913 - every argument is one of `chunkmill.open`
+def open_node(
     store: Store,
     path: str = "",
     *,
@@ -239,13 +239,13 @@ def create_group(
     return Group(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
 
 
-def publish(store: Store, documents: Mapping[str, bytes]) -> None:
+def publish(store: Store, documents: dict[str, bytes]) -> None:
     """Write documents, in an order in which nothing appears before what it needs: `documents` list that first."""
     for key in reversed(documents):
         store.set(key, documents[key])
 
 
-def appear(store: Store, documents: Mapping[str, bytes], format: str) -> None:  # noqa: A002
+def appear(store: Store, documents: dict[str, bytes], format: str) -> None:  # noqa: A002
     """Publish documents, bring consolidated metadata up to date with them, and settle the store."""
     if documents:
         publish(store, documents)
@@ -298,7 +298,7 @@ def _format_of_store(store: Store, name: str) -> Format:
     return fresh if found is None else found
 
 
-def _opening_keys(documents_format: Format, path: str, consolidated: bool | None) -> Iterator[str]:  # noqa: FBT001
+def _opening_keys(documents_format: Format, path: str, consolidated: bool | None) -> Iterator[str]:
     yield from documents_format.root_keys()
     if documents_format.configured({}) is None:
         return  # where its documents lie is not known before the root is read

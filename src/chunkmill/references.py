@@ -71,15 +71,18 @@ def open_reference_store(
             references = parse_reference_json(json.dumps(given).encode(), template_overrides=overrides)
             return ReferenceStore(references, Targets("memory://references", **own), url="memory://references")
         location = os.fspath(given)
-    targets = Targets(location, **own, set_options=options)
-    if (document := _read_file(location, options)) is not None:
-        document = _decompressed(location, document)
-        references = parse_reference_json(document, source=location, template_overrides=overrides)
-        return ReferenceStore(references, targets, url=location)
+    if not location.endswith("/"):
+        store, key = _file(location, options)
+        if (document := store.get(key)) is not None:
+            shown = location if "::" in location else f"{store.url.removesuffix('/')}/{key}"
+            document = _decompressed(shown, document)
+            references = parse_reference_json(document, source=shown, template_overrides=overrides)
+            return ReferenceStore(references, Targets(shown, **own, set_options=options), url=shown)
     folder = open_store(location, options)
     if folder.get(_ROOT_KEY) is None:
-        raise NodeNotFound(url=location, path="", wanted="reference set (JSON file, or folder with .zmetadata)")
-    return ReferenceStore(ParquetReferences(folder.get, folder.url), targets, url=folder.url)
+        raise NodeNotFound(url=folder.url, path="", wanted="reference set (JSON file, or folder with .zmetadata)")
+    parquet = ParquetReferences(folder.get, folder.url)
+    return ReferenceStore(parquet, Targets(folder.url, **own, set_options=options), url=folder.url)
 
 
 def is_reference_set(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> bool:
@@ -105,13 +108,6 @@ def is_reference_set(url: str | os.PathLike[str], storage_options: Mapping[str, 
 def _file(url: str, options: Mapping[str, Any]) -> tuple[Store, str]:
     root, key = split_url(url)
     return open_store(root, options), key
-
-
-def _read_file(url: str, options: Mapping[str, Any]) -> bytes | None:
-    if url.endswith("/"):
-        return None
-    store, key = _file(url, options)
-    return store.get(key)
 
 
 def _read_head(url: str, options: Mapping[str, Any]) -> bytes | None:

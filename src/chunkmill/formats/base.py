@@ -82,6 +82,12 @@ class Format(Protocol):
     def emit_group(self, path: str, metadata: GroupMetadata) -> dict[str, bytes]:
         """Return the documents of a group."""
 
+    def adapt(self, metadata: ArrayMetadata) -> ArrayMetadata:
+        """Return a description as this format makes it: its chunk keys, its way to store edges, its codecs.
+
+        `metadata` may come from users or from another format. What would be lost raises `UnsupportedFeature`.
+        """
+
     def list_prefixes(self, path: str) -> tuple[str, ...]:
         """Prefixes below which the names of the children of the group at `path` are listed."""
 

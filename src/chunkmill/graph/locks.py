@@ -45,7 +45,7 @@ def automatic_lock(name: str) -> AbstractContextManager[Any]:
         get_worker()
     except ValueError:
         return local_lock(name)
-    return Lock(f"chunkmill-{zlib.crc32(name.encode()) % _N_STRIPES}")  # type: ignore[no-any-return]
+    return Lock(f"chunkmill-{zlib.crc32(name.encode()) % _N_STRIPES}")
 
 
 class _NoLock(AbstractContextManager[None]):
@@ -63,5 +63,5 @@ class GivenLock:
     def __init__(self, lock: Any) -> None:
         self.lock = lock
 
-    def __call__(self, name: str) -> AbstractContextManager[Any]:  # noqa: D102
+    def __call__(self, name: str) -> AbstractContextManager[Any]:  # noqa: ARG002 - the signature of a lock factory
         return self.lock  # type: ignore[no-any-return]

@@ -78,7 +78,11 @@ VALUES = [
     ("text with a space, as kerchunk's strings", "hello ", Reference(None, data=b"hello ")),
     ("nothing", "", Reference(None, data=b"")),
     ("base64", "base64:AAH/", Reference(None, data=b"\x00\x01\xff")),
-    ("object", {"zarr_format": 2, "a": 2**60 + 1}, Reference(None, data=b'{"zarr_format": 2, "a": 1152921504606846977}')),
+    (
+        "object",
+        {"zarr_format": 2, "a": 2**60 + 1},
+        Reference(None, data=b'{"zarr_format": 2, "a": 1152921504606846977}'),
+    ),
     ("whole file", ["u"], Reference("u")),
     ("range", ["u", 10, 5], Reference("u", 10, 5)),
     ("empty range", ["u", 0, 0], Reference("u", 0, 0)),
@@ -182,7 +186,9 @@ def test_a_byte_order_mark_is_skipped():
 
 
 def test_infinity_and_nan_inside_documents_are_kept():
-    assert parsed(b'{"x/.zattrs": {"a": NaN, "b": -Infinity}}').locate("x/.zattrs").data == b'{"a": NaN, "b": -Infinity}'
+    assert (
+        parsed(b'{"x/.zattrs": {"a": NaN, "b": -Infinity}}').locate("x/.zattrs").data == b'{"a": NaN, "b": -Infinity}'
+    )
 
 
 @pytest.mark.parametrize("order", ["refs first", "version last", "flat with a version inside"])
@@ -225,8 +231,8 @@ NESTED = {
     "a/.zattrs": '{"list": [1, 2], "text": "], \\"b\\": ["}',
     "a/0": ["], ", 1, 2],
     "b/.zattrs": {"deep": [[1], {"x": [2], "y": ["]"]}], "k": [3], "l": 4},
-    "], ": ["], \"x\": [", 1, 2],
-    "c/0": "], \"q\": [",
+    "], ": ['], "x": [', 1, 2],
+    "c/0": '], "q": [',
 }
 
 
@@ -234,7 +240,11 @@ NESTED = {
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("indent", [None, 0, 3])
 def test_pieces_are_cut_between_entries_only(version, indent):
-    document = NESTED | {f"x/{i}.{i}": [f"file {i % 7} ], ", i, 5] for i in range(300)} | {"z/" + k: v for k, v in NESTED.items()}
+    document = (
+        NESTED
+        | {f"x/{i}.{i}": [f"file {i % 7} ], ", i, 5] for i in range(300)}
+        | {"z/" + k: v for k, v in NESTED.items()}
+    )
     text = json.dumps({"version": 1, "refs": document, "templates": {}} if version else document, indent=indent)
     references = parsed(text.encode())
     assert len(references) == len(document)
@@ -265,7 +275,9 @@ def test_trailing_commas_are_refused_at_any_size():
 
 
 def generated(**gen):
-    return parsed({"version": 1, "templates": {"u": "http://h", "f": "{{c}}.nc"}, "gen": [gen], "refs": {"x/0.0": ["old", 1, 1]}})
+    return parsed(
+        {"version": 1, "templates": {"u": "http://h", "f": "{{c}}.nc"}, "gen": [gen], "refs": {"x/0.0": ["old", 1, 1]}}
+    )
 
 
 def test_several_dimensions_the_first_slowest():
@@ -288,7 +300,10 @@ def test_generated_references_replace_others():
 
 
 GENS = {
-    "start and step": ({"key": "y/{{i}}", "url": "a{{i}}", "dimensions": {"i": {"start": 4, "stop": 0, "step": -2}}}, ["y/2", "y/4"]),
+    "start and step": (
+        {"key": "y/{{i}}", "url": "a{{i}}", "dimensions": {"i": {"start": 4, "stop": 0, "step": -2}}},
+        ["y/2", "y/4"],
+    ),
     "empty": ({"key": "y/{{i}}", "url": "a", "dimensions": {"i": {"stop": 0}}}, []),
     "no chunk coords": ({"key": "{{f(c=i)}}", "url": "a", "dimensions": {"i": [3]}}, ["3.nc"]),
     "coords beside text": ({"key": "y/a{{i}}.0", "url": "a", "dimensions": {"i": [3]}}, ["y/a3.0"]),
@@ -306,7 +321,12 @@ def test_gen(gen, keys):
 
 @pytest.mark.parametrize(
     ("offset", "length", "expected"),
-    [("{{i}}{{i}}", "1{{i}}", [33, 13]), (" 5 ", "{{i + 2}}", [5, 5]), ("{{f(c=i)}}" if False else "{{i}}", "4", [3, 4]), (7, 8, [7, 8])],
+    [
+        ("{{i}}{{i}}", "1{{i}}", [33, 13]),
+        (" 5 ", "{{i + 2}}", [5, 5]),
+        ("{{f(c=i)}}" if False else "{{i}}", "4", [3, 4]),
+        (7, 8, [7, 8]),
+    ],
 )
 def test_offsets_are_rendered_and_then_integers(offset, length, expected):
     references = generated(key="y/{{i}}", url="a", offset=offset, length=length, dimensions={"i": [3]})
@@ -342,7 +362,12 @@ def test_bad_gens(gen):
 
 def test_a_product_of_ten_to_the_twelve_is_refused_before_it_exists():
     began = time.perf_counter()
-    with pytest.raises(MetadataError, match="1000000000000 references, expected at most 10000000: write .* parquet" .replace("references,", "references',")):
+    with pytest.raises(
+        MetadataError,
+        match="1000000000000 references, expected at most 10000000: write .* parquet".replace(
+            "references,", "references',"
+        ),
+    ):
         generated(key="y/{{i}}.{{j}}", url="a", dimensions={"i": {"stop": 10**6}, "j": {"stop": 10**6}})
     with pytest.raises(MetadataError):
         generated(key="y/{{i}}", url="a", dimensions={"i": {"stop": 10**18}})
@@ -367,7 +392,11 @@ def test_rows_that_must_be_rendered_are_fewer(monkeypatch):
 def test_a_million_generated_references_take_a_moment():
     began = time.perf_counter()
     references = generated(
-        key="y/{{i}}.{{j}}", url="{{u}}/{{i}}", offset="{{j * 100}}", length="100", dimensions={"i": {"stop": 1000}, "j": {"stop": 1000}}
+        key="y/{{i}}.{{j}}",
+        url="{{u}}/{{i}}",
+        offset="{{j * 100}}",
+        length="100",
+        dimensions={"i": {"stop": 1000}, "j": {"stop": 1000}},
     )
     assert time.perf_counter() - began < 3
     assert len(references) == 1_000_001
@@ -400,7 +429,13 @@ def test_is_reference_set(document, expected):
 
 
 def test_emitted_text_is_what_was_read():
-    references = parsed({"a": "text", "b": "base64:" + base64.b64encode(b"\xff\x00").decode(), "c": "base64:" + base64.b64encode(b"base64:x").decode()})
+    references = parsed(
+        {
+            "a": "text",
+            "b": "base64:" + base64.b64encode(b"\xff\x00").decode(),
+            "c": "base64:" + base64.b64encode(b"base64:x").decode(),
+        }
+    )
     document = json.loads(b"".join(emit_reference_json(references)))
     assert document == {"version": 1, "refs": {"a": "text", "b": "base64:/wA=", "c": "base64:YmFzZTY0Ong="}}
     with pytest.raises(MetadataError):

@@ -3,6 +3,7 @@
 import json
 import pickle
 import threading
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -98,11 +99,12 @@ def test_columns_that_hold_nothing(empty):
         assert table.present().tolist() == [True, False]
 
 
+WHOLE = file(COLUMNS["plain"], compression="zstd")
 BAD_FILES = {
     "no parquet": b"PAR1 nothing PAR1",
     "empty": b"",
     "truncated": file(COLUMNS["plain"])[:-30],
-    "damaged in the middle": (lambda d: d[:20] + bytes(40) + d[60:])(file(COLUMNS["plain"], compression="zstd")),
+    "damaged in the middle": WHOLE[:20] + bytes(40) + WHOLE[60:],
     "no column we know": file({"url": pa.array(["a"])}),
     "path without numbers": file({"path": pa.array(["a"])}),
     "numbers as path": file(COLUMNS["plain"] | {"path": pa.array([1, 2, 3, 4])}),
@@ -213,7 +215,10 @@ def test_ten_thousand_is_row_0_of_the_second_file():
     """The specification says "refs.2.parquet"; everybody's files say otherwise."""
     metadata = {"x/.zarray": zarray([20_000], [1])}
     numbers = [1] * 10_000
-    files = {f"x/refs.{i}.parq": file({"path": [f"{i}-{n}" for n in range(10_000)], "offset": numbers, "size": numbers}) for i in (0, 1)}
+    files = {
+        f"x/refs.{i}.parq": file({"path": [f"{i}-{n}" for n in range(10_000)], "offset": numbers, "size": numbers})
+        for i in (0, 1)
+    }
     references, _ = opened(metadata, files, record_size=10_000)
     assert references.locate("x/9999").url == "0-9999"
     assert references.locate("x/10000").url == "1-0"
@@ -291,8 +296,8 @@ def test_tasks_beside_each_other_read_a_file_once():
 class Files:
     """Picklable, and counts what is read."""
 
-    files: dict = {}
-    log: list = []
+    files: ClassVar[dict] = {}
+    log: ClassVar[list] = []
 
     def get(self, name):
         self.log.append(name)
@@ -372,8 +377,15 @@ def test_what_is_written_is_read_again():
 
 @pytest.mark.parametrize(
     "extra",
-    [{"stray": "x"}, {"x/9.9": ["u"]}, {"x/0.0.0": ["u"]}, {"y/0": ["u"]}, {"x/0.0": [None, 1, 2]}, {"x/.zattrs": ["u", 0, 1]}]
-    + [{f"x/{i}.0": ["u"] for i in range(100)}],
+    [
+        {"stray": "x"},
+        {"x/9.9": ["u"]},
+        {"x/0.0.0": ["u"]},
+        {"y/0": ["u"]},
+        {"x/0.0": [None, 1, 2]},
+        {"x/.zattrs": ["u", 0, 1]},
+        {f"x/{i}.0": ["u"] for i in range(100)},
+    ],
     ids=["stray", "outside the grid", "other rank", "no array", "default target", "document elsewhere", "many outside"],
 )
 def test_what_parquet_cannot_hold_is_refused(extra):

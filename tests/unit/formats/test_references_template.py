@@ -107,7 +107,9 @@ def test_columns_agree_with_single_values(text):
     (part,) = parse_template("{{" + text + "}}").parts
     i, j = np.arange(4).reshape(-1, 1), np.arange(-2, 3).reshape(1, -1)
     column = evaluate_columns(part, {"i": i, "j": j}, text)
-    expected = [[int(render(parse_template("{{" + text + "}}"), {"i": a, "j": b})) for b in range(-2, 3)] for a in range(4)]
+    expected = [
+        [int(render(parse_template("{{" + text + "}}"), {"i": a, "j": b})) for b in range(-2, 3)] for a in range(4)
+    ]
     assert np.broadcast_to(column, (4, 5)).tolist() == expected
 
 

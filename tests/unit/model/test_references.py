@@ -56,6 +56,13 @@ def test_locate_says_what_was_added():
     assert "x/9.9" not in references
 
 
+def built_at_once(keys):
+    builder = ReferenceBuilder()
+    builder.url_id("u")
+    builder.add_many(keys, [0] * len(keys), [0] * len(keys), [1] * len(keys))
+    return builder.build()
+
+
 segments = st.sampled_from(["a", "b2", "c", "0", "12", "x.y", "é", "a\nb", "%d"])
 coords = st.lists(st.integers(0, 40), min_size=1, max_size=3)
 tails = st.one_of(
@@ -138,9 +145,7 @@ def test_keys_that_leave_the_store_are_refused(key):
     with pytest.raises(MetadataError, match="segments"):
         built({key: b"", **{f"y/{i}": b"" for i in range(300)}})
     with pytest.raises(MetadataError, match="segments"):
-        builder = ReferenceBuilder()
-        builder.add_many([key] * 300, [0] * 300, [0] * 300, [1] * 300)
-        builder.build()
+        built_at_once([key] * 300)
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, -5), (2**63, 1), (0, 2**63)])

@@ -1,0 +1,288 @@
+"""The tasks of a conversion: each owns whole store keys of the target and brings their chunks over.
+
+Encoded bytes move where they mean the same in the target; other chunks are decoded and encoded one by one. Presence is
+kept: what is absent in the source stays absent, what is there is written even when all of it is fill value.
+Not here: which of the two happens to an array (`chunkmill.plans.convert`), jobs (`chunkmill.graph.convert`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.array import Array, write_chunk
+from chunkmill.array import _decode as decode_chunk
+from chunkmill.array import _encode as encode_chunk
+from chunkmill.array import _step as chunk_step
+from chunkmill.codecs.base import Buffer, ChunkSpec
+from chunkmill.codecs.bytes import byte_view
+from chunkmill.codecs.crc32c import Crc32c
+from chunkmill.codecs.n5_block import parse_header, write_header
+from chunkmill.graph.jobs import TaskResult
+from chunkmill.locate import Grain, ShardedChunks
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
+from chunkmill.plans.convert import Conversion
+from chunkmill.plans.region import region_shape
+from chunkmill.stores.metered import Meter, MeteredStore
+
+__all__ = ["Transfer", "n_groups", "transfer_group"]
+
+_CRC32C = Crc32c()
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One array on its way.
+
+    Attributes
+    ----------
+    conversion
+        What is done for each store key.
+    fresh
+        Whether nothing lies below the target's keys yet, so that absent ones need not be deleted.
+    """
+
+    source: Array
+    target: Array
+    conversion: Conversion
+    fresh: bool
+
+
+def n_groups(grid: ChunkGrid, group: Sequence[int]) -> int:
+    """Return the number of tasks that own `group` store keys of `grid` along each axis."""
+    return prod(_group_counts(grid, group))
+
+
+def transfer_group(transfers: Sequence[Transfer], spec: tuple[int, int]) -> TaskResult:
+    """Bring over the store keys of one group: `spec` is the array's number, and the group's."""
+    which, number = spec
+    planned = transfers[which]
+    meter = Meter()
+    transfer = Transfer(
+        _metered(planned.source, meter), _metered(planned.target, meter), planned.conversion, planned.fresh
+    )
+    actions: dict[str, int] = {}
+    keys = _keys_of_group(transfer, number)
+    if transfer.conversion.action == "copy":
+        _copy(transfer, keys, actions)
+    elif transfer.source.reading.grid == transfer.target.reading.grid:
+        _move(transfer, keys, actions)
+    else:
+        _rechunk(transfer, keys, actions)
+    counts = {f"action_{name}": n for name, n in actions.items()}
+    return TaskResult.of(meter, n_keys=len(keys), **counts)
+
+
+def _metered(array: Array, meter: Meter) -> Array:
+    """Return the array over a store that counts; nothing is built anew."""
+    metered = object.__new__(Array)
+    metered.__dict__.update(array.__dict__, store=MeteredStore(array.store, meter))
+    return metered
+
+
+def _group_counts(grid: ChunkGrid, group: Sequence[int]) -> tuple[int, ...]:
+    return tuple(-(-n // g) for n, g in zip(grid.grid_shape, group, strict=True))
+
+
+def _keys_of_group(transfer: Transfer, number: int) -> list[ChunkCoords]:
+    grid, group = transfer.target.writing.grid, transfer.conversion.group
+    place = np.unravel_index(number, _group_counts(grid, group)) if group else ()
+    ranges = [
+        range(int(i) * g, min((int(i) + 1) * g, n)) for i, g, n in zip(place, group, grid.grid_shape, strict=True)
+    ]
+    return list(product(*ranges))
+
+
+def _count(actions: dict[str, int], name: str) -> None:
+    actions[name] = actions.get(name, 0) + 1
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Bytes that move unopened
+
+
+def _copy(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
+    source, target = transfer.source, transfer.target
+    filled = _Filled(transfer)
+    for coords, data in zip(keys, _fetch(source, source.writing, keys), strict=True):
+        value = data if data is not None else filled.encoded(target.writing, coords)
+        _put(transfer, coords, value)
+        _count(actions, "absent" if value is None else "copy")
+
+
+def _move(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
+    """Bring over chunks one by one: out of shards, into shards, with another frame, or through both codec chains."""
+    source, target = transfer.source, transfer.target
+    grid = target.reading.grid
+    filled = _Filled(transfer)
+    chunks = {key: [overlap.coords for overlap in grid.overlaps(target.writing.grid.region(key))] for key in keys}
+    data = _fetch(source, source.reading, [coords for below in chunks.values() for coords in below])
+    for key, below in chunks.items():
+        entries: dict[ChunkCoords, Buffer] = {}
+        for coords in below:
+            found = next(data)
+            if found is not None:
+                entries[coords] = _translated(transfer, coords, found, actions)
+            elif (value := filled.encoded(target.reading, coords)) is not None:
+                entries[coords] = value
+                _count(actions, "recode")
+            else:
+                _count(actions, "absent")
+        _put(transfer, key, _packed(target, key, entries))
+
+
+def _translated(transfer: Transfer, coords: ChunkCoords, data: bytes, actions: dict[str, int]) -> Buffer:
+    """Return a chunk's bytes as the target has them."""
+    source, target, conversion = transfer.source, transfer.target, transfer.conversion
+    if conversion.moves:
+        with chunk_step(source, source.reading, coords, conversion.action):
+            moved = _reframed(conversion, target.reading, coords, data)
+        if moved is not None:
+            _count(actions, conversion.action)
+            return moved
+    _count(actions, "recode")
+    grain = target.reading
+    chunk = decode_chunk(source, source.reading, coords, data)[_extent(grain, coords)]
+    return encode_chunk(target, grain, coords, chunk, write_empty=True)  # type: ignore[no-any-return]
+
+
+def _reframed(conversion: Conversion, grain: Grain, coords: ChunkCoords, data: Buffer) -> Buffer | None:
+    """Return the bytes with the target's frame around them; ``None`` when the chunk must be decoded."""
+    shape = grain.spec(coords).shape
+    if conversion.unframe == "n5_block":
+        block_shape, offset = parse_header(data, shape)
+        if block_shape != shape:  # truncated at an end
+            return None
+        data = byte_view(data)[offset:]
+    elif conversion.unframe == "crc32c":
+        data = _CRC32C.decode(data, len(byte_view(data)))
+    if conversion.frame == "n5_block":
+        if region_shape(grain.grid.extent(coords)) != shape:
+            return None
+        return b"".join((write_header(shape), byte_view(data)))
+    return _CRC32C.encode(data) if conversion.frame == "crc32c" else data
+
+
+def _packed(target: Array, key: ChunkCoords, entries: Mapping[ChunkCoords, Buffer]) -> Buffer | None:
+    """Return the object of a store key that holds `entries`; ``None`` when there are none."""
+    if not entries:
+        return None
+    locator = target.reading.locator
+    if not isinstance(locator, ShardedChunks):
+        return entries[key]
+    axes = zip(target.writing.grid.axes, target.reading.grid.axes, key, strict=True)
+    first = [axis.index(outer.start(i)) for outer, axis, i in axes]
+    order = locator.order
+    inner = {tuple(coords[axis] - first[axis] for axis in order): data for coords, data in entries.items()}
+    shape = target.writing.grid.shape_of(key)
+    spec = ChunkSpec(tuple(shape[axis] for axis in order), target.dtype, target.fill_value)
+    with chunk_step(target, target.writing, key, "encode"):
+        return locator.sharding.pack(inner, spec)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Chunks that change
+
+
+def _rechunk(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
+    """Decode what lies under the keys and encode it in the target's chunks."""
+    grid = transfer.target.writing.grid
+    regions = [grid.region(key) for key in keys]
+    if all(transfer.source.reading.grid.aligned(region) for region in regions):  # no chunk lies in two of them
+        for key, region in zip(keys, regions, strict=True):
+            _rechunk_region(transfer, region, [key], actions)
+    else:
+        whole = tuple(
+            slice(min(r[axis].start for r in regions), max(r[axis].stop for r in regions)) for axis in range(grid.ndim)
+        )
+        _rechunk_region(transfer, whole, keys, actions)
+
+
+def _rechunk_region(
+    transfer: Transfer, region: Region, keys: Sequence[ChunkCoords], actions: dict[str, int]
+) -> None:
+    source, target = transfer.source, transfer.target
+    grid = target.writing.grid
+    start = [cut.start for cut in region]
+    present: set[ChunkCoords] = set(keys) if transfer.conversion.materialize else set()
+    block = np.empty(region_shape(region), source.dtype)
+    overlaps = list(source.reading.grid.overlaps(region))
+    data = _fetch(source, source.reading, [overlap.coords for overlap in overlaps])
+    for overlap in overlaps:
+        found = next(data)
+        block[overlap.in_region] = decode_chunk(source, source.reading, overlap.coords, found)[overlap.in_chunk]
+        if found is not None:
+            present.update(touched.coords for touched in grid.overlaps(_moved(overlap.in_region, start)))
+    for key in keys:
+        if key not in present:
+            _put(transfer, key, None)
+            _count(actions, "absent")
+            continue
+        part = block[_within(_moved(grid.region(key), [-n for n in start]))]
+        write_chunk(target, key, part.astype(target.dtype, copy=False), write_empty=True)
+        _count(actions, transfer.conversion.action)
+
+
+def _moved(region: Region, by: Sequence[int]) -> Region:
+    return tuple(slice(cut.start + n, cut.stop + n) for cut, n in zip(region, by, strict=True))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Both
+
+
+def _extent(grain: Grain, coords: ChunkCoords) -> Any:
+    return _within(grain.grid.extent(coords))
+
+
+def _within(region: Region) -> Any:
+    return (*region, ...)  # the dots keep a 0-d array an array
+
+
+class _Filled:
+    """What is written for absent chunks: nothing, or where the target's fill value differs, the source's."""
+
+    def __init__(self, transfer: Transfer) -> None:
+        self._transfer = transfer
+        self._by_shape: dict[tuple[int, ...], Any] = {}
+
+    def encoded(self, grain: Grain, coords: ChunkCoords) -> Buffer | None:
+        """Return the encoded chunk at `coords` of the target, of fill value; ``None`` where it stays absent."""
+        if not self._transfer.conversion.materialize:
+            return None
+        source, target = self._transfer.source, self._transfer.target
+        extent = grain.grid.extent(coords)
+        shape = (*region_shape(extent), *grain.spec(coords).shape)
+        if shape not in self._by_shape:
+            chunk: NDArray[Any] = decode_chunk(source, source.reading, coords, None)
+            chunk = np.broadcast_to(chunk[(slice(0, 1),) * chunk.ndim], grain.spec(coords).shape)[_within(extent)]
+            self._by_shape[shape] = encode_chunk(
+                target, grain, coords, np.ascontiguousarray(chunk, target.dtype), write_empty=True
+            )
+        return self._by_shape[shape]  # type: ignore[no-any-return]
+
+
+def _fetch(array: Array, grain: Grain, coords: Sequence[ChunkCoords]) -> Iterator[bytes | None]:
+    """Yield the encoded bytes of chunks, ``None`` for those that are absent."""
+    results = array.store.get_many(grain.locator.locate(array.store, coords))
+    for each in coords:
+        with chunk_step(array, grain, each, "get"):
+            data = next(results)
+        yield data
+
+
+def _put(transfer: Transfer, key: ChunkCoords, value: Buffer | None) -> None:
+    """Store the object of one store key of the target; nothing, when it is ``None``."""
+    target = transfer.target
+    name = target.writing.locator.key(key)
+    with chunk_step(target, target.writing, key, "set"):
+        if value is not None:
+            target.store.set(name, value)  # type: ignore[arg-type]
+        elif not transfer.fresh:
+            target.store.delete(name)

@@ -1,0 +1,126 @@
+"""The golden stores written anew by chunkmill: same description, same values, our bytes.
+
+What the peers must find in a copy stands in ``golden/cases.py`` and ``golden/n5_cases.py``, written there by hand.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from golden import cases, n5_cases
+
+import chunkmill as cm
+from chunkmill import hierarchy
+from chunkmill.stores.open import open_store
+
+__all__ = ["N5", "ZARR", "Expected", "Golden", "copy", "goldens"]
+
+FOLDER = Path(__file__).parents[1] / "golden"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One array: where it lies in its store, and what is in it."""
+
+    path: str
+    values: np.ndarray
+    attributes: Mapping[str, Any]
+    dimension_names: tuple[str | None, ...] | None
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One valid golden store."""
+
+    id: str
+    """``"zarr_v2/zarr-python-2.18.7/int16"``"""
+    source: Path
+    format: str
+    """what the copy is written as"""
+    case: cases.Case | n5_cases.Case
+
+    @property
+    def name(self) -> str:
+        return self.id.rpartition("/")[2]
+
+    @cached_property
+    def arrays(self) -> list[Expected]:
+        return [_expected(path, case) for path, case in self._nodes() if not _is_group(case)]
+
+    @cached_property
+    def groups(self) -> dict[str, Mapping[str, Any]]:
+        """Attributes of every group by path."""
+        if isinstance(self.case, cases.Case):
+            return dict(self.case.groups)
+        return {path: case.attributes for path, case in self._nodes() if _is_group(case)}
+
+    def _nodes(self) -> Iterator[tuple[str, Any]]:
+        if isinstance(self.case, n5_cases.Case):
+            for node in n5_cases.nodes(self.case):
+                yield node.path, node
+        elif self.case.is_group:
+            for path, name in self.case.children.items():
+                yield path, cases.CASES[name]
+        else:
+            yield self.case.path, self.case
+
+    def open(self) -> cm.Array | cm.Group:
+        if isinstance(self.case, n5_cases.Case):
+            given = "n5" if self.format == "n5" else None
+            path = "" if _is_group(self.case) else self.case.path
+            return cm.open(self.source, path, format=given)
+        return cm.open(self.source, self.case.path, **self.case.options)
+
+
+def _is_group(case: Any) -> bool:
+    return case.is_group if isinstance(case, cases.Case) else case.kind == "group"
+
+
+def _expected(path: str, case: Any) -> Expected:
+    values = case.expected()
+    return Expected(path, values, case.attributes, case.dimension_names)
+
+
+def goldens() -> list[Golden]:
+    """Every valid golden store of Zarr v2, Zarr v3, N5 and the draft."""
+    found = []
+    for folder, name in (("zarr_v2", "zarr2"), ("zarr_v3", "zarr3")):
+        for path in sorted((FOLDER / folder).glob("*/*")):
+            case = cases.CASES.get(path.stem)
+            if case is not None and not case.error:
+                found.append(Golden(f"{folder}/{path.parent.name}/{path.stem}", path, name, case))
+    for writer, path, case in n5_cases.stores(FOLDER):
+        if not case.error and not case.name.startswith("experimental"):
+            name = "n5" if case.format == "n5" else "zarr3-draft"
+            found.append(Golden(f"{case.format}/{n5_cases.WRITERS[case.format][writer]}/{case.name}", path, name, case))
+    return found
+
+
+GOLDENS = goldens()
+ZARR = [golden for golden in GOLDENS if golden.format in {"zarr2", "zarr3"}]
+N5 = [golden for golden in GOLDENS if golden.format == "n5"]
+
+
+def copy(golden: Golden, folder: Path) -> Path:
+    """Write the golden store anew into `folder`, as chunkmill does; return where it is."""
+    target = folder / (golden.id.replace("/", "-") + golden.source.suffix)
+    if target.is_dir():
+        shutil.rmtree(target)
+    store = open_store(target)
+    for node in hierarchy.walk(golden.open()):
+        if isinstance(node, cm.Group):
+            _, documents = hierarchy.create_group(store, node.path, node.metadata, format=node.format, overwrite=True)
+            hierarchy.publish(store, documents)
+        else:
+            copied, documents = hierarchy.create_array(store, node.path, node.metadata, format=node.format)
+            copied[...] = node[...]
+            hierarchy.publish(store, documents)
+    if "consolidated" in golden.name:
+        cm.consolidate(store)
+    return target
