@@ -21,12 +21,14 @@ from chunkmill.api import (
 from chunkmill.array import Array
 from chunkmill.errors import ChunkmillError
 from chunkmill.hierarchy import Group
+from chunkmill.transfer import convert, plan_convert, verify
 
 __all__ = [
     "Array",
     "ChunkmillError",
     "Group",
     "consolidate",
+    "convert",
     "create_array",
     "create_group",
     "errors",
@@ -34,6 +36,8 @@ __all__ = [
     "open",
     "open_array",
     "open_group",
+    "plan_convert",
     "store",
     "to_store",
+    "verify",
 ]

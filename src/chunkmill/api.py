@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
 
 from chunkmill import hierarchy
 from chunkmill.array import Array
 from chunkmill.describe import describe_array
 from chunkmill.errors import NodeExists, NodeNotFound, RegionError
-from chunkmill.formats.base import Format
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.graph.locks import lock_factory
-from chunkmill.graph.write import WriteReport, check_source, report, write_graph
+from chunkmill.graph.write import WriteReport, check_source, report, run, write_graph
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.grid import Region
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.plans.region import full_region, region_shape, select
+from chunkmill.references import is_reference_set, may_be_reference_file, open_reference_store
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_store
 
@@ -60,7 +61,8 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     Parameters
     ----------
     url
-        Anything fsspec opens, a plain path, or a store. A plain path that ends in ``.zip`` is a zip store.
+        Anything fsspec opens, a plain path, or a store. A plain path that ends in ``.zip`` is a zip store; a JSON file
+        or a folder of parquet files may be a reference set.
     path
         The node below the root, without a leading slash.
     format
@@ -90,11 +92,16 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     """
     if mode not in {"r", "r+"}:
         raise ValueError(f"mode={mode!r}: open nodes with 'r' or 'r+'; create_array and to_store make new ones")
-    opened = open_store(url, storage_options)
-    wanted: str | Format | None = format
-    if dimension_separator is not None:
-        wanted = ZarrV2(dimension_separator)
-    return hierarchy.open_node(opened, path, format=wanted, consolidated=consolidated, read_only=mode == "r")
+    wanted = format if dimension_separator is None else ZarrV2(dimension_separator)
+    given = {"format": wanted, "consolidated": consolidated, "read_only": mode == "r"}
+    if isinstance(url, (str, os.PathLike)) and may_be_reference_file(url):
+        return hierarchy.open_node(open_reference_store(url, storage_options), path, **given)
+    try:
+        return hierarchy.open_node(open_store(url, storage_options), path, **given)
+    except NodeNotFound:  # a folder of parquet files is looked for last: it costs requests that few need
+        if not isinstance(url, (str, os.PathLike)) or not is_reference_set(url, storage_options):
+            raise
+    return hierarchy.open_node(open_reference_store(url, storage_options), path, **given)
 
 
 def open_array(url: Url, path: str = "", **kwargs: Any) -> Array:
@@ -336,8 +343,8 @@ def to_store(
         array, documents = hierarchy.create_array(target, path, metadata, format=format, overwrite=mode == "w")
         where = full_region(array.shape)
     counts, n_regrouped = write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks)
-    finished = delayed(_finish, pure=False)(counts, n_regrouped, array, documents)
-    return finished.compute() if compute else finished  # type: ignore[no-any-return]
+    finish = partial(_finish, n_regrouped=n_regrouped, array=array, documents=documents)
+    return run([counts], finish, compute=compute)
 
 
 def store(
@@ -376,17 +383,17 @@ def store(
         array.check_writable()
         where = _write_region(array, region)
         planned.append(write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks))
-    finished = delayed(_reports, pure=False)([counts for counts, _ in planned], [n for _, n in planned])
-    return finished.compute() if compute else finished  # type: ignore[no-any-return]
+    finish = partial(_reports, n_regrouped=[n for _, n in planned])
+    return run([counts for counts, _ in planned], finish, compute=compute)
 
 
-def _finish(counts: Any, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
-    """Make the array appear: the last task of a write."""
+def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
+    """Make the array appear: the last step of a write."""
     hierarchy.appear(array.store, documents, array.format)
     return report(counts, n_regrouped)
 
 
-def _reports(counts: Sequence[Any], n_regrouped: Sequence[int]) -> list[WriteReport]:
+def _reports(*counts: Any, n_regrouped: Sequence[int]) -> list[WriteReport]:
     return [report(c, n) for c, n in zip(counts, n_regrouped, strict=True)]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from math import prod
@@ -29,7 +29,7 @@ from chunkmill.stores.base import Store
 if TYPE_CHECKING:
     import dask.array
 
-__all__ = ["Array", "LockFactory", "local_lock", "read_chunk", "read_region", "write_chunk", "write_region"]
+__all__ = ["Array", "LockFactory", "local_lock", "read_chunk", "read_chunks", "read_region", "write_chunk", "write_region"]
 
 LockFactory = Callable[[str], AbstractContextManager[Any]]
 """Store key -> the lock that guards its partial writes."""
@@ -226,16 +226,22 @@ def read_region(array: Array, region: Region) -> NDArray[Any]:
     block = _allocate(array, region)
     overlaps = grain.grid.overlaps(region)
     while batch := list(islice(overlaps, _BATCH)):
-        spans = grain.locator.locate(array.store, [overlap.coords for overlap in batch])
-        results = array.store.get_many(spans)
-        for overlap in batch:
-            with _step(array, grain, overlap.coords, "get"):
-                data = next(results)
-            block[overlap.in_region] = _decode(array, grain, overlap.coords, data)[overlap.in_chunk]
+        chunks = read_chunks(array, grain, [overlap.coords for overlap in batch])
+        for overlap, chunk in zip(batch, chunks, strict=True):
+            block[overlap.in_region] = chunk[overlap.in_chunk]
     return block
 
 
 _BATCH = 1 << 16  # chunks located at once: what is known of each of 10**9 chunks would not fit in memory
+
+
+def read_chunks(array: Array, grain: Grain, coords: Sequence[ChunkCoords]) -> Iterator[NDArray[Any]]:
+    """Yield chunks of `grain` in order, fetched at once where the store can; they may be read-only."""
+    results = array.store.get_many(grain.locator.locate(array.store, coords))
+    for one in coords:
+        with _step(array, grain, one, "get"):
+            data = next(results)
+        yield _decode(array, grain, one, data)
 
 
 def read_chunk(array: Array, grain: Grain, coords: ChunkCoords, part: Region) -> NDArray[Any]:
@@ -276,7 +282,8 @@ def write_chunk(array: Array, coords: ChunkCoords, chunk: NDArray[Any], *, write
 def _encode(array: Array, grain: Grain, coords: ChunkCoords, chunk: NDArray[Any], *, write_empty: bool) -> Any:
     """Return the encoded chunk, or ``None`` when it is empty."""
     spec = grain.spec(coords)
-    if not write_empty and is_fill(chunk, spec.fill_value):
+    # an undefined fill value leaves nothing out: what other readers give for an absent chunk is chance then
+    if not write_empty and spec.fill_value is not None and is_fill(chunk, spec.fill_value):
         return None
     if chunk.shape != spec.shape:
         if array.metadata.edge_chunks == "truncated":
@@ -298,7 +305,7 @@ def write_region(
     """
     n_bytes = 0
     for overlap in array.writing.grid.overlaps(region):
-        part = block[overlap.in_region]
+        part = block[(*overlap.in_region, ...)]  # the dots keep a 0-d block an array
         if overlap.whole:
             n_bytes += write_chunk(array, overlap.coords, part, write_empty=write_empty)
         else:
@@ -348,8 +355,13 @@ def _allocate(array: Array, region: Region) -> NDArray[Any]:
 
 
 def _writable(block: NDArray[Any]) -> NDArray[Any]:
-    # cython and numba kernels refuse read-only blocks, and a view would keep more than the block alive
-    return np.ascontiguousarray(block) if block.flags.writeable and block.flags.owndata else block.copy(order="C")
+    """Return `block`, or a copy when it is read-only, not in C order, or keeps more than itself alive."""
+    # read-only blocks are refused by cython and numba kernels
+    owner = block
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    alone = owner.base is None and owner.nbytes == block.nbytes
+    return block if alone and block.flags.writeable and block.flags.c_contiguous else block.copy(order="C")
 
 
 class _step:  # noqa: N801 - reads as the statement it is

@@ -1,16 +1,20 @@
 """The main job, end to end on real data: ``chunkmill demo``.
 
 Climate model output and satellite sea surface temperatures, from netCDF to Zarr v2 to sharded Zarr v3 with chunks for
-time series, checked, computed on and drawn; on a local Dask cluster of processes.
+time series; a brain with scale levels as N5, and as sharded Zarr v3. All of it checked, computed on and drawn, on a
+local Dask cluster of processes.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import Any, Self
 
+import dask
 import dask.array as da
 import numpy as np
 import xarray as xr
@@ -27,66 +31,100 @@ _SOURCES = (
     ("A1B_north_america.nc", "air_temperature", (1, 8, 8)),
     ("ostia_monthly.nc", "surface_temperature", (4, 4, 2)),
 )
+_BRAIN = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
+_SCALES = 3
+
+Step = tuple[str, int, float, float]  # what, tasks, seconds, bytes
 
 
 def run_demo(output: str | os.PathLike[str], *, n_workers: int = 2) -> dict[str, Any]:
-    """Run the main job and leave two stores and a plot in the folder `output`; return what was measured.
+    """Run the main job, leave its stores and a plot in the folder `output`, and return what was measured.
 
     Raises
     ------
     RuntimeError
-        The extra ``demo`` is not installed, or the result does not verify.
+        The extra ``demo`` is not installed, or a result does not verify.
     """
     console = Console()
     folder = Path(output).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    v2, v3 = str(folder / "climate-v2.zarr"), str(folder / "climate-v3.zarr")
-    steps: list[tuple[str, int, float, float]] = []
-    arrays = {name: _tiled(name, times) for _, name, times in _SOURCES}
-    n_bytes = sum(x.nbytes for x in arrays.values())
-    console.print(f"[bold]chunkmill demo[/] {n_bytes / 1e6:,.0f} MB of {', '.join(arrays)} → {folder}")
+    steps: list[Step] = []
+    console.print(f"[bold]chunkmill demo[/] on {n_workers} processes, into {folder}")
     with (
+        dask.config.set({"chunkmill.progress": True}),
         LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
         Client(cluster),
     ):
-        console.print(f"a cluster of {n_workers} processes; {cm.create_group(v2, format='zarr2', overwrite=True)}")
-        for name, x in arrays.items():
-            with _Timed() as timed:
-                report = cm.to_store(
-                    x, v2, name, format="zarr2", mode="w", codecs="blosc",
-                    dimension_names=("time", "latitude", "longitude"),
-                )  # fmt: skip
-            steps.append((f"to_store {name} (Zarr v2, a chunk a month)", report.n_keys, timed.seconds, x.nbytes))
-        cm.consolidate(v2)
-
-        with _Timed() as timed:
-            converted = cm.convert(
-                v2, v3, format="zarr3", overwrite=True, chunks=_series_chunks, shards=_series_shards
-            )  # fmt: skip
-        steps.append(("convert to sharded Zarr v3, chunks for time series", converted.n_tasks, timed.seconds, n_bytes))
-
-        with _Timed() as timed:
-            verified = cm.verify(v2, v3)
-        steps.append(("verify that both are equal", verified.n_tasks, timed.seconds, 2 * n_bytes))
-        if not verified.equal:
-            raise RuntimeError(f"the conversion differs from its source: {verified}")
-
-        with _Timed() as timed:
-            means = {name: da.nanmean(cm.from_store(v3, name), axis=0).compute() for name in arrays}
-        n_tasks = sum(cm.from_store(v3, name).npartitions for name in arrays)
-        steps.append(("mean over time, from Zarr v3", n_tasks, timed.seconds, n_bytes))
-
-    for name, x in arrays.items():
-        expected = np.nanmean(_tiled_values(name), axis=0)
-        got = means[name][: expected.shape[0], : expected.shape[1]]
-        if not np.allclose(got, expected, rtol=1e-4, equal_nan=True):
-            raise RuntimeError(f"the mean of {name} over {x.shape[0]} months is not that of the file")
-    plot = folder / "means.png"
-    _plot(means, plot)
+        means = _climate(folder, steps)
+        slices = _brain(folder, steps)
+    plot = folder / "demo.png"
+    _plot({**means, **slices}, plot)
     console.print(_table(steps))
-    console.print(f"{cm.open_group(v3).tree()}")
-    console.print(f"equal: {verified.equal} · plot: {plot}")
-    return {"steps": steps, "equal": verified.equal, "plot": str(plot)}
+    for name in ("climate-v3.zarr", "brain.n5"):
+        console.print(f"{name}: {cm.open_group(str(folder / name)).tree()}")
+    console.print(f"everything verified equal · plot: {plot}")
+    return {"steps": steps, "plot": str(plot)}
+
+
+def _climate(folder: Path, steps: list[Step]) -> dict[str, Any]:
+    """Write climate data as Zarr v2, convert them to sharded Zarr v3 for time series, verify, and take means."""
+    v2, v3 = str(folder / "climate-v2.zarr"), str(folder / "climate-v3.zarr")
+    arrays = {name: _tiled(name, times) for _, name, times in _SOURCES}
+    n_bytes = sum(x.nbytes for x in arrays.values())
+    cm.create_group(v2, format="zarr2", overwrite=True)
+    dims = ("time", "latitude", "longitude")
+    for name, x in arrays.items():
+        with _Timed() as timed:
+            report = cm.to_store(x, v2, name, format="zarr2", codecs="blosc", dimension_names=dims)
+        steps.append((f"to_store {name}: Zarr v2, a chunk a month", report.n_keys, timed.seconds, x.nbytes))
+    cm.consolidate(v2)
+    with _Timed() as timed:
+        converted = cm.convert(v2, v3, format="zarr3", chunks=_series_chunks, shards=_series_shards, overwrite=True)
+    steps.append(("convert: sharded Zarr v3, chunks for time series", converted.n_tasks, timed.seconds, n_bytes))
+    _verify(v2, v3, n_bytes, steps)
+    with _Timed() as timed:
+        lazy = {name: cm.from_store(v3, name) for name in arrays}
+        means = dict(zip(lazy, dask.compute(*map(_lazy_mean, lazy.values())), strict=True))
+    steps.append(("mean over time", sum(x.npartitions for x in lazy.values()), timed.seconds, n_bytes))
+    for name, mean in means.items():
+        expected = _mean_over_time(_values(name))
+        if not np.allclose(mean[: expected.shape[0], : expected.shape[1]], expected, rtol=1e-4, equal_nan=True):
+            raise RuntimeError(f"the mean of {name} is not that of the file")
+    return means
+
+
+def _brain(folder: Path, steps: list[Step]) -> dict[str, Any]:
+    """Write a brain as N5 with several scale levels, as its viewers want it, and convert it to sharded Zarr v3."""
+    n5, v3 = str(folder / "brain.n5"), str(folder / "brain.zarr")
+    cm.create_group(n5, format="n5", overwrite=True)
+    cm.create_group(n5, "t1", format="n5", attributes={"axes": ["x", "y", "z"], "units": ["mm"] * 3})
+    level = da.from_array(_template(), chunks=64)
+    n_bytes = 0
+    for scale in range(_SCALES):
+        factors = [2**scale] * 3
+        with _Timed() as timed:
+            report = cm.to_store(
+                level, n5, f"t1/s{scale}", format="n5", chunks=(64, 64, 64), codecs="gzip",
+                dimension_names=("z", "y", "x"), attributes={"downsamplingFactors": factors},
+            )  # fmt: skip
+        steps.append((f"to_store t1/s{scale}: N5 gzip", report.n_keys, timed.seconds, level.nbytes))
+        n_bytes += level.nbytes
+        level = da.coarsen(np.mean, level, dict.fromkeys(range(3), 2), trim_excess=True).astype(level.dtype)
+    if not np.array_equal(cm.open_array(n5, "t1/s0")[...], _template()):
+        raise RuntimeError("the brain in N5 is not that of the file")
+    with _Timed() as timed:
+        converted = cm.convert(n5, v3, format="zarr3", shards=(128, 128, 128), overwrite=True)
+    steps.append(("convert the brain: sharded Zarr v3", converted.n_tasks, timed.seconds, n_bytes))
+    _verify(n5, v3, n_bytes, steps)
+    return {"brain, N5 level s1": cm.open_array(n5, "t1/s1")[36]}
+
+
+def _verify(a: str, b: str, n_bytes: int, steps: list[Step]) -> None:
+    with _Timed() as timed:
+        verified = cm.verify(a, b)
+    steps.append((f"verify {Path(a).name} against {Path(b).name}", verified.n_tasks, timed.seconds, 2 * n_bytes))
+    if not verified.equal:
+        raise RuntimeError(f"{b} differs from its source: {verified}")
 
 
 def _series_chunks(array: cm.Array) -> tuple[int, ...]:
@@ -109,34 +147,59 @@ def _read(file: str, name: str) -> xr.DataArray:
         return dataset[name].astype("f4").load()
 
 
-def _tiled_values(name: str) -> np.ndarray[Any, Any]:
+def _values(name: str) -> np.ndarray[Any, Any]:
     (file,) = (file for file, variable, _ in _SOURCES if variable == name)
     return _read(file, name).values
 
 
 def _tiled(name: str, times: tuple[int, int, int]) -> da.Array:
-    tiled: da.Array = da.tile(da.from_array(_tiled_values(name), chunks=(24, -1, -1)), times).rechunk((1, -1, -1))
+    """Return the variable repeated along its axes, a block a month."""
+    months = da.concatenate([da.from_array(_values(name), chunks=(1, -1, -1))] * times[0])
+    space = tuple((n * t,) for n, t in zip(months.shape[1:], times[1:], strict=True))
+    tiled: da.Array = months.map_blocks(np.tile, (1, *times[1:]), chunks=(months.chunks[0], *space), dtype="f4")
     return tiled
 
 
-def _plot(means: dict[str, Any], path: Path) -> None:
+def _lazy_mean(x: da.Array) -> da.Array:
+    mean: da.Array = x.map_blocks(_mean_over_time, drop_axis=0, dtype=x.dtype)  # a block holds all times
+    return mean
+
+
+def _mean_over_time(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    with warnings.catch_warnings():  # land has no sea surface temperature
+        warnings.simplefilter("ignore", RuntimeWarning)
+        mean: np.ndarray[Any, Any] = np.nanmean(block, axis=0)
+    return mean
+
+
+def _template() -> np.ndarray[Any, Any]:
+    """Return the MNI brain template that nilearn ships, slowest axis z."""
+    found = importlib.util.find_spec("nilearn")
+    if found is None or not found.submodule_search_locations:
+        raise RuntimeError("the demo's data are missing: pip install 'chunkmill[demo]'")
+    import nibabel  # noqa: PLC0415 - only the demo needs it
+
+    path = Path(found.submodule_search_locations[0]) / "datasets" / "data" / _BRAIN
+    return np.ascontiguousarray(np.asarray(nibabel.load(path).dataobj).T)
+
+
+def _plot(pictures: dict[str, Any], path: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - slow to import, and only the demo needs it
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
-    figure, axes = plt.subplots(1, len(means), figsize=(12, 4), layout="constrained")
-    for axis, (name, mean) in zip(axes, means.items(), strict=True):
-        picture = axis.imshow(mean, origin="lower", aspect="auto", cmap="inferno")
-        axis.set_title(f"{name}, mean over time")
-        axis.set_xlabel("longitude (index)")
-        axis.set_ylabel("latitude (index)")
-        figure.colorbar(picture, ax=axis, label="K")
+    figure, axes = plt.subplots(1, len(pictures), figsize=(15, 4), layout="constrained")
+    for axis, (name, picture) in zip(axes, pictures.items(), strict=True):
+        brain = name.startswith("brain")
+        shown = axis.imshow(picture, origin="lower", aspect="auto", cmap="gray" if brain else "inferno")
+        axis.set_title(name if brain else f"{name}, mean over time")
+        figure.colorbar(shown, ax=axis, label="" if brain else "K")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _table(steps: list[tuple[str, int, float, float]]) -> Table:
+def _table(steps: list[Step]) -> Table:
     table = Table("step", title="what was done")
     for column in ("tasks", "MB", "seconds", "MB/s"):
         table.add_column(column, justify="right")

@@ -11,6 +11,7 @@
     ├── StoreError(OSError)               a store failed, or was asked for what it cannot do
     ├── RegionError(IndexError)           an index that the array cannot answer
     ├── AlignmentError(ValueError)        blocks or a region that cut through store keys
+    ├── DatasetError(ValueError)          a labelled dataset that does not fit what is stored
     └── JobError(RuntimeError)            a whole-store job that cannot begin, or cannot go on
 
 Each also is the builtin that users of such libraries catch. All fields go through ``__init__`` and pickle, so
@@ -26,6 +27,7 @@ __all__ = [
     "ChunkError",
     "ChunkmillError",
     "CodecError",
+    "DatasetError",
     "JobError",
     "MetadataError",
     "NodeExists",
@@ -91,9 +93,12 @@ class NodeNotFound(ChunkmillError, KeyError):
 
     def message(self) -> str:
         """Say what was looked for, where, and what was there."""
-        instead = f"there is a {self.found}" if self.found else "there is none"
+        instead = f"there is {_ARTICLES[self.found]}" if self.found else "there is none"
         hint = f"; {self.hint}" if self.hint else ""
         return f"no {self.wanted} at path {self.path!r} of {self.url}: {instead}{hint}"
+
+
+_ARTICLES = {"array": "an array", "group": "a group"}
 
 
 class NodeExists(ChunkmillError, FileExistsError):
@@ -109,7 +114,7 @@ class NodeExists(ChunkmillError, FileExistsError):
     def message(self) -> str:
         """Say what is there and how to replace it."""
         return (
-            f"cannot create {self.path!r} in {self.url}: there is a {self.found} already; "
+            f"cannot create {self.path!r} in {self.url}: there is {_ARTICLES[self.found]} already; "
             "give mode='w' (overwrite=True when creating) to replace it, or region= to write into it"
         )
 
@@ -247,6 +252,26 @@ class AlignmentError(ChunkmillError, ValueError):
     def message(self) -> str:
         """Say what was expected and the call that mends it."""
         return f"not aligned to store keys: got {self.got}, expected {self.expected}; {self.fix}"
+
+
+class DatasetError(ChunkmillError, ValueError):
+    """A variable of a labelled dataset cannot be stored, or does not fit what is stored already.
+
+    Nothing was written. ``variable`` names it (empty: the dataset itself), ``url`` the store, ``hint`` the way out.
+    """
+
+    variable: str
+    url: str
+    reason: str
+    hint: str
+
+    def __init__(self, *, variable: str, url: str, reason: str, hint: str = "") -> None:
+        super().__init__(variable=variable, url=url, reason=reason, hint=hint)
+
+    def message(self) -> str:
+        """Say which variable of which store, why, and what to do."""
+        what = f"variable {self.variable!r}" if self.variable else "dataset"
+        return f"{what} in {self.url}: {self.reason}{'; ' + self.hint if self.hint else ''}"
 
 
 class JobError(ChunkmillError, RuntimeError):

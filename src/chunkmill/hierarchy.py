@@ -6,8 +6,9 @@ Formats turn documents into descriptions, stores fetch documents; here the two m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from chunkmill.array import Array
@@ -75,12 +76,13 @@ class Group:
         """The user's attributes."""
         return self.metadata.attributes
 
-    def children(self) -> dict[str, Node]:
-        """Open every direct child: one listing, then all documents at once where the store can."""
-        names = _child_names(self.store, self.documents, self.path)
+    def children(self, *, without: Collection[str] = ()) -> dict[str, Node]:
+        """Open every direct child but those named: one listing, then all documents at once where the store can."""
+        names = [name for name in _child_names(self.store, self.documents, self.path) if name not in without]
         paths = {name: _join(self.path, name) for name in names}
-        documents = _fetch(self.store, (key for path in paths.values() for key in _node_keys(self.documents, path)))
-        nodes = {name: self._node(path, documents) for name, path in paths.items()}
+        keys = {name: tuple(_node_keys(self.documents, path)) for name, path in paths.items()}
+        documents = _fetch(self.store, chain.from_iterable(keys.values()))
+        nodes = {name: self._node(paths[name], {key: documents[key] for key in keys[name]}) for name in names}
         return {name: node for name, node in nodes.items() if node is not None}
 
     def _node(self, path: str, documents: Documents) -> Node | None:
@@ -182,7 +184,7 @@ def open_node(
         node = _parse_node(store, at, documents_format, documents, read_only=read_only)
         overlay = None
         if consolidated is not False:
-            overlay = _overlay(store, documents_format, at, documents, demanded=bool(consolidated))
+            overlay = _overlay(store, documents_format, at, documents)
         if overlay is not None and isinstance(node, Group):
             node = Group(overlay, at, node.metadata, documents_format, read_only=read_only)
         elif overlay is not None and node is None:
@@ -191,6 +193,9 @@ def open_node(
             )
         if node is None and _is_implicit(store, documents_format, at, documents, given=format is not None):
             node = Group(store, at, GroupMetadata(), documents_format, read_only=read_only)
+        if node is not None and consolidated and overlay is None:
+            key = documents_format.consolidated_key("") or documents_format.name
+            raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
         if node is not None:
             return node
     raise NodeNotFound(url=store.url, path=path, hint=_hint(store, path, formats))
@@ -335,9 +340,7 @@ def _parse_node(
     return None if group is None else Group(store, path, group, documents_format, read_only=read_only)
 
 
-def _overlay(
-    store: Store, documents_format: Format, path: str, documents: Documents, *, demanded: bool
-) -> OverlayStore | None:
+def _overlay(store: Store, documents_format: Format, path: str, documents: Documents) -> OverlayStore | None:
     """Return the store with the consolidated metadata at the node, or else at the root, in front of it."""
     for prefix in dict.fromkeys((path, "")):
         key = documents_format.consolidated_key(prefix)
@@ -347,9 +350,6 @@ def _overlay(
         found = documents_format.parse_consolidated(prefix, value)
         if found is not None:
             return OverlayStore(found, store, documents_format.document_names)
-    if demanded:
-        key = documents_format.consolidated_key("") or documents_format.name
-        raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
     return None
 
 

@@ -23,7 +23,7 @@ from chunkmill.stores.open import open_store
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.targets import Targets, split_url
 
-__all__ = ["REFERENCE_OPTIONS", "is_reference_set", "open_reference_store"]
+__all__ = ["REFERENCE_OPTIONS", "is_reference_set", "may_be_reference_file", "open_reference_store"]
 
 REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_protocols", "target", "template_overrides")
 """Members of ``storage_options`` that are meant for the set; the others open the file or folder that it is in."""
@@ -103,6 +103,18 @@ def is_reference_set(url: str | os.PathLike[str], storage_options: Mapping[str, 
         return document is not None and is_reference_metadata(parse_json(_ROOT_KEY, document))
     except MetadataError:  # whoever reads it as consolidated metadata will say what is wrong
         return False
+
+
+def may_be_reference_file(url: str | os.PathLike[str]) -> bool:
+    """Return whether `url` has the name of a reference file; nothing is asked of any store.
+
+    Examples
+    --------
+    >>> may_be_reference_file("s3://bucket/set.json.zst"), may_be_reference_file("volume.n5")
+    (True, False)
+    """
+    name = os.fspath(url).rstrip("/").rsplit("/", 1)[-1]
+    return os.fspath(url) in {"reference://", "reference"} or ".json" in name
 
 
 def _file(url: str, options: Mapping[str, Any]) -> tuple[Store, str]:

@@ -6,28 +6,30 @@ Not here: what a format can hold (its ``adapt`` and ``emit_array`` say), what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import product
+from math import isfinite
 from typing import Any
 
-import numpy as np
-
 from chunkmill.array import Array
-from chunkmill.codecs.registry import parse_codecs, sharded
+from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.describe import make_grid
-from chunkmill.errors import AlignmentError, ChunkmillError, MetadataError, RegionError, UnsupportedFeature
+from chunkmill.errors import AlignmentError, ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.locate import grains
 from chunkmill.model.fill import zero
-from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
-from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata, NamedConfig
-from chunkmill.plans.convert import Layout, split_shards
+from chunkmill.model.grid import ChunkGrid, RunsAxis
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.plans.convert import Layout, same_fill, split_shards
 
-__all__ = ["ALLOWABLE", "describe_group_target", "describe_target"]
+__all__ = ["ALLOWABLE", "describe_group_target", "describe_target", "same_json"]
 
 ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes")
-"""What a conversion may lose, where the caller allows it by these names."""
+"""What a conversion may lose where the caller allows it. Never values: those are kept or refused."""
+
+# Codecs to fall back to where the source's are let go: the first that the format has.
+_FALLBACKS = ("default", "gzip", "raw")
 
 
 def describe_target(
@@ -46,7 +48,7 @@ def describe_target(
     ----------
     chunks, shards
         ``"keep"``; ``None`` (shards: none); a shape (of another rank: keep); a dict by path; a callable of the array.
-        Shards are kept where the format has shards; elsewhere their chunks get store keys of their own.
+        Shards are kept where the format has them; elsewhere their chunks get store keys of their own.
     codecs
         ``"keep"``: the source's chain, as near as the format can express it without loss; or as in
         `chunkmill.create_array`.
@@ -59,13 +61,31 @@ def describe_target(
         The format cannot hold the array; says what would be lost, and whether it can be allowed.
     """
     if unknown := sorted(set(allow) - set(ALLOWABLE)):
-        msg = f"allow={unknown} cannot be lost; what can be is {', '.join(map(repr, ALLOWABLE))}"
+        msg = f"allow={unknown}: what may be lost is of {', '.join(map(repr, ALLOWABLE))}"
         raise ValueError(msg)
-    wanted = _described(source, documents_format, chunks, shards, codecs)
+    chunks, shards = _chosen(chunks, source, "chunks"), _chosen(shards, source, "shards")
+    kept = _is_keep(shards)
+    layout = split_shards(source.metadata)
+    if kept and layout.sharding is not None and _is_keep(chunks) and _is_keep(codecs):
+        with suppress(MetadataError):
+            return _fitted(source.metadata, documents_format, path, near=True)
+    # what lies in a shard is a chunk like any other: the format has its say of it first
+    keys = _shard_grid(source, layout, shards)
+    plain = _plain(source, layout, chunks, codecs, keys)
     try:
-        return _fitted(wanted, documents_format, path)
-    except UnsupportedFeature as error:
-        return _without(wanted, documents_format, path, set(allow), source, error)
+        fitted = _fitted(plain, documents_format, path, near=_is_keep(codecs))
+    except MetadataError as error:
+        fitted = _losing(plain, documents_format, path, set(allow), error)
+    if keys is None:
+        return fitted
+    _check_fit(plain.chunk_grid, keys)
+    packed = replace(fitted, chunk_grid=keys, codecs=(_packing(fitted, layout),))
+    try:
+        return _fitted(packed, documents_format, path, near=False)
+    except UnsupportedFeature:
+        if not kept:
+            raise
+        return fitted
 
 
 def describe_group_target(
@@ -74,71 +94,63 @@ def describe_group_target(
     """Return a group's metadata as the format can hold it; attributes that it cannot are dropped if that is allowed."""
     try:
         documents_format.emit_group(path, metadata)
-    except UnsupportedFeature as error:
+    except MetadataError as error:
         if "attributes" not in allow:
-            raise _with_hint(error, path, "allow={'attributes'} leaves them out") from error
+            raise _refused(documents_format, path, error, ["attributes"]) from error
     else:
         return metadata
-    kept = {
-        name: value
-        for name, value in metadata.attributes.items()
-        if _holds(lambda name=name, value=value: documents_format.emit_group(path, GroupMetadata({name: value})))  # type: ignore[misc]
-    }
+    kept = {}
+    for name, value in metadata.attributes.items():
+        try:
+            documents_format.emit_group(path, GroupMetadata({name: value}))
+        except MetadataError:
+            continue
+        kept[name] = value
     return GroupMetadata(kept)
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# What is wanted
+# What is asked for
 
 
-def _described(source: Array, documents_format: Format, chunks: Any, shards: Any, codecs: Any) -> ArrayMetadata:
-    """Return the source's description with the chunks, shards and codecs that are asked for."""
-    metadata = source.metadata
-    layout = split_shards(metadata)
-    chosen_chunks = _chosen(chunks, source, "chunks", keep="keep")
-    chosen_shards = _chosen(shards, source, "shards", keep="keep")
-    if chosen_shards == "keep" and not _has_shards(documents_format):
-        chosen_shards = None
-    kept = isinstance(chosen_chunks, str) and isinstance(chosen_shards, str)
-    if kept and chosen_chunks == chosen_shards == codecs == "keep":
-        return metadata
-    chain = layout.chain if _is_keep(codecs) else parse_codecs(codecs, metadata.dtype, ndim=source.ndim)
-    keys = _shard_grid(chosen_shards, layout, source)
+def _shard_grid(source: Array, layout: Layout, shards: Any) -> ChunkGrid | None:
+    """Return the grid of the target's shards; ``None`` for none."""
+    if _is_keep(shards):
+        return None if layout.sharding is None else layout.keys
+    return None if shards is None else make_grid(source.shape, shards, source.dtype)
+
+
+def _plain(source: Array, layout: Layout, chunks: Any, codecs: Any, keys: ChunkGrid | None) -> ArrayMetadata:
+    """Return the source's description with other chunks and codecs, each chunk under a store key of its own."""
+    chain = layout.chain if _is_keep(codecs) else parse_codecs(codecs, source.dtype, ndim=source.ndim)
     within = None if keys is None else keys.chunk_shape
-    grid = layout.chunks if _is_keep(chosen_chunks) else make_grid(source.shape, chosen_chunks, source.dtype, within)
-    if keys is None:
-        return replace(metadata, chunk_grid=grid, codecs=tuple(chain))
-    _check_fit(grid, keys)
-    packing = sharded(chain, grid.chunk_shape)
-    if layout.sharding is not None:  # where the index lies, and how it is encoded
-        kept_members = {k: v for k, v in layout.sharding.configuration.items() if k.startswith("index_")}
-        packing = NamedConfig(packing.name, {**packing.configuration, **kept_members})
-    return replace(metadata, chunk_grid=keys, codecs=(packing,))
+    grid = layout.chunks if _is_keep(chunks) else make_grid(source.shape, chunks, source.dtype, within)
+    return replace(source.metadata, chunk_grid=grid, codecs=tuple(chain))
 
 
-def _chosen(option: Any, source: Array, name: str, *, keep: str) -> Any:
+def _packing(fitted: ArrayMetadata, layout: Layout) -> NamedConfig:
+    """Return the codec that packs the chunks into shards; its index is as in the source's shards, where it has any."""
+    packing = sharded(fitted.codecs, fitted.chunk_grid.chunk_shape)
+    if layout.sharding is None:
+        return packing
+    index = {k: v for k, v in layout.sharding.configuration.items() if k.startswith("index_")}
+    return NamedConfig(packing.name, {**packing.configuration, **index})
+
+
+def _chosen(option: Any, source: Array, name: str) -> Any:
     """Return what an option of a whole conversion says of one array."""
     if callable(option):
         option = option(source)
     elif isinstance(option, Mapping):
-        option = option.get(source.path, option.get("/" + source.path, keep))
+        option = option.get(source.path, option.get(f"/{source.path}", "keep"))
     elif isinstance(option, (tuple, list)) and len(option) != source.ndim:
-        return keep
+        return "keep"
     if option is None and name == "chunks":
-        return keep
-    if isinstance(option, str) and option not in {"keep", "auto"}:
+        return "keep"
+    if isinstance(option, str) and option != "keep" and (option != "auto" or name == "shards"):
         msg = f"{name}={option!r} for {source.path!r}: expected 'keep', a shape, a dict by path or a callable"
         raise ValueError(msg)
     return option
-
-
-def _shard_grid(shards: Any, layout: Layout, source: Array) -> ChunkGrid | None:
-    """Return the grid of shards; ``None`` for none."""
-    if shards is None:
-        return None
-    if _is_keep(shards):
-        return None if layout.sharding is None else layout.keys
-    return make_grid(source.shape, shards, source.dtype)
 
 
 def _check_fit(chunks: ChunkGrid, shards: ChunkGrid) -> None:
@@ -148,15 +160,148 @@ def _check_fit(chunks: ChunkGrid, shards: ChunkGrid) -> None:
     )
     if not fits:
         fix = "give shards= that are multiples of chunks=, or shards=None"
-        expected, got = f"multiples of chunks {chunks.chunk_shape}", f"shards {shards.chunk_shape}"
-        raise AlignmentError(expected=expected, got=got, fix=fix)
-
-
-def _has_shards(documents_format: Format) -> bool:
-    grid = ChunkGrid((RegularAxis(4, 2),))
-    keys = documents_format.parse_array  # noqa: F841 - placeholder
-    return True if grid else False
+        got = f"shards {shards.chunk_shape}"
+        raise AlignmentError(expected=f"multiples of chunks {chunks.chunk_shape}", got=got, fix=fix)
 
 
 def _is_keep(option: Any) -> bool:
     return isinstance(option, str) and option == "keep"
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What the format makes of it
+
+
+def _fitted(metadata: ArrayMetadata, documents_format: Format, path: str, *, near: bool) -> ArrayMetadata:
+    """Return the description as the format has it; `UnsupportedFeature` when anything would be lost."""
+    last: MetadataError | None = None
+    for chain in _near_chains(metadata) if near else [metadata.codecs]:
+        try:
+            adapted = documents_format.adapt(replace(metadata, codecs=chain))
+            _check_losses(metadata, adapted, documents_format, path)
+            grains(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
+        except MetadataError as error:
+            last = error
+        else:
+            return adapted
+    raise last  # type: ignore[misc]
+
+
+def _near_chains(metadata: ArrayMetadata) -> Iterator[tuple[NamedConfig, ...]]:
+    """Yield the chain, and others that hold the same values, laid out in another way."""
+    chain = metadata.codecs
+    plain = tuple(codec for codec in chain if codec.name != "transpose")
+    yield chain
+    for candidate in (chain, plain):
+        if any(codec.name == "bytes" for codec in candidate):
+            own = default_serializer(metadata.dtype)
+            yield tuple(own if codec.name == "bytes" else codec for codec in candidate)
+    if not any(codec.name == "sharding_indexed" for codec in chain):  # whose chunk shape is that of transposed axes
+        yield plain
+
+
+def _check_losses(wanted: ArrayMetadata, adapted: ArrayMetadata, documents_format: Format, path: str) -> None:
+    """Read back what the format would write, and raise for what is not in it any more."""
+    documents = documents_format.emit_array(path, adapted)
+    found = documents_format.parse_array(path, documents)
+    lost = None
+    if found is None or found.dtype != wanted.dtype or found.shape != wanted.shape:
+        lost = f"dtype {wanted.dtype} and shape {wanted.shape}"
+    elif not same_fill(wanted, found):
+        lost = f"fill value {wanted.fill_value!r}"
+    elif wanted.dimension_names is not None and found.dimension_names != wanted.dimension_names:
+        lost = f"dimension names {wanted.dimension_names}"
+    elif missing := [
+        name for name, value in wanted.attributes.items() if not same_json(value, found.attributes.get(name))
+    ]:
+        lost = f"attributes {missing}"
+    if lost is not None:
+        raise UnsupportedFeature(format=documents_format.name, feature=lost, key=path)
+
+
+def same_json(a: Any, b: Any) -> bool:
+    """Compare values of attributes: ``1`` is not ``true``, and NaN is itself, also where it is spelled ``"NaN"``.
+
+    Examples
+    --------
+    >>> same_json({"valid": [float("nan"), 1]}, {"valid": ["NaN", 1.0]}), same_json(1, True)
+    (True, False)
+    """
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(same_json(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(same_json, a, b))
+    if isinstance(a, bool) != isinstance(b, bool):
+        return False
+    return bool(a == b) or (_spelled(a) is not None and _spelled(a) == _spelled(b))
+
+
+def _spelled(value: Any) -> str | None:
+    """Return the name of a float that JSON cannot hold; ``None`` for other values."""
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124
+    return value if value in ("NaN", "Infinity", "-Infinity") else None
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What is allowed to be lost
+
+
+def _losing(
+    metadata: ArrayMetadata, documents_format: Format, path: str, allow: set[str], error: MetadataError
+) -> ArrayMetadata:
+    """Return the description without what may be lost; raise with what would have to be."""
+    needed = list(ALLOWABLE)
+    if _relaxed(metadata, documents_format, path, needed) is None:
+        raise error
+    for name in ALLOWABLE:
+        fewer = [other for other in needed if other != name]
+        if _relaxed(metadata, documents_format, path, fewer) is not None:
+            needed = fewer
+    if not allow.issuperset(needed):
+        raise _refused(documents_format, path, error, needed) from error
+    relaxed = _relaxed(metadata, documents_format, path, needed)
+    if relaxed is None:
+        raise error
+    return relaxed
+
+
+def _relaxed(
+    metadata: ArrayMetadata, documents_format: Format, path: str, names: Collection[str]
+) -> ArrayMetadata | None:
+    """Return the description as the format has it without what `names` say; ``None`` where that is not enough."""
+    if "fill_value" in names:
+        serializers = {codec.name for codec in metadata.codecs}
+        fill = zero(metadata.dtype, "vlen-bytes" if "vlen-bytes" in serializers else "")
+        metadata = replace(metadata, fill_value=fill)
+    if "dimension_names" in names:
+        metadata = replace(metadata, dimension_names=None)
+    chains = [metadata.codecs]
+    if "codecs" in names:
+        chains = [parse_codecs(codecs, metadata.dtype) for codecs in _FALLBACKS]
+    for chain in chains:
+        candidate = replace(metadata, codecs=chain)
+        if "attributes" in names:
+            kept = {
+                name: value
+                for name, value in metadata.attributes.items()
+                if _fits(replace(candidate, attributes={name: value}), documents_format, path) is not None
+            }
+            candidate = replace(candidate, attributes=kept)
+        if (fitted := _fits(candidate, documents_format, path)) is not None:
+            return fitted
+    return None
+
+
+def _fits(metadata: ArrayMetadata, documents_format: Format, path: str) -> ArrayMetadata | None:
+    try:
+        return _fitted(metadata, documents_format, path, near=True)
+    except ChunkmillError:
+        return None
+
+
+def _refused(documents_format: Format, path: str, error: MetadataError, needed: Sequence[str]) -> UnsupportedFeature:
+    names = ", ".join(map(repr, needed))
+    hint = f"allow={{{names}}} converts without what cannot be kept"
+    feature = error.feature if isinstance(error, UnsupportedFeature) else str(error)
+    return UnsupportedFeature(format=documents_format.name, feature=feature, key=path, hint=hint)

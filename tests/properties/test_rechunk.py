@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
-from chunkmill.plans.rechunk import Costs, Limits, Side, plan_rechunk
+from chunkmill.plans.rechunk import Costs, Limits, Side, Temporary, plan_rechunk
 from chunkmill.plans.strategies import Direct, Spill, best_boxes
 
 ITEMSIZE = 4
@@ -53,12 +53,12 @@ def planned(problem):
     """The plan, with as much memory as is needed at least."""
     source, target, limits, strategy, spill = problem
     try:
-        return plan_rechunk(source, target, ITEMSIZE, limits, strategy=strategy, spill=spill), limits
+        return plan_rechunk(source, target, ITEMSIZE, limits, strategy=strategy, temporary=Temporary(spill)), limits
     except JobError as error:
         needed = int(str(error).partition("give max_mem=")[2].split()[0])
         assert needed > limits.max_mem
         limits = Limits(needed, limits.n_threads, max_tasks=limits.max_tasks)
-        return plan_rechunk(source, target, ITEMSIZE, limits, strategy=strategy, spill=spill), limits
+        return plan_rechunk(source, target, ITEMSIZE, limits, strategy=strategy, temporary=Temporary(spill)), limits
 
 
 class Memory:
@@ -190,7 +190,7 @@ def test_boxes_are_nearly_the_best(problem):
     limits = Limits(drawn.max_mem, drawn.n_threads)
     for candidate in (
         Direct(source, target, ITEMSIZE, limits, costs := Costs()),
-        Spill(source, target, ITEMSIZE, limits, costs, spill="raw"),
+        Spill(source, target, ITEMSIZE, limits, costs, temporary=Temporary()),
     ):
         budget = limits.max_mem // limits.n_threads
         state = best_boxes(candidate, budget)

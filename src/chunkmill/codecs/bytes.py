@@ -86,9 +86,11 @@ class BytesCodec:
             raise ValueError(f"{size} bytes, expected {expected} for shape {shape} and dtype {stored}")
         if dtype.kind == "b":
             return _booleans(np.frombuffer(data, np.uint8)).reshape(shape)
-        flat = np.frombuffer(data, stored)
+        # an array's view, not a memoryview's: what a compressor has just made stays writable, and known to be its own
+        flat = data.view(stored) if isinstance(data, np.ndarray) else np.frombuffer(data, stored)
         if stored != dtype:
             flat = flat.astype(dtype)
+        _check_text(flat)
         return flat.reshape(shape)
 
     def _stored(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -125,6 +127,17 @@ def byte_view(data: Any) -> memoryview:
 def _booleans(raw: NDArray[np.uint8]) -> NDArray[Any]:
     """Return `raw` as booleans; numpy's own are undefined for bytes other than 0 and 1."""
     return raw != 0 if raw.size and raw.max() > 1 else raw.view(np.bool)
+
+
+def _check_text(values: NDArray[Any]) -> None:
+    """Refuse characters beyond Unicode: numpy fails on them later, with a `SystemError` at the first one looked at."""
+    if values.dtype.names is not None:
+        for name in values.dtype.names:
+            _check_text(values[name])
+    elif values.dtype.kind == "U" and values.size:
+        highest = int(np.ascontiguousarray(values).view(np.uint32).max())
+        if highest > sys.maxunicode:
+            raise ValueError(f"character {highest:#x} is none of Unicode's")
 
 
 def _as_descr(value: JSON) -> JSON:

@@ -46,7 +46,7 @@ def parse_v2(value: bytes, key: str) -> dict[str, bytes] | None:
     {'g/a/.zgroup': b'{"zarr_format": 2}'}
     """
     document = parse_json(key, value)
-    if document.get("zarr_consolidated_format") != 1:
+    if document.get("zarr_consolidated_format") != 1 or "record_size" in document:  # the latter: references in parquet
         return None
     prefix = key.removesuffix(".zmetadata")
     found: dict[str, bytes] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,11 @@ from chunkmill.formats.base import get_member, parse_json
 from chunkmill.model.grid import ChunkCoords, Shape
 from chunkmill.model.keys import ChunkKeyEncoding
 from chunkmill.model.metadata import JSON
-from chunkmill.model.references import ReferenceTable
+from chunkmill.model.references import ReferenceSet, ReferenceTable
 
-__all__ = ["DOCUMENT_NAMES", "ArrayKeys", "find_array", "parse_array_keys"]
+__all__ = ["DOCUMENT_NAMES", "ROOT_KEY", "ArrayKeys", "ChunkRows", "find_array", "parse_array_keys", "split_by_array"]
+
+ROOT_KEY = ".zmetadata"
 
 DOCUMENT_NAMES = frozenset({".zarray", ".zattrs", ".zgroup", "zarr.json"})
 """Last segments of the keys of metadata documents."""
@@ -95,6 +97,110 @@ class ArrayKeys:
         for axis, n in enumerate(self.grid_shape):
             numbers = numbers * n + coords[:, axis]
         return np.where(inside, numbers, -1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkRows:
+    """References to chunks of one array, in columns.
+
+    Attributes
+    ----------
+    numbers
+        Of the chunks, in C order.
+    url_ids, offsets, lengths
+        As in a `ReferenceTable`.
+    """
+
+    numbers: NDArray[np.int64]
+    url_ids: NDArray[Any]
+    offsets: NDArray[Any]
+    lengths: NDArray[Any]
+
+    def take(self, rows: NDArray[Any] | slice) -> ChunkRows:
+        """Return some of the rows."""
+        return ChunkRows(self.numbers[rows], self.url_ids[rows], self.offsets[rows], self.lengths[rows])
+
+    def sorted(self) -> ChunkRows:
+        """Return the rows by ascending numbers."""
+        if bool((self.numbers[1:] > self.numbers[:-1]).all()):
+            return self
+        return self.take(np.argsort(self.numbers, kind="stable"))
+
+
+def split_by_array(
+    references: ReferenceSet,
+) -> tuple[dict[str, bytes], dict[str, ArrayKeys], dict[str, ChunkRows]]:
+    """Return documents by key, arrays by path and references by path of the array that they are chunks of.
+
+    Raises
+    ------
+    MetadataError
+        For keys that are neither documents nor chunks inside an array, and documents that are not in the set itself.
+    """
+    documents: dict[str, bytes] = {}
+    chunks: list[str] = []
+    for key in references.named:
+        if key.rsplit("/", 1)[-1] in DOCUMENT_NAMES:
+            reference = references.locate(key)
+            if reference is None or reference.data is None:
+                raise MetadataError(key=key, field="reference", got=reference, expected="a document inside the set")
+            documents[key] = reference.data
+        elif key != ROOT_KEY:  # says again what the documents say
+            chunks.append(key)
+    paths = sorted({key.rpartition("/")[0] for key in documents})
+    arrays = {path: array for path in paths if (array := parse_array_keys(path, documents)) is not None}
+    pieces: dict[str, list[ChunkRows]] = {}
+    _split_named(references, chunks, arrays, pieces)
+    for table in references.tables.values():
+        _split_table(table, arrays, pieces)
+    names = ("numbers", "url_ids", "offsets", "lengths")
+    rows = {
+        path: ChunkRows(*(np.concatenate([getattr(piece, name) for piece in own]) for name in names)).sorted()
+        for path, own in pieces.items()
+    }
+    return documents, arrays, rows
+
+
+def _split_named(
+    references: ReferenceSet, keys: list[str], arrays: Mapping[str, ArrayKeys], pieces: dict[str, list[ChunkRows]]
+) -> None:
+    found: dict[str, list[tuple[int, int, int, int]]] = {}
+    for key in keys:
+        path, number = _owner(key, arrays)
+        found.setdefault(path, []).append((number, *references.named[key]))
+    for path, rows in found.items():
+        pieces.setdefault(path, []).append(ChunkRows(*(np.array(column) for column in zip(*rows, strict=True))))
+
+
+def _split_table(table: ReferenceTable, arrays: Mapping[str, ArrayKeys], pieces: dict[str, list[ChunkRows]]) -> None:
+    for path in find_array(table.form[0] + "0", arrays):
+        if (numbers := arrays[path].numbers(table)) is not None:
+            if (outside := np.flatnonzero(numbers < 0)).size:
+                raise _no_chunk(next(table.keys(int(outside[0]))))
+            pieces.setdefault(path, []).append(ChunkRows(numbers, table.url_ids, table.offsets, table.lengths))
+            return
+    # coords of several arrays in one table: their names are numbers too, as those of multiscale levels
+    owners = [_owner(key, arrays) for key in table.keys()]  # noqa: SIM118 - no dict
+    for path in {path for path, _ in owners}:
+        rows = np.array([row for row, (owner, _) in enumerate(owners) if owner == path])
+        numbers = np.array([owners[row][1] for row in rows])
+        pieces.setdefault(path, []).append(
+            ChunkRows(numbers, table.url_ids[rows], table.offsets[rows], table.lengths[rows])
+        )
+
+
+def _owner(key: str, arrays: Mapping[str, ArrayKeys]) -> tuple[str, int]:
+    for path in find_array(key, arrays):
+        array = arrays[path]
+        if (coords := array.coords(key)) is not None and (number := array.number(coords)) is not None:
+            return path, number
+    raise _no_chunk(key)
+
+
+def _no_chunk(key: str) -> MetadataError:
+    return MetadataError(
+        key=key, field="key", got=key, expected="keys of documents and of chunks inside arrays of the set, no others"
+    )
 
 
 def find_array(key: str, paths: Mapping[str, object]) -> Iterator[str]:

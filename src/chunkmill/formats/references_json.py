@@ -12,24 +12,25 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.references_gen import add_generated
 from chunkmill.formats.references_template import TemplateText, parse_template, render
 from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.model.references import Reference, ReferenceSet
+from chunkmill.model.references import WHOLE, Reference, ReferenceSet
 
 __all__ = ["emit_reference_json", "is_reference_document", "is_reference_json", "parse_reference_json"]
 
-_PIECE = 1 << 18  # characters parsed at a time: larger is no faster, and its Python objects are the peak
+_PIECE = 1 << 16  # characters parsed at a time: what they become still fits the cache when it is turned into columns
 _SPACE = re.compile(r"[ \t\n\r]*")
-_BOUNDARY = re.compile(r"\][ \t\n\r]*,(?=[ \t\n\r]*\")")  # an entry ends here, unless this is inside something
+_BOUNDARY = re.compile(r"[\]\"}][ \t\n\r]*,(?=[ \t\n\r]*\")")  # an entry ends here, unless this is inside something
 _VERSION_1 = re.compile(r'[ \t\n\r]*"(?:version|templates|gen|refs)"')
 _HEAD = 4096  # bytes enough to tell a reference set from other JSON
 _DOCUMENTS = (".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json")
@@ -305,50 +306,44 @@ class _Reader:
         if values and set(map(type, values)) == {list} and set(map(len, values)) == {3}:
             self._take_ranges(list(entries), values)
             return
-        keys, ranges = [], []
-        for key, value in entries.items():
-            if isinstance(value, list) and len(value) == 3:  # noqa: PLR2004 - url, offset, length
-                keys.append(key)
-                ranges.append(value)
-            else:
-                self._take_other(key, value)
-        if keys:
-            self._take_ranges(keys, ranges)
+        ranges = {k: v for k, v in entries.items() if isinstance(v, list) and len(v) == 3}  # noqa: PLR2004
+        whole = {k: v for k, v in entries.items() if isinstance(v, list) and len(v) == 1}
+        inline = {k: self._inline(k, v) for k, v in entries.items() if k not in ranges and k not in whole}
+        if ranges:
+            self._take_ranges(list(ranges), list(ranges.values()))
+        if whole:
+            self._take_whole(list(whole), [value[0] for value in whole.values()])
+        self._builder.add_many_data(list(inline), list(inline.values()))
 
     def _take_ranges(self, keys: list[str], ranges: list[list[Any]]) -> None:
         urls, offsets, lengths = zip(*ranges, strict=True)
-        if (
-            not set(map(type, urls)) <= {str, NoneType}
-            or set(map(type, offsets + lengths)) != {int}
-            or min(offsets + lengths) < 0
-            or max(offsets + lengths) >= 2**63
-        ):
+        if set(map(type, offsets + lengths)) != {int} or min(offsets + lengths) < 0 or max(offsets + lengths) >= 2**63:
             for key, value in zip(keys, ranges, strict=True):
-                self._check_range(key, value)
+                if not all(type(number) is int and 0 <= number < 2**63 for number in value[1:]):
+                    raise self._bad_entry(key, value)
+        self._builder.add_many(keys, self._url_ids(keys, urls), np.array(offsets), np.array(lengths))
+
+    def _take_whole(self, keys: list[str], urls: list[Any]) -> None:
+        n = len(keys)
+        self._builder.add_many(keys, self._url_ids(keys, urls), np.zeros(n, np.int8), np.full(n, WHOLE))
+
+    def _url_ids(self, keys: list[str], urls: Sequence[Any]) -> NDArray[np.int64]:
+        if not set(map(type, urls)) <= {str, NoneType}:
+            for key, url in zip(keys, urls, strict=True):
+                if url is not None and not isinstance(url, str):
+                    raise self._bad_entry(key, [url])
         ids = {url: self._builder.url_id(url) for url in set(urls)}
-        numbers = np.fromiter(map(ids.__getitem__, urls), dtype=np.int64, count=len(urls))
-        self._builder.add_many(keys, numbers, np.array(offsets), np.array(lengths))
+        return np.fromiter(map(ids.__getitem__, urls), dtype=np.int64, count=len(urls))
 
-    def _check_range(self, key: str, value: list[Any]) -> None:
-        is_url = value[0] is None or isinstance(value[0], str)
-        if not is_url or not all(type(number) is int and 0 <= number < 2**63 for number in value[1:]):
+    def _inline(self, key: str, value: Any) -> bytes:
+        if isinstance(value, dict):
+            return json.dumps(value, ensure_ascii=False).encode("utf-8")
+        if not isinstance(value, str):
             raise self._bad_entry(key, value)
-
-    def _take_other(self, key: str, value: Any) -> None:
-        if isinstance(value, str):
-            self._builder.add_data(key, self._decode(key, value))
-        elif isinstance(value, dict):
-            self._builder.add_data(key, json.dumps(value, ensure_ascii=False).encode("utf-8"))
-        elif isinstance(value, list) and len(value) == 1 and (value[0] is None or isinstance(value[0], str)):
-            self._builder.add(key, value[0])
-        else:
-            raise self._bad_entry(key, value)
-
-    def _decode(self, key: str, text: str) -> bytes:
         try:
-            if text.startswith(_BASE64):
-                return base64.b64decode(text[len(_BASE64) :], validate=True)
-            return text.encode("utf-8")
+            if value.startswith(_BASE64):
+                return base64.b64decode(value[len(_BASE64) :], validate=True)
+            return value.encode("utf-8")
         except ValueError as error:  # binascii.Error and, for lone surrogates, UnicodeEncodeError are ValueErrors
             raise self._error(f"reference {key!r}", str(error), "text, or base64 after 'base64:'") from None
 

@@ -25,14 +25,13 @@ from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.base import parse_json
-from chunkmill.formats.references_grid import ArrayKeys, find_array, parse_array_keys
+from chunkmill.formats.references_grid import ROOT_KEY, ArrayKeys, find_array, parse_array_keys
 from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import Reference, ReferenceSet
 
 __all__ = ["ParquetReferences", "RecordTable", "import_pyarrow", "is_reference_metadata", "parse_records"]
 
-ROOT_KEY = ".zmetadata"
 _MAX_ROWS = 4_000_000  # of record tables kept by one set in one process: about 100 MB
 _MAX_SETS = 8  # kept by one process between the tasks that unpickle them
 _BASE64 = b"base64:"

@@ -6,23 +6,19 @@ chunk coords, and none at the root; what else chunkmill writes and reads here, i
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.base import parse_json
-from chunkmill.formats.references_grid import DOCUMENT_NAMES, ArrayKeys, find_array, parse_array_keys
-from chunkmill.formats.references_parquet import ROOT_KEY, import_pyarrow
-from chunkmill.model.references import INLINE, WHOLE, Reference, ReferenceSet, ReferenceTable
+from chunkmill.formats.references_grid import ROOT_KEY, ChunkRows, split_by_array
+from chunkmill.formats.references_parquet import import_pyarrow
+from chunkmill.model.references import INLINE, WHOLE, ReferenceSet
 
 __all__ = ["emit_reference_parquet"]
-
-_Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
-"""Chunk numbers, url ids, offsets, lengths."""
 
 
 def emit_reference_parquet(references: ReferenceSet, *, record_size: int = 10_000) -> Iterator[tuple[str, bytes]]:
@@ -63,99 +59,32 @@ class _Writer:
         self._references = references
         self._record_size = record_size
         self._urls = np.array([*references.urls, None], dtype=object)
-        self.documents: dict[str, bytes] = {}
-        chunks: list[str] = []
-        for key in references.named:
-            name = key.rsplit("/", 1)[-1]
-            if name in DOCUMENT_NAMES:
-                self.documents[key] = self._document(key)
-            elif key != ROOT_KEY:  # made anew
-                chunks.append(key)
-        paths = {key.rpartition("/")[0] for key in self.documents}
-        self._arrays = {
-            path: array for path in sorted(paths) if (array := parse_array_keys(path, self.documents)) is not None
-        }
-        self._rows: dict[str, list[_Columns]] = {path: [] for path in self._arrays}
-        self._take_named(chunks)
-        for table in references.tables.values():
-            self._take_table(table)
-
-    def _document(self, key: str) -> bytes:
-        reference = self._references.locate(key)
-        if reference is None or reference.data is None:
-            raise MetadataError(key=key, field="reference", got=reference, expected="a document inside the set")
-        return reference.data
-
-    def _take_named(self, keys: list[str]) -> None:
-        found: dict[str, list[tuple[int, int, int, int]]] = {}
-        for key in keys:
-            array, number = self._number(key)
-            found.setdefault(array.path, []).append((number, *self._references.named[key]))
-        for path, rows in found.items():
-            numbers, url_ids, offsets, lengths = (np.array(column) for column in zip(*rows, strict=True))
-            self._rows[path].append((numbers, url_ids, offsets, lengths))
-
-    def _take_table(self, table: ReferenceTable) -> None:
-        for path in find_array(table.form[0] + "0", self._arrays):
-            if (numbers := self._arrays[path].numbers(table)) is not None:
-                if (numbers < 0).any():
-                    row = int(np.flatnonzero(numbers < 0)[0])
-                    coords = tuple(table.coords(row, row + 1)[0].tolist())
-                    raise self._no_chunk(f"{table.form[0]}{table.form[1].join(map(str, coords))}")
-                self._rows[path].append((numbers, table.url_ids, table.offsets, table.lengths))
-                return
-        # the coords of several arrays in one table: their names are numbers too, as of multiscale levels
-        keys = list(table.keys())
-        owners = [self._number(key) for key in keys]
-        for path in {array.path for array, _ in owners}:
-            rows = [row for row, (array, _) in enumerate(owners) if array.path == path]
-            numbers = np.array([owners[row][1] for row in rows])
-            self._rows[path].append((numbers, table.url_ids[rows], table.offsets[rows], table.lengths[rows]))
-
-    def _number(self, key: str) -> tuple[ArrayKeys, int]:
-        for path in find_array(key, self._arrays):
-            array = self._arrays[path]
-            if (coords := array.coords(key)) is not None and (number := array.number(coords)) is not None:
-                return array, number
-        raise self._no_chunk(key)
-
-    @staticmethod
-    def _no_chunk(key: str) -> MetadataError:
-        expected = "keys of documents and of chunks inside arrays of the set: parquet holds no other; write JSON"
-        return MetadataError(key=key, field="key", got=key, expected=expected)
+        self.documents, self._arrays, self._rows = split_by_array(references)
 
     def record_files(self) -> Iterator[tuple[str, bytes]]:
         """Yield the record files that hold anything; what is not there has no references."""
-        for path, pieces in self._rows.items():
-            if not pieces:
-                continue
-            numbers, url_ids, offsets, lengths = (
-                np.concatenate([piece[i] for piece in pieces]) if len(pieces) > 1 else pieces[0][i] for i in range(4)
-            )
-            if not bool((numbers[1:] > numbers[:-1]).all()):
-                order = np.argsort(numbers, kind="stable")
-                numbers, url_ids, offsets, lengths = (c[order] for c in (numbers, url_ids, offsets, lengths))
-            records = numbers // self._record_size
-            starts = np.flatnonzero(np.r_[True, records[1:] != records[:-1]])
-            prefix = self._arrays[path].prefix
-            for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(records)], strict=True):
-                part = slice(start, stop)
-                rows = numbers[part] % self._record_size
-                file = self._file(rows, url_ids[part], offsets[part], lengths[part])
-                yield f"{prefix}refs.{int(records[start])}.parq", file
+        for path, rows in self._rows.items():
+            records = rows.numbers // self._record_size
+            starts = np.flatnonzero(np.r_[True, records[1:] != records[:-1]]).tolist()
+            for start, stop in itertools.pairwise([*starts, len(records)]):
+                yield (
+                    f"{self._arrays[path].prefix}refs.{int(records[start])}.parq",
+                    self._file(rows.take(slice(start, stop))),
+                )
 
-    def _file(self, rows: NDArray[Any], url_ids: NDArray[Any], offsets: NDArray[Any], lengths: NDArray[Any]) -> bytes:
+    def _file(self, chunks: ChunkRows) -> bytes:
         pa = self._pa
-        column_offsets, column_sizes = np.zeros((2, self._record_size), dtype=np.int64)
-        is_range = (url_ids != INLINE) & (lengths != WHOLE)
-        column_offsets[rows[is_range]] = offsets[is_range]
-        column_sizes[rows[is_range]] = lengths[is_range]
+        rows, url_ids = chunks.numbers % self._record_size, chunks.url_ids
+        offsets, sizes = np.zeros((2, self._record_size), dtype=np.int64)
+        is_range = (url_ids != INLINE) & (chunks.lengths != WHOLE)
+        offsets[rows[is_range]] = chunks.offsets[is_range]
+        sizes[rows[is_range]] = chunks.lengths[is_range]
         raw: list[bytes | None] = [None] * self._record_size
         # offset and size 0 mean the whole file, so that no bytes at all are written inline
-        is_raw = (url_ids == INLINE) | (lengths == 0)
+        is_raw = (url_ids == INLINE) | (chunks.lengths == 0)
         for i in np.flatnonzero(is_raw).tolist():
-            reference: Reference = self._references.reference(int(url_ids[i]), int(offsets[i]), int(lengths[i]))
-            raw[int(rows[i])] = reference.data or b""
+            entry = int(url_ids[i]), int(chunks.offsets[i]), int(chunks.lengths[i])
+            raw[int(rows[i])] = self._references.reference(*entry).data or b""
         used, numbers = np.unique(url_ids[~is_raw], return_inverse=True)
         urls = self._urls[used].tolist()
         if None in urls:
@@ -168,8 +97,8 @@ class _Writer:
         columns = {
             # a dictionary of one-off urls would only be in the way
             "path": paths if len(urls) * 10 < len(rows) else paths.cast(pa.string()),
-            "offset": pa.array(column_offsets),
-            "size": pa.array(column_sizes),
+            "offset": pa.array(offsets),
+            "size": pa.array(sizes),
             "raw": pa.array(raw, pa.binary()),
         }
         sink = pa.BufferOutputStream()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+from chunkmill import hierarchy
 from chunkmill.array import Array
 from chunkmill.errors import JobError
 from chunkmill.graph.journal import Journal
@@ -198,6 +199,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     )  # fmt: skip
     job.publish(documents)
     journal.finish()
+    hierarchy.settle(job.store)
     return JobResult(tuple(results), time.perf_counter() - start)
 
 

@@ -19,6 +19,7 @@ from dask._task_spec import DataNode, Task, TaskRef
 from dask.base import get_scheduler
 from dask.callbacks import Callback
 from dask.multiprocessing import RemoteException
+from dask.system import CPU_COUNT
 from distributed import Client, Future, as_completed
 
 __all__ = ["Scheduler"]
@@ -47,6 +48,16 @@ class Scheduler:
         owner = getattr(self.get, "__self__", None)
         self.client: Client | None = owner if isinstance(owner, Client) else None
         self.in_process = _shares_memory(self.get)
+
+    @property
+    def threads_per_worker(self) -> int:
+        """Tasks that run in one process at the same time, at most."""
+        if self.client is not None:
+            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+            return max((worker["nthreads"] for worker in workers), default=1)
+        if self.in_process and self.get is not dask.local.get_sync:
+            return int(dask.config.get("num_workers", None) or CPU_COUNT)
+        return 1
 
     def run(
         self,

@@ -2,7 +2,8 @@
 
 Encoded bytes move where they mean the same in the target; other chunks are decoded and encoded one by one. Presence is
 kept: what is absent in the source stays absent, what is there is written even when all of it is fill value.
-Not here: which of the two happens to an array (`chunkmill.plans.convert`), jobs (`chunkmill.graph.convert`).
+Not here: which of the two happens to an array (`chunkmill.plans.convert`), chunks that become others
+(`chunkmill.graph.rechunk`), jobs (`chunkmill.graph.convert`).
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array import Array, write_chunk
+from chunkmill.array import Array
 from chunkmill.array import _decode as decode_chunk
 from chunkmill.array import _encode as encode_chunk
 from chunkmill.array import _step as chunk_step
@@ -26,12 +26,12 @@ from chunkmill.codecs.crc32c import Crc32c
 from chunkmill.codecs.n5_block import parse_header, write_header
 from chunkmill.graph.jobs import TaskResult
 from chunkmill.locate import Grain, ShardedChunks
-from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
-from chunkmill.plans.convert import Conversion
+from chunkmill.model.grid import ChunkCoords, Region
+from chunkmill.plans.convert import Conversion, group_ranges
 from chunkmill.plans.region import region_shape
 from chunkmill.stores.metered import Meter, MeteredStore
 
-__all__ = ["Transfer", "n_groups", "transfer_group"]
+__all__ = ["Transfer", "metered", "transfer_group"]
 
 _CRC32C = Crc32c()
 
@@ -54,49 +54,29 @@ class Transfer:
     fresh: bool
 
 
-def n_groups(grid: ChunkGrid, group: Sequence[int]) -> int:
-    """Return the number of tasks that own `group` store keys of `grid` along each axis."""
-    return prod(_group_counts(grid, group))
-
-
 def transfer_group(transfers: Sequence[Transfer], spec: tuple[int, int]) -> TaskResult:
     """Bring over the store keys of one group: `spec` is the array's number, and the group's."""
     which, number = spec
     planned = transfers[which]
     meter = Meter()
     transfer = Transfer(
-        _metered(planned.source, meter), _metered(planned.target, meter), planned.conversion, planned.fresh
+        metered(planned.source, meter), metered(planned.target, meter), planned.conversion, planned.fresh
     )
     actions: dict[str, int] = {}
-    keys = _keys_of_group(transfer, number)
+    keys = list(product(*group_ranges(transfer.target.writing.grid, transfer.conversion.group, number)))
     if transfer.conversion.action == "copy":
         _copy(transfer, keys, actions)
-    elif transfer.source.reading.grid == transfer.target.reading.grid:
-        _move(transfer, keys, actions)
     else:
-        _rechunk(transfer, keys, actions)
+        _move(transfer, keys, actions)
     counts = {f"action_{name}": n for name, n in actions.items()}
     return TaskResult.of(meter, n_keys=len(keys), **counts)
 
 
-def _metered(array: Array, meter: Meter) -> Array:
+def metered(array: Array, meter: Meter) -> Array:
     """Return the array over a store that counts; nothing is built anew."""
-    metered = object.__new__(Array)
-    metered.__dict__.update(array.__dict__, store=MeteredStore(array.store, meter))
-    return metered
-
-
-def _group_counts(grid: ChunkGrid, group: Sequence[int]) -> tuple[int, ...]:
-    return tuple(-(-n // g) for n, g in zip(grid.grid_shape, group, strict=True))
-
-
-def _keys_of_group(transfer: Transfer, number: int) -> list[ChunkCoords]:
-    grid, group = transfer.target.writing.grid, transfer.conversion.group
-    place = np.unravel_index(number, _group_counts(grid, group)) if group else ()
-    ranges = [
-        range(int(i) * g, min((int(i) + 1) * g, n)) for i, g, n in zip(place, group, grid.grid_shape, strict=True)
-    ]
-    return list(product(*ranges))
+    counted = object.__new__(Array)
+    counted.__dict__.update(array.__dict__, store=MeteredStore(array.store, meter))
+    return counted
 
 
 def _count(actions: dict[str, int], name: str) -> None:
@@ -184,53 +164,6 @@ def _packed(target: Array, key: ChunkCoords, entries: Mapping[ChunkCoords, Buffe
     spec = ChunkSpec(tuple(shape[axis] for axis in order), target.dtype, target.fill_value)
     with chunk_step(target, target.writing, key, "encode"):
         return locator.sharding.pack(inner, spec)
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Chunks that change
-
-
-def _rechunk(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
-    """Decode what lies under the keys and encode it in the target's chunks."""
-    grid = transfer.target.writing.grid
-    regions = [grid.region(key) for key in keys]
-    if all(transfer.source.reading.grid.aligned(region) for region in regions):  # no chunk lies in two of them
-        for key, region in zip(keys, regions, strict=True):
-            _rechunk_region(transfer, region, [key], actions)
-    else:
-        whole = tuple(
-            slice(min(r[axis].start for r in regions), max(r[axis].stop for r in regions)) for axis in range(grid.ndim)
-        )
-        _rechunk_region(transfer, whole, keys, actions)
-
-
-def _rechunk_region(
-    transfer: Transfer, region: Region, keys: Sequence[ChunkCoords], actions: dict[str, int]
-) -> None:
-    source, target = transfer.source, transfer.target
-    grid = target.writing.grid
-    start = [cut.start for cut in region]
-    present: set[ChunkCoords] = set(keys) if transfer.conversion.materialize else set()
-    block = np.empty(region_shape(region), source.dtype)
-    overlaps = list(source.reading.grid.overlaps(region))
-    data = _fetch(source, source.reading, [overlap.coords for overlap in overlaps])
-    for overlap in overlaps:
-        found = next(data)
-        block[overlap.in_region] = decode_chunk(source, source.reading, overlap.coords, found)[overlap.in_chunk]
-        if found is not None:
-            present.update(touched.coords for touched in grid.overlaps(_moved(overlap.in_region, start)))
-    for key in keys:
-        if key not in present:
-            _put(transfer, key, None)
-            _count(actions, "absent")
-            continue
-        part = block[_within(_moved(grid.region(key), [-n for n in start]))]
-        write_chunk(target, key, part.astype(target.dtype, copy=False), write_empty=True)
-        _count(actions, transfer.conversion.action)
-
-
-def _moved(region: Region, by: Sequence[int]) -> Region:
-    return tuple(slice(cut.start + n, cut.stop + n) for cut, n in zip(region, by, strict=True))
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -7,13 +7,17 @@ partly: those are changed under a lock and a version check.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
+import dask
 import dask.array as da
 import numpy as np
+from dask._task_spec import Task, TaskRef
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
 from numpy.typing import NDArray
 
@@ -23,7 +27,9 @@ from chunkmill.model.grid import Region
 from chunkmill.plans.region import region_shape
 from chunkmill.plans.write import aligned_chunks
 
-__all__ = ["WriteReport", "check_source", "write_graph"]
+__all__ = ["WriteReport", "check_source", "report", "run", "write_graph"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,9 @@ def write_graph(
     check_source(x, region_shape(region))
     chunks = aligned_chunks(array.writing.grid, region, x.chunks)
     n_regrouped = 0 if chunks == x.chunks else x.npartitions
-    x = x.rechunk(chunks).astype(array.dtype, copy=False) if n_regrouped else x.astype(array.dtype, copy=False)
+    # by tasks: dask's default on a cluster is a shuffle, which fixes its workers and is lost with any of them
+    aligned = x.rechunk(chunks, method="tasks") if n_regrouped else x
+    x = aligned.astype(array.dtype, copy=False)
     index = tuple(range(x.ndim))
     name = f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}"  # an effect: never the same twice
     counts = da.blockwise(
@@ -108,13 +116,27 @@ def write_block(
     region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, start, strict=True))
     counts = np.zeros(4, np.int64)
     for overlap in array.writing.grid.overlaps(region):
-        part = block[overlap.in_region]
+        part = block[(*overlap.in_region, ...)]  # the dots keep a 0-d block an array
         at = tuple(
             slice(cut.start + c.start, cut.start + c.stop) for cut, c in zip(region, overlap.in_region, strict=True)
         )
         n_bytes = write_region(array, at, part, lock=lock, write_empty=write_empty)
         counts += (1, not overlap.whole, n_bytes == 0, n_bytes)
     return counts.reshape((1,) * block.ndim + (4,))
+
+
+def run(counts: Sequence[da.Array], finish: Callable[..., T], *, compute: bool) -> T | Delayed:
+    """Compute what `write_graph` gave and return ``finish(*computed)``; or a `Delayed` that does so.
+
+    Not by ``delayed(finish)(*counts)``: that would hide the arrays from dask's fusion and double their graph.
+    """
+    if compute:
+        return finish(*dask.compute(*counts))
+    name = f"written-{uuid4().hex}"
+    optimised = dask.optimize(*counts)
+    keys = [TaskRef((c.name, *(0 for _ in c.numblocks))) for c in optimised]
+    layer = {name: Task(name, finish, *keys)}
+    return Delayed(name, HighLevelGraph.from_collections(name, layer, dependencies=optimised))
 
 
 def report(counts: Sequence[int] | NDArray[np.int64], n_regrouped: int) -> WriteReport:

@@ -113,27 +113,41 @@ class ReferenceBuilder:
         Several times faster than `add` when neighbouring keys belong to one array.
         """
         columns = self._columns(url_ids, offsets, lengths)
+        self._check_lengths(len(keys), columns)
         if len(keys) >= _LOOSE and (alike := _alike(keys)) is not None:
             form, text = alike
             self._open_form(form)
             self._settle(form)
             self._push(form, text, columns)
             return
-        forms: dict[KeyForm, tuple[list[int], list[str]]] = {}
-        outside: list[int] = []
+        forms: dict[KeyForm, list[int]] = {}
+        texts: list[str] = []
+        ids, starts, sizes = (column.tolist() for column in columns)  # few rows a form: faster than indexing arrays
         for row, key in enumerate(keys):
             if (split := split_key(key)) is None:
-                outside.append(row)
+                texts.append("")
+                self._add_named(key, ids[row], starts[row], sizes[row])
                 continue
             prefix, separator, text = split
-            rows, texts = forms.setdefault((prefix, separator, text.count(separator) + 1), ([], []))
-            rows.append(row)
             texts.append(text)
-        for row in outside:
-            self._add_named(keys[row], *(int(column[row]) for column in columns))
-        for form, (rows, texts) in forms.items():
-            own = columns if len(rows) == len(keys) else tuple(column[rows] for column in columns)
-            self._add_rows(form, texts, own)
+            forms.setdefault((prefix, separator, text.count(separator) + 1), []).append(row)
+        for form, rows in forms.items():
+            loose = self._open_form(form)
+            if len(rows) >= _LOOSE:
+                self._settle(form)  # what came earlier stays earlier
+                self._add_piece(form, [texts[row] for row in rows], tuple(column[rows] for column in columns))
+                continue
+            for row in rows:
+                loose.append((texts[row], ids[row], starts[row], sizes[row]))
+            if len(loose) >= _LOOSE:
+                self._settle(form)
+
+    def add_many_data(self, keys: Sequence[str], data: Sequence[bytes]) -> None:
+        """Add the bytes of many keys themselves."""
+        lengths = np.fromiter(map(len, data), dtype=np.int64, count=len(data))
+        offsets = np.cumsum(lengths) - lengths + len(self._blob)
+        self._blob += b"".join(data)
+        self.add_many(keys, np.full(len(data), INLINE), offsets, lengths)
 
     def add_table(  # noqa: PLR0917 - columns, as everywhere in here
         self,
@@ -151,6 +165,9 @@ class ReferenceBuilder:
         if coords.size and int(coords.min()) < 0:
             raise self._error(prefix, int(coords.min()), "coords that are not negative")
         columns = self._columns(url_ids, offsets, lengths)
+        self._check_lengths(len(coords), columns)
+        if not len(coords):
+            return
         # the form by which the keys will be looked up, whatever the caller calls it
         split = split_key(prefix + separator.join(["0"] * coords.shape[1]))
         if split is None or split[0] != prefix or (split[1] != separator and coords.shape[1] > 1):
@@ -206,16 +223,6 @@ class ReferenceBuilder:
     def _add_named(self, key: str, url_id: int, offset: int, length: int) -> None:
         self._check(key)
         self._named[key] = (url_id, offset, length)
-
-    def _add_rows(self, form: KeyForm, texts: list[str], columns: tuple[NDArray[np.integer], ...]) -> None:
-        loose = self._open_form(form)
-        if len(texts) < _LOOSE:
-            loose.extend(zip(texts, *(column.tolist() for column in columns), strict=True))
-            if len(loose) >= _LOOSE:
-                self._settle(form)
-            return
-        self._settle(form)  # what came earlier stays earlier
-        self._add_piece(form, texts, columns)
 
     def _open_form(self, form: KeyForm) -> list[_Loose]:
         loose = self._loose.get(form)
@@ -274,6 +281,10 @@ class ReferenceBuilder:
             ranks = ranks[order]
         is_dense = len(ranks) == prod(extents)
         return ReferenceTable(form, extents, None if is_dense else _narrow(ranks), *held)
+
+    def _check_lengths(self, n_rows: int, columns: tuple[NDArray[np.integer], ...]) -> None:
+        if lengths := {len(column) for column in columns} - {n_rows}:
+            raise self._error("*", f"columns of {sorted(lengths)} rows", f"{n_rows} rows, as many as keys")
 
     def _check(self, key: str) -> None:
         if not key or "\0" in key or any(part in {"", ".", ".."} for part in key.split("/")):

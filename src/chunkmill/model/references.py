@@ -151,12 +151,12 @@ class ReferenceTable:
         ranks = np.arange(start, stop) if self.ranks is None else self.ranks[start:stop].astype(np.int64)
         return np.stack(np.unravel_index(ranks, self.extents), axis=-1)
 
-    def keys(self) -> Iterator[str]:
-        """Yield the keys, in the order of the rows."""
+    def keys(self, start: int = 0) -> Iterator[str]:
+        """Yield the keys from row `start` on, in the order of the rows."""
         prefix, separator, n_coords = self.form
         pattern = prefix.replace("%", "%%") + separator.join(["%d"] * n_coords)
-        for start in range(0, len(self), _BLOCK):
-            for coords in self.coords(start, start + _BLOCK).tolist():
+        for first in range(start, len(self), _BLOCK):
+            for coords in self.coords(first, first + _BLOCK).tolist():
                 yield pattern % tuple(coords)
 
     def names_below(self, prefix: str) -> set[str]:

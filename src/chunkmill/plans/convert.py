@@ -23,7 +23,17 @@ from chunkmill.model.fill import zero
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, NamedConfig
 
-__all__ = ["Action", "Conversion", "Layout", "group_keys", "plan_array", "same_fill", "split_shards"]
+__all__ = [
+    "Action",
+    "Conversion",
+    "Layout",
+    "group_keys",
+    "group_ranges",
+    "n_groups",
+    "plan_array",
+    "same_fill",
+    "split_shards",
+]
 
 Action: TypeAlias = Literal["copy", "reframe", "repack", "recode", "rechunk"]
 Frame: TypeAlias = Literal["n5_block", "crc32c"]
@@ -55,8 +65,8 @@ class Conversion:
 
     Attributes
     ----------
-    action
-        That of most keys.
+    action, reason
+        That of most keys, and why.
     actions
         Store keys (chunks, when repacked) by what is expected to be done for them.
     unframe, frame
@@ -68,6 +78,7 @@ class Conversion:
     """
 
     action: Action
+    reason: str
     actions: Mapping[str, int]
     unframe: Frame | None
     frame: Frame | None
@@ -106,29 +117,34 @@ def plan_array(
     old, new = split_shards(source), split_shards(target)
     group = group_keys(old, new, target.dtype.itemsize, max_bytes=max_bytes, max_keys=max_keys)
     materialize = not same_fill(source, target)
-    if source.dtype != target.dtype or old.chunks != new.chunks:
-        return _decoded(old, new, group, materialize=materialize)
+    if old.chunks != new.chunks:
+        reason = f"the chunks differ: {old.chunks.chunk_shape} and {new.chunks.chunk_shape}"
+        return Conversion("rechunk", reason, {"rechunk": new.keys.n_chunks}, None, None, materialize, group)
     old_core, unframe = _unframed(old.chain)
     new_core, frame = _unframed(new.chain)
     if not _same_chain(old_core, new_core, source.dtype, exact=exact):
-        return _decoded(old, new, group, materialize=materialize)
+        reason = f"the codecs differ: {_shown(old.chain)} and {_shown(new.chain)}"
+        return Conversion("recode", reason, {"recode": new.chunks.n_chunks}, None, None, materialize, group)
     if unframe == frame:
         unframe = frame = None
     same_keys = old.keys == new.keys and _same_sharding(old.sharding, new.sharding)
     if same_keys and unframe is None and frame is None and not (materialize and new.sharding):
-        return Conversion("copy", {"copy": new.keys.n_chunks}, None, None, materialize, group)
+        reason = f"chunks and codecs are the same: {_shown(new.chain)}"
+        return Conversion("copy", reason, {"copy": new.keys.n_chunks}, None, None, materialize, group)
     # blocks at an end are truncated in N5 and padded elsewhere
     n_recoded = _n_cropped(new.chunks) if "n5_block" in (unframe, frame) else 0
     action: Action = "repack" if old.sharding or new.sharding else "reframe"
     actions: dict[str, int] = {action: new.chunks.n_chunks - n_recoded}
     if n_recoded:
         actions["recode"] = n_recoded
-    return Conversion(action, actions, unframe, frame, materialize, group)
+    reason = f"encoded chunks are the same: {_shown(new_core)}"
+    for name, what in ((unframe, "comes off"), (frame, "goes around")):
+        reason += f"; {name} {what}" if name else ""
+    return Conversion(action, reason, actions, unframe, frame, materialize, group)
 
 
-def _decoded(old: Layout, new: Layout, group: tuple[int, ...], *, materialize: bool) -> Conversion:
-    action: Action = "recode" if old.chunks == new.chunks else "rechunk"
-    return Conversion(action, {action: new.keys.n_chunks}, None, None, materialize, group)
+def _shown(chain: Sequence[NamedConfig]) -> str:
+    return " → ".join(codec.name for codec in chain)
 
 
 def split_shards(metadata: ArrayMetadata) -> Layout:
@@ -288,6 +304,26 @@ def group_keys(old: Layout, new: Layout, itemsize: int, *, max_bytes: int, max_k
         if group[axis] < limits[axis]:
             break  # what lies beyond would not be neighbours
     return tuple(group)
+
+
+def n_groups(grid: ChunkGrid, group: Sequence[int]) -> int:
+    """Return the number of groups of `group` chunks along each axis of `grid`."""
+    return prod(-(-n // g) for n, g in zip(grid.grid_shape, group, strict=True))
+
+
+def group_ranges(grid: ChunkGrid, group: Sequence[int], number: int) -> list[range]:
+    """Return, for each axis, the chunks of `grid` that belong to a group, counted in C order.
+
+    Examples
+    --------
+    >>> group_ranges(ChunkGrid.regular((7, 5), (1, 1)), (4, 2), 5)
+    [range(4, 7), range(4, 5)]
+    """
+    ranges: list[range] = []
+    for n, g in zip(reversed(grid.grid_shape), reversed(group), strict=True):
+        number, i = divmod(number, -(-n // g))
+        ranges.append(range(i * g, min((i + 1) * g, n)))
+    return ranges[::-1]
 
 
 def _room(group: Sequence[int], n_bytes: int, max_bytes: int, max_keys: int) -> int:

@@ -34,13 +34,13 @@ from chunkmill.plans.strategies import (
     Limits,
     Side,
     Spill,
-    SpillFormat,
     Strategy,
+    Temporary,
     best_boxes,
     smallest_boxes,
 )
 
-__all__ = ["Costs", "Estimate", "Limits", "RechunkPlan", "Side", "SpillFormat", "Strategy", "plan_rechunk"]
+__all__ = ["Costs", "Estimate", "Limits", "RechunkPlan", "Side", "Strategy", "Temporary", "nth_coords", "plan_rechunk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class RechunkPlan:
     reads
         The grid of the tasks that spill, each box made of whole source chunks and one temporary file; ``None`` when the
         strategy is direct.
-    spill
-        How pieces lie in the files: ``"raw"`` (where, is arithmetic: `piece_span`), or encoded, behind an index.
+    temporary
+        How they are written.
     trailer_bytes
         Behind each piece: a bit for each source chunk of the box, set where it is present.
     estimate, others
@@ -67,7 +67,7 @@ class RechunkPlan:
     itemsize: int
     writes: ChunkGrid
     reads: ChunkGrid | None
-    spill: SpillFormat
+    temporary: Temporary
     trailer_bytes: int
     estimate: Estimate
     others: tuple[Estimate, ...] = ()
@@ -114,6 +114,21 @@ class RechunkPlan:
         return number, offset, size * self.itemsize + self.trailer_bytes
 
 
+def nth_coords(grid: ChunkGrid, number: int) -> ChunkCoords:
+    """Return the coords of chunk `number` in C order.
+
+    Examples
+    --------
+    >>> nth_coords(ChunkGrid.regular((4, 6), (2, 2)), 4)
+    (1, 1)
+    """
+    coords = []
+    for n_chunks in reversed(grid.grid_shape):
+        number, i = divmod(number, n_chunks)
+        coords.append(i)
+    return tuple(reversed(coords))
+
+
 def _bounds(cut: slice) -> tuple[int, int]:
     return cut.start, cut.stop - cut.start
 
@@ -126,7 +141,7 @@ def plan_rechunk(
     *,
     costs: Costs | None = None,
     strategy: Strategy | None = None,
-    spill: SpillFormat = "raw",
+    temporary: Temporary | None = None,
 ) -> RechunkPlan:
     """Plan a rechunk: the cheapest strategy, and the cheapest boxes for its tasks, within ``limits.max_mem``.
 
@@ -136,8 +151,8 @@ def plan_rechunk(
         Bytes of an element in memory.
     strategy
         Consider only this one.
-    spill
-        How temporary files are to be written, should there be any.
+    temporary
+        How temporary files are written, should there be any.
 
     Raises
     ------
@@ -157,13 +172,13 @@ def plan_rechunk(
     >>> plan.strategy, plan.estimate.amplification
     ('spill', 1.0)
     """
-    costs = costs or Costs()
+    costs, temporary = costs or Costs(), temporary or Temporary()
     budget = limits.max_mem // limits.n_threads - limits.overhead_bytes
     candidates: list[Direct | Spill] = []
     if strategy != "spill":
         candidates.append(Direct(source, target, itemsize, limits, costs))
     if strategy != "direct":
-        candidates.append(Spill(source, target, itemsize, limits, costs, spill=spill))
+        candidates.append(Spill(source, target, itemsize, limits, costs, temporary=temporary))
     found = [
         (candidate.estimate(state).seconds, i, candidate, state)
         for i, candidate in enumerate(candidates)
@@ -177,7 +192,9 @@ def plan_rechunk(
     else:
         (reads, writes), trailer_bytes = chosen.grids(state), chosen.trailer_bytes(state)
     others = tuple(candidate.estimate(way) for _, _, candidate, way in found if candidate is not chosen)
-    return RechunkPlan(source, target, itemsize, writes, reads, spill, trailer_bytes, chosen.estimate(state), others)
+    return RechunkPlan(
+        source, target, itemsize, writes, reads, temporary, trailer_bytes, chosen.estimate(state), others
+    )
 
 
 def _too_small(candidates: Sequence[Candidate], limits: Limits) -> JobError:

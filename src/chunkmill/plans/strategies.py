@@ -24,6 +24,7 @@ __all__ = [
     "SpillFormat",
     "State",
     "Strategy",
+    "Temporary",
     "best_boxes",
     "smallest_boxes",
 ]
@@ -55,6 +56,26 @@ class Side:
     chunks: ChunkGrid
     working_bytes: int
     ahead_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """How temporary files are written, should there be any.
+
+    Attributes
+    ----------
+    format
+        ``"raw"``: where a piece lies is arithmetic. ``"lz4"``, ``"coded"`` (values of variable length): each piece is
+        encoded, and found through an index at the head of its file.
+    ahead_bytes
+        Memory for pieces that are fetched before they are used: none where a request costs no latency.
+    n_copies
+        Copies that the store makes of a file while it takes it.
+    """
+
+    format: SpillFormat = "raw"
+    ahead_bytes: int = 0
+    n_copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +132,8 @@ class Estimate:
         Decoded bytes of all source chunks read; `amplification` times the array's own.
     written_bytes, temporary_bytes
         Decoded bytes of all target units; bytes of all temporary files.
+    n_chunk_reads, n_index_reads
+        Source chunks decoded, and indexes of shards fetched for them.
     n_requests
         Reads and writes of all stores together, when all chunks are present.
     peak_bytes
@@ -127,6 +150,8 @@ class Estimate:
     decoded_bytes: int
     written_bytes: int
     temporary_bytes: int
+    n_chunk_reads: int
+    n_index_reads: int
     n_requests: int
     peak_bytes: int
     amplification: float
@@ -181,19 +206,22 @@ class Direct:
         n_tasks = self.grid(state).n_chunks
         under = [meetings(0, i) for meetings, i in zip(self._chunks, state, strict=True)]
         decoded = self.itemsize * prod(meeting.covered for meeting in under)
-        n_reads = n_copies = prod(meeting.n_pairs for meeting in under)
+        n_reads = prod(meeting.n_pairs for meeting in under)
+        n_indexes = 0
         if self.source.keys != self.source.chunks:  # the index of every shard
-            n_reads += prod(meetings(0, i).n_pairs for meetings, i in zip(self._keys, state, strict=True))
-        through_block, work = _gather_seconds(n_bytes, n_copies, self._n_pairs, self.target.keys.n_chunks, costs)
+            n_indexes = prod(meetings(0, i).n_pairs for meetings, i in zip(self._keys, state, strict=True))
+        through_block, work = _gather_seconds(n_bytes, n_reads, self._n_pairs, self.target.keys.n_chunks, costs)
         work += decoded * costs.decoded_byte + n_bytes * costs.written_byte
-        work += n_reads * costs.source_request + self.target.keys.n_chunks * costs.target_request
+        work += (n_reads + n_indexes) * costs.source_request + self.target.keys.n_chunks * costs.target_request
         return Estimate(
             strategy="direct",
             n_tasks=(n_tasks,),
             decoded_bytes=decoded,
             written_bytes=n_bytes,
             temporary_bytes=0,
-            n_requests=n_reads + self.target.keys.n_chunks,
+            n_chunk_reads=n_reads,
+            n_index_reads=n_indexes,
+            n_requests=n_reads + n_indexes + self.target.keys.n_chunks,
             peak_bytes=limits.n_threads * (self.peak_bytes(state) + limits.overhead_bytes),
             amplification=decoded / n_bytes if n_bytes else 1.0,
             through_block=through_block,
@@ -209,10 +237,10 @@ class Spill:
     """
 
     def __init__(
-        self, source: Side, target: Side, itemsize: int, limits: Limits, costs: Costs, *, spill: SpillFormat
+        self, source: Side, target: Side, itemsize: int, limits: Limits, costs: Costs, *, temporary: Temporary
     ) -> None:
         self.source, self.target, self.itemsize, self.limits, self.costs = source, target, itemsize, limits, costs
-        self.is_raw = spill == "raw"
+        self.temporary, self.is_raw = temporary, temporary.format == "raw"
         self.ndim = target.keys.ndim
         files = [
             _ways([key, chunk], other)
@@ -250,8 +278,8 @@ class Spill:
         piece = self.itemsize * prod(map(min, reads, writes)) + trailer
         if not self.is_raw:  # beside the values the encoded ones, in a buffer that grows; encoded and decoded
             file, piece = file * 9 // 4, piece * 2
-        first = file + self.source.working_bytes + self.source.ahead_bytes
-        second = max(piece + self.target.ahead_bytes, self.target.working_bytes)
+        first = file + max(self.source.working_bytes + self.source.ahead_bytes, file * self.temporary.n_copies)
+        second = max(piece + self.temporary.ahead_bytes, self.target.working_bytes)
         return max(first, self.itemsize * prod(writes) + second)
 
     def estimate(self, state: State) -> Estimate:
@@ -261,15 +289,16 @@ class Spill:
         reads, writes = (grid.n_chunks for grid in self.grids(state))
         first, second = state[: self.ndim], state[self.ndim :]
         n_pieces = prod(meetings(i, j).n_pairs for meetings, i, j in zip(self._pieces, first, second, strict=True))
-        n_reads = self.source.chunks.n_chunks
+        n_reads, n_indexes = self.source.chunks.n_chunks, 0
         if self.source.keys != self.source.chunks:
-            n_reads += prod(meetings(0, i).n_pairs for meetings, i in zip(self._keys, first, strict=True))
+            n_indexes = prod(meetings(0, i).n_pairs for meetings, i in zip(self._keys, first, strict=True))
         n_fetches = n_pieces * (1 if self.is_raw else 2)  # of an encoded one the place first
         temporary = n_bytes + n_pieces * (self.trailer_bytes(state) + (0 if self.is_raw else 8))
         n_scattered = prod(meetings(0, j).n_pairs for meetings, j in zip(self._chunks, second, strict=True))
         n_pairs = prod(meetings(0, i).n_pairs for meetings, i in zip(self._units, first, strict=True))
         through_block, work_2 = _gather_seconds(n_bytes, n_pieces, n_pairs, self.target.keys.n_chunks, costs)
-        work_1 = n_bytes * costs.decoded_byte + n_reads * costs.source_request + reads * costs.temporary_request
+        work_1 = n_bytes * costs.decoded_byte + (n_reads + n_indexes) * costs.source_request
+        work_1 += reads * costs.temporary_request
         work_1 += temporary * costs.temporary_byte / 2 + n_scattered * costs.copy
         work_2 += n_bytes * costs.written_byte + n_fetches * costs.temporary_request
         work_2 += temporary * costs.temporary_byte / 2 + self.target.keys.n_chunks * costs.target_request
@@ -279,7 +308,9 @@ class Spill:
             decoded_bytes=n_bytes,
             written_bytes=n_bytes,
             temporary_bytes=temporary,
-            n_requests=n_reads + reads + n_fetches + self.target.keys.n_chunks,
+            n_chunk_reads=n_reads,
+            n_index_reads=n_indexes,
+            n_requests=n_reads + n_indexes + reads + n_fetches + self.target.keys.n_chunks,
             peak_bytes=limits.n_threads * (self.peak_bytes(state) + limits.overhead_bytes),
             amplification=1.0,
             through_block=through_block,

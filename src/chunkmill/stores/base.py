@@ -48,8 +48,9 @@ class Store(Protocol):
     is_remote: bool
     """Whether a request costs latency, so that many at once pay."""
 
-    is_conditional: bool
-    """Whether `set_if` is atomic against other processes and machines."""
+    @property
+    def is_conditional(self) -> bool:
+        """Whether `set_if` is atomic against other processes and machines, and against `set` and `delete`."""
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value or part of it.

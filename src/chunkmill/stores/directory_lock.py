@@ -1,28 +1,46 @@
-"""A lock on a directory that leaves nothing behind."""
+"""Locks on directories, and names of values that are being written: what makes plain files safe to share.
+
+Neither leaves anything behind that outlives its owner: a lock dies with its process, and a partial file says whose it
+was.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import re
+import socket
+import time
+import uuid
 from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["CAN_LOCK", "PARTIAL_SUFFIX", "locked"]
+__all__ = ["CAN_LOCK", "PARTIAL_SUFFIX", "is_abandoned", "locked", "locks_reach_all", "partial_name"]
 
 CAN_LOCK = bool(fcntl)
 
 PARTIAL_SUFFIX = ".chunkmill-partial"
 """Files with this suffix are values being written (or left by a process that was killed): never keys."""
 
+_NAME_SHOWN = 64  # of the key in a partial file's name: with the rest it must stay below the usual limit of 255
+_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK}
+_MOUNTED_ALONE = re.compile(r"(^|,)(nolock|localflock|local_lock=(all|flock))(,|$)")
+_ABANDONED_AFTER = 3600.0  # seconds, of a file whose writer cannot be asked about
+
 
 @contextlib.contextmanager
 def locked(directory: str) -> Iterator[None]:
-    """Hold the directory's lock. flock on the directory itself leaves no lock file behind and dies with its holder."""
+    """Hold the directory's lock. flock on the directory itself leaves no lock file behind and dies with its holder.
+
+    Where `locks_reach_all` says that there are none, nothing is held.
+    """
     if not CAN_LOCK:
         yield
         return
@@ -31,6 +49,9 @@ def locked(directory: str) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
         except OSError as error:
+            if error.errno in _NO_LOCKS and not locks_reach_all(directory):
+                yield
+                return
             if error.errno not in {errno.EBADF, errno.EISDIR, errno.EINVAL}:
                 raise
             # NFS: only files open for writing can be locked
@@ -58,3 +79,78 @@ def _lock_file(path: str) -> Iterator[None]:
                         os.unlink(path)  # noqa: PTH108
         finally:
             os.close(fd)
+
+
+@lru_cache(maxsize=1024)
+def locks_reach_all(directory: str) -> bool:
+    """Whether `locked` excludes every process that can see `directory`, those on other machines too.
+
+    Not on Windows, not where the file system has no flock (Lustre, unless mounted with it), and not where the mount
+    keeps locks to this machine (NFS with ``nolock`` or ``local_lock``, Lustre with ``localflock``).
+    """
+    if not CAN_LOCK or _MOUNTED_ALONE.search(_mount_options(directory)):
+        return False
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        try:
+            fd = os.open(directory, os.O_RDONLY)
+        except PermissionError:
+            return True  # where nothing can be written either
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno not in _NO_LOCKS
+        finally:
+            os.close(fd)
+        return True
+    parent = os.path.dirname(directory)  # noqa: PTH120
+    return parent == directory or locks_reach_all(parent)
+
+
+def _mount_options(path: str) -> str:
+    """Return the options of the mount that `path` lies on; nothing where the system does not say (all but Linux)."""
+    best, options = "", ""
+    path = os.path.realpath(path)
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
+            own, _, of_system = line.partition(" - ")
+            fields, super_fields = own.split(" "), of_system.split(" ")
+            point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
+            is_above = path == point or path.startswith(point.rstrip("/") + "/")
+            if is_above and len(point) >= len(best):  # the last mount over a point hides the others
+                best, options = point, f"{fields[5]},{super_fields[-1]}"
+    return options
+
+
+def partial_name(name: str) -> str:
+    """Return a hidden name for the value of `name` while it is written, in the same directory: never the same twice.
+
+    It says which process of which machine writes, so that `is_abandoned` can tell.
+    """
+    owner = f"{_host()}-{os.getpid()}"
+    return f".{name[:_NAME_SHOWN]}.{owner}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}"
+
+
+def is_abandoned(path: str) -> bool:
+    """Whether nobody is going to rename the partial file at `path`: its process is gone, or it is an hour old.
+
+    Examples
+    --------
+    >>> is_abandoned("/tmp/" + partial_name("0.0"))
+    False
+    """
+    found = re.search(r"\.([^.]*)-(\d+)\.[0-9a-f]{32}" + re.escape(PARTIAL_SUFFIX) + "$", path)
+    if found and found[1] == _host() and os.name == "posix":
+        try:
+            os.kill(int(found[2]), 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass  # somebody else's
+    try:
+        return time.time() - os.stat(path).st_ctime > _ABANDONED_AFTER  # noqa: PTH116
+    except OSError:
+        return False
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "_", socket.gethostname())[:32]

@@ -11,12 +11,17 @@ import os
 import shutil
 import stat
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
-from chunkmill.stores.directory_lock import CAN_LOCK, PARTIAL_SUFFIX, locked
+from chunkmill.stores.directory_lock import (
+    PARTIAL_SUFFIX,
+    is_abandoned,
+    locked,
+    locks_reach_all,
+    partial_name,
+)
 
 __all__ = ["PARTIAL_SUFFIX", "LocalStore"]
 
@@ -24,7 +29,6 @@ _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
-_NAME_SHOWN = 64  # of the key in a partial file's name: with the rest it must stay below the usual limit of 255
 
 
 class LocalStore:
@@ -51,8 +55,6 @@ class LocalStore:
     """
 
     is_remote = False
-    is_conditional = CAN_LOCK
-    """`set_if` compares and renames under flock (on NFS and Lustre: as far as the mount has flock)."""
 
     def __init__(self, root: str | os.PathLike[str], *, fsync: bool = False) -> None:
         self._root = os.path.abspath(os.path.expanduser(os.fspath(root)))  # noqa: PTH100, PTH111
@@ -71,6 +73,14 @@ class LocalStore:
 
     def __dask_tokenize__(self) -> tuple[str, str]:
         return "chunkmill.LocalStore", self.url
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether `set_if` is atomic against all others: it compares and renames under flock, as far as that reaches.
+
+        Without (Windows; NFS and Lustre mounted so) a lock of the cluster must guard partial writes.
+        """
+        return locks_reach_all(self._root)
 
     # --- reading
 
@@ -134,7 +144,9 @@ class LocalStore:
         path = self._path_to_write(key)
         partial = self._write_partial(key, path, value)
         try:
-            os.replace(partial, path)  # noqa: PTH105
+            # the lock: or it could come between another's comparing and renaming (`set_if`), and be lost
+            with locked(os.path.dirname(path)):  # noqa: PTH120
+                os.replace(partial, path)  # noqa: PTH105
             self._sync_directory(path)
         except BaseException as error:
             with contextlib.suppress(OSError):
@@ -174,8 +186,10 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         """Delete a key; its directory stays."""
+        path = self._path_to_write(key)
         try:
-            os.unlink(self._path_to_write(key))  # noqa: PTH108
+            with locked(os.path.dirname(path)):  # noqa: PTH120
+                os.unlink(path)  # noqa: PTH108
         except (*_ABSENT, IsADirectoryError):
             return
         except OSError as error:
@@ -201,7 +215,7 @@ class LocalStore:
 
     def _write_partial(self, key: str, path: str, value: bytes | bytearray | memoryview) -> str:
         directory, name = os.path.split(path)
-        partial = os.path.join(directory, f".{name[:_NAME_SHOWN]}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}")  # noqa: PTH118
+        partial = os.path.join(directory, partial_name(name))  # noqa: PTH118
         try:
             fd = _in_directory(directory, lambda: os.open(partial, _CREATE, 0o666))
         except OSError as error:
@@ -264,6 +278,21 @@ class LocalStore:
             return
         except OSError as error:
             raise self._failed(prefix, "cannot list", error) from error
+
+    def sweep(self, prefix: str = "", *, remove: bool = True) -> list[str]:
+        """Remove what writers that were killed have left below `prefix`, and return its names.
+
+        Partial files of processes that are alive, or that run on other machines and are younger than an hour, stay.
+        """
+        found = []
+        for directory, _, names in os.walk(self._directory(prefix)):
+            for path in (os.path.join(directory, name) for name in names if name.endswith(PARTIAL_SUFFIX)):  # noqa: PTH118
+                if is_abandoned(path):
+                    found.append(os.path.relpath(path, self._root).replace(os.sep, "/"))
+                    if remove:
+                        with contextlib.suppress(FileNotFoundError):
+                            os.unlink(path)  # noqa: PTH108
+        return sorted(found)
 
     # --- names
 

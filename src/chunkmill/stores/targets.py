@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -96,9 +97,13 @@ class Targets:
             allowed = {_canonical(protocol) for protocol in allowed_protocols}
         self._allowed = frozenset(allowed)
         self._stores: OrderedDict[str, Store] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_stores": OrderedDict()}
+        return {name: value for name, value in self.__dict__.items() if name not in {"_stores", "_lock"}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _stores=OrderedDict(), _lock=threading.Lock())
 
     def split(self, url: str | None) -> tuple[str, str]:
         """Return root and key of a target; `StoreError` when it may not be opened."""
@@ -109,17 +114,20 @@ class Targets:
 
     def store(self, root: str) -> Store:
         """Return the store of a root."""
-        store = self._stores.get(root)
-        if store is None:
-            protocols = _protocols(root)
-            # options of http serve https, and not the other way round: they may hold what must be encrypted
-            options = {p: self._options.get(p, self._options.get("http" if p == "https" else p)) for p in protocols}
-            options = {p: own for p, own in options.items() if own is not None}
-            store = open_store(root, options if "::" in root else options.get(protocols[0]))
-            self._stores[root] = store
-            while len(self._stores) > _MAX_STORES:
-                self._stores.pop(next(iter(self._stores)), None)
-        return store
+        with self._lock:
+            store = self._stores.get(root)
+            if store is None:
+                store = self._stores[root] = open_store(root, self._options_of(root))
+                if len(self._stores) > _MAX_STORES:
+                    self._stores.popitem(last=False)
+            return store
+
+    def _options_of(self, root: str) -> dict[str, Any] | None:
+        protocols = _protocols(root)
+        # options of http serve https, and not the other way round: they may hold what must be encrypted
+        options = {p: self._options.get(p, self._options.get("http" if p == "https" else p)) for p in protocols}
+        options = {p: own for p, own in options.items() if own is not None}
+        return options if "::" in root else options.get(protocols[0])
 
     def is_remote(self, urls: Iterable[str | None]) -> bool:
         """Return whether any of `urls` costs latency."""

@@ -446,7 +446,7 @@ def test_a_large_set_is_emitted_in_pieces():
     from chunkmill.model.reference_builder import ReferenceBuilder
 
     builder = ReferenceBuilder()
-    n = 20_000
+    n = 60_000
     builder.add_table("x/", "/", np.arange(n).reshape(-1, 1), [builder.url_id("u")] * n, np.arange(n), np.ones(n, int))
     pieces = list(emit_reference_json(builder.build()))
     assert len(pieces) > 1

@@ -219,3 +219,14 @@ def test_urls_can_be_mapped_afterwards():
     builder.add("x/2", "s3://b/f", 0, 1)
     references = builder.build()
     assert [references.locate(f"x/{i}").url for i in range(3)] == ["s3://b/f", "{{u}}", "s3://b/f"]
+
+
+def test_columns_are_as_long_as_there_are_keys():
+    with pytest.raises(MetadataError, match="as many as keys"):
+        ReferenceBuilder().add_many(["x/0", "x/1"], [0], [0], [0])
+    with pytest.raises(MetadataError, match="as many as keys"):
+        ReferenceBuilder().add_table("x/", "/", np.zeros((2, 1), int), [0], [0], [0])
+    builder = ReferenceBuilder()
+    builder.add_table("x/", "/", np.zeros((0, 1), int), [], [], [])
+    builder.add_many([], [], [], [])
+    assert len(builder.build()) == 0

@@ -7,7 +7,7 @@ import pytest
 
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid, RunsAxis
-from chunkmill.plans.rechunk import Costs, Limits, Side, plan_rechunk
+from chunkmill.plans.rechunk import Costs, Limits, Side, Temporary, plan_rechunk
 
 MIB = 2**20
 
@@ -116,7 +116,7 @@ def test_shards_fetch_their_index_once_a_task():
 
 def test_encoded_pieces_need_more():
     arguments = (512, 1024, 1024), (1, 1024, 1024), (512, 32, 32), 256 * MIB
-    raw, encoded = plan(*arguments), plan(*arguments, spill="lz4")
+    raw, encoded = plan(*arguments), plan(*arguments, temporary=Temporary("lz4"))
     assert encoded.estimate.peak_bytes <= 256 * MIB
     assert encoded.estimate.n_requests > raw.estimate.n_requests  # where a piece lies is asked for first
 
@@ -168,6 +168,6 @@ def test_where_pieces_lie(file, coords, expected):
     writes = ChunkGrid((RunsAxis(5, ((2, 1), (3, 1))), RunsAxis(9, ((4, 1), (2, 1), (3, 1)))))
     chosen = plan_rechunk(Side(reads, reads, 0), Side(writes, writes, 0), 4, Limits(600), strategy="spill")
     chosen = type(chosen)(
-        chosen.source, chosen.target, 4, writes, reads, "raw", 16, chosen.estimate
+        chosen.source, chosen.target, 4, writes, reads, Temporary(), 16, chosen.estimate
     )  # the smallest boxes, whatever was chosen
     assert chosen.piece_span(file, coords) == expected

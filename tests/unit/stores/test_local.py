@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -330,11 +331,89 @@ def flock_as_on_nfs(flock):
     return locked
 
 
-def test_no_flock_at_all_is_an_error(store, monkeypatch):
+def test_where_there_is_no_flock_the_store_says_so(store, monkeypatch):
+    """Lustre without the mount option: `set_if` still compares, and a lock of the cluster must do the rest."""
     monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(errno.ENOSYS))
+    assert not store.is_conditional
+    assert store.set_if("a/k", b"1", None)
+    assert not store.set_if("a/k", b"2", None)
+    store.set("a/k", b"3")
+    store.delete("a/k")
+    assert list(store.list_prefix("")) == []
+
+
+def test_a_lock_that_fails_is_an_error(store, monkeypatch):
+    monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(errno.EIO))
     with pytest.raises(StoreError, match="under a lock"):
         store.set_if("a/k", b"1", None)
     assert list(store.list_prefix("")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "reaches"),
+    [
+        ("36 25 8:1 / {root} rw,relatime shared:1 - ext4 /dev/sda1 rw", True),
+        ("36 25 0:49 / {root} rw,relatime - nfs4 server:/x rw,vers=4.2,local_lock=none,addr=1", True),
+        ("36 25 0:49 / {root} rw - nfs server:/x rw,vers=3,nolock,proto=tcp,local_lock=all", False),
+        ("36 25 0:49 / {root} rw - nfs server:/x rw,vers=3,local_lock=flock", False),
+        ("36 25 0:49 / {root} rw - nfs server:/x rw,vers=3,local_lock=posix", True),
+        ("36 25 0:49 / {root} rw - lustre a@tcp:/x rw,localflock,lazystatfs", False),
+        ("36 25 0:49 / {root} rw - lustre a@tcp:/x rw,flock,lazystatfs", True),
+        ("36 25 0:49 / /elsewhere rw - nfs server:/x rw,nolock", True),
+    ],
+    ids=["ext4", "nfs4", "nolock", "local flock", "local posix", "localflock", "lustre", "another mount"],
+)
+def test_mounts_that_keep_locks_to_one_machine(tmp_path, monkeypatch, line, reaches):
+    root = "36 1 8:1 / / rw - ext4 /dev/root rw\n"
+    lines = root + line.format(root=tmp_path) + "\n"
+    monkeypatch.setattr(directory_lock.Path, "read_text", lambda *_: lines)
+    assert LocalStore(tmp_path / "x").is_conditional is reaches
+
+
+def test_set_and_delete_wait_for_set_if(store, tmp_path):
+    """Or they could come between its comparing and its renaming, and be lost."""
+    store.set("a/k", b"1")
+    done = []
+    threads = [
+        threading.Thread(target=lambda: (store.set("a/k", b"2"), done.append("set"))),
+        threading.Thread(target=lambda: (store.delete("a/x"), done.append("delete"))),
+    ]
+    with directory_lock.locked(str(tmp_path / "a")):
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)
+        assert done == []
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == ["delete", "set"]
+
+
+def test_sweep_takes_what_the_dead_left(store, tmp_path):
+    store.set("a/k", b"1")
+    pid = os.fork()
+    if pid == 0:
+        (tmp_path / "a" / directory_lock.partial_name("k")).write_bytes(b"half")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    (left,) = [name for name in files(tmp_path) if name != "a/k"]
+    mine = tmp_path / "a" / directory_lock.partial_name("k")
+    mine.write_bytes(b"being written")
+    others = tmp_path / "a" / f".k.another_host-1.{'0' * 32}{PARTIAL_SUFFIX}"
+    others.write_bytes(b"being written, for all we know")
+    assert store.sweep(remove=False) == [left]
+    assert store.sweep("b/") == []
+    assert store.sweep() == [left]
+    assert store.sweep() == []
+    assert mine.exists()
+    assert others.exists()
+
+
+def test_sweep_takes_the_old_of_other_machines(store, tmp_path, monkeypatch):
+    (tmp_path / f".k.another_host-1.{'0' * 32}{PARTIAL_SUFFIX}").write_bytes(b"half")
+    now = time.time()
+    monkeypatch.setattr(directory_lock.time, "time", lambda: now + 3700)
+    assert len(store.sweep()) == 1
+    assert files(tmp_path) == []
 
 
 def test_set_if_in_a_directory_that_goes(store):

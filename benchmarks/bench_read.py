@@ -1,0 +1,197 @@
+"""Reading: sum and materialise whole arrays through Dask threads, and directly; warm cache.
+
+``sum``: every chunk is decoded and added up. ``all``: every chunk ends in one array in memory. The bare loop does the
+same in two plain threads with ``os.read`` and numcodecs. Peers: dask with zarr-python, with tensorstore and with z5py
+(the last two on the same graph as ours, which costs least), and tensorstore without dask.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from benchmarks import harness, stores
+from benchmarks.harness import BARE, Row
+from benchmarks.stores import KIB, MIB, Layout
+
+OURS, AUTO, DIRECT = "chunkmill", "chunkmill, chunks='auto'", "chunkmill a[...]"
+EMPTY = "empty tasks"
+ZARR, TENSORSTORE, Z5PY = "dask + zarr-python", "dask + tensorstore", "dask + z5py"
+TENSORSTORE_DIRECT, ZARR_DIRECT = "tensorstore", "zarr-python"
+PEERS = (ZARR, TENSORSTORE, Z5PY, TENSORSTORE_DIRECT, ZARR_DIRECT)
+
+
+def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
+    results = []
+    for layout in stores.layouts(quick=quick):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "a"
+            fill(layout, path)
+            with harness.threads():
+                results += bench_sum(layout, path, quick=quick)
+                results += bench_all(layout, path, quick=quick)
+            if cluster:
+                results += bench_cluster(layout, path, quick=quick)
+    return results
+
+
+def fill(layout: Layout, path: Path) -> None:
+    if layout.format == "n5":
+        (path.parent / "attributes.json").write_text('{"n5": "4.0.0"}')  # z5py opens nothing without
+    cm.store(da.from_array(harness.volume(layout.shape), chunks=layout.keys), layout.create(path))
+
+
+def bench_sum(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
+    arrays = dask_arrays(layout, path)
+    contenders: dict[str, Callable[[], Any]] = {BARE: lambda: bare_sum(layout, path)}
+    contenders |= {name: lambda x=x: x.sum().compute() for name, x in arrays.items()}
+    times = harness.alternate(contenders, harness.rounds(quick))
+    counts = {
+        name: {"tasks": harness.n_tasks(x.sum()), "graph": graph_bytes(x)} for name, x in arrays.items() if name != EMPTY
+    }
+    counts[OURS]["peak"] = harness.peak_bytes(contenders[OURS])
+    counts[BARE] = {"peak": harness.peak_bytes(contenders[BARE])}
+    small = layout.chunks == stores.CHUNKS[64 * KIB] and layout.shards is None
+    targets = {OURS: (f"{BARE} + {EMPTY}", 1.15), AUTO: (BARE, 1.3)} if small else {OURS: (BARE, 1.25)}
+    if layout.name.startswith("N5 gzip, 1 M"):
+        targets[OURS] = BARE, 1.0
+    return harness.rows("read, sum", layout.name, times, peers=PEERS, targets=targets, counts=counts)
+
+
+def bench_all(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
+    contenders: dict[str, Callable[[], Any]] = {BARE: lambda: bare_all(layout, path)}
+    a = cm.open_array(str(path))
+    contenders[DIRECT] = lambda: a[...]
+    contenders |= {name: x.compute for name, x in dask_arrays(layout, path).items() if name not in {EMPTY, AUTO}}
+    t = stores.open_tensorstore(layout, path)
+    contenders[TENSORSTORE_DIRECT] = lambda: t.read().result()
+    times = harness.alternate(contenders, harness.rounds(quick))
+    counts = {name: {"peak": harness.peak_bytes(contenders[name])} for name in (BARE, DIRECT, OURS)}
+    block = np.prod(layout.keys) * 2
+    counts[DIRECT]["blocks a thread over the result"] = (counts[DIRECT]["peak"] - a.nbytes) / block / harness.N_THREADS
+    most = 1.3 if layout.chunks == stores.CHUNKS[64 * KIB] else 1.0
+    targets = {DIRECT: (TENSORSTORE_DIRECT, most)}
+    return harness.rows("read, all", layout.name, times, peers=PEERS, targets=targets, counts=counts)
+
+
+def bench_cluster(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
+    with harness.local_cluster():
+        contenders = {name: lambda x=x: x.sum().compute() for name, x in dask_arrays(layout, path, processes=True).items()}
+        times = harness.alternate(contenders, 2 if quick else 5)
+    small = layout.chunks == stores.CHUNKS[64 * KIB] and layout.shards is None
+    targets = {OURS: (EMPTY, 1.2)} if small else {}
+    return harness.rows("read, sum, LocalCluster", layout.name, times, peers=PEERS, targets=targets, baseline=EMPTY)
+
+
+def bare_sum(layout: Layout, path: Path) -> int:
+    def one(unit: tuple[str, Any]) -> int:
+        return sum(int(block.sum(dtype=np.uint64)) for _, block in layout.blocks(unit[0]))
+
+    return sum(harness.in_threads(one, layout.units(path)))
+
+
+def bare_all(layout: Layout, path: Path) -> np.ndarray:
+    out = np.empty(layout.shape, "u2")
+
+    def one(unit: tuple[str, Any]) -> None:
+        target = out[unit[1]]
+        for region, block in layout.blocks(unit[0]):
+            target[region] = block
+
+    harness.in_threads(one, layout.units(path))
+    return out
+
+
+def dask_arrays(layout: Layout, path: Path, *, processes: bool = False) -> dict[str, da.Array]:
+    """Return the array at `path` as dask array, by contender."""
+    ours = cm.from_store(str(path))
+    arrays = {OURS: ours, AUTO: cm.from_store(str(path), chunks="auto"), EMPTY: harness.empty_graph(ours)}
+    if layout.format == "n5":
+        import z5py
+
+        arrays[Z5PY] = harness.like(ours, read_reversed, _Z5(str(path.parent), path.name))
+        assert z5py
+    else:
+        arrays[ZARR] = da.from_zarr(str(path), chunks=layout.keys)
+    if not processes:  # an open tensorstore does not pickle cheaply
+        arrays[TENSORSTORE] = harness.like(ours, read_tensorstore, stores.open_tensorstore(layout, path))
+    return arrays
+
+
+def read_tensorstore(array: Any, region: stores.Region) -> np.ndarray:
+    return array[region].read().result()
+
+
+class _Z5:
+    """A z5py dataset that pickles; opened once a process."""
+
+    def __init__(self, file: str, name: str) -> None:
+        self.file, self.name = file, name
+
+    @property
+    def dataset(self) -> Any:
+        if "opened" not in self.__dict__:
+            import z5py
+
+            self.opened = z5py.File(self.file, use_zarr_format=False, mode="r")[self.name]
+        return self.opened
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"file": self.file, "name": self.name}
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return self.file, self.name
+
+
+def read_reversed(array: _Z5, region: stores.Region) -> np.ndarray:
+    return array.dataset[region]
+
+
+def graph_bytes(x: da.Array) -> int:
+    import cloudpickle
+
+    return len(cloudpickle.dumps(x.dask))
+
+
+# --- as tests: what is read is right, at little cost
+
+
+@pytest.fixture(params=[layout for layout in stores.layouts(quick=True) if layout.chunks == stores.CHUNKS[64 * KIB]], ids=lambda x: x.name)
+def written(request, tmp_path):
+    fill(request.param, tmp_path / "a")
+    return request.param, tmp_path / "a"
+
+
+def test_every_contender_reads_the_same(written):
+    layout, path = written
+    expected = harness.volume(layout.shape)
+    np.testing.assert_array_equal(bare_all(layout, path), expected)
+    assert bare_sum(layout, path) == int(expected.sum(dtype="u8"))
+    with harness.threads():
+        np.testing.assert_array_equal(cm.open_array(str(path))[...], expected)
+        np.testing.assert_array_equal(cm.from_store(str(path)).compute(), expected)
+
+
+def test_a_store_key_is_a_task(written):
+    layout, path = written
+    n_keys = int(np.prod([n // k for n, k in zip(layout.shape, layout.keys, strict=True)]))
+    assert harness.n_tasks(cm.from_store(str(path))) == n_keys
+
+
+def test_a_direct_read_holds_the_result_and_two_blocks_a_thread(tmp_path):
+    layout = next(layout for layout in stores.layouts(quick=True) if layout.name == f"v3 zstd, {stores.size_name(MIB)}")
+    fill(layout, tmp_path / "a")
+    a = cm.open_array(str(tmp_path / "a"))
+    a[...]
+    assert harness.peak_bytes(lambda: a[...]) <= a.nbytes + 2 * harness.N_THREADS * MIB + 100_000
+
+
+if __name__ == "__main__":
+    harness.main(__spec__.name)

@@ -1,0 +1,387 @@
+"""What every benchmark shares: alternating repetitions, medians with spread, ratios, a table and a plot.
+
+A benchmark is a module ``bench_<topic>.py`` with a function ``run(quick: bool, cluster: bool) -> list[Row]``; its tests
+(``test_…``) call the same functions with small sizes and look at counts and results, never at times.
+
+All contenders of a case run in turn in one process, the order reversed every other round, so that a machine that gets
+slower or faster does so for all of them. A ratio is the median of the ratios of each round, not the ratio of medians.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+BARE = "bare loop"
+N_THREADS = 2
+ONLY = ""  # regular expression: the cases to run, where a benchmark has many (``--only``)
+PACKAGES = ("numpy", "dask", "distributed", "numcodecs", "isal", "zarr", "tensorstore", "z5py", "fsspec", "s3fs")
+
+
+@dataclass
+class Row:
+    """One contender of one case.
+
+    ``times`` in seconds, a round each; ``ratios`` to the bare loop, round by round (empty where there is none).
+    ``counts`` is what a clock does not say: tasks, requests, bytes, peak memory.
+    """
+
+    benchmark: str
+    case: str
+    contender: str
+    times: list[float]
+    ratios: list[float] = field(default_factory=list)
+    to_best_peer: float | None = None
+    target: str = ""
+    met: bool | None = None
+    counts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return statistics.median(self.times)
+
+    @property
+    def ratio(self) -> float | None:
+        return statistics.median(self.ratios) if self.ratios else None
+
+
+def rounds(quick: bool, slow: int = 9) -> int:
+    return 3 if quick else slow
+
+
+def alternate(
+    contenders: dict[str, Callable[[], Any]], n_rounds: int, *, before: Callable[[], Any] | None = None
+) -> dict[str, list[float]]:
+    """Run every contender once a round, after one round that is not counted; return the seconds of each."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for i in range(-1, n_rounds):
+        order = list(contenders.items())
+        for name, function in order if i % 2 else order[::-1]:
+            if before is not None:
+                before()
+            gc.collect()
+            start = time.perf_counter()
+            result = function()
+            seconds = time.perf_counter() - start
+            del result
+            if i >= 0:
+                times[name].append(seconds)
+    return times
+
+
+def rows(
+    benchmark: str,
+    case: str,
+    times: dict[str, list[float]],
+    *,
+    peers: Iterable[str] = (),
+    baseline: str | None = BARE,
+    targets: dict[str, tuple[str, float]] | None = None,
+    counts: dict[str, dict[str, float]] | None = None,
+) -> list[Row]:
+    """Turn the times of one case into rows.
+
+    ``targets``: contender -> (another contender, or two joined by `` + ``: most times its time).
+    """
+    best = min((peer for peer in peers if peer in times), key=lambda p: statistics.median(times[p]), default=None)
+    result = []
+    for name, own in times.items():
+        row = Row(benchmark, case, name, own, counts=(counts or {}).get(name, {}))
+        if baseline in times:
+            row.ratios = paired(own, times[baseline])
+        if best is not None and name not in {BARE, best}:
+            row.to_best_peer = statistics.median(paired(own, times[best]))
+        if targets and name in targets:
+            against, most = targets[name]
+            parts = [times[part] for part in against.split(" + ")]
+            measured = statistics.median(paired(own, [sum(part) for part in zip(*parts, strict=True)]))
+            row.target, row.met = f"{measured:.2f} of {against}, target {most:.2f}", measured <= most
+        result.append(row)
+    return result
+
+
+def paired(times: list[float], others: list[float]) -> list[float]:
+    return [a / b for a, b in zip(times, others, strict=True)]
+
+
+def in_threads(function: Callable[[Any], Any], items: Iterable[Any], n_threads: int = N_THREADS) -> list[Any]:
+    """Run `function` over `items` in plain threads that take the next one when they are done: the bare loop's."""
+    todo = iter(items)
+    results: list[Any] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for item in todo:
+                results.append(function(item))
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            errors.append(error)
+
+    class _Locked:
+        def __init__(self, it: Iterator[Any]) -> None:
+            self.it, self.lock = it, threading.Lock()
+
+        def __iter__(self) -> Iterator[Any]:
+            return self
+
+        def __next__(self) -> Any:
+            with self.lock:
+                return next(self.it)
+
+    todo = _Locked(todo)
+    threads = [threading.Thread(target=work) for _ in range(n_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def read_file(path: str) -> bytes:
+    """Read a file in four system calls: what no reader of chunks can do without."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def write_file(path: str, data: Any) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def peak_bytes(function: Callable[[], Any]) -> int:
+    """Return the most that was allocated at once by Python, numpy and numcodecs while `function` ran."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        result = function()
+        peak = tracemalloc.get_traced_memory()[1] - before
+        del result
+    finally:
+        tracemalloc.stop()
+    return peak
+
+
+def volume(shape: tuple[int, ...], dtype: str = "u2", seed: int = 0) -> np.ndarray:
+    """Return what a camera sees: smooth structures and the noise of the sensor; it compresses to about 60 %."""
+    rng = np.random.default_rng(seed)
+    axes = np.ogrid[tuple(slice(0, n) for n in shape)]
+    smooth = sum(np.sin(axis / (7.0 + 5 * i)) for i, axis in enumerate(axes)) * 300 + 2000
+    noisy = smooth + rng.normal(0, 12, shape).astype("f4")
+    return noisy.astype(dtype)
+
+
+def empty_graph(x: Any) -> Any:
+    """Return the dask array that `x` is, with tasks that read nothing: dask's own cost.
+
+    The tasks get the same arguments and return a block of one element, whatever their chunk.
+    """
+    return like(x, _nothing)
+
+
+def _nothing(region: Any) -> np.ndarray:
+    return np.zeros((1,) * len(region), "u2")
+
+
+def like(x: Any, read: Callable[..., Any], *arguments: Any) -> Any:
+    """Return a dask array with the chunks of `x`, whose blocks are ``read(*arguments, region)``.
+
+    It is the cheapest graph we know of, our own: with it every peer gets the same cost from dask as we do.
+    """
+    import dask.array as da
+    from dask.base import tokenize
+    from dask.blockwise import blockwise
+    from dask.highlevelgraph import HighLevelGraph
+    from dask.layers import ArraySliceDep
+
+    name = f"like-{tokenize(x.name, str(read), time.perf_counter_ns())}"
+    index = tuple(range(x.ndim))
+    pairs = [part for argument in arguments for part in (argument, None)]
+    layer = blockwise(read, name, index, *pairs, ArraySliceDep(x.chunks), index, numblocks={}, dependencies=())
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=())
+    return da.Array(graph, name, x.chunks, meta=x._meta, dtype=x.dtype)
+
+
+def n_tasks(x: Any) -> int:
+    """Return how many tasks dask runs for `x`."""
+    import dask
+
+    (optimised,) = dask.optimize(x)
+    return len(dict(optimised.__dask_graph__()))
+
+
+@contextmanager
+def threads() -> Iterator[None]:
+    import dask
+
+    with dask.config.set(scheduler="threads", num_workers=N_THREADS):
+        yield
+
+
+@contextmanager
+def local_cluster() -> Iterator[Any]:
+    """A LocalCluster of two processes with a thread each."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=N_THREADS, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+# --- results
+
+
+def machine() -> dict[str, str]:
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        cpu = next((line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line), cpu)
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "cpu": f"{cpu}, {os.cpu_count()} cores",
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "packages": ", ".join(f"{name} {number}" for name, number in versions.items()),
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str:
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False, cwd=RESULTS.parent
+    )
+    return found.stdout.strip() or "unknown"
+
+
+def table(results: list[Row]) -> str:
+    """Return the rows as one Markdown table a benchmark."""
+    lines: list[str] = []
+    for name in dict.fromkeys(row.benchmark for row in results):
+        lines += [
+            f"### {name}",
+            "",
+            "| case | contender | median | quartiles | x bare loop | x best peer | target | counts |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        ]
+        for row in results:
+            if row.benchmark == name:
+                low, high = _quartiles(row.times)
+                target = f"{row.target}: {'met' if row.met else 'MISSED'}" if row.target else ""
+                counts = ", ".join(f"{key} {_number(value)}" for key, value in row.counts.items())
+                cells = (
+                    row.case,
+                    row.contender,
+                    duration(row.seconds),
+                    f"{duration(low)} to {duration(high)}",
+                    "" if row.ratio is None else f"{row.ratio:.2f}",
+                    "" if row.to_best_peer is None else f"{row.to_best_peer:.2f}",
+                    target,
+                    counts,
+                )
+                lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _quartiles(times: list[float]) -> tuple[float, float]:
+    if len(times) < 2:
+        return times[0], times[0]
+    low, _, high = statistics.quantiles(times, n=4, method="inclusive")
+    return low, high
+
+
+def duration(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 1e6:
+        return f"{value / 2**20:.4g} MiB" if value >= 2**20 else f"{value:.4g}"
+    return f"{value:.4g}"
+
+
+def save(name: str, results: list[Row], command: str) -> None:
+    """Write ``results/<name>.json``, ``.md`` and ``.png``."""
+    RESULTS.mkdir(exist_ok=True)
+    about = machine() | {"command": command}
+    document = {"about": about, "rows": [asdict(row) for row in results]}
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    head = "\n".join(f"- {key}: {value}" for key, value in about.items())
+    (RESULTS / f"{name}.md").write_text(f"# {name}\n\n{head}\n\n{table(results)}")
+    plot(RESULTS / f"{name}.png", name, results)
+
+
+def plot(path: Path, title: str, results: list[Row]) -> None:
+    """Draw a bar for each contender, in multiples of the bare loop (of the fastest, where there is none)."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        print("no plot: pip install matplotlib")
+        return
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    cases = list(dict.fromkeys((row.benchmark, row.case) for row in results))
+    fig, axes = plt.subplots(len(cases), 1, figsize=(8, 0.5 + 0.28 * len(results) + 0.35 * len(cases)), squeeze=False)
+    sizes = [sum((row.benchmark, row.case) == case for row in results) for case in cases]
+    axes[0][0].get_gridspec().set_height_ratios(sizes)
+    for (benchmark, case), (ax,) in zip(cases, axes, strict=True):
+        own = [row for row in results if (row.benchmark, row.case) == (benchmark, case)]
+        unit = next((row.seconds for row in own if row.contender == BARE), min(row.seconds for row in own))
+        lengths = [row.seconds / unit for row in own]
+        spread = [[abs(q / unit - n) for q in _quartiles(row.times)] for row, n in zip(own, lengths, strict=True)]
+        colors = ["0.6" if row.contender == BARE else "C0" if "chunkmill" in row.contender else "C1" for row in own]
+        ax.barh([row.contender for row in own], lengths, xerr=np.transpose(spread), color=colors, ecolor="0.3")
+        ax.axvline(1, color="0.3", lw=0.8)
+        ax.invert_yaxis()
+        ax.set_title(f"{benchmark}: {case}", fontsize=8, loc="left", pad=2)
+        ax.tick_params(labelsize=7)
+        ax.set_xlim(0, min(max(lengths) * 1.15, 12))
+    fig.suptitle(f"{title}: multiples of the bare loop (or of the fastest), medians and quartiles", fontsize=9)
+    fig.tight_layout()
+    fig.savefig(path, dpi=110)
+    plt.close(fig)
+
+
+def main(module: Any, argv: list[str] | None = None) -> None:
+    """Run one benchmark by itself: ``python -m benchmarks.bench_read``."""
+    from benchmarks.__main__ import main as command
+
+    arguments = sys.argv[1:] if argv is None else argv
+    command([*arguments, module.removeprefix("benchmarks.bench_")])

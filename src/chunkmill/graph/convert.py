@@ -1,0 +1,379 @@
+"""Conversion of an array, or of a group with everything below it, as one job.
+
+Not here: what the target's description is (`chunkmill.retarget`), what is done with chunks (`chunkmill.plans.convert`,
+`chunkmill.graph.transfers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+from chunkmill import hierarchy
+from chunkmill.array import Array
+from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
+from chunkmill.formats.base import Format
+from chunkmill.formats.registry import get_format
+from chunkmill.graph.jobs import Job, Stage
+from chunkmill.graph.journal import JOB_PREFIX, fingerprint
+from chunkmill.graph.plan import Costs, Plan, PlannedStage
+from chunkmill.graph.scheduling import Scheduler
+from chunkmill.graph.transfers import Transfer, transfer_group
+from chunkmill.hierarchy import Group, Node
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.plans.convert import Conversion, n_groups, plan_array
+from chunkmill.stores.base import Store
+
+__all__ = ["Target", "plan_conversion"]
+
+# What one task owns of the target at most: enough that the scheduler's share is small, little enough that progress is
+# seen and memory is spared. Smaller jobs are cut finer, so that every worker has something to do.
+_MAX_TASK_BYTES = 64 << 20
+_MAX_TASK_KEYS = 512
+_LEAST_TASKS = 128
+_VERSION = 1  # of what the journal's numbers mean
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a conversion goes, and what the nodes become there.
+
+    Attributes
+    ----------
+    describe_array, describe_group
+        Source node, format and target path -> the target's metadata; `UnsupportedFeature` for what it cannot hold.
+    exact
+        Whether codecs were asked for, so that bytes are moved only where their parameters are the same too.
+    """
+
+    store: Store
+    path: str
+    format: str
+    describe_array: Callable[[Array, Format, str], ArrayMetadata]
+    describe_group: Callable[[Group, Format, str], GroupMetadata]
+    exact: bool = False
+    overwrite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One array of the job."""
+
+    source: Array
+    target: Array
+    conversion: Conversion
+
+    @property
+    def n_tasks(self) -> int:
+        return n_groups(self.target.writing.grid, self.conversion.group)
+
+
+def plan_conversion(source: Node, target: Target, *, max_mem: int | None = None) -> Plan:
+    """Plan the conversion of `source` and of everything below it; nothing is written before the plan runs.
+
+    Arrays whose chunks change are in the plan, with the action ``"rechunk"``; how they change is for
+    `chunkmill.graph.rechunk.plan_rechunking`, which takes the plan on.
+
+    Raises
+    ------
+    UnsupportedFeature
+        The format cannot hold something; says which node, and what would be lost.
+    JobError
+        It cannot be done within `max_mem`; says what it takes.
+    """
+    _check_apart(source, target)
+    documents_format = _format_of(target)
+    root = documents_format.normalize_path(target.path)
+    groups: dict[str, GroupMetadata] = {}
+    arrays: list[tuple[Array, Array]] = []
+    for node in hierarchy.walk(source):
+        below = node.path[len(source.path) :].strip("/")
+        path = _normalized("/".join(part for part in (root, below) if part), documents_format)
+        if isinstance(node, Group):
+            groups[path] = target.describe_group(node, documents_format, path)
+        else:
+            metadata = target.describe_array(node, documents_format, path)
+            prefix = documents_format.chunk_prefix(path)
+            arrays.append((node, Array(target.store, path, metadata, documents_format.name, prefix)))
+    scheduler = Scheduler()
+    items = _planned(arrays, target, max_mem, scheduler.threads_per_worker)
+    conversion = _Conversion(source, target, documents_format, root, groups, items)
+    return conversion.plan(scheduler.threads_per_worker)
+
+
+def _check_apart(source: Node, target: Target) -> None:
+    if source.url != target.store.url:
+        return
+    a, b = f"{source.path}/", f"{target.path.strip('/')}/"
+    replaced = target.overwrite and (a.startswith(b) or b == "/")
+    if a == b or replaced or (isinstance(source, Array) and b.startswith(a)):
+        reason = f"source and target are the same place: {source.path!r} and {target.path!r} in {source.url}"
+        raise JobError(job="convert", reason=reason, hint="give another url or path as the target")
+
+
+def _normalized(path: str, documents_format: Format) -> str:
+    try:
+        return documents_format.normalize_path(path)
+    except MetadataError as error:
+        feature = f"a node at {path!r}"
+        raise UnsupportedFeature(format=documents_format.name, feature=feature, hint=str(error)) from error
+
+
+def _format_of(target: Target) -> Format:
+    """Return the format as the documents at the root of the target's store configure it."""
+    fresh = get_format(target.format)
+    found = {key: value for key in fresh.root_keys() if (value := target.store.get(key)) is not None}
+    return fresh.configured(found) or fresh if found else fresh
+
+
+def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int | None, n_threads: int) -> list[_Item]:
+    """Choose the action for each array, and how much of it one task owns."""
+    max_bytes = min(_MAX_TASK_BYTES, max(sum(new.nbytes for _, new in arrays) // _LEAST_TASKS, 1))
+    n_keys = sum(new.writing.grid.n_chunks for _, new in arrays)
+    max_keys = min(_MAX_TASK_KEYS, max(n_keys // _LEAST_TASKS, 1))
+    budget = None if max_mem is None else max_mem // n_threads
+    if budget is not None:
+        max_bytes = min(max_bytes, max(budget // 4, 1))
+    items = []
+    for old, new in arrays:
+        conversion = plan_array(
+            old.metadata, new.metadata, exact=target.exact, max_bytes=max_bytes, max_keys=max_keys
+        )  # fmt: skip
+        item = _Item(old, new, conversion)
+        planned_here = conversion.action != "rechunk"
+        if budget is not None and planned_here and (needed := _peak_bytes(item)) > budget:
+            reason = f"max_mem of {max_mem:,} bytes is too little: each of {n_threads} threads needs {needed:,} bytes"
+            hint = f"give max_mem={needed * n_threads} or more, fewer threads, or smaller chunks"
+            raise JobError(job=f"convert {old.path!r}", reason=reason, hint=hint)
+        items.append(item)
+    return items
+
+
+def _peak_bytes(item: _Item) -> int:
+    """Return what one task holds at once, in bytes: chunks before and after, decoded and encoded."""
+    old, new = item.source, item.target
+    old_bytes = prod(old.reading.grid.chunk_shape) * old.dtype.itemsize
+    new_bytes = prod(new.writing.grid.chunk_shape) * new.dtype.itemsize
+    return 2 * max(old_bytes, new_bytes) if item.conversion.moves else 2 * old_bytes + 2 * new_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    """A planned conversion: what the callbacks of its job need."""
+
+    source: Node
+    target: Target
+    documents_format: Format
+    path: str
+    groups: Mapping[str, GroupMetadata]
+    items: Sequence[_Item]
+
+    # --- the job
+
+    def plan(self, n_threads: int) -> Plan:
+        """Return the plan, with what it is expected to cost."""
+        specs = [(i, number) for i, item in enumerate(self.items) for number in range(item.n_tasks)]
+        estimate = _Estimate.of(self.items)
+        actions: dict[str, int] = {}
+        for item in self.items:
+            for name, n in item.conversion.actions.items():
+                actions[name] = actions.get(name, 0) + n
+        costs = Costs(
+            n_tasks=len(specs),
+            bytes_read=estimate.bytes_read,
+            bytes_written=estimate.bytes_written,
+            n_requests=estimate.n_requests,
+            peak_memory_bytes=n_threads * max((_peak_bytes(item) for item in self.items), default=0),
+            read_amplification=estimate.read_amplification,
+            n_keys=sum(item.target.writing.grid.n_chunks for item in self.items),
+            actions=actions,
+        )
+        stage = PlannedStage("convert", len(specs), costs.bytes_read, costs.bytes_written, costs.n_requests)
+        where = f"{self.target.store.url}/{self.path}" if self.path else self.target.store.url
+        strategy, reason = self._strategy()
+        return Plan(
+            operation="convert",
+            source=_shown(self.source),
+            target=f"{where} ({self.documents_format.name})",
+            strategy=strategy,
+            reason=reason,
+            costs=costs,
+            stages=(stage,),
+            job=self._job(specs, where),
+            arrays=[_row(item) for item in self.items],
+            drawing=_drawing(self.items),
+        )
+
+    def _strategy(self) -> tuple[str, str]:
+        if len(self.items) == 1:
+            return self.items[0].conversion.action, self.items[0].conversion.reason
+        counted: dict[str, int] = {}
+        for item in self.items:
+            counted[item.conversion.action] = counted.get(item.conversion.action, 0) + 1
+        each = ", ".join(f"{name} {n}" for name, n in counted.items()) or "nothing to move"
+        return " + ".join(counted) or "metadata only", f"{len(self.items)} arrays in {len(self.groups)} groups: {each}"
+
+    def _job(self, specs: Sequence[tuple[int, int]], where: str) -> Job:
+        known = [
+            (item.source.path, item.source.metadata, item.target.path, item.target.metadata, item.conversion)
+            for item in self.items
+        ]
+        return Job(
+            name=f"convert to {where}",
+            store=self.target.store,
+            path=self.path,
+            fingerprint=fingerprint("convert", _VERSION, self.source.url, self.documents_format, self.groups, known),
+            sources=[item.source for item in self.items],
+            targets=[item.target for item in self.items],
+            prepare=self._prepare,
+            stages=partial(self._stages, specs),
+            publish=self._publish,
+        )
+
+    def _prepare(self) -> Mapping[str, bytes]:
+        """Make room, and return the documents of the node at the top and of its parents."""
+        store, name, overwrite = self.target.store, self.documents_format.name, self.target.overwrite
+        if isinstance(self.source, Array):
+            metadata = self.items[0].target.metadata
+            return hierarchy.create_array(store, self.path, metadata, format=name, overwrite=overwrite)[1]
+        group = self.groups[self.path]
+        return hierarchy.create_group(store, self.path, group, format=name, overwrite=overwrite)[1]
+
+    def _stages(self, specs: Sequence[tuple[int, int]]) -> list[Stage]:
+        store, prefix = self.target.store, self.documents_format.chunk_prefix(self.path)
+        fresh = all(name.startswith(JOB_PREFIX) for name in store.list_dir(prefix))
+        transfers = tuple(Transfer(item.source, item.target, item.conversion, fresh) for item in self.items)
+        return [Stage("convert", transfer_group, transfers, specs)]
+
+    def _publish(self, documents: Mapping[str, bytes]) -> None:
+        """Write all documents, what is on top last, and consolidated metadata where the format has them."""
+        documents_format, store = self.documents_format, self.target.store
+        below: dict[str, bytes] = {}
+        for path, group in self.groups.items():
+            below |= documents_format.emit_group(path, group)
+        for item in self.items:
+            below |= documents_format.emit_array(item.target.path, item.target.metadata)
+        top = dict(documents)
+        if isinstance(self.source, Group) and documents_format.consolidated_key(self.path) is not None:
+            consolidated = documents_format.emit_consolidated(self.path, below)
+            top = {**consolidated, **{key: value for key, value in top.items() if key not in consolidated}}
+        _set_all(store, {key: value for key, value in below.items() if key not in top})
+        hierarchy.publish(store, top)
+        if self.path:
+            hierarchy.refresh_consolidated(store, documents_format.name, {**below, **documents})
+
+
+def _set_all(store: Store, documents: Mapping[str, bytes]) -> None:
+    if not store.is_remote:
+        for key, value in documents.items():
+            store.set(key, value)
+        return
+    with ThreadPoolExecutor(16) as pool:  # one after the other, thousands of arrays would take minutes
+        list(pool.map(store.set, documents.keys(), documents.values()))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What it is expected to cost
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    bytes_read: int
+    bytes_written: int
+    n_requests: int
+    read_amplification: float
+
+    @classmethod
+    def of(cls, items: Sequence[_Item]) -> _Estimate:
+        ratios = _sampled_ratios(items)
+        read = written = plain = n_requests = 0.0
+        for i, item in enumerate(items):
+            amplification, n_touched = _touched(item)
+            encoded = item.source.nbytes * ratios.get(i, ratios.get(-1, 1.0))
+            plain += encoded
+            read += encoded * amplification
+            written += encoded
+            n_requests += n_touched + item.target.writing.grid.n_chunks
+        return cls(round(read), round(written), round(n_requests), read / plain if plain else 1.0)
+
+
+_SAMPLED_ARRAYS = 8
+_SAMPLED_KEYS = 3
+
+
+def _sampled_ratios(items: Sequence[_Item]) -> dict[int, float]:
+    """Return encoded over decoded bytes of the largest arrays, from the sizes of a few store keys; -1: of others."""
+    largest = sorted(range(len(items)), key=lambda i: -items[i].source.nbytes)[:_SAMPLED_ARRAYS]
+    ratios: dict[int, float] = {}
+    for i in largest:
+        array = items[i].source
+        grid = array.writing.grid
+        if not grid.n_chunks:
+            continue
+        places = {tuple(int(n * (k + 0.5) / _SAMPLED_KEYS) for n in grid.grid_shape) for k in range(_SAMPLED_KEYS)}
+        sizes = [array.store.size(array.writing.locator.key(coords)) or 0 for coords in places]
+        chunk_bytes = prod(grid.chunk_shape) * array.dtype.itemsize
+        ratios[i] = sum(sizes) / max(chunk_bytes * len(places), 1) * _overhang(array)
+    if ratios:
+        ratios[-1] = sum(ratios.values()) / len(ratios)
+    return ratios
+
+
+def _overhang(array: Array) -> float:
+    """Return the bytes of all declared chunks over those of the array."""
+    grid = array.writing.grid
+    return prod(n * c for n, c in zip(grid.grid_shape, grid.chunk_shape, strict=True)) / max(array.size, 1)
+
+
+def _touched(item: _Item) -> tuple[float, int]:
+    """Return how often an element of the source is read, and how many reads there are."""
+    grid, keys, group = item.source.reading.grid, item.target.writing.grid, item.conversion.group
+    touched, lengths = 1, 1.0
+    for axis, own, n in zip(grid.axes, keys.axes, group, strict=True):
+        count = length = 0
+        for first in range(0, own.n_chunks, n):
+            last = min(first + n, own.n_chunks) - 1
+            start, stop = own.start(first), min(own.start(last) + own.length(last), own.size)
+            low, high = axis.index(start), axis.index(stop - 1)
+            count += high - low + 1
+            length += min(axis.start(high) + axis.length(high), axis.size) - axis.start(low)
+        touched *= count
+        lengths *= length / max(axis.size, 1)
+    return lengths if item.conversion.action == "rechunk" else 1.0, touched
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# For people
+
+
+def _shown(node: Node) -> str:
+    return f"{node.url}/{node.path} ({node.format})" if node.path else f"{node.url} ({node.format})"
+
+
+def _row(item: _Item) -> dict[str, Any]:
+    old, new = item.source, item.target
+    return {
+        "array": old.path or "/",
+        "shape": old.shape,
+        "dtype": str(old.dtype),
+        "chunks": old.chunks if old.chunks == new.chunks else f"{old.chunks} → {new.chunks}",
+        "shards": new.shards if old.shards == new.shards else f"{old.shards} → {new.shards}",
+        "action": item.conversion.action,
+        "why": item.conversion.reason,
+    }
+
+
+def _drawing(items: Sequence[_Item]) -> str:
+    """Draw the grids of the largest array whose chunks or shards change."""
+    from chunkmill.repr import grid_svg  # noqa: PLC0415 - it stands above
+
+    changed = [item for item in items if item.source.writing.grid != item.target.writing.grid]
+    if not changed:
+        return ""
+    item = max(changed, key=lambda item: item.source.nbytes)
+    arrays = item.source, item.target
+    return " → ".join(grid_svg(array.reading.grid, array.writing.grid if array.shards else None) for array in arrays)

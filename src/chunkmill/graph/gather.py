@@ -1,0 +1,117 @@
+"""Target units, put together from parts: of the source's chunks, or of temporary files.
+
+A unit is what lies under one store key. Every element is copied once, from its part to its unit (or, when units are
+many and small, through one block), which is what the codecs then encode. Presence is kept: a unit none of whose source
+chunks is there is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.array import _step as chunk_step
+from chunkmill.array import write_chunk
+from chunkmill.graph.jobs import TaskResult
+from chunkmill.graph.parts import Rechunk, chunk_parts, fill_values, metered, within
+from chunkmill.graph.spill import piece_parts
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
+from chunkmill.plans.rechunk import nth_coords
+from chunkmill.plans.region import region_shape
+from chunkmill.stores.metered import Meter, MeteredStore
+
+__all__ = ["write_box"]
+
+
+def write_box(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> TaskResult:
+    """Write the target units of one box: `spec` is the array's number, and the box's."""
+    rechunk, number = rechunks[spec[0]], spec[1]
+    meter = Meter()
+    source, target = metered(rechunk.source, meter), metered(rechunk.target, meter)
+    box = nth_coords(rechunk.plan.writes, number)
+    region = rechunk.plan.writes.region(box)
+    if rechunk.plan.reads is None:
+        parts = chunk_parts(rechunk, source, region)
+    else:
+        parts = piece_parts(rechunk, MeteredStore(rechunk.temporary, meter), box)
+    units = _Units(rechunk, target.writing.grid, region)
+    for at, values in parts:
+        units.put(at, values)
+        del values  # before the next one is fetched
+    n_keys = n_empty = 0
+    for coords, unit in units.take():
+        n_keys += 1
+        if unit is not None:
+            write_chunk(target, coords, unit, write_empty=True)
+            continue
+        n_empty += 1
+        if not rechunk.fresh:
+            key = target.writing.locator.key(coords)
+            with chunk_step(target, target.writing, coords, "set"):
+                target.store.delete(key)
+    return TaskResult.of(meter, n_keys=n_keys, action_rechunk=n_keys - n_empty, action_absent=n_empty)
+
+
+class _Units:
+    """The target units of one box, while they are put together.
+
+    Each has memory of its own from the first part that is copied into it until it is written, or all are views of one
+    block (``plan.estimate.through_block``).
+    """
+
+    def __init__(self, rechunk: Rechunk, grid: ChunkGrid, region: Region) -> None:
+        self._source = rechunk.source
+        self._grid = grid
+        self._region = region
+        self._first = tuple(axis.index(cut.start) for axis, cut in zip(grid.axes, region, strict=True))
+        last = tuple(axis.index(cut.stop - 1) for axis, cut in zip(grid.axes, region, strict=True))
+        n_units = tuple(stop - start + 1 for start, stop in zip(self._first, last, strict=True))
+        self._present = np.full(n_units, rechunk.materialize, bool)
+        self._absent: list[Region] = []
+        self._units: dict[ChunkCoords, NDArray[Any]] = {}
+        through_block = rechunk.plan.estimate.through_block
+        self._block = np.empty(region_shape(region), self._source.dtype) if through_block else None
+
+    def put(self, at: Region, values: NDArray[Any] | None) -> None:
+        """Copy the values of region `at` to where they belong."""
+        if values is None:
+            self._absent.append(at)
+            return
+        self._present[within(self._touched(at))] = True
+        self._copy(at, values)
+
+    def take(self) -> Iterator[tuple[ChunkCoords, NDArray[Any] | None]]:
+        """Yield every unit, which is forgotten then; ``None`` for those that nothing was put into."""
+        for at in self._absent:
+            if self._present[within(self._touched(at))].any():
+                self._copy(at, fill_values(self._source, region_shape(at)))
+        for overlap in self._grid.overlaps(self._region):
+            if not self._present[tuple(i - n for i, n in zip(overlap.coords, self._first, strict=True))]:
+                yield overlap.coords, None
+            elif self._block is None:
+                yield overlap.coords, self._units.pop(overlap.coords)
+            else:
+                yield overlap.coords, self._block[within(overlap.in_region)]
+
+    def _copy(self, at: Region, values: NDArray[Any]) -> None:
+        if self._block is not None:
+            starts = [cut.start for cut in self._region]
+            to = tuple(slice(cut.start - s, cut.stop - s) for cut, s in zip(at, starts, strict=True))
+            self._block[within(to)] = values
+            return
+        for overlap in self._grid.overlaps(at):
+            unit = self._units.get(overlap.coords)
+            if unit is None:
+                shape = region_shape(self._grid.extent(overlap.coords))
+                unit = self._units[overlap.coords] = np.empty(shape, self._source.dtype)
+            unit[within(overlap.in_chunk)] = values[within(overlap.in_region)]
+
+    def _touched(self, at: Region) -> Region:
+        """Return which units share elements with `at`, counted from the first of the box."""
+        return tuple(
+            slice(axis.index(cut.start) - first, axis.index(cut.stop - 1) + 1 - first)
+            for axis, cut, first in zip(self._grid.axes, at, self._first, strict=True)
+        )

@@ -1,0 +1,160 @@
+"""What a rechunk may hold and what it costs: workers, stores and codec chains -> the integers that planning takes.
+
+Memory is counted for chunks that do not compress: each codec is taken to need its input and its output at once.
+Not here: planning (`chunkmill.plans.rechunk`).
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from math import prod
+
+import dask
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
+from distributed.system import MEMORY_LIMIT
+
+from chunkmill.array import Array
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.pipeline import CodecPipeline
+from chunkmill.codecs.registry import build_pipeline, default_serializer
+from chunkmill.graph.scheduling import Scheduler
+from chunkmill.locate import Grain
+from chunkmill.model.metadata import NamedConfig
+from chunkmill.plans.rechunk import Costs, Side, Temporary
+from chunkmill.stores.base import Store
+
+__all__ = ["Worker", "current_worker", "piece_coder", "read_side", "store_costs", "temporary_files", "write_side"]
+
+_SHARE = 0.3
+"""Of a worker's memory limit: distributed begins to spill at 0.6, and the interpreter and its libraries need some."""
+
+_THREAD_OVERHEAD = 8 << 20
+"""Measured: what a thread's heap keeps back, and Python's objects."""
+
+_MAX_AHEAD = 32 << 20
+
+_VARIABLE_ITEMSIZE = 64
+"""Taken for values of variable length: nothing says how long they are before they are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What runs the tasks.
+
+    Attributes
+    ----------
+    max_mem
+        Bytes that the tasks of one worker may hold, all threads together.
+    n_threads, n_workers
+        Tasks at once in a worker, and workers.
+    """
+
+    max_mem: int
+    n_threads: int
+    n_workers: int
+
+    overhead_bytes = _THREAD_OVERHEAD
+
+    @property
+    def ahead_bytes(self) -> int:
+        """What a thread may fetch before it is used, from stores whose requests cost latency."""
+        return min(_MAX_AHEAD, self.max_mem // self.n_threads // 8)
+
+
+def current_worker(max_mem: int | str | None = None) -> Worker:
+    """Return what the current dask scheduler or Client runs tasks on.
+
+    `max_mem` is, when ``None``, what ``chunkmill.max-mem`` in dask's config says, or else a share of the memory that a
+    worker may use.
+    """
+    scheduler = Scheduler()
+    n_threads, n_workers, limit = scheduler.threads_per_worker, 1, MEMORY_LIMIT
+    if scheduler.client is not None:
+        workers = list(scheduler.client.scheduler_info(n_workers=-1)["workers"].values())
+        n_workers = max(1, len(workers))
+        limit = min((w["memory_limit"] or MEMORY_LIMIT // n_workers for w in workers), default=MEMORY_LIMIT)
+    elif not scheduler.in_process:
+        n_workers = int(dask.config.get("num_workers", None) or CPU_COUNT)
+        limit = MEMORY_LIMIT // n_workers
+    if max_mem is None:
+        max_mem = dask.config.get("chunkmill.max-mem", None)
+    return Worker(int(limit * _SHARE) if max_mem is None else parse_bytes(max_mem), n_threads, n_workers)
+
+
+def itemsize(array: Array) -> int:
+    """Return the bytes that an element is taken to need."""
+    return _VARIABLE_ITEMSIZE if array.dtype.kind in "OT" else array.dtype.itemsize
+
+
+def read_side(array: Array, worker: Worker) -> Side:
+    """Describe the source: memory to fetch and decode one of its chunks."""
+    grain = array.reading
+    ahead = worker.ahead_bytes if array.store.is_remote else 0
+    return Side(array.writing.grid, grain.grid, _chunk_bytes(array, grain) * (1 + _n_decoding(grain.codecs)), ahead)
+
+
+def write_side(array: Array) -> Side:
+    """Describe the target: memory to encode and store what lies under one of its keys."""
+    grain = array.writing
+    n_copies = _n_encoding(grain.codecs) + (1 if array.store.is_remote else 0)
+    return Side(grain.grid, grain.grid, _chunk_bytes(array, grain) * n_copies)
+
+
+def _chunk_bytes(array: Array, grain: Grain) -> int:
+    return itemsize(array) * prod(grain.grid.chunk_shape)
+
+
+def _n_decoding(codecs: CodecPipeline) -> int:
+    """Return how many buffers of a chunk's size are alive at once beside the encoded one."""
+    return min(len(codecs.compressors), 2) + _n_serializing(codecs) + min(len(codecs.filters), 2)
+
+
+def _n_encoding(codecs: CodecPipeline) -> int:
+    """Return how many are alive at once beside the values: padded or made contiguous, filtered, serialized, compressed.
+
+    Compressors allocate for what does not compress, and copy what comes out.
+    """
+    return 1 + min(len(codecs.filters), 2) + _n_serializing(codecs) + min(2 * len(codecs.compressors), 3)
+
+
+def _n_serializing(codecs: CodecPipeline) -> int:
+    serializer = codecs.serializer
+    if serializer.name == "bytes":
+        return 0 if getattr(serializer, "endian", None) in {None, sys.byteorder} else 1
+    return 2  # pieces, and the whole that they are joined to
+
+
+def piece_coder(array: Array, *, compress: bool) -> CodecPipeline | None:
+    """Return what encodes pieces in temporary files, ``None`` where they are raw."""
+    is_variable = array.dtype.kind in "OT"
+    if not is_variable and not compress:
+        return None
+    chain = (default_serializer(array.dtype), NamedConfig("numcodecs.lz4", {"acceleration": 1}))
+    if array.dtype.kind == "O":  # what the values are, only the array's own codecs know
+        return array.reading.codecs
+    return build_pipeline(chain, ChunkSpec((1,) * array.ndim, array.dtype, array.fill_value))
+
+
+def temporary_files(store: Store, coder: CodecPipeline | None, worker: Worker) -> Temporary:
+    """Describe temporary files in `store`."""
+    is_remote = store.is_remote
+    return Temporary("raw" if coder is None else "lz4", worker.ahead_bytes if is_remote else 0, int(is_remote))
+
+
+_REMOTE_REQUEST = 5e-3  # 40 ms each, eight at once
+_REMOTE_BYTE = 1e-8  # 100 MB/s for each thread
+
+
+def store_costs(source: Store, temporary: Store, target: Store) -> Costs:
+    """Return what requests and bytes cost with these stores."""
+    local = Costs()
+    return Costs(
+        decoded_byte=_REMOTE_BYTE if source.is_remote else local.decoded_byte,
+        source_request=_REMOTE_REQUEST if source.is_remote else local.source_request,
+        temporary_byte=2 * _REMOTE_BYTE if temporary.is_remote else local.temporary_byte,
+        temporary_request=_REMOTE_REQUEST if temporary.is_remote else local.temporary_request,
+        written_byte=_REMOTE_BYTE if target.is_remote else local.written_byte,
+        target_request=8 * _REMOTE_REQUEST if target.is_remote else local.target_request,
+    )

@@ -1,0 +1,192 @@
+"""Temporary files: filled from whole source chunks, and read piece by piece.
+
+A file belongs to one task of stage 1 and is one write; a piece is what one task of stage 2 needs of it, and one ranged
+read::
+
+    raw     | piece 0 | bits | piece 1 | bits | …                where each lies is arithmetic
+    coded   | end of the index, of piece 0, of piece 1, … | piece 0 | bits | piece 1 | bits | …
+
+The bits are the same behind every piece: one for each source chunk of the file, set when that chunk is there. A file
+all of whose chunks are absent is absent too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.array import Array
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.graph.jobs import TaskResult
+from chunkmill.graph.parts import Part, Rechunk, chunk_parts, fetched, fill_values, metered, n_ahead, shifted, within
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
+from chunkmill.plans.rechunk import RechunkPlan, nth_coords
+from chunkmill.plans.region import region_shape
+from chunkmill.stores.base import ByteRange, ByteSpan, Store
+from chunkmill.stores.metered import Meter, MeteredStore
+
+__all__ = ["piece_parts", "spill_file"]
+
+
+def spill_file(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> TaskResult:
+    """Write one temporary file: `spec` is the array's number, and the file's."""
+    rechunk, number = rechunks[spec[0]], spec[1]
+    meter, spilled = Meter(), Meter()
+    source = metered(rechunk.source, meter)
+    file = nth_coords(rechunk.plan.files, number)
+    key = f"{rechunk.prefix}{number}"
+    value = _fill_raw(rechunk, source, file) if rechunk.coder is None else _fill_coded(rechunk, source, file)
+    if value is not None:
+        MeteredStore(rechunk.temporary, spilled).set(key, value)
+    counts = {name: n + spilled.counts()[name] for name, n in meter.counts().items()}
+    return TaskResult(counts | {"bytes_temporary": spilled.bytes_written}, spilled.writes)
+
+
+def _fill_raw(rechunk: Rechunk, source: Array, file: ChunkCoords) -> memoryview | None:
+    """Return a file whose pieces lie where `piece_span` says; ``None`` when all of it is absent."""
+    plan = rechunk.plan
+    spans = {piece.coords: (piece, *plan.piece_span(file, piece.coords)) for piece in plan.pieces(file)}
+    *_, (_, _, offset, n_bytes) = spans.values()
+    out = np.empty(offset + n_bytes, np.uint8)
+    views = {
+        coords: out[offset : offset + n_bytes - plan.trailer_bytes]
+        .view(source.dtype)
+        .reshape(region_shape(piece.in_region))
+        for coords, (piece, _, offset, n_bytes) in spans.items()
+    }
+    bits = _scatter(rechunk, source, file, views, [piece for piece, *_ in spans.values()])
+    if not bits.any():
+        return None
+    for _, _, offset, n_bytes in spans.values():
+        out[offset + n_bytes - plan.trailer_bytes : offset + n_bytes] = bits
+    return out.data
+
+
+def _fill_coded(rechunk: Rechunk, source: Array, file: ChunkCoords) -> memoryview | None:
+    """Return a file that begins with where each of its pieces ends."""
+    pieces = list(rechunk.plan.pieces(file))
+    views = {piece.coords: np.empty(region_shape(piece.in_region), source.dtype) for piece in pieces}
+    bits = _scatter(rechunk, source, file, views, pieces)
+    if not bits.any():
+        return None
+    ends = np.zeros(len(pieces) + 1, "<u8")
+    out = bytearray(ends.nbytes)
+    ends[0] = len(out)
+    for i, piece in enumerate(pieces):
+        values = views.pop(piece.coords)
+        spec = ChunkSpec(values.shape, values.dtype, source.fill_value)
+        out += memoryview(rechunk.coder.encode(values, spec))  # type: ignore[union-attr,arg-type]
+        out += bits.tobytes()
+        ends[i + 1] = len(out)
+    out[: ends.nbytes] = ends.tobytes()
+    return memoryview(out)
+
+
+def _scatter(
+    rechunk: Rechunk, source: Array, file: ChunkCoords, views: dict[ChunkCoords, NDArray[Any]], pieces: list[Overlap]
+) -> NDArray[np.uint8]:
+    """Copy every source chunk of a file into the pieces that it meets; return a bit for each chunk, set if it is there.
+
+    Bits are padded to the size of a trailer.
+    """
+    plan = rechunk.plan
+    region = plan.files.region(file)
+    present, absent = [], []
+    starts = {piece.coords: [cut.start for cut in piece.in_chunk] for piece in pieces}
+    for at, chunk in chunk_parts(rechunk, source, region):
+        present.append(chunk is not None)
+        if chunk is None:
+            absent.append(at)
+        else:
+            _copy_into(plan.writes, starts, views, at, chunk)
+        del chunk  # before the next one is fetched
+    if any(present):
+        for at in absent:
+            _copy_into(plan.writes, starts, views, at, fill_values(source, region_shape(at)))
+    bits = np.zeros(plan.trailer_bytes, np.uint8)
+    packed = np.packbits(np.array(present, bool))
+    bits[: packed.size] = packed
+    return bits
+
+
+def _copy_into(
+    boxes: ChunkGrid,
+    starts: dict[ChunkCoords, list[int]],
+    views: dict[ChunkCoords, NDArray[Any]],
+    at: Region,
+    values: NDArray[Any],
+) -> None:
+    """Copy values of the region `at` into views of parts of the boxes, which begin at `starts` in each box."""
+    for overlap in boxes.overlaps(at):
+        start = starts[overlap.coords]
+        to = tuple(slice(cut.start - s, cut.stop - s) for cut, s in zip(overlap.in_chunk, start, strict=True))
+        views[overlap.coords][within(to)] = values[within(overlap.in_region)]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Reading
+
+
+def piece_parts(rechunk: Rechunk, store: Store, box: ChunkCoords) -> Iterator[Part]:
+    """Yield what the files hold for one box: whole pieces, or where source chunks are absent, what there is of them."""
+    plan = rechunk.plan
+    region = plan.writes.region(box)
+    overlaps = plan.files.overlaps(region)
+    largest = plan.itemsize * prod(map(min, plan.writes.chunk_shape, plan.files.chunk_shape)) + plan.trailer_bytes
+    while batch := list(islice(overlaps, n_ahead(rechunk, largest))):
+        spans = [_piece_span(rechunk, store, overlap.coords, box) for overlap in batch]
+        results = fetched(store, spans)
+        for overlap in batch:
+            at = shifted(overlap.in_region, region)
+            data = next(results)
+            if data is None:
+                yield at, None
+                continue
+            bits = np.frombuffer(data, np.uint8)[len(data) - plan.trailer_bytes :]
+            values = _decoded_piece(rechunk, data, region_shape(at))
+            del data
+            yield from _present_parts(plan, overlap.coords, at, values, bits)
+            del values, bits
+
+
+def _piece_span(rechunk: Rechunk, store: Store, file: ChunkCoords, box: ChunkCoords) -> ByteSpan | None:
+    """Return where a piece lies; of an encoded one the file's index is asked."""
+    plan = rechunk.plan
+    number, offset, n_bytes = plan.piece_span(file, box)
+    key = f"{rechunk.prefix}{np.ravel_multi_index(file, plan.files.grid_shape) if file else 0}"
+    if rechunk.coder is not None:
+        ends = store.get(key, ByteRange(8 * number, 16))
+        if ends is None:
+            return None
+        offset, stop = (int(end) for end in np.frombuffer(ends, "<u8"))
+        n_bytes = stop - offset
+    return ByteSpan(key, ByteRange(offset, n_bytes))
+
+
+def _decoded_piece(rechunk: Rechunk, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
+    dtype, n_bytes = rechunk.source.dtype, len(data) - rechunk.plan.trailer_bytes
+    if rechunk.coder is None:
+        return np.frombuffer(data, np.uint8)[:n_bytes].view(dtype).reshape(shape)
+    return rechunk.coder.decode(memoryview(data)[:n_bytes], ChunkSpec(shape, dtype, rechunk.source.fill_value))
+
+
+def _present_parts(
+    plan: RechunkPlan, file: ChunkCoords, at: Region, values: NDArray[Any], bits: NDArray[np.uint8]
+) -> Iterator[Part]:
+    """Yield a piece whole when all source chunks of its file are there; else chunk by chunk."""
+    chunks, region = plan.source.chunks, plan.files.region(file)
+    first = [axis.index(cut.start) for axis, cut in zip(chunks.axes, region, strict=True)]
+    last = [axis.index(cut.stop - 1) for axis, cut in zip(chunks.axes, region, strict=True)]
+    shape = tuple(b - a + 1 for a, b in zip(first, last, strict=True))
+    present = np.unpackbits(bits, count=prod(shape)).astype(bool).reshape(shape)
+    if present.all():
+        yield at, values
+        return
+    for overlap in chunks.overlaps(at):
+        there = present[tuple(i - n for i, n in zip(overlap.coords, first, strict=True))]
+        yield shifted(overlap.in_region, at), values[within(overlap.in_region)] if there else None

@@ -1,0 +1,333 @@
+"""Comparing two arrays or groups bit for bit, in parallel tasks aligned to the chunks of both.
+
+Not here: arguments (`chunkmill.transfer`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from dask.utils import format_bytes
+from numpy.typing import NDArray
+
+from chunkmill import hierarchy
+from chunkmill.array import Array, read_region
+from chunkmill.errors import ChunkmillError
+from chunkmill.graph.jobs import Stage, TaskResult, check_workers, run_stages
+from chunkmill.graph.preflight import describe_needs
+from chunkmill.graph.scheduling import Scheduler
+from chunkmill.graph.transfers import metered
+from chunkmill.hierarchy import Node
+from chunkmill.model.grid import ChunkGrid, Region
+from chunkmill.plans.convert import Layout, group_keys, group_ranges, n_groups
+from chunkmill.retarget import same_json
+from chunkmill.stores.metered import Meter
+
+__all__ = ["Difference", "VerifyReport", "compare"]
+
+_MAX_BLOCK_BYTES = 64 << 20
+_MAX_BLOCK_KEYS = 4096
+_LEAST_TASKS = 64
+_MAX_SHOWN = 20
+
+# Attributes in which formats without dimension names keep them: they say nothing more than the names do.
+_NAMES = {"_ARRAY_DIMENSIONS": 1, "axes": -1}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing in which the two differ.
+
+    Attributes
+    ----------
+    path
+        Of the node, below the nodes that are compared.
+    kind
+        ``"missing"``, ``"shape"``, ``"dtype"``, ``"attributes"``, ``"dimension names"``, ``"values"``, or
+        ``"unreadable"``.
+    text
+        How they differ.
+    region
+        Start and stop along each axis of the block that differs, of values.
+    n_elements
+        Elements that differ in the block.
+    """
+
+    path: str
+    kind: str
+    text: str
+    region: tuple[tuple[int, int], ...] | None = None
+    n_elements: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path or '/'}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What `chunkmill.verify` found.
+
+    Attributes
+    ----------
+    differences
+        Where and how the two differ; empty when they are equal.
+    n_arrays, n_blocks
+        Arrays on both sides, and blocks of them, whose values were compared.
+    n_tasks
+        The same as `n_blocks`: each block is a task.
+    sampled
+        Whether only a sample of the blocks was compared.
+    bytes_read
+        Encoded bytes, of both.
+    """
+
+    a: str
+    b: str
+    differences: tuple[Difference, ...]
+    n_arrays: int
+    n_blocks: int
+    sampled: bool
+    bytes_read: int
+    seconds: float
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs in what was compared."""
+        return not self.differences
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks that compared values."""
+        return self.n_blocks
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        return {"equal": self.equal, "n_tasks": self.n_tasks, **asdict(self)}
+
+    def __str__(self) -> str:
+        verdict = "equal" if self.equal else f"{len(self.differences):,} differences"
+        sampled = " (a sample)" if self.sampled else ""
+        what = f"{self.n_arrays:,} arrays, {self.n_blocks:,} blocks{sampled}, {format_bytes(self.bytes_read)} read"
+        lines = [f"{verdict}: {self.a} and {self.b}", f"  compared: {what} in {self.seconds:.1f} s"]
+        lines += [f"  {difference}" for difference in self.differences[:_MAX_SHOWN]]
+        if len(self.differences) > _MAX_SHOWN:
+            lines.append(f"  … and {len(self.differences) - _MAX_SHOWN:,} more")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def compare(
+    a: Node, b: Node, *, sample: float | None = None, seed: int = 0, progress: bool | str | None = None
+) -> VerifyReport:
+    """Compare two nodes and everything below them; see `chunkmill.verify`."""
+    start = time.perf_counter()
+    if sample is not None and not 0 < sample <= 1:
+        msg = f"sample={sample}: expected a share above 0 and at most 1"
+        raise ValueError(msg)
+    differences: list[Difference] = []
+    pairs: list[_Pair] = []
+    for path, first, second in _matched(a, b):
+        differences.extend(_compare_documents(path, first, second))
+        if isinstance(first, Array) and isinstance(second, Array) and _same_kind(first, second):
+            pairs.append(_Pair.of(path, first, second))
+    specs = [(i, number) for i, pair in enumerate(pairs) for number in range(pair.n_blocks)]
+    if sample is not None:
+        n = max(1, round(sample * len(specs))) if specs else 0
+        specs = sorted(random.Random(seed).sample(specs, n))  # noqa: S311 - a sample, no secret
+    scheduler = Scheduler()
+    needs = None
+    if not scheduler.in_process and specs:
+        needs = describe_needs("verify", sources=[array for pair in pairs for array in (pair.a, pair.b)])
+        check_workers(scheduler, needs)
+    stage = Stage("verify", _compare_block, tuple(pairs), specs)
+    (result,) = run_stages([stage], scheduler=scheduler, needs=needs, progress=progress)
+    found = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
+    return VerifyReport(
+        _shown(a),
+        _shown(b),
+        (*differences, *found),
+        len(pairs),
+        len(specs),
+        sample is not None,
+        result.counts.get("bytes_read", 0),
+        time.perf_counter() - start,
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Documents
+
+
+def _matched(a: Node, b: Node) -> Iterator[tuple[str, Node | None, Node | None]]:
+    first = {_below(a, node): node for node in hierarchy.walk(a)}
+    second = {_below(b, node): node for node in hierarchy.walk(b)}
+    for path in sorted(first.keys() | second.keys()):
+        yield path, first.get(path), second.get(path)
+
+
+def _below(top: Node, node: Node) -> str:
+    return node.path[len(top.path) :].strip("/")
+
+
+def _compare_documents(path: str, a: Node | None, b: Node | None) -> Iterator[Difference]:
+    if a is None or b is None:
+        there, side = (b, "a") if a is None else (a, "b")
+        yield Difference(path, "missing", f"{_kind(there)} is missing in {side}")
+        return
+    if type(a) is not type(b):
+        yield Difference(path, "missing", f"a has {_kind(a)}, b {_kind(b)}")
+        return
+    if isinstance(a, Array) and isinstance(b, Array):
+        for kind, first, second in (
+            ("shape", a.shape, b.shape),
+            ("dtype", a.dtype, b.dtype),
+            ("dimension names", a.dimension_names, b.dimension_names),
+        ):
+            if first != second:
+                yield Difference(path, kind, f"{kind} differs: {first} and {second}")
+    first_attributes, second_attributes = _own_attributes(a), _own_attributes(b)
+    for name in sorted(first_attributes.keys() | second_attributes.keys()):
+        first, second = first_attributes.get(name, _ABSENT), second_attributes.get(name, _ABSENT)
+        if not same_json(first, second):
+            yield Difference(path, "attributes", f"attribute {name!r} differs: {first!r:.80} and {second!r:.80}")
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "absent"
+
+
+_ABSENT = _Absent()
+
+
+def _own_attributes(node: Node) -> dict[str, Any]:
+    """Return the attributes that say more than the dimension names do."""
+    names = node.dimension_names if isinstance(node, Array) else None
+    return {
+        name: value
+        for name, value in node.attributes.items()
+        if names is None or name not in _NAMES or value != list(names)[:: _NAMES[name]]
+    }
+
+
+def _kind(node: Node | None) -> str:
+    return "an array" if isinstance(node, Array) else "a group"
+
+
+def _shown(node: Node) -> str:
+    return f"{node.url}/{node.path}" if node.path else node.url
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Values
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two arrays of one shape and dtype, and the blocks by which they are compared: `group` chunks of `grid`."""
+
+    path: str
+    a: Array
+    b: Array
+    grid: ChunkGrid
+    group: tuple[int, ...]
+
+    @classmethod
+    def of(cls, path: str, a: Array, b: Array) -> _Pair:
+        max_bytes = min(_MAX_BLOCK_BYTES, max(b.nbytes // _LEAST_TASKS, 1))
+        old, new = _grid(a), _grid(b)
+        group = group_keys(
+            Layout(old, old, (), None),
+            Layout(new, new, (), None),
+            b.dtype.itemsize,
+            max_bytes=max_bytes,
+            max_keys=_MAX_BLOCK_KEYS,
+        )
+        return cls(path, a, b, new, group)
+
+    @property
+    def n_blocks(self) -> int:
+        return n_groups(self.grid, self.group)
+
+    def region(self, number: int) -> Region:
+        """Return what one block covers."""
+        ranges = group_ranges(self.grid, self.group, number)
+        return tuple(
+            slice(axis.start(r[0]), min(axis.start(r[-1]) + axis.length(r[-1]), axis.size))
+            for axis, r in zip(self.grid.axes, ranges, strict=True)
+        )
+
+
+def _grid(array: Array) -> ChunkGrid:
+    """Return the grid to align to: of store keys, or of the chunks in shards that are too large to hold."""
+    keys = array.writing.grid
+    return keys if prod(keys.chunk_shape) * array.dtype.itemsize <= _MAX_BLOCK_BYTES else array.reading.grid
+
+
+def _same_kind(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype
+
+
+def _compare_block(pairs: Sequence[_Pair], spec: tuple[int, int]) -> TaskResult:
+    which, number = spec
+    pair = pairs[which]
+    region = pair.region(number)
+    where = tuple((cut.start, cut.stop) for cut in region)
+    meter = Meter()
+    details: list[Difference] = []
+    blocks = []
+    for side, array in (("a", pair.a), ("b", pair.b)):
+        try:
+            blocks.append(read_region(metered(array, meter), region))
+        except ChunkmillError as error:
+            details.append(Difference(pair.path, "unreadable", f"cannot be read in {side}: {error}", where))
+    if not details and (difference := _compare_values(pair.path, blocks[0], blocks[1], region)) is not None:
+        details.append(difference)
+    return TaskResult(meter.counts() | {"n_blocks": 1}, {}, details)
+
+
+def _compare_values(path: str, a: NDArray[Any], b: NDArray[Any], region: Region) -> Difference | None:
+    differs = _differing(a, b)
+    n_elements = int(np.count_nonzero(differs))
+    if not n_elements:
+        return None
+    first = tuple(int(i) for i in np.unravel_index(int(np.argmax(differs)), a.shape)) if a.ndim else ()
+    at = tuple(cut.start + i for cut, i in zip(region, first, strict=True))
+    shown = ", ".join(f"{cut.start}:{cut.stop}" for cut in region)
+    found, other = a[first], b[first]
+    values = f"{found} and {other}" if str(found) != str(other) else f"{_bits(found)} and {_bits(other)}"
+    text = f"values differ: {n_elements:,} of {a.size:,} elements in [{shown}], first at {at}: {values}"
+    return Difference(path, "values", text, tuple((cut.start, cut.stop) for cut in region), n_elements)
+
+
+def _bits(value: Any) -> str:
+    return f"{value!r} (bits 0x{value.tobytes()[::-1].hex()})" if isinstance(value, np.generic) else repr(value)
+
+
+def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool]:
+    """Return which elements differ in a bit, in C order."""
+    dtype = a.dtype
+    if dtype.hasobject or dtype.kind == "T":
+        pairs = zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)
+        return np.array([not _same_object(x, y) for x, y in pairs], bool)
+    unit = next(size for size in (8, 4, 2, 1) if dtype.itemsize % size == 0)
+    words = [np.ascontiguousarray(each).reshape(-1).view(f"u{unit}") for each in (a, b)]
+    differs: NDArray[np.bool] = words[0] != words[1]
+    n_words = dtype.itemsize // unit
+    if n_words > 1:
+        differs = np.logical_or.reduce(differs.reshape(-1, n_words), axis=1)
+    return differs
+
+
+def _same_object(x: Any, y: Any) -> bool:
+    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
+        x, y = np.asarray(x), np.asarray(y)
+        return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
+    return type(x) is type(y) and same_json(x, y)

@@ -1,0 +1,232 @@
+"""The public functions of rechunking: arguments in, one call down.
+
+Not here: what is done (`chunkmill.graph.rechunk`), what the target becomes (`chunkmill.retarget`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from chunkmill import hierarchy
+from chunkmill.array import Array
+from chunkmill.errors import AlignmentError, RegionError
+from chunkmill.formats.base import Format
+from chunkmill.graph.convert import Target, plan_conversion
+from chunkmill.graph.memory import current_worker
+from chunkmill.graph.plan import Plan, Report
+from chunkmill.graph.rechunk import Settings, plan_rechunking
+from chunkmill.hierarchy import Group, Node
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.retarget import describe_group_target, describe_target
+from chunkmill.stores.base import Store
+from chunkmill.stores.open import open_store
+
+__all__ = ["plan_rechunk", "rechunk"]
+
+
+def plan_rechunk(
+    source: Any,
+    target: Any,
+    *,
+    chunks: Any,
+    shards: Any = None,
+    format: str | None = None,  # noqa: A002 - the contract's name
+    codecs: Any = "keep",
+    max_mem: int | str | None = None,
+    temp: Any = None,
+    temp_codec: Literal["raw", "lz4"] = "raw",
+    strategy: Literal["direct", "spill"] | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Plan to give an array, or every array of a group, other chunks; nothing is written before the plan runs.
+
+    Each element is read and written once. Where the chunks of source and target lie across each other, it also goes
+    through temporary files, few and large, so that memory stays bounded without workers talking to each other.
+
+    Parameters
+    ----------
+    source
+        A url, ``(url, path)``, an Array or a Group.
+    target
+        A url, ``(url, path)``, or a Group to write below. There must be no node, unless `overwrite`. An Array (opened
+        with ``mode="r+"``) is written to as it is: it says the chunks.
+    chunks
+        Chunk shape (of the inner chunks when `shards` are given); ``-1`` for all of an axis. For a group: a shape for
+        its arrays of that rank (the others keep their chunks), a dict by path below the group, or a callable of the
+        Array that returns a shape or ``"keep"``.
+    shards
+        Likewise; ``None``: no shards.
+    format
+        The source's, when ``None`` (``"zarr3"`` where that is for reading only).
+    codecs
+        ``"keep"``: the source's chain, the inner one where shards come or go; or as in `chunkmill.create_array`.
+    max_mem
+        Bytes that the tasks of one worker hold at most, all its threads together, on top of the interpreter and its
+        libraries; or as text (``"256 MiB"``). When ``None``, ``chunkmill.max-mem`` in dask's config, or else a third of
+        the worker's memory limit.
+    temp
+        Where temporary files lie until the job is done, a url or a store that all workers reach; beside the target,
+        where no reader takes them for a node, when ``None``.
+    temp_codec
+        ``"lz4"`` where bytes are dearer than time.
+    strategy
+        ``"direct"`` or ``"spill"``, whatever the estimate says.
+    overwrite
+        Replace what is at the target.
+    storage_options, target_storage_options
+        For the filesystems, as in fsspec; the target's (and those of `temp`) are the source's where they are not given.
+
+    Returns
+    -------
+    Plan
+        Prints what will be done; ``plan.run()`` does it.
+
+    Raises
+    ------
+    JobError
+        `max_mem` is too little; says what is needed.
+    AlignmentError
+        Shards are no multiple of the chunks, or `chunks` are not those of the Array to write to.
+    UnsupportedFeature
+        The format cannot hold such an array.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, dask.array as da
+    >>> _ = cm.to_store(da.ones((60, 40, 40), chunks=(1, 40, 40)), "memory://doc-plan-rechunk", "images")
+    >>> plan = plan_rechunk(
+    ...     ("memory://doc-plan-rechunk", "images"), ("memory://doc-plan-rechunk", "series"), chunks=(-1, 8, 8)
+    ... )
+    >>> plan.strategy, plan.n_keys, plan.read_amplification
+    ('direct', 25, 1.0)
+    """
+    node = _open_source(source, storage_options)
+    options = storage_options if target_storage_options is None else target_storage_options
+    if temp_codec not in {"raw", "lz4"} or strategy not in {None, "direct", "spill"}:
+        msg = f"temp_codec={temp_codec!r}, strategy={strategy!r}: expected 'raw' or 'lz4'; None, 'direct' or 'spill'"
+        raise ValueError(msg)
+    settings = Settings(
+        current_worker(max_mem),
+        None if temp is None else open_store(temp, options),
+        compress=temp_codec == "lz4",
+        strategy=strategy,
+    )
+    if isinstance(target, Array):
+        return plan_rechunking(_into_existing(node, target, chunks), settings)
+    store, path = _open_target(target, options)
+    chosen, packed = _Choice(node, chunks, "chunks"), _Choice(node, shards, "shards")
+
+    def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
+        return describe_target(
+            array, documents_format, at, chunks=chosen.of(array), shards=packed.of(array), codecs=codecs
+        )
+
+    def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
+        return describe_group_target(group.metadata, documents_format, at)
+
+    name = format or _writable_format(node.format)
+    exact = not (isinstance(codecs, str) and codecs == "keep")
+    where = Target(store, path, name, describe_array, describe_group, exact=exact, overwrite=overwrite)
+    return plan_rechunking(plan_conversion(node, where), settings)
+
+
+def rechunk(
+    source: Any, target: Any, *, chunks: Any, resume: bool = True, progress: bool | str | None = None, **options: Any
+) -> Report:
+    """Give an array, or every array of a group, other chunks: `plan_rechunk`, and run.
+
+    Parameters
+    ----------
+    source, target, chunks, **options
+        As in `plan_rechunk`.
+    resume, progress
+        As in `Plan.run`.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, dask.array as da
+    >>> _ = cm.to_store(da.arange(12, chunks=4), "memory://doc-rechunk", "a")
+    >>> report = rechunk(("memory://doc-rechunk", "a"), ("memory://doc-rechunk", "b"), chunks=(6,))
+    >>> report.n_keys, cm.open_array("memory://doc-rechunk", "b").chunks
+    (2, (6,))
+    """
+    return plan_rechunk(source, target, chunks=chunks, **options).run(resume=resume, progress=progress)
+
+
+class _Choice:
+    """What `chunks=` or `shards=` says of each array of a group."""
+
+    def __init__(self, node: Node, option: Any, name: str) -> None:
+        self.node, self.option, self.name = node, option, name
+        if isinstance(option, Mapping):
+            self._check_paths({str(path).strip("/") for path in option})
+        elif isinstance(node, Array) and isinstance(option, (tuple, list)) and len(option) != node.ndim:
+            reason = f"{len(option)} lengths for {node.ndim} axes"
+            raise RegionError(index=f"{name}={option!r}", shape=node.shape, reason=reason)
+
+    def _check_paths(self, paths: set[str]) -> None:
+        known = {self._below(n) for n in hierarchy.walk(self.node) if isinstance(n, Array)}
+        if unknown := sorted(paths - known):
+            msg = f"{self.name}= names {unknown}, where the arrays are {sorted(known)[:20]}"
+            raise ValueError(msg)
+
+    def _below(self, array: Array) -> str:
+        return array.path[len(self.node.path) :].strip("/")
+
+    def of(self, array: Array) -> Any:
+        """Return the shape, ``"keep"`` or ``None``."""
+        option = self.option
+        if isinstance(option, Mapping):
+            by_path = {str(path).strip("/"): value for path, value in option.items()}
+            return by_path.get(self._below(array), "keep")
+        return option(array) if callable(option) else option
+
+
+def _open_source(source: Any, storage_options: Mapping[str, Any] | None) -> Node:
+    if isinstance(source, (Array, Group)):
+        return source
+    url, path = source if isinstance(source, tuple) else (source, "")
+    return hierarchy.open_node(open_store(url, storage_options), path)
+
+
+def _open_target(target: Any, storage_options: Mapping[str, Any] | None) -> tuple[Store, str]:
+    if isinstance(target, Group):
+        return target.store, target.path
+    url, path = target if isinstance(target, tuple) else (target, "")
+    if isinstance(url, (str, os.PathLike)) or hasattr(url, "get_versioned"):
+        return open_store(url, storage_options), path
+    msg = f"a target is a url, (url, path), an Array or a Group, not {type(url).__name__}"
+    raise TypeError(msg)
+
+
+_READ_ONLY_FORMATS = {"zarr3-experimental": "zarr3"}
+
+
+def _writable_format(name: str) -> str:
+    return _READ_ONLY_FORMATS.get(name, name)
+
+
+def _into_existing(source: Node, target: Array, chunks: Any) -> Plan:
+    """Plan to write an array to one that exists: metadata stay as they are."""
+    target.check_writable()
+    if not isinstance(source, Array):
+        msg = f"the target is the array {target.path!r}, the source a group: give the array to read"
+        raise TypeError(msg)
+    if source.shape != target.shape or source.dtype != target.dtype:
+        got, expected = f"{source.shape} {source.dtype}", f"{target.shape} {target.dtype}"
+        raise AlignmentError(expected=expected, got=got, fix="give a target of the source's shape and dtype")
+    wanted = tuple(chunks) if isinstance(chunks, (tuple, list)) else chunks
+    if wanted not in (None, "keep", target.chunks):
+        fix = "the target says the chunks: give chunks=None, or another target"
+        raise AlignmentError(expected=f"chunks {target.chunks}", got=f"chunks {wanted}", fix=fix)
+    where = Target(
+        target.store, target.path, target.format, lambda *_: target.metadata, lambda group, *_: group.metadata
+    )
+    plan = plan_conversion(source, where)
+    job = replace(plan.job, prepare=dict, publish=lambda _: hierarchy.settle(target.store))
+    return replace(plan, job=job)

@@ -1,0 +1,47 @@
+"""What every golden document says is said again when it is written anew: parse, emit, parse gives the same description."""
+
+import numpy as np
+import pytest
+from interop.corpus import GOLDENS, UNWRITTEN
+from interop.verdict import plain
+
+import chunkmill as cm
+from chunkmill.formats.registry import get_format
+from chunkmill.model.metadata import ArrayMetadata
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*read as:UserWarning")  # the draft's extension types
+
+READ = [golden for golden in GOLDENS if golden.id not in UNWRITTEN]
+
+
+def said(metadata):
+    """Everything that a description says; scalars by their bits."""
+    fill = metadata.fill_value
+    bits = fill if fill is None or isinstance(fill, (str, bytes)) else np.asarray(fill, metadata.dtype).tobytes()
+    attributes = plain(dict(metadata.attributes))
+    return (
+        metadata.dtype, metadata.chunk_grid, metadata.chunk_keys, metadata.codecs, bits, metadata.edge_chunks,
+        metadata.dimension_names, attributes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("golden", READ, ids=lambda golden: golden.id)
+def test_array(golden):
+    documents_format = get_format(golden.format)
+    for expected in golden.arrays:
+        metadata = golden.open(expected.path).metadata
+        documents = documents_format.emit_array("some/where", metadata)
+        again = documents_format.parse_array("some/where", documents)
+        assert isinstance(again, ArrayMetadata)
+        assert said(again) == said(metadata)
+        assert documents_format.emit_array("some/where", again) == documents
+
+
+@pytest.mark.parametrize("golden", [golden for golden in READ if golden.groups], ids=lambda golden: golden.id)
+def test_group(golden):
+    documents_format = get_format(golden.format)
+    for path, attributes in golden.groups.items():
+        group = golden.open(path)
+        assert isinstance(group, cm.Group)
+        again = documents_format.parse_group("some/where", documents_format.emit_group("some/where", group.metadata))
+        assert plain(dict(again.attributes)) == plain(dict(attributes))

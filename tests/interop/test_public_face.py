@@ -1,0 +1,105 @@
+"""What `create_array`, `create_group`, `consolidate` and `to_store` write is read exactly by the peers."""
+
+import dask.array as da
+import numpy as np
+import pytest
+from golden.cases import same
+from interop.matrix import ARRAYS, write
+from interop.peers import READERS, WARNINGS
+from interop.verdict import judge_all
+
+import chunkmill as cm
+
+pytestmark = WARNINGS
+
+
+@pytest.mark.parametrize("made", ARRAYS, ids=lambda made: made.key)
+def test_array(made, tmp_path):
+    write(made, tmp_path / "store")
+    expected = made.expected()
+    assert same(np.asarray(cm.open_array(tmp_path / "store", "a")[...]), expected.values)
+    wrong = [
+        judge_all(peer, made.key, lambda read=read: read(tmp_path / "store", "a", made.format), expected)
+        for peer, (read, formats) in READERS.items()
+        if made.format in formats
+    ]
+    assert not list(filter(None, wrong))
+
+
+TREE = {"a": {"units": "m"}, "sub/b": {}, "sub/deeper/c": {"n": 2**60 + 1}}
+GROUPS = {"": {"title": "root", "日本": [1, None]}, "sub": {"level": [1]}, "none": {}}
+
+
+def make_tree(store, fmt):
+    for path, attributes in GROUPS.items():
+        cm.create_group(store, path, format=fmt, attributes=attributes)
+    for n, (path, attributes) in enumerate(TREE.items()):
+        cm.to_store(da.full((4, 3), n + 1, chunks=(2, 3)), store, path, format=fmt, attributes=attributes)
+
+
+@pytest.mark.parametrize("consolidated", [False, True], ids=["plain", "consolidated"])
+@pytest.mark.parametrize("suffix", ["", ".zip"], ids=["folder", "zip"])
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+def test_tree_in_zarr_python(tmp_path, fmt, suffix, consolidated):
+    import zarr
+
+    store = tmp_path / f"store{suffix}"
+    make_tree(store, fmt)
+    if consolidated:
+        cm.consolidate(store)
+    kind = zarr.storage.ZipStore if suffix else zarr.storage.LocalStore
+    opened = kind(store, read_only=True)
+    root = zarr.open_group(opened, mode="r", zarr_format=int(fmt[-1]), use_consolidated=consolidated)
+    found = dict(root.members(max_depth=None))
+    assert set(found) == {*TREE, "sub", "sub/deeper", "none"}
+    assert dict(root.attrs) == GROUPS[""]
+    for path, attributes in {**TREE, "sub": GROUPS["sub"], "none": {}, "sub/deeper": {}}.items():
+        assert dict(found[path].attrs) == attributes
+    for n, path in enumerate(TREE):
+        np.testing.assert_array_equal(found[path][...], np.full((4, 3), n + 1))
+    opened.close()
+
+
+def test_tree_in_z5py(tmp_path):
+    import z5py
+
+    make_tree(tmp_path / "store.n5", "n5")
+    with z5py.File(str(tmp_path / "store.n5"), mode="r") as file:
+        assert set(file) == {"a", "sub", "none"}
+        assert set(file["sub"]) == {"b", "deeper"}
+        assert file.attrs["title"] == "root"
+        assert file["sub"].attrs["level"] == [1]
+        for n, path in enumerate(TREE):
+            np.testing.assert_array_equal(file[path][:], np.full((4, 3), n + 1))
+
+
+def test_consolidated_metadata_is_kept_up_to_date(tmp_path):
+    """An array made after consolidation is seen by peers that look nowhere else."""
+    import zarr
+
+    for fmt in ("zarr2", "zarr3"):
+        store = tmp_path / fmt
+        make_tree(store, fmt)
+        cm.consolidate(store)
+        cm.create_array(store, "new/late", shape=(3,), dtype="i2", chunks=(2,), format=fmt, attributes={"late": True})
+        root = zarr.open_consolidated(store, mode="r", zarr_format=int(fmt[-1]))
+        assert dict(root["new/late"].attrs) == {"late": True}
+        assert set(root) == {"a", "sub", "none", "new"}
+
+
+def test_tree_read_by_xarray(tmp_path):
+    """xarray's own zarr engine finds dimensions and attributes where it looks for them."""
+    import xarray as xr
+
+    for fmt in ("zarr2", "zarr3"):
+        store = tmp_path / fmt
+        for name, names in {"t": ("y", "x"), "y": ("y",), "x": ("x",)}.items():
+            shape = tuple({"y": 4, "x": 3}[axis] for axis in names)
+            values = da.from_array(np.arange(1, np.prod(shape) + 1, dtype="f4").reshape(shape), chunks=2)
+            cm.to_store(values, store, name, format=fmt, dimension_names=names, attributes={"units": name})
+        cm.consolidate(store)
+        with xr.open_zarr(store, consolidated=True, zarr_format=int(fmt[-1]), chunks=None) as dataset:
+            assert dict(dataset.sizes) == {"y": 4, "x": 3}
+            assert dataset["t"].dims == ("y", "x")
+            assert dataset["t"].attrs == {"units": "t"}
+            np.testing.assert_array_equal(dataset["t"], np.arange(1, 13, dtype="f4").reshape(4, 3))

@@ -1,0 +1,52 @@
+"""What a peer read against what it must read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from golden.cases import same, same_json
+from interop.corpus import Expected
+from interop.known import reason
+from interop.peers import Read
+
+__all__ = ["judge", "judge_all", "plain"]
+
+
+def judge(read: Read, expected: Expected) -> str:
+    """Say what is wrong; ``""`` when nothing is."""
+    if not same(read.values, expected.values):
+        got = np.asarray(read.values)
+        return f"other values: {got.dtype} {got.shape} {got.ravel()[:8]}"
+    if read.attributes is not None and not same_json(read.attributes, plain(dict(expected.attributes))):
+        return f"other attributes: {read.attributes}"
+    if read.names is not None and read.names != expected.dimension_names:
+        return f"other names: {read.names}"
+    return ""
+
+
+def plain(value: Any) -> Any:
+    """The attributes as JSON can hold them: NaN and infinities, which some write bare, are written as strings."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    return value
+
+
+def judge_all(peer: str, name: str, read: Callable[[], Read], expected: Expected) -> str:
+    """Return what the test of this case must complain of: a failure that is not listed, a listed one that is none."""
+    try:
+        wrong = judge(read(), expected)
+    except Exception as error:  # noqa: BLE001 - whatever a peer raises
+        wrong = f"refused: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    why = reason(peer, name)
+    if wrong and not why:
+        return f"{peer} on {name}: {wrong}"
+    if why and not wrong:
+        return f"{peer} reads {name}: strike it off known.py ({why})"
+    return ""
