@@ -1,6 +1,6 @@
 """Stores that watch, fail or dawdle: wrappers for tests of what is asked of a store, and of what happens then.
 
-All three pickle with the store they wrap; a log stays in the process that made it.
+All pickle with the store they wrap; a log stays in the process that made it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 
-__all__ = ["FailingStore", "RecordingStore", "SlowStore"]
+__all__ = ["FailingStore", "RecordingStore", "SlowStore", "UnfencedStore"]
 
 
 class _Wrapper:
@@ -147,3 +147,20 @@ class SlowStore(_Wrapper):
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
         if not self.methods or method in self.methods:
             time.sleep(self.seconds)
+
+
+class UnfencedStore(_Wrapper):
+    """Takes every `set_if` for a `set`, and says so: only a lock keeps partial writes apart."""
+
+    def __init__(self, below: Store) -> None:
+        super().__init__(below)
+        self.is_conditional = False
+
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None: ...
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        if value is None:
+            self.below.delete(key)
+        else:
+            self.below.set(key, value)
+        return True

@@ -6,7 +6,7 @@
 8000.0
 """
 
-from chunkmill import errors
+from chunkmill import config, errors  # noqa: F401 - config puts the defaults of the settings into dask's
 from chunkmill.api import (
     consolidate,
     create_array,

@@ -21,6 +21,7 @@ from chunkmill.errors import NodeExists, NodeNotFound, RegionError
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.graph.locks import lock_factory
+from chunkmill.graph.resume import discard_journal, resumable_write
 from chunkmill.graph.write import WriteReport, check_source, report, run, write_graph
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.grid import Region
@@ -93,7 +94,7 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     if mode not in {"r", "r+"}:
         raise ValueError(f"mode={mode!r}: open nodes with 'r' or 'r+'; create_array and to_store make new ones")
     wanted = format if dimension_separator is None else ZarrV2(dimension_separator)
-    given = {"format": wanted, "consolidated": consolidated, "read_only": mode == "r"}
+    given: dict[str, Any] = {"format": wanted, "consolidated": consolidated, "read_only": mode == "r"}
     if isinstance(url, (str, os.PathLike)) and may_be_reference_file(url):
         return hierarchy.open_node(open_reference_store(url, storage_options), path, **given)
     try:
@@ -281,6 +282,7 @@ def to_store(
     attributes: Mapping[str, Any] | None = None,
     lock: Any = "auto",
     compute: bool = True,
+    resume: bool = False,
     write_empty_chunks: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> WriteReport | Delayed:
@@ -304,11 +306,25 @@ def to_store(
         guards; else a context manager.
     compute
         ``False``: return a `dask.delayed.Delayed` of the report; the metadata are written by its last task.
+    resume
+        Keep a record of every block beside the array until all are written, and go on with a write of the same `x`
+        (the same name in dask: see ``x.name``) that was cut off. Whole arrays only.
 
     Returns
     -------
     WriteReport
         Store keys written, of them empty and partial, and bytes.
+
+    Raises
+    ------
+    NodeExists
+        There is a node, and `mode` does not allow to replace it.
+    AlignmentError
+        `x` has another shape than the array or region, or chunks of unknown size.
+    StoreError
+        Partial writes would be unguarded: the store cannot compare versions and there is no common lock.
+    JobError
+        What was cut off at the target is another write than this one.
 
     Examples
     --------
@@ -325,7 +341,6 @@ def to_store(
     existing = _existing(target, path, mode="r+" if region is not None else mode)
     if existing is not None:
         array = existing
-        documents: dict[str, bytes] = {}
         where = _write_region(array, region)
         check_source(x, region_shape(where))
     else:
@@ -340,8 +355,22 @@ def to_store(
             dimension_names=dimension_names,
             attributes=attributes,
         )
-        array, documents = hierarchy.create_array(target, path, metadata, format=format, overwrite=mode == "w")
+        array = hierarchy.array_at(target, path, metadata, format)
         where = full_region(array.shape)
+
+    def prepare() -> dict[str, bytes]:
+        if existing is not None:
+            return {}
+        return hierarchy.create_array(target, path, array.metadata, format=format, overwrite=mode == "w")[1]
+
+    if resume:
+        if region is not None or not compute:
+            raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
+        publish = partial(hierarchy.appear, target, format=array.format)
+        return resumable_write(x, array, prepare=prepare, publish=publish, lock=factory, write_empty=write_empty_chunks)
+    documents = prepare()
+    if existing is None:
+        discard_journal(array)
     counts, n_regrouped = write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks)
     finish = partial(_finish, n_regrouped=n_regrouped, array=array, documents=documents)
     return run([counts], finish, compute=compute)
@@ -383,18 +412,18 @@ def store(
         array.check_writable()
         where = _write_region(array, region)
         planned.append(write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks))
-    finish = partial(_reports, n_regrouped=[n for _, n in planned])
+    finish = partial(_reports, n_regrouped=[n for _, n in planned], arrays=targets)
     return run([counts for counts, _ in planned], finish, compute=compute)
 
 
 def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
     """Make the array appear: the last step of a write."""
     hierarchy.appear(array.store, documents, array.format)
-    return report(counts, n_regrouped)
+    return report(array, counts, n_regrouped)
 
 
-def _reports(*counts: Any, n_regrouped: Sequence[int]) -> list[WriteReport]:
-    return [report(c, n) for c, n in zip(counts, n_regrouped, strict=True)]
+def _reports(*counts: Any, n_regrouped: Sequence[int], arrays: Sequence[Array]) -> list[WriteReport]:
+    return [report(array, c, n) for array, c, n in zip(arrays, counts, n_regrouped, strict=True)]
 
 
 def _as_dask(x: Any) -> da.Array:

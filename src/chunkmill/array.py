@@ -7,8 +7,6 @@ Not here: documents and paths (`chunkmill.hierarchy`), dask (`chunkmill.graph`).
 
 from __future__ import annotations
 
-import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
@@ -20,19 +18,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.codecs.fill import is_fill
 from chunkmill.errors import ChunkError, CodecError, RegionError, StoreError
+from chunkmill.local_locks import local_lock
 from chunkmill.locate import Grain, grains, inner_grid
 from chunkmill.model.grid import ChunkCoords, Overlap, Region
 from chunkmill.model.metadata import JSON, ArrayMetadata, NamedConfig
 from chunkmill.plans.region import full_region, region_shape, select
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.threads import cut_evenly, in_threads, own_threads
 
 if TYPE_CHECKING:
     import dask.array
 
-__all__ = ["Array", "LockFactory", "local_lock", "read_chunk", "read_chunks", "read_region", "write_chunk", "write_region"]
+__all__ = ["Array", "LockFactory", "read_chunk", "read_chunks", "read_region", "write_chunk", "write_region"]
 
-LockFactory = Callable[[str], AbstractContextManager[Any]]
-"""Store key -> the lock that guards its partial writes."""
+LockFactory = Callable[[str, bool], AbstractContextManager[Any]]
+"""Store key, and whether others are known to write it or nothing else guards it -> the lock of its partial writes."""
+
+default_lock: LockFactory = local_lock
+"""The lock where none is given; `chunkmill.graph.locks` makes it the cluster's for tasks on workers."""
 
 
 class Array:
@@ -145,7 +148,7 @@ class Array:
     def __getitem__(self, index: Any) -> Any:
         """Read by basic indexing, or by integer or boolean arrays; the chunks around the selection are read."""
         selection = select(index, self.shape)
-        block = read_region(self, selection.region)
+        block = read_region(self, selection.region, n_threads=own_threads())
         return block[selection.within] if selection.within else block[()]
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
@@ -169,7 +172,7 @@ class Array:
         """Read everything."""
         if copy is False:
             raise ValueError("an array in a store cannot become a numpy array without a copy")
-        whole = read_region(self, full_region(self.shape))
+        whole = read_region(self, full_region(self.shape), n_threads=own_threads())
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def to_dask(self, chunks: Any = None) -> dask.array.Array:
@@ -214,30 +217,48 @@ def _rebuild(  # noqa: PLR0917 - called by pickle
     return Array(store, path, metadata, name, prefix, read_only=read_only)
 
 
-def read_region(array: Array, region: Region) -> NDArray[Any]:
+def read_region(array: Array, region: Region, *, n_threads: int = 1) -> NDArray[Any]:
     """Read `region`, whatever chunks it cuts, to a writable array in C order.
 
-    Whole store keys are read and decoded at once, parts of shards by range.
+    Whole store keys are read and decoded at once, parts of shards by range. A task of a scheduler leaves `n_threads` 1.
     """
-    grain = array.writing if array.writing.grid.aligned(region) else array.reading
+    grain = array.writing
     only = grain.grid.only_overlap(region)
+    if grain is not array.reading and not (only.whole if only else grain.grid.aligned(region)):
+        grain = array.reading
+        only = grain.grid.only_overlap(region)
     if only is not None:
         return _writable(read_chunk(array, grain, only.coords, only.in_chunk))
     block = _allocate(array, region)
     overlaps = grain.grid.overlaps(region)
     while batch := list(islice(overlaps, _BATCH)):
-        chunks = read_chunks(array, grain, [overlap.coords for overlap in batch])
-        for overlap, chunk in zip(batch, chunks, strict=True):
-            block[overlap.in_region] = chunk[overlap.in_chunk]
+        spans = grain.locator.locate(array.store, [overlap.coords for overlap in batch])
+
+        def fill(part: slice, batch: list[Overlap] = batch, spans: Sequence[ByteSpan | None] = spans) -> None:
+            chunks = _fetch(array, grain, [overlap.coords for overlap in batch[part]], spans[part])
+            for overlap, chunk in zip(batch[part], chunks, strict=True):
+                block[overlap.in_region] = chunk[overlap.in_chunk]
+
+        # requests that cost latency go together, so that each thread has many on their way
+        n_parts = n_threads if array.store.is_remote else _PARTS_A_THREAD * n_threads
+        in_threads(fill, cut_evenly(len(batch), n_parts), n_threads if block.nbytes > _WORTH_A_THREAD else 1)
     return block
 
 
 _BATCH = 1 << 16  # chunks located at once: what is known of each of 10**9 chunks would not fit in memory
+_PARTS_A_THREAD = 8  # of a batch, so that threads end together
+_WORTH_A_THREAD = 1 << 19  # bytes
 
 
 def read_chunks(array: Array, grain: Grain, coords: Sequence[ChunkCoords]) -> Iterator[NDArray[Any]]:
     """Yield chunks of `grain` in order, fetched at once where the store can; they may be read-only."""
-    results = array.store.get_many(grain.locator.locate(array.store, coords))
+    return _fetch(array, grain, coords, grain.locator.locate(array.store, coords))
+
+
+def _fetch(
+    array: Array, grain: Grain, coords: Sequence[ChunkCoords], spans: Sequence[ByteSpan | None]
+) -> Iterator[NDArray[Any]]:
+    results = array.store.get_many(spans)
     for one in coords:
         with _step(array, grain, one, "get"):
             data = next(results)
@@ -258,7 +279,9 @@ def _decode(array: Array, grain: Grain, coords: ChunkCoords, data: bytes | None)
     spec = grain.spec(coords)
     if data is None:  # one element, seen spec.shape times: an absent chunk costs no memory
         fill = spec.fill_value
-        return np.broadcast_to(np.zeros((), spec.dtype) if fill is None else np.full((), fill, spec.dtype), spec.shape)
+        one = np.zeros((), spec.dtype) if fill is None else np.full((), fill, spec.dtype)
+        with _step(array, grain, coords, "decode"):  # a chunk larger than numpy can count
+            return np.broadcast_to(one, spec.shape)
     with _step(array, grain, coords, "decode"):
         return grain.codecs.decode(data, spec)
 
@@ -285,14 +308,14 @@ def _encode(array: Array, grain: Grain, coords: ChunkCoords, chunk: NDArray[Any]
     # an undefined fill value leaves nothing out: what other readers give for an absent chunk is chance then
     if not write_empty and spec.fill_value is not None and is_fill(chunk, spec.fill_value):
         return None
-    if chunk.shape != spec.shape:
-        if array.metadata.edge_chunks == "truncated":
-            spec = type(spec)(chunk.shape, spec.dtype, spec.fill_value)
-        else:
-            padded = np.full(spec.shape, 0 if spec.fill_value is None else spec.fill_value, spec.dtype)
-            padded[grain.grid.extent(coords)] = chunk
-            chunk = padded
     with _step(array, grain, coords, "encode"):
+        if chunk.shape != spec.shape:
+            if array.metadata.edge_chunks == "truncated":
+                spec = type(spec)(chunk.shape, spec.dtype, spec.fill_value)
+            else:
+                padded = np.full(spec.shape, 0 if spec.fill_value is None else spec.fill_value, spec.dtype)
+                padded[grain.grid.extent(coords)] = chunk
+                chunk = padded
         return grain.codecs.encode(chunk, spec)
 
 
@@ -319,31 +342,32 @@ def update_chunk(
     """Read one store key's chunk, change a part of it, write it back, and return the bytes stored.
 
     The lock keeps writers from working in vain; that nothing is lost is the store's version check: what was changed
-    since it was read is read again.
+    since it was read is read again. Without an answer that others are at work, the lock need not reach them yet.
     """
     grain, coords = array.writing, overlap.coords
     key = grain.locator.key(coords)
-    for _ in range(_MAX_ATTEMPTS):
-        with (lock or local_lock)(f"{array.url}/{key}"):
+    contended = not array.store.is_conditional  # where versions cannot be checked, the lock is all there is
+    seen: str | None = "nothing yet"
+    n_refused = 0
+    while n_refused < _MAX_REFUSED:
+        with (lock or default_lock)(f"{array.url}/{key}", contended):
             with _step(array, grain, coords, "get"):
                 data, version = array.store.get_versioned(key)
-            chunk = _decode(array, grain, coords, data)[grain.grid.extent(coords)].copy()
+            n_refused = n_refused + 1 if version == seen else 0
+            extent: tuple[Any, ...] = (*grain.grid.extent(coords), ...)  # the dots keep a 0-d array an array
+            with _step(array, grain, coords, "decode"):  # a chunk that does not fit into memory, too
+                chunk = _writable(_decode(array, grain, coords, data)[extent])
             chunk[overlap.in_chunk] = part
             encoded = _encode(array, grain, coords, chunk, write_empty=write_empty)
             with _step(array, grain, coords, "set"):
                 if array.store.set_if(key, encoded, version):
                     return 0 if encoded is None else memoryview(encoded).nbytes
-    reason = f"changed by others {_MAX_ATTEMPTS} times while it was being updated"
+        seen, contended = version, True
+    reason = f"the store refused {n_refused} times to replace the version that it gave out"
     raise ChunkError(url=array.url, key=key, coords=coords, step="set", reason=reason)
 
 
-_MAX_ATTEMPTS = 100  # each needs another writer to have succeeded in between
-_LOCKS = [threading.Lock() for _ in range(64)]
-
-
-def local_lock(name: str) -> threading.Lock:
-    """Return this process's lock for a store key: one of a few, so that none is ever made or forgotten."""
-    return _LOCKS[zlib.crc32(name.encode()) % len(_LOCKS)]
+_MAX_REFUSED = 100  # others' writes do not count: where versions change, somebody gets on
 
 
 def _allocate(array: Array, region: Region) -> NDArray[Any]:
@@ -360,7 +384,7 @@ def _writable(block: NDArray[Any]) -> NDArray[Any]:
     owner = block
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
-    alone = owner.base is None and owner.nbytes == block.nbytes
+    alone = owner.flags.owndata and owner.nbytes == block.nbytes
     return block if alone and block.flags.writeable and block.flags.c_contiguous else block.copy(order="C")
 
 

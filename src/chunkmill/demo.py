@@ -84,7 +84,7 @@ def _climate(folder: Path, steps: list[Step]) -> dict[str, Any]:
     _verify(v2, v3, n_bytes, steps)
     with _Timed() as timed:
         lazy = {name: cm.from_store(v3, name) for name in arrays}
-        means = dict(zip(lazy, dask.compute(*map(_lazy_mean, lazy.values())), strict=True))
+        means = dict(zip(lazy, da.compute(*map(_lazy_mean, lazy.values())), strict=True))
     steps.append(("mean over time", sum(x.npartitions for x in lazy.values()), timed.seconds, n_bytes))
     for name, mean in means.items():
         expected = _mean_over_time(_values(name))
@@ -119,7 +119,7 @@ def _brain(folder: Path, steps: list[Step]) -> dict[str, Any]:
     return {"brain, N5 level s1": cm.open_array(n5, "t1/s1")[36]}
 
 
-def _verify(a: str, b: str, n_bytes: int, steps: list[Step]) -> None:
+def _verify(a: str, b: str, n_bytes: float, steps: list[Step]) -> None:
     with _Timed() as timed:
         verified = cm.verify(a, b)
     steps.append((f"verify {Path(a).name} against {Path(b).name}", verified.n_tasks, timed.seconds, 2 * n_bytes))
@@ -156,12 +156,12 @@ def _tiled(name: str, times: tuple[int, int, int]) -> da.Array:
     """Return the variable repeated along its axes, a block a month."""
     months = da.concatenate([da.from_array(_values(name), chunks=(1, -1, -1))] * times[0])
     space = tuple((n * t,) for n, t in zip(months.shape[1:], times[1:], strict=True))
-    tiled: da.Array = months.map_blocks(np.tile, (1, *times[1:]), chunks=(months.chunks[0], *space), dtype="f4")
+    tiled: da.Array = da.map_blocks(np.tile, months, (1, *times[1:]), chunks=(months.chunks[0], *space), dtype="f4")
     return tiled
 
 
 def _lazy_mean(x: da.Array) -> da.Array:
-    mean: da.Array = x.map_blocks(_mean_over_time, drop_axis=0, dtype=x.dtype)  # a block holds all times
+    mean: da.Array = da.map_blocks(_mean_over_time, x, drop_axis=0, dtype=x.dtype)  # a block holds all times
     return mean
 
 
@@ -180,7 +180,8 @@ def _template() -> np.ndarray[Any, Any]:
     import nibabel  # noqa: PLC0415 - only the demo needs it
 
     path = Path(found.submodule_search_locations[0]) / "datasets" / "data" / _BRAIN
-    return np.ascontiguousarray(np.asarray(nibabel.load(path).dataobj).T)
+    image = nibabel.Nifti1Image.from_filename(path)
+    return np.ascontiguousarray(np.asarray(image.dataobj).T)
 
 
 def _plot(pictures: dict[str, Any], path: Path) -> None:

@@ -131,8 +131,8 @@ class MetadataError(ChunkmillError, ValueError):
     expected: str
 
     def __init__(self, *, key: str, field: str, got: Any, expected: str) -> None:
-        if len(shown := repr(got)) > _MAX_SHOWN:  # a hostile document must not make a hostile message
-            got = shown[:_MAX_SHOWN] + "..."
+        if len(shown := repr(got)) > _MAX_SHOWN:
+            got = _shortened(shown)
         super().__init__(key=key, field=field, got=got, expected=expected)
 
     def message(self) -> str:
@@ -143,6 +143,11 @@ class MetadataError(ChunkmillError, ValueError):
 _MAX_SHOWN = 200
 
 
+def _shortened(text: str) -> str:
+    """Return the beginning of `text`: a hostile document must not make a hostile message."""
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
+
+
 class UnsupportedFeature(MetadataError):
     """The feature is understood, or named by a document, and chunkmill will not guess at it."""
 
@@ -150,7 +155,7 @@ class UnsupportedFeature(MetadataError):
     feature: str
 
     def __init__(self, *, format: str, feature: str, key: str = "", hint: str = "") -> None:  # noqa: A002
-        ChunkmillError.__init__(self, format=format, feature=feature, key=key, hint=hint)
+        ChunkmillError.__init__(self, format=format, feature=_shortened(feature), key=key, hint=hint)
 
     def message(self) -> str:
         """Name the format and the feature."""
@@ -166,7 +171,7 @@ class UnknownCodec(ChunkmillError, ValueError):
     known: tuple[str, ...]
 
     def __init__(self, *, name: str, known: tuple[str, ...] = (), reason: str = "") -> None:
-        super().__init__(name=name, known=known, reason=reason)
+        super().__init__(name=_shortened(name), known=known, reason=reason)
 
     def message(self) -> str:
         """Name the codec and those there are."""

@@ -24,9 +24,11 @@ __all__ = [
     "Group",
     "Node",
     "appear",
+    "array_at",
     "consolidate",
     "create_array",
     "create_group",
+    "format_of_store",
     "open_node",
     "publish",
     "refresh_consolidated",
@@ -220,12 +222,18 @@ def create_array(
     UnsupportedFeature
         The format cannot hold the array. Nothing was changed then.
     """
-    documents_format = _format_of_store(store, format)
-    path = documents_format.normalize_path(path)
-    documents = documents_format.emit_array(path, metadata)
-    parents = _make_room(store, path, documents_format, overwrite=overwrite)
-    array = Array(store, path, metadata, documents_format.name, documents_format.chunk_prefix(path))
+    documents_format = format_of_store(store, format)
+    array = array_at(store, path, metadata, documents_format)
+    documents = documents_format.emit_array(array.path, metadata)
+    parents = _make_room(store, array.path, documents_format, overwrite=overwrite)
     return array, {**parents, **documents}
+
+
+def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | Format) -> Array:  # noqa: A002
+    """Return the array that `metadata` describe, at `path`; nothing is looked for there or written."""
+    documents_format = format_of_store(store, format) if isinstance(format, str) else format
+    path = documents_format.normalize_path(path)
+    return Array(store, path, metadata, documents_format.name, documents_format.chunk_prefix(path))
 
 
 def create_group(
@@ -237,7 +245,7 @@ def create_group(
     overwrite: bool = False,
 ) -> tuple[Group, dict[str, bytes]]:
     """Make room for a group; return it, with the documents that make it visible (see `create_array`)."""
-    documents_format = _format_of_store(store, format)
+    documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
     documents = documents_format.emit_group(path, metadata)
     parents = _make_room(store, path, documents_format, overwrite=overwrite)
@@ -276,7 +284,7 @@ def consolidate(store: Store, group: Group) -> None:
 
 def refresh_consolidated(store: Store, format: str, documents: Mapping[str, bytes]) -> None:  # noqa: A002
     """Bring consolidated metadata at the root up to date with documents just published, where there is some."""
-    documents_format = _format_of_store(store, format)
+    documents_format = format_of_store(store, format)
     key = documents_format.consolidated_key("")
     value = None if key is None else store.get(key)
     if value is None:
@@ -296,7 +304,7 @@ def walk(node: Node) -> Iterator[Node]:
             yield from walk(child)
 
 
-def _format_of_store(store: Store, name: str) -> Format:
+def format_of_store(store: Store, name: str) -> Format:
     """Return the format as the store's root documents configure it; fresh when there are none."""
     fresh = get_format(name)
     found = fresh.configured(_present(_fetch(store, fresh.root_keys())))
@@ -413,7 +421,7 @@ def _make_room(store: Store, path: str, documents_format: Format, *, overwrite: 
 
 
 def _delete_node(store: Store, path: str, documents_format: Format) -> None:
-    documents_format = _format_of_store(store, documents_format.name)
+    documents_format = format_of_store(store, documents_format.name)
     for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
         store.delete_prefix(prefix)
     for key in _node_keys(documents_format, path):
@@ -458,7 +466,7 @@ def _branches(group: Group, indent: str) -> Iterator[str]:
 
 def with_attributes(node: Node, attributes: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the documents of `node` with other attributes."""
-    documents_format = _format_of_store(node.store, node.format)
+    documents_format = format_of_store(node.store, node.format)
     if isinstance(node, Array):
         return documents_format.emit_array(node.path, replace(node.metadata, attributes=attributes))
     return documents_format.emit_group(node.path, GroupMetadata(attributes))

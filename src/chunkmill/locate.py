@@ -76,10 +76,15 @@ class ShardedChunks:
         split = [self._split(c) for c in coords]
         shards = list(dict.fromkeys(shard for shard, _ in split))
         spans = [ByteSpan(self.shards.key(shard), self._index_range(shard)) for shard in shards]
-        indexes = {
-            shard: self._parse(store, shard, span.key, data)
-            for shard, span, data in zip(shards, spans, store.get_many(spans), strict=True)
-        }
+        results = store.get_many(spans)
+        indexes = {}
+        for shard, span in zip(shards, spans, strict=True):
+            try:
+                data = next(results)
+            except OSError as error:
+                reason = f"the shard's index: {error}"
+                raise ChunkError(url=store.url, key=span.key, coords=shard, step="get", reason=reason) from error
+            indexes[shard] = self._parse(store, shard, span.key, data)
         return [self._span(indexes, shard, inner) for shard, inner in split]
 
     def _split(self, coords: ChunkCoords) -> tuple[ChunkCoords, ChunkCoords]:
@@ -131,10 +136,14 @@ class Grain:
     locator: ChunkLocator
     codecs: CodecPipeline
     regular: ChunkSpec = field(repr=False)
+    is_regular: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_regular", self.grid.is_regular)  # asked for once a chunk
 
     def spec(self, coords: ChunkCoords) -> ChunkSpec:
         """Return the declared shape, dtype and fill value of one chunk."""
-        if self.grid.is_regular:
+        if self.is_regular:
             return self.regular
         return replace(self.regular, shape=self.grid.shape_of(coords))
 

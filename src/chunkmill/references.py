@@ -57,7 +57,7 @@ def open_reference_store(
 
     Examples
     --------
-    >>> references = {".zgroup": {"zarr_format": 2}, "x/0": "base64:AAE="}
+    >>> references = {".zattrs": {}, "x/0": "base64:AAE="}
     >>> open_reference_store("reference://", {"fo": references}).get("x/0")
     b'\x00\x01'
     """

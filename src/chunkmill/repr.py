@@ -1,111 +1,142 @@
-"""What people look at: HTML of arrays and groups, and the drawing of a grid.
+"""What people look at: HTML of arrays and groups.
 
-Not here: plans and reports, which draw themselves in `chunkmill.graph.plan`.
+Not here: the drawing of a grid (`chunkmill.repr_svg`), plans and reports (`chunkmill.repr_report`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterator, Sequence
 from html import escape
 from math import prod
+from typing import Any
 
 from dask.utils import format_bytes
 
 from chunkmill.array import Array
+from chunkmill.errors import ChunkmillError
 from chunkmill.hierarchy import Group, Node
-from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.metadata import NamedConfig
+from chunkmill.repr_report import LEFT, TABLE, facts_html
+from chunkmill.repr_svg import grid_svg
 
-__all__ = ["array_html", "grid_svg", "group_html"]
+__all__ = ["array_grid_svg", "array_html", "codecs_text", "grid_svg", "group_html"]
 
-_SIDE = 140  # pixels of the drawing's longer side
-_MAX_LINES = 40  # lines drawn along an axis; finer grids are drawn shaded
+_MAX_NODES = 200  # of a group that are shown: each takes a request or two
+_MAX_ATTRIBUTE = 200  # letters
+
+
+def array_grid_svg(array: Array) -> str:
+    """Draw the array's chunks, and its shards."""
+    return grid_svg(array.chunk_grid, array.writing.grid if array.shards else None, array.dimension_names)
 
 
 def array_html(array: Array) -> str:
-    """Return the array as a table beside a drawing of its grid."""
-    rows = [
-        ("Shape", array.shape),
-        ("Data type", array.dtype),
-        ("Chunk shape", array.chunks),
-        ("Shard shape", array.shards or "none"),
-        ("Chunks", f"{array.nchunks:,} ({_chunk_bytes(array)} each)"),
-        ("Bytes", format_bytes(array.nbytes)),
-        ("Fill value", array.fill_value),
-        ("Codecs", " → ".join(codec.name for codec in array.codecs)),
-        ("Dimensions", ", ".join(map(str, array.dimension_names)) if array.dimension_names else "not named"),
-        ("Where", f"{array.url}/{array.path} ({array.format})"),
+    """Return the array as a table in dask's manner beside a drawing of its grid."""
+    sized = [("Chunk", array.chunks, array.chunk_grid)]
+    if array.shards:
+        sized.append(("Shard", array.shards, array.writing.grid))
+    lines = [
+        ["Bytes", format_bytes(array.nbytes), *(_grid_bytes(array, grid.chunk_shape) for _, _, grid in sized)],
+        ["Shape", _shape(array.shape), *(_shape(shape) for _, shape, _ in sized)],
+        ["Count", _count(array.size, "element"), *(_count(grid.n_chunks, name.lower()) for name, _, grid in sized)],
     ]
-    picture = grid_svg(array.reading.grid, array.writing.grid if array.shards else None)
-    return f"<table><tr><td>{_table(rows)}</td><td>{picture}</td></tr></table>"
+    head = "".join(f"<th {LEFT}>{name}</th>" for name in ("", "Array", *(name for name, _, _ in sized)))
+    cells = ("".join(f"<td {LEFT}>{escape(cell)}</td>" for cell in line[1:]) for line in lines)
+    body = [f"<tr><th {LEFT}>{line[0]}</th>{row}</tr>" for line, row in zip(lines, cells, strict=True)]
+    span = f"colspan='{len(sized) + 1}' {LEFT}"
+    body += [f"<tr><th {LEFT}>{escape(k)}</th><td {span}>{escape(v)}</td></tr>" for k, v in _array_facts(array)]
+    table = f"{TABLE}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    picture = array_grid_svg(array)
+    return f"<table><tr><td>{table}{_attributes_html(array)}</td><td>{picture}</td></tr></table>"
 
 
-def group_html(group: Group) -> str:
-    """Return the group as a tree that folds."""
-    return f"<div><b>{escape(repr(group))}</b>{_branch_html(group)}</div>"
+def _array_facts(array: Array) -> Iterator[tuple[str, str]]:
+    yield "Data type", str(array.dtype)
+    yield "Fill value", "undefined" if array.fill_value is None else str(array.fill_value) or "''"
+    yield "Codecs", codecs_text(array.codecs)
+    if array.dimension_names:
+        yield "Dimensions", ", ".join(name or "–" for name in array.dimension_names)
+    yield "Format", array.format
+    yield "Store", array.url
+    if array.path:
+        yield "Path", array.path
 
 
-def _branch_html(group: Group) -> str:
-    return f"<ul>{''.join(f'<li>{_leaf_html(name, node)}</li>' for name, node in group.children().items())}</ul>"
-
-
-def _leaf_html(name: str, node: Node) -> str:
-    if isinstance(node, Group):
-        return f"<details open><summary><b>{escape(name)}/</b></summary>{_branch_html(node)}</details>"
-    summary = f"<b>{escape(name)}</b> {node.shape} {escape(str(node.dtype))} chunks {node.chunks}"
-    return f"<details><summary>{summary}</summary>{array_html(node)}</details>"
-
-
-def _chunk_bytes(array: Array) -> str:
-    return format_bytes(prod(array.reading.grid.chunk_shape) * array.dtype.itemsize)
-
-
-def _table(rows: Iterable[tuple[str, object]]) -> str:
-    cells = (f"<tr><th style='text-align:left'>{k}</th><td>{escape(str(v))}</td></tr>" for k, v in rows)
-    return f"<table>{''.join(cells)}</table>"
-
-
-def grid_svg(grid: ChunkGrid, shards: ChunkGrid | None = None) -> str:
-    """Return a drawing of the last two axes: thin lines between chunks, thick ones between shards.
+def codecs_text(codecs: Sequence[NamedConfig]) -> str:
+    """Return the names of a codec chain in encode order, those inside shards in brackets.
 
     Examples
     --------
-    >>> from chunkmill.model.grid import ChunkGrid
-    >>> grid_svg(ChunkGrid.regular((4, 6), (2, 3))).count("<line")
-    6
+    >>> inner = {"chunk_shape": [2], "codecs": [{"name": "bytes"}, {"name": "zstd"}]}
+    >>> codecs_text([NamedConfig("sharding_indexed", inner), NamedConfig("crc32c", {})])
+    'sharding_indexed (bytes → zstd) → crc32c'
     """
-    if grid.ndim == 0 or not all(grid.shape):
+    return " → ".join(map(_codec_text, codecs)) or "none"
+
+
+def _codec_text(codec: NamedConfig) -> str:
+    inner = codec.configuration.get("codecs")
+    if not isinstance(inner, list):
+        return codec.name
+    chain = [NamedConfig(c["name"], c.get("configuration", {})) for c in inner if isinstance(c, dict)]
+    return f"{codec.name} ({codecs_text(chain)})"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _shape(shape: tuple[Any, ...]) -> str:
+    """Return a shape as text; that of a rectilinear grid without all of its edges."""
+    if all(isinstance(n, int) for n in shape):
+        return str(shape)
+    return f"({', '.join(f'{len(axis):,} of {min(axis)} to {max(axis)}' for axis in shape)})"
+
+
+def _grid_bytes(array: Array, shape: tuple[int, ...]) -> str:
+    return format_bytes(prod(shape) * array.dtype.itemsize)
+
+
+def _attributes_html(node: Node) -> str:
+    if not node.attributes:
         return ""
-    plane = ChunkGrid(grid.axes[-2:])
-    height, width = (1, *plane.shape)[-2:]
-    scale = _SIDE / max(height, width)
-    h, w = max(height * scale, 12.0), max(width * scale, 12.0)
-    parts = [f'<rect width="{w:.0f}" height="{h:.0f}" fill="#ecb172" fill-opacity="0.6"/>']
-    for drawn, stroke in ((plane, 0.5), (ChunkGrid(shards.axes[-2:]) if shards else None, 2.0)):
-        if drawn is None:
-            continue
-        borders = [_borders(axis_chunks) for axis_chunks in _drawable(drawn)]
-        rows, columns = ([0.0, 1.0], *borders)[-2:]
-        parts += [_line(0, y * h, w, y * h, stroke) for y in rows]
-        parts += [_line(x * w, 0, x * w, h, stroke) for x in columns]
-    body = "".join(parts)
-    return f'<svg width="{w + 4:.0f}" height="{h + 4:.0f}"><g transform="translate(2 2)">{body}</g></svg>'
+    facts = facts_html((str(name), _attribute(value)) for name, value in node.attributes.items())
+    return f"<details><summary>Attributes ({len(node.attributes)})</summary>{facts}</details>"
 
 
-def _drawable(grid: ChunkGrid) -> list[tuple[int, ...]]:
-    """Return the extents along each axis; of a few chunks where there are more than lines can tell apart."""
-    return [
-        ChunkGrid((axis,)).dask_chunks[0] if axis.n_chunks <= _MAX_LINES else (1,) * _MAX_LINES for axis in grid.axes
-    ]
+def _attribute(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _MAX_ATTRIBUTE else f"{text[:_MAX_ATTRIBUTE]}…"
 
 
-def _borders(lengths: tuple[int, ...]) -> list[float]:
-    total, at, borders = sum(lengths), 0, [0.0]
-    for length in lengths:
-        at += length
-        borders.append(at / total)
-    return borders
+def group_html(group: Group) -> str:
+    """Return the group as a tree that folds: groups open, arrays closed; of many nodes, the first 200."""
+    left = [_MAX_NODES]
+    return f"<div><b>{escape(repr(group))}</b>{_attributes_html(group)}{_branch_html(group, left)}</div>"
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, stroke: float) -> str:
-    at = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    return f'<line {at} stroke="#6b4a1f" stroke-width="{stroke}"/>'
+def _branch_html(group: Group, left: list[int]) -> str:
+    """Return what lies below a group, as a list; `left` nodes may still be shown in all."""
+    try:
+        children = group.children()
+    except (ChunkmillError, OSError) as error:  # a drawing is no place to fail
+        return f"<ul><li><i>{escape(f'{type(error).__name__}: {error}')}</i></li></ul>"
+    items = []
+    for n_shown, (name, node) in enumerate(children.items()):
+        if not left[0]:
+            items.append(f"<li><i>… and {len(children) - n_shown:,} more</i></li>")
+            break
+        left[0] -= 1
+        items.append(f"<li>{_leaf_html(name, node, left)}</li>")
+    return f"<ul style='list-style:none;padding-left:1.2em;margin:0'>{''.join(items) or '<li><i>empty</i></li>'}</ul>"
+
+
+def _leaf_html(name: str, node: Node, left: list[int]) -> str:
+    if isinstance(node, Group):
+        below = _attributes_html(node) + _branch_html(node, left)
+        return f"<details open><summary><b>{escape(name)}/</b></summary>{below}</details>"
+    names = f"({', '.join(name or '–' for name in node.dimension_names)}) " if node.dimension_names else ""
+    shards = f", shards {_shape(node.shards)}" if node.shards else ""
+    what = f"{names}{_shape(node.shape)} {node.dtype}, chunks {_shape(node.chunks)}{shards}, {format_bytes(node.nbytes)}"
+    return f"<details><summary><b>{escape(name)}</b> {escape(what)}</summary>{array_html(node)}</details>"

@@ -168,10 +168,10 @@ def _lengths(grid: ChunkGrid) -> tuple[Any, ...]:
 def _codec_encoding(array: Array) -> dict[str, Any]:
     chain = zarr_chain(array.codecs)
     if array.format in _NUMCODECS:
-        _, filters, compressor, _ = emit_chain(chain, array.dtype, array.ndim, key=array.path)
+        _, before, compressor, _ = emit_chain(chain, array.dtype, array.ndim, key=array.path)
         return {
             "compressors": () if compressor is None else (_numcodec(compressor),),
-            "filters": tuple(map(_numcodec, filters)),
+            "filters": tuple(map(_numcodec, before)),
         }
     filters, serializer, compressors = _parts(chain)
     while serializer.name == "sharding_indexed":

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree, Variable
 from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint

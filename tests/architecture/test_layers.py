@@ -13,7 +13,12 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "chunkmill").rglob("*.py"))
 
 # Files over the budget, each with its reason.
-LONG_FILES: dict[str, str] = {}
+LONG_FILES = {
+    "api.py": "the public functions: more docstring than code, and one call down each",
+    "hierarchy.py": "opening, listing and creating share how documents are fetched and parsed",
+    "array.py": "the face of an array and the data path below it, read from top to bottom",
+}
+MAX_LINES = 500
 
 
 def test_there_are_sources():
@@ -30,7 +35,7 @@ def test_imports_go_downwards_only():
 def test_no_file_is_longer_than_one_can_read(path):
     name = str(path.relative_to(ROOT / "src" / "chunkmill"))
     n_lines = len(path.read_text().splitlines())
-    assert n_lines <= 400 or name in LONG_FILES
+    assert n_lines <= (MAX_LINES if name in LONG_FILES else 400)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "src")))

@@ -79,9 +79,11 @@ class Gzip:
 
     def decode(self, data: Buffer, max_bytes: int) -> bytes:
         """Decompress; several gzip members are joined (RFC 1952, 2.2)."""
-        if self.container == "zlib":
-            return _inflate(lambda: isal_zlib.decompressobj(_ZLIB), data, max_bytes, joined=False)
-        return _inflate(lambda: isal_zlib.decompressobj(_GZIP), data, max_bytes)
+        wbits = _GZIP if self.container == "gzip" else _ZLIB
+        try:
+            return _inflate(lambda: isal_zlib.decompressobj(wbits), data, max_bytes, joined=wbits == _GZIP)
+        except isal_zlib.error as error:  # names a module that is none, so that no process could send it to another
+            raise ValueError(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)

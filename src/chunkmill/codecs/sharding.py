@@ -175,7 +175,10 @@ class ShardingIndexed(Memo):
         if len(view) < (index_bytes := self.index_bytes(spec)):
             raise ValueError(f"{len(view)} bytes cannot hold an index of {index_bytes}")
         encoded = view[:index_bytes] if self.index_location == "start" else view[len(view) - index_bytes :]
-        index = self.parse_index(encoded, spec, len(view)).reshape(-1, 2).tolist()
+        try:
+            index = self.parse_index(encoded, spec, len(view)).reshape(-1, 2).tolist()
+        except ValueError as error:  # a CodecError of the index's own codecs is one
+            raise CodecError(codec=self.name, reason=f"the shard's index: {error}") from error
         for coords, (offset, size) in zip(self._all_coords(spec), index, strict=True):
             if offset != _MISSING:
                 yield coords, view[offset : offset + size]

@@ -183,7 +183,7 @@ def _below(root: str, path: str) -> str:
 
 
 def _parse_data_type(key: str, document: Mapping[str, JSON]) -> DType:
-    """Return the dtype as stored. An extension's type is numpy's, and its URI says nothing (some begin with TODO)."""
+    """Return the dtype as stored. An extension's type is numpy's, and its URI says nothing (some are placeholders)."""
     value = get_member(key, document, "data_type", (str, dict))
     if isinstance(value, dict):
         value = get_member(key, value, "type", (str, list))

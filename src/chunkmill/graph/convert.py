@@ -369,11 +369,10 @@ def _row(item: _Item) -> dict[str, Any]:
 
 def _drawing(items: Sequence[_Item]) -> str:
     """Draw the grids of the largest array whose chunks or shards change."""
-    from chunkmill.repr import grid_svg  # noqa: PLC0415 - it stands above
+    from chunkmill.repr import array_grid_svg  # noqa: PLC0415 - it stands above
 
     changed = [item for item in items if item.source.writing.grid != item.target.writing.grid]
     if not changed:
         return ""
     item = max(changed, key=lambda item: item.source.nbytes)
-    arrays = item.source, item.target
-    return " → ".join(grid_svg(array.reading.grid, array.writing.grid if array.shards else None) for array in arrays)
+    return f"{array_grid_svg(item.source)} → {array_grid_svg(item.target)}"

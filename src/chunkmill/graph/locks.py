@@ -27,20 +27,23 @@ from weakref import WeakKeyDictionary
 
 import dask
 from dask.utils import SerializableLock, parse_timedelta
-from distributed import Scheduler, SchedulerPlugin, Worker
+from distributed import Scheduler as ClusterScheduler
+from distributed import SchedulerPlugin, Worker
 from distributed.utils import sync
 from distributed.worker import get_worker
 
 from chunkmill import array
 from chunkmill.array import LockFactory
 from chunkmill.errors import StoreError
-from chunkmill.local_locks import PATIENCE, local_lock, report_waiting, stripe
+from chunkmill.graph.scheduling import Scheduler
+from chunkmill.local_locks import N_STRIPES, PATIENCE, local_lock, report_waiting, stripe
 from chunkmill.stores.base import Store
 
 __all__ = ["ClusterLock", "GivenLock", "automatic_lock", "check_guarded", "lock_factory", "no_lock"]
 
 logger = logging.getLogger("chunkmill")
 
+_MEMORY = 1.0  # seconds for which a key that others write counts as contended: one vain attempt in each
 _POLL = 2.0  # seconds after which a waiting task asks who holds the lock, whereby the leases of the dead end
 
 
@@ -63,9 +66,20 @@ def lock_factory(lock: Any) -> LockFactory:
 
 
 def automatic_lock(name: str, contended: bool = False) -> AbstractContextManager[Any]:
-    """Return the lock for `name`: of this process, or when `contended` of the cluster that it has a worker of."""
+    """Return the lock for `name`: of this process, or when `contended` of the cluster that it has a worker of.
+
+    Where others were met, the next writes of the key ask for the cluster's lock at once.
+    """
+    number, now = stripe(name), time.monotonic()
+    if contended:
+        _CONTENDED_UNTIL[number] = now + _MEMORY
+    elif now < _CONTENDED_UNTIL[number]:
+        contended = True
     worker = _worker() if contended else None
     return local_lock(name) if worker is None else ClusterLock(worker, name)
+
+
+_CONTENDED_UNTIL = [0.0] * N_STRIPES
 
 
 array.default_lock = automatic_lock  # for ``a[...] = values`` in tasks
@@ -87,34 +101,28 @@ class GivenLock:
         self.lock = lock
 
     def __call__(self, name: str, contended: bool = False) -> AbstractContextManager[Any]:  # noqa: ARG002 - likewise
+        """Return the lock."""
         return self.lock  # type: ignore[no-any-return]
 
 
 def check_guarded(store: Store, key: str, lock: LockFactory) -> None:
-    """Raise `StoreError` when nothing would guard a partial write of `key`, here where it is about to happen."""
+    """Raise `StoreError` when nothing will guard partial writes, of `key` first, on the scheduler that is set now."""
     if store.is_conditional:
         return
-    reason = ""
+    scheduler = Scheduler()
+    client = scheduler.client
+    alone = scheduler.in_process or (client is not None and client.scheduler_info()["address"].startswith("inproc:"))
     if lock is no_lock:
         reason = "lock=None leaves partial writes unguarded"
-    elif _is_one_of_many():
-        if isinstance(lock, GivenLock) and isinstance(lock.lock, SerializableLock):
-            reason = "a SerializableLock is a lock of one process, and others may write the same key"
-        elif lock is automatic_lock and _worker() is None:
-            reason = "processes without a cluster have no lock in common, and others may write the same key"
-    if reason:
-        way_out = (
-            "use lock='auto' with threads or on a distributed cluster, or a region whose borders are borders of keys"
-        )
-        reason = f"the store cannot check versions when it writes, and {reason}; {way_out}"
-        raise StoreError(url=store.url, key=key, reason=reason)
-
-
-def _is_one_of_many() -> bool:
-    """Whether this process is one of several that run tasks of the same graph."""
-    from multiprocessing import parent_process  # noqa: PLC0415
-
-    return parent_process() is not None or _worker() is not None
+    elif not alone and isinstance(lock, GivenLock) and isinstance(lock.lock, SerializableLock):
+        reason = "a SerializableLock is a lock of one process only"
+    elif not alone and lock is automatic_lock and client is None:
+        reason = "processes without a cluster have no lock in common"
+    else:
+        return
+    way_out = "give lock='auto', with threads or a distributed Client, or a region whose borders are borders of keys"
+    reason = f"{reason}, and the store cannot check versions; {way_out}"
+    raise StoreError(url=store.url, key=key, reason=reason)
 
 
 def _worker() -> Worker | None:
@@ -245,12 +253,12 @@ class ReleaseDeadHolders(SchedulerPlugin):
 
     name = "chunkmill-locks"
 
-    def start(self, scheduler: Scheduler) -> None:
+    async def start(self, scheduler: ClusterScheduler) -> None:
         """Let workers ask who holds a lock."""
         self._scheduler = scheduler
         scheduler.handlers["chunkmill_lock_holders"] = self.holders
 
-    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
+    def remove_worker(self, scheduler: ClusterScheduler, worker: str, **_: Any) -> None:
         """End the leases of a worker that leaves."""
         leases = scheduler.extensions["semaphores"].leases
         for semaphore in [name for name in leases if str(name).startswith("chunkmill-")]:

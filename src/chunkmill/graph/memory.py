@@ -30,7 +30,7 @@ __all__ = ["Worker", "current_worker", "piece_coder", "read_side", "store_costs"
 _SHARE = 0.3
 """Of a worker's memory limit: distributed begins to spill at 0.6, and the interpreter and its libraries need some."""
 
-_THREAD_OVERHEAD = 8 << 20
+_THREAD_OVERHEAD = 4 << 20
 """Measured: what a thread's heap keeps back, and Python's objects."""
 
 _MAX_AHEAD = 32 << 20

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any
 
 from dask.utils import format_bytes, format_time
 
 from chunkmill.graph.jobs import Job, JobResult, run_job
+from chunkmill.repr_report import report_html, report_text
 
 __all__ = ["Costs", "Plan", "PlannedStage", "Report"]
 
@@ -116,10 +116,10 @@ class Report:
         ]
 
     def __repr__(self) -> str:
-        return _text(f"{self.operation}: done", self._rows(), self.stages)
+        return report_text(f"{self.operation}: done", self._rows(), [list(_stage_rows(self.stages))])
 
     def _repr_html_(self) -> str:
-        return _html(f"{self.operation}: done", self._rows(), self.stages, "")
+        return report_html(f"{self.operation}: done", self._rows(), [list(_stage_rows(self.stages))])
 
 
 @dataclass(frozen=True)
@@ -229,11 +229,14 @@ class Plan:
             *_cost_rows(self.costs),
         ]
 
+    def _tables(self) -> list[list[tuple[str, ...]]]:
+        return [list(_stage_rows(self.stages)), list(_array_rows(self.arrays))]
+
     def __repr__(self) -> str:
-        return _text(f"{self.operation}: plan", self._rows(), self.stages, self.arrays)
+        return report_text(f"{self.operation}: plan", self._rows(), self._tables())
 
     def _repr_html_(self) -> str:
-        return _html(f"{self.operation}: plan", self._rows(), self.stages, self.drawing, self.arrays)
+        return report_html(f"{self.operation}: plan", self._rows(), self._tables(), self.drawing)
 
 
 def _column(owner: Plan | Report, name: str) -> Any:
@@ -295,38 +298,3 @@ def _array_rows(arrays: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, ...]
         yield tuple(map(str, row.values()))
     if len(arrays) > _MAX_ROWS:
         yield (f"… and {len(arrays) - _MAX_ROWS:,} more", *[""] * (len(arrays[0]) - 1))
-
-
-def _text(
-    title: str,
-    rows: Sequence[tuple[str, str]],
-    stages: Sequence[PlannedStage],
-    arrays: Sequence[Mapping[str, Any]] = (),
-) -> str:
-    width = max(len(name) for name, _ in rows)
-    lines = [title, *(f"  {name:<{width}}  {value}" for name, value in rows)]
-    for table in (list(_stage_rows(stages)), list(_array_rows(arrays))):
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines += ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(r, widths, strict=True)).rstrip() for r in table]
-    return "\n".join(lines)
-
-
-def _html(
-    title: str,
-    rows: Sequence[tuple[str, str]],
-    stages: Sequence[PlannedStage],
-    drawing: str,
-    arrays: Sequence[Mapping[str, Any]] = (),
-) -> str:
-    facts = "".join(f"<tr><th style='text-align:left'>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in rows)
-    tables = [f"<table>{facts}</table>", *(_html_table(list(t)) for t in (_stage_rows(stages), _array_rows(arrays)))]
-    shown = f"<tr><td>{''.join(tables)}</td><td style='vertical-align:top'>{drawing}</td></tr>"
-    return f"<div><b>{escape(title)}</b><table>{shown}</table></div>"
-
-
-def _html_table(table: Sequence[Sequence[str]]) -> str:
-    if not table:
-        return ""
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in table[0])
-    body = "".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in table[1:])
-    return f"<table><tr>{head}</tr>{body}</table>"

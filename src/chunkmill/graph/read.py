@@ -5,6 +5,7 @@ Nothing per chunk exists until the scheduler needs it: the layer computes the re
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,19 +16,21 @@ from dask.array.core import normalize_chunks
 from dask.base import tokenize
 from dask.blockwise import blockwise
 from dask.highlevelgraph import HighLevelGraph
-from dask.layers import ArraySliceDep
 from dask.utils import parse_bytes
 
 from chunkmill.array import Array, read_region
 from chunkmill.errors import RegionError
+from chunkmill.graph.layers import BlockRegions, Carried, DaskChunks
 from chunkmill.model.grid import ChunkGrid, Region
 
 __all__ = ["block_chunks", "read_block", "read_graph"]
 
-DaskChunks = tuple[tuple[int, ...], ...]
-
 # Dask keeps the chunk lengths of each axis as a tuple of Python ints; more than this is no array that anyone meant.
-_MAX_BLOCKS_PER_AXIS = 50_000_000
+_MAX_BLOCKS_PER_AXIS = 10_000_000
+
+# `chunks="auto"`: blocks are made smaller towards so many, down to a size beside which a task costs nothing
+_FEW_BLOCKS = 64
+_SMALL_BLOCK = 4 << 20
 
 
 def read_graph(array: Array, chunks: Any = None, name: str | None = None) -> da.Array:
@@ -39,9 +42,8 @@ def read_graph(array: Array, chunks: Any = None, name: str | None = None) -> da.
     if name is None:
         name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks)}"
     index = tuple(range(array.ndim))
-    layer = blockwise(
-        read_block, name, index, array, None, ArraySliceDep(dask_chunks), index, numblocks={}, dependencies=()
-    )
+    read, regions = Carried(partial(read_block, array)), BlockRegions(dask_chunks)
+    layer = blockwise(read, name, index, regions, index, numblocks={}, dependencies=(), _data_producer=True)
     graph = HighLevelGraph.from_collections(name, layer, dependencies=())
     return da.Array(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)
 
@@ -76,12 +78,13 @@ def _grid_chunks(array: Array, grid: ChunkGrid) -> DaskChunks:
 def _grouped_chunks(array: Array) -> DaskChunks:
     """Return blocks of whole store keys, as near to dask's ``array.chunk-size`` as they come.
 
-    Axes grow from the last, so that a block's keys lie next to each other and its rows are contiguous.
+    Of an array of few such blocks they are smaller, or most threads would have nothing to do. Axes grow from the last,
+    so that a block's keys lie next to each other and its rows are contiguous.
     """
     grid = array.writing.grid
     if not grid.is_regular:
         return _grid_chunks(array, grid)
-    limit = parse_bytes(dask.config.get("array.chunk-size"))
+    limit = min(parse_bytes(dask.config.get("array.chunk-size")), max(_SMALL_BLOCK, array.nbytes // _FEW_BLOCKS))
     multiples = [1] * array.ndim
     n_bytes = prod(grid.chunk_shape) * _sized(array.dtype).itemsize
     for axis in reversed(range(array.ndim)):

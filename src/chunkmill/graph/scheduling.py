@@ -6,8 +6,9 @@ a time. Not here: what the tasks are (`chunkmill.graph.jobs`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -70,14 +71,49 @@ class Scheduler:
         """Call ``function(shared, *unit)`` for every unit, and `on_result` here with each result, in any order.
 
         `shared` is a key of its own in the graph, so that it reaches each worker once. The first error that a task
-        raises is raised, as it was raised there; what was not begun then is cancelled.
+        raises is raised, as it was raised there; what was not begun then is cancelled, and in this process what was is
+        waited for.
         """
-        wave = _Wave(name, function, shared)
-        if self.client is None:
-            for start in range(0, len(units), _WAVE):
-                _run_locally(self.get, wave, units[start : start + _WAVE], on_result)
-        else:
-            _run_on_client(self.client, wave, units, on_result)
+        if self.client is not None:
+            _run_on_client(self.client, _Wave(name, function, shared), units, on_result)
+            return
+        watched = _Watched(function) if self.in_process else function
+        wave = _Wave(name, watched, shared)
+        try:
+            for part in _parts(units):
+                _run_locally(self.get, wave, part, on_result)
+        except BaseException:
+            if isinstance(watched, _Watched):
+                watched.stop()
+            raise
+
+
+class _Watched:
+    """A function whose calls can be waited for: when one fails, dask leaves the others running in their threads."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._changed = threading.Condition()
+        self._n_running = 0
+        self._stopped = False
+
+    def __call__(self, *args: Any) -> Any:
+        with self._changed:
+            if self._stopped:
+                raise CancelledError
+            self._n_running += 1
+        try:
+            return self._function(*args)
+        finally:
+            with self._changed:
+                self._n_running -= 1
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Begin no more calls, and return when none is running, so that nothing is written behind the caller's back."""
+        with self._changed:
+            self._stopped = True
+            self._changed.wait_for(lambda: self._n_running == 0)
 
 
 class _Wave:

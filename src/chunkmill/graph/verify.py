@@ -26,6 +26,7 @@ from chunkmill.graph.transfers import metered
 from chunkmill.hierarchy import Node
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.plans.convert import Layout, group_keys, group_ranges, n_groups
+from chunkmill.repr_report import report_html, report_text
 from chunkmill.retarget import same_json
 from chunkmill.stores.metered import Meter
 
@@ -110,15 +111,29 @@ class VerifyReport:
         """Return all of it as plain values."""
         return {"equal": self.equal, "n_tasks": self.n_tasks, **asdict(self)}
 
-    def __str__(self) -> str:
-        verdict = "equal" if self.equal else f"{len(self.differences):,} differences"
+    def _facts(self) -> list[tuple[str, str]]:
         sampled = " (a sample)" if self.sampled else ""
-        what = f"{self.n_arrays:,} arrays, {self.n_blocks:,} blocks{sampled}, {format_bytes(self.bytes_read)} read"
-        lines = [f"{verdict}: {self.a} and {self.b}", f"  compared: {what} in {self.seconds:.1f} s"]
+        read = f"{format_bytes(self.bytes_read)} read in {self.seconds:.1f} s"
+        return [
+            ("a", self.a),
+            ("b", self.b),
+            ("compared", f"{self.n_arrays:,} arrays, {self.n_blocks:,} blocks{sampled}, {read}"),
+        ]
+
+    def _title(self) -> str:
+        return "verify: equal" if self.equal else f"verify: {len(self.differences):,} differences"
+
+    def __str__(self) -> str:
+        lines = [report_text(self._title(), self._facts())]
         lines += [f"  {difference}" for difference in self.differences[:_MAX_SHOWN]]
         if len(self.differences) > _MAX_SHOWN:
             lines.append(f"  … and {len(self.differences) - _MAX_SHOWN:,} more")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        shown = [(d.path or "/", d.kind, d.text) for d in self.differences[:_MAX_SHOWN]]
+        table = [("difference", "kind", "how"), *shown] if shown else []
+        return report_html(self._title(), self._facts(), [table])
 
     __repr__ = __str__
 

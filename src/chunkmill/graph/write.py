@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -18,16 +19,20 @@ import numpy as np
 from dask._task_spec import Task, TaskRef
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
-from dask.layers import ArraySliceDep
 from numpy.typing import NDArray
 
 from chunkmill.array import Array, LockFactory, write_region
 from chunkmill.errors import AlignmentError
+from chunkmill.graph.journal import Journal
+from chunkmill.graph.layers import BlockRegions, Carried
+from chunkmill.graph.locks import check_guarded
+from chunkmill.graph.parts import metered
 from chunkmill.model.grid import Region
 from chunkmill.plans.region import region_shape
 from chunkmill.plans.write import aligned_chunks
+from chunkmill.stores.metered import Meter
 
-__all__ = ["WriteReport", "check_source", "report", "run", "write_graph"]
+__all__ = ["WriteReport", "block_number", "check_source", "report", "run", "write_blocks", "write_graph"]
 
 T = TypeVar("T")
 
@@ -45,6 +50,11 @@ class WriteReport:
         Encoded bytes stored.
     n_regrouped
         Blocks of the source that were cut or merged because they were not aligned to store keys.
+    guard
+        What keeps partial writes from losing others': ``"version"``, the store compares versions when it writes, on top
+        of the lock; ``"lock"``, it cannot, and the lock alone guards.
+    n_resumed
+        Blocks that an earlier run had written; the other numbers do not count them.
     """
 
     n_keys: int
@@ -52,9 +62,11 @@ class WriteReport:
     n_empty: int
     bytes_written: int
     n_regrouped: int = 0
+    guard: str = "version"
+    n_resumed: int = 0
 
-    def to_dict(self) -> dict[str, int]:
-        """Return the counts by name."""
+    def to_dict(self) -> dict[str, int | str]:
+        """Return the counts, and the guard, by name."""
         return asdict(self)
 
 
@@ -74,20 +86,39 @@ def write_graph(
 
     The result holds four numbers: those of `WriteReport` in order.
     """
+    counts, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty)
+    return counts.sum(axis=tuple(range(x.ndim))), n_regrouped
+
+
+def write_blocks(
+    x: da.Array,
+    array: Array,
+    region: Region,
+    *,
+    lock: LockFactory,
+    write_empty: bool = False,
+    journal: Journal | None = None,
+) -> tuple[da.Array, int]:
+    """Return what `write_graph` does before the sum: four numbers for each block, along a last axis."""
     check_source(x, region_shape(region))
-    chunks = aligned_chunks(array.writing.grid, region, x.chunks)
+    grid = array.writing.grid
+    if not grid.aligned(region):
+        check_guarded(array.store, array.path, lock)
+    chunks = aligned_chunks(grid, region, x.chunks)
     n_regrouped = 0 if chunks == x.chunks else x.npartitions
     # by tasks: dask's default on a cluster is a shuffle, which fixes its workers and is lost with any of them
     aligned = x.rechunk(chunks, method="tasks") if n_regrouped else x
     x = aligned.astype(array.dtype, copy=False)
     index = tuple(range(x.ndim))
     name = f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}"  # an effect: never the same twice
+    start = tuple(cut.start for cut in region)
+    write = partial(write_block, array=array, start=start, lock=lock, write_empty=write_empty, journal=journal)
     counts = da.blockwise(
-        write_block,
+        Carried(write),
         (*index, x.ndim),
         x,
         index,
-        ArraySliceDep(chunks),
+        BlockRegions(chunks),
         index,
         dtype=np.int64,
         meta=np.empty((0,) * (x.ndim + 1), np.int64),
@@ -95,12 +126,8 @@ def write_graph(
         new_axes={x.ndim: 4},
         align_arrays=False,
         name=name,
-        array=array,
-        start=tuple(cut.start for cut in region),
-        lock=lock,
-        write_empty=write_empty,
     )
-    return counts.sum(axis=index), n_regrouped
+    return counts, n_regrouped
 
 
 def write_block(
@@ -111,9 +138,20 @@ def write_block(
     start: Sequence[int],
     lock: LockFactory,
     write_empty: bool,
+    journal: Journal | None,
 ) -> NDArray[np.int64]:
     """Write one block to its place and return its counts, shaped for the sum over all blocks."""
     region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, start, strict=True))
+    if journal is not None:
+        counts = _write_on_record(block, region, array, journal, lock=lock, write_empty=write_empty)
+    else:
+        counts = _write(block, region, array, lock=lock, write_empty=write_empty)
+    return counts.reshape((1,) * block.ndim + (4,))
+
+
+def _write(
+    block: NDArray[Any], region: Region, array: Array, *, lock: LockFactory, write_empty: bool
+) -> NDArray[np.int64]:
     counts = np.zeros(4, np.int64)
     for overlap in array.writing.grid.overlaps(region):
         part = block[(*overlap.in_region, ...)]  # the dots keep a 0-d block an array
@@ -122,7 +160,33 @@ def write_block(
         )
         n_bytes = write_region(array, at, part, lock=lock, write_empty=write_empty)
         counts += (1, not overlap.whole, n_bytes == 0, n_bytes)
-    return counts.reshape((1,) * block.ndim + (4,))
+    return counts
+
+
+def _write_on_record(
+    block: NDArray[Any], region: Region, array: Array, journal: Journal, *, lock: LockFactory, write_empty: bool
+) -> NDArray[np.int64]:
+    """Write a block and put that on record; when it is on record, dask is repeating a task: return what it returned."""
+    number = block_number(array, region)
+    recorded = journal.recall(0, number)
+    if recorded is None:
+        meter = Meter()
+        counts = _write(block, region, metered(array, meter), lock=lock, write_empty=write_empty)
+        recorded = dict(zip(_COUNTS, map(int, counts), strict=True))
+        journal.record(0, number, recorded, meter.writes)
+    return np.array([recorded[name] for name in _COUNTS], np.int64)
+
+
+_COUNTS = ("n_keys", "n_partial", "n_empty", "bytes_written")
+
+
+def block_number(array: Array, region: Region) -> int:
+    """Return the number of the first store key in `region`: no two blocks of a write share one."""
+    grid = array.writing.grid
+    number = 0
+    for axis, cut, n in zip(grid.axes, region, grid.grid_shape, strict=True):
+        number = number * n + axis.index(cut.start)
+    return number
 
 
 def run(counts: Sequence[da.Array], finish: Callable[..., T], *, compute: bool) -> T | Delayed:
@@ -139,7 +203,8 @@ def run(counts: Sequence[da.Array], finish: Callable[..., T], *, compute: bool) 
     return Delayed(name, HighLevelGraph.from_collections(name, layer, dependencies=optimised))
 
 
-def report(counts: Sequence[int] | NDArray[np.int64], n_regrouped: int) -> WriteReport:
-    """Turn the computed counts into a `WriteReport`."""
+def report(array: Array, counts: Sequence[int] | NDArray[np.int64], n_regrouped: int) -> WriteReport:
+    """Turn the computed counts of a write to `array` into a `WriteReport`."""
     n_keys, n_partial, n_empty, n_bytes = (int(n) for n in counts)
-    return WriteReport(n_keys, n_partial, n_empty, n_bytes, n_regrouped)
+    guard = "version" if array.store.is_conditional else "lock"
+    return WriteReport(n_keys, n_partial, n_empty, n_bytes, n_regrouped, guard)

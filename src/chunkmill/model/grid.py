@@ -189,19 +189,27 @@ class ChunkGrid:
             return  # also spares walking a long axis beside an empty one
         per_axis = [list(_axis_overlaps(axis, cut)) for axis, cut in zip(self.axes, region, strict=True)]
         for parts in product(*per_axis):
-            yield Overlap(
-                tuple(p[0] for p in parts),
-                tuple(p[1] for p in parts),
-                tuple(p[2] for p in parts),
-                all(p[3] for p in parts),
-            )
+            coords, in_chunk, in_region, whole = zip(*parts, strict=True) if parts else ((), (), (), ())
+            yield Overlap(coords, in_chunk, in_region, all(whole))
 
     def only_overlap(self, region: Region) -> Overlap | None:
         """Return the part of the one chunk that `region` touches; ``None`` when it touches none or several."""
+        # as `overlaps` would yield it, without what several take: this is on the path of every chunk read by itself
+        coords, in_chunk, in_region, whole = [], [], [], True
         for axis, cut in zip(self.axes, region, strict=True):
-            if cut.start >= cut.stop or axis.index(cut.start) != axis.index(cut.stop - 1):
+            begin, end = cut.start, cut.stop
+            if begin >= end:
                 return None
-        return next(self.overlaps(region))
+            i = axis.index(begin)
+            start = axis.start(i)
+            stop = min(start + axis.length(i), axis.size)
+            if end > stop:
+                return None
+            coords.append(i)
+            in_chunk.append(slice(begin - start, end - start))
+            in_region.append(slice(0, end - begin))
+            whole = whole and begin == start and end == stop
+        return Overlap(tuple(coords), tuple(in_chunk), tuple(in_region), whole)
 
     def aligned(self, region: Region) -> bool:
         """Whether every chunk that `region` touches lies in it whole."""

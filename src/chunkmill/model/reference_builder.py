@@ -66,11 +66,11 @@ class ReferenceBuilder:
     Examples
     --------
     >>> builder = ReferenceBuilder()
-    >>> builder.add_data(".zgroup", b'{"zarr_format": 2}')
+    >>> builder.add_data(".zattrs", b"{}")
     >>> builder.add("x/0", "/data/a.nc", 4096, 100)
     >>> builder.add("x/1", "/data/b.nc")  # the whole file
     >>> sorted(builder.build().keys())
-    ['.zgroup', 'x/0', 'x/1']
+    ['.zattrs', 'x/0', 'x/1']
     """
 
     def __init__(self, source: str = "<references>") -> None:

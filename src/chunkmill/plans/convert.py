@@ -122,8 +122,11 @@ def plan_array(
         return Conversion("rechunk", reason, {"rechunk": new.keys.n_chunks}, None, None, materialize, group)
     old_core, unframe = _unframed(old.chain)
     new_core, frame = _unframed(new.chain)
-    if not _same_chain(old_core, new_core, source.dtype, exact=exact):
-        reason = f"the codecs differ: {_shown(old.chain)} and {_shown(new.chain)}"
+    reason = f"the codecs differ: {_shown(old.chain)} and {_shown(new.chain)}"
+    hidden = materialize and any(codec.name == "sharding_indexed" for codec in old_core)
+    if hidden:  # chunks missing inside a chunk's bytes would read as another value
+        reason = "the fill values differ, and chunks hold shards"
+    if hidden or not _same_chain(old_core, new_core, source.dtype, exact=exact):
         return Conversion("recode", reason, {"recode": new.chunks.n_chunks}, None, None, materialize, group)
     if unframe == frame:
         unframe = frame = None

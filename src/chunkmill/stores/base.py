@@ -89,6 +89,9 @@ class Store(Protocol):
         """Return the sorted names directly below `prefix`: keys as they are, common prefixes ending with ``/``."""
 
 
+_NO_SEGMENTS = frozenset({"", ".", ".."})
+
+
 def check_key(key: str) -> str:
     """Return `key`, or raise `ValueError` when it could name something outside the store.
 
@@ -97,7 +100,7 @@ def check_key(key: str) -> str:
     >>> check_key("a/c/0/1")
     'a/c/0/1'
     """
-    if not key or "\0" in key or any(part in {"", ".", ".."} for part in key.split("/")):
+    if not key or "\0" in key or not _NO_SEGMENTS.isdisjoint(key.split("/")):
         msg = f"{key!r} is no store key: it has empty, '.' or '..' segments"
         raise ValueError(msg)
     return key

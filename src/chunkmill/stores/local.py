@@ -86,7 +86,8 @@ class LocalStore:
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value or part of it: one open, fstat, read and close."""
-        return self._get(key, byte_range)[0]
+        found = self._get(key, byte_range)
+        return None if found is None else found[0]
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span, read when asked for: files gain nothing from many requests at once."""
@@ -95,22 +96,23 @@ class LocalStore:
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version, both of the same open file."""
-        return self._get(key, None)
+        found = self._get(key, None)
+        return (None, None) if found is None else (found[0], _version(found[1]))
 
-    def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
+    def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes, os.stat_result] | None:
         path = self._path(key)
         if path.endswith(PARTIAL_SUFFIX):
-            return None, None
+            return None
         try:
             fd = os.open(path, _READ)
         except _ABSENT:
-            return None, None
+            return None
         except OSError as error:
             raise self._failed(key, "cannot open", error) from error
         try:
             status = os.fstat(fd)
             if stat.S_ISDIR(status.st_mode):
-                return None, None
+                return None
             start, stop = 0, status.st_size
             if byte_range is not None:
                 start, stop = range_bounds(byte_range, status.st_size, url=self.url, key=key)
@@ -124,7 +126,7 @@ class LocalStore:
         if len(data) != stop - start:
             reason = f"expected {stop - start} bytes from {start}, got {len(data)}: the file was cut while it was read"
             raise StoreError(url=self.url, key=key, reason=reason)
-        return data, _version(status)
+        return data, status
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""

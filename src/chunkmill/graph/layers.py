@@ -1,0 +1,78 @@
+"""What dask's symbolic layers are made of here: the region of each block, and the function that every task carries.
+
+Both are asked for once a task, and a graph of small chunks is made of little else.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+
+import cloudpickle
+from dask._task_spec import DataNode
+from dask.layers import ArrayBlockwiseDep
+
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+
+__all__ = ["BlockRegions", "Carried"]
+
+DaskChunks = tuple[tuple[int, ...], ...]
+
+
+class BlockRegions(ArrayBlockwiseDep):
+    """Block index -> the region that the block covers, computed when asked for.
+
+    Dask's ``ArraySliceDep`` keeps where every block begins, and its slices are parsed as if they could hold tasks.
+    """
+
+    def __init__(self, chunks: DaskChunks) -> None:
+        self.numblocks = tuple(map(len, chunks))
+        self.grid = ChunkGrid(tuple(map(_axis, chunks)))
+
+    @property
+    def chunks(self) -> DaskChunks:  # type: ignore[override]  # dask's own keep it
+        """Length of each block, as `dask.array.blockwise` asks for it."""
+        return self.grid.dask_chunks
+
+    def __getitem__(self, index: tuple[int, ...]) -> DataNode:
+        """Return the region as dask wants constants: wrapped, so that it is not searched for tasks."""
+        return DataNode(None, self.grid.region(index))
+
+    def __dask_tokenize__(self) -> tuple[str, ChunkGrid]:
+        return "chunkmill.BlockRegions", self.grid
+
+
+def _axis(lengths: Sequence[int]) -> RegularAxis | RunsAxis:
+    runs = tuple((length, sum(1 for _ in group)) for length, group in groupby(lengths))
+    if len(runs) == 1 or (len(runs) == 2 and runs[1][1] == 1 and runs[1][0] < runs[0][0]):  # noqa: PLR2004
+        return RegularAxis(sum(lengths), max(1, lengths[0]))
+    return RunsAxis(sum(lengths), runs)
+
+
+class Carried:
+    """A function that every task of a layer carries: unpickled once in a process, however many tasks bring it.
+
+    On a cluster the scheduler, which pickles every task by itself, pickles it by copying the bytes it came as.
+    """
+
+    __slots__ = ("function", "payload")
+
+    def __init__(self, function: Callable[..., Any], payload: bytes | None = None) -> None:
+        self.function = function
+        self.payload = payload
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function."""
+        return self.function(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # where the function was made it is pickled anew each time: what it holds may have changed
+        return _unpack, (self.payload or cloudpickle.dumps(self.function),)
+
+
+@lru_cache(maxsize=16)
+def _unpack(payload: bytes) -> Carried:
+    return Carried(pickle.loads(payload), payload)  # noqa: S301 - pickle is how dask brings tasks

@@ -1,0 +1,47 @@
+"""Threads for reads that no scheduler runs: they begin and end with the read.
+
+No pool: nothing is left running, so that forks before and after are safe. Not here: schedulers (`chunkmill.graph`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+__all__ = ["cut_evenly", "in_threads", "own_threads"]
+
+
+def own_threads() -> int:
+    """Return how many threads a read may use: as many as there are processors, in the main thread.
+
+    In any other thread 1: whoever started it (a scheduler, a server) has decided how much runs at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cut_evenly(n_items: int, n_parts: int) -> list[slice]:
+    """Cut a sequence into at most `n_parts` slices of nearly equal length.
+
+    Examples
+    --------
+    >>> cut_evenly(5, 2), cut_evenly(1, 4)
+    ([slice(0, 2, None), slice(2, 5, None)], [slice(0, 1, None)])
+    """
+    n_parts = max(1, min(n_parts, n_items))
+    borders = [i * n_items // n_parts for i in range(n_parts + 1)]
+    return [slice(start, stop) for start, stop in zip(borders, borders[1:], strict=False)]
+
+
+def in_threads(function: Callable[[slice], None], parts: Sequence[slice], n_threads: int) -> None:
+    """Call `function` with each part, in as many threads; the first error ends the rest and is raised."""
+    if n_threads == 1 or len(parts) == 1:
+        for part in parts:
+            function(part)
+        return
+    with ThreadPoolExecutor(min(n_threads, len(parts))) as pool:
+        for _ in pool.map(function, parts):
+            pass

@@ -1,0 +1,320 @@
+"""`write_dataset`: a labelled dataset, or a tree of them, to a store of any format.
+
+Everything is encoded, described and compared first; then the data are written, those of dask in one computation; what
+makes new arrays or more elements visible comes last. Not here: how variables are encoded (`chunkmill.xarray_describe`
+for new ones, `chunkmill.xarray_match` for those that exist), how arrays are written (`chunkmill.graph`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed
+from numpy.typing import NDArray
+from xarray import Dataset, DataTree
+
+from chunkmill import hierarchy
+from chunkmill.array import Array, LockFactory, write_region
+from chunkmill.errors import DatasetError, NodeExists, NodeNotFound
+from chunkmill.graph.locks import check_guarded, lock_factory
+from chunkmill.graph.write import WriteReport, report, run, write_graph
+from chunkmill.hierarchy import Group
+from chunkmill.model.grid import Overlap, Region
+from chunkmill.model.metadata import GroupMetadata
+from chunkmill.stores.base import Store
+from chunkmill.stores.open import open_store
+from chunkmill.xarray_plan import (
+    DatasetPlan,
+    LabelledGroup,
+    VariablePlan,
+    join,
+    labelled_groups,
+    plan_existing,
+    plan_new,
+)
+from chunkmill.xarray_publication import N_THREADS, Publication
+
+__all__ = ["DatasetReport", "write_dataset"]
+
+Mode = Literal["w-", "w", "a", "r+"]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetReport:
+    """What `write_dataset` did.
+
+    Attributes
+    ----------
+    variables
+        A `WriteReport` for each variable written, by its path in the store.
+    unchanged
+        Paths of variables that were compared with the store and found equal, so that nothing was written.
+    """
+
+    variables: Mapping[str, WriteReport] = field(default_factory=dict)
+    unchanged: tuple[str, ...] = ()
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(each, name) for each in self.variables.values())
+
+    @property
+    def n_keys(self) -> int:
+        """Store keys dealt with."""
+        return self._sum("n_keys")
+
+    @property
+    def n_partial(self) -> int:
+        """Of these, how many were covered partly, so that they were read, changed and written back under a lock."""
+        return self._sum("n_partial")
+
+    @property
+    def n_regrouped(self) -> int:
+        """Blocks of dask that were cut or merged because they were not aligned to store keys."""
+        return self._sum("n_regrouped")
+
+    @property
+    def bytes_written(self) -> int:
+        """Encoded bytes stored."""
+        return self._sum("bytes_written")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything by name."""
+        return {
+            "variables": {path: each.to_dict() for path, each in self.variables.items()},
+            "unchanged": list(self.unchanged),
+        }
+
+
+def write_dataset(
+    ds: Dataset | DataTree,
+    url: Any,
+    path: str = "",
+    *,
+    format: str = "zarr3",  # noqa: A002
+    mode: Mode = "w-",
+    region: Mapping[Hashable, Any] | Literal["auto"] | None = None,
+    append_dim: Hashable | None = None,
+    encoding: Mapping[str, Any] | None = None,
+    consolidated: bool | None = None,
+    lock: Any = "auto",
+    compute: bool = True,
+    write_empty_chunks: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DatasetReport | Delayed:
+    """Write a dataset, or a tree of them, to the group at `path` of the store at `url`.
+
+    Like ``Dataset.to_zarr``, for every format, and readable with ``engine="zarr"``. Times, packed numbers and missing
+    values are encoded by xarray's CF coders.
+
+    Parameters
+    ----------
+    format
+        Of a new store; an existing group keeps its own.
+    mode
+        ``"w-"``: create, fail if there is a node; ``"w"``: replace it; ``"a"``: write into the existing group (or
+        create it): existing variables are overwritten in place, others added; ``"r+"``: existing variables only.
+        `append_dim` implies ``"a"``, `region` implies ``"r+"``.
+    region
+        Slices by dimension, of arrays that exist; ``"auto"`` (for one dimension, or all) finds them by coordinates.
+        Any region will do: store keys covered partly are read, changed and written back under `lock` and a version
+        check. Coordinates and variables outside it are compared with those stored.
+    append_dim
+        Dimension along which to append. Values are encoded as the store does it already (units, dtype, packing, fill
+        value); those that this cannot say exactly, and variables without the dimension that differ from those stored,
+        are an error before anything is written. The longer arrays appear when all is written. One append at a time.
+    encoding
+        By variable (of a tree: by group path, then variable), instead of the variables' own: what CF knows, and
+        ``chunks``, ``shards``, ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``,
+        ``write_empty_chunks``. What is unknown or does not apply is an error.
+    consolidated
+        ``None``: consolidated metadata (Zarr v2 and v3) are written for new stores and kept up to date where there
+        are some; ``True``: written in any case; ``False``: only kept up to date.
+    lock
+        As in `chunkmill.to_store`.
+    compute
+        ``False``: write metadata and what is in memory now, and return a `dask.delayed.Delayed` that writes the rest,
+        so that regions of the new arrays can be written by others. Appended elements appear when it has run.
+
+    Returns
+    -------
+    DatasetReport
+        Store keys, bytes and partial writes of each variable.
+
+    Raises
+    ------
+    NodeExists
+        There is a node already, and the mode is ``"w-"``.
+    DatasetError
+        The dataset does not go with what is stored.
+    UnsupportedFeature
+        The format cannot hold some of the variables: all of them are named.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> ds = xr.Dataset({"t": ("x", np.arange(6.0))}, coords={"x": np.arange(6)})
+    >>> write_dataset(ds, "memory://doc-write-dataset", format="zarr2").n_keys
+    2
+    >>> later = ds.assign_coords(x=ds.x + 6)
+    >>> write_dataset(later, "memory://doc-write-dataset", append_dim="x").n_partial
+    2
+    >>> xr.open_dataset("memory://doc-write-dataset", engine="chunkmill").t.size
+    12
+    """
+    mode = _mode(mode, region, append_dim)
+    store = open_store(url, storage_options)
+    groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
+    root = _existing(store, groups[0].path, mode, must_exist=region is not None or append_dim is not None)
+    if root is not None:
+        plan = plan_existing(groups, root, region=region, append_dim=append_dim, adds=mode == "a")
+    else:
+        plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, format))
+        _check_source(groups, store, mode)
+    publication = Publication(store, plan.documents_format, tuple(plan.groups), consolidated, replaces=root is None)
+    if root is None:
+        _make_room(plan, overwrite=mode == "w")
+    factory = lock_factory(lock)
+    reports = _write_in_memory(plan.variables, factory, write_empty=write_empty_chunks)
+    lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
+    written = [_write_lazily(planned, factory, write_empty=write_empty_chunks) for planned in lazy]
+    new = plan.group_documents, plan.array_documents
+    if not compute:
+        publication.publish(*new)
+        new = {}, {}
+    finish = partial(
+        _finish,
+        publish=partial(publication.publish, new[0], {**new[1], **plan.growth}),
+        reports=reports,
+        arrays=[planned.array for planned in lazy],
+        n_regrouped=[n for _, n in written],
+        unchanged=tuple(plan.unchanged),
+    )
+    return run([counts for counts, _ in written], finish, compute=compute)
+
+
+def _finish(
+    *counts: Any,
+    publish: Callable[[], None],
+    reports: dict[str, WriteReport],
+    arrays: Sequence[Array],
+    n_regrouped: Sequence[int],
+    unchanged: tuple[str, ...],
+) -> DatasetReport:
+    """Make what was written visible: the last task of a write."""
+    publish()
+    lazy = {a.path: report(a, each, n) for a, each, n in zip(arrays, counts, n_regrouped, strict=True)}
+    return DatasetReport({**reports, **lazy}, unchanged)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Before
+
+
+def _mode(mode: Mode, region: Any, append_dim: Hashable | None) -> Mode:
+    """Return the mode that is meant; what contradicts itself is a `ValueError`."""
+    if mode not in {"w-", "w", "a", "r+"}:
+        raise ValueError(f"mode={mode!r} does not write datasets; the modes are 'w-', 'w', 'a' and 'r+'")
+    if region is not None and append_dim is not None:
+        raise ValueError("region= writes into what is there, append_dim= adds to it: give one of them")
+    if (region is not None or append_dim is not None) and mode == "w":
+        raise ValueError("mode='w' replaces what is there: leave it out to write a region or to append")
+    if append_dim is not None:
+        if mode == "r+":
+            raise ValueError("mode='r+' leaves arrays as long as they are: leave it out to append")
+        return "a"
+    return "r+" if region is not None and mode == "w-" else mode
+
+
+def _existing(store: Store, path: str, mode: Mode, *, must_exist: bool) -> Group | None:
+    """Return the group to write into; ``None`` when a new one is to be made."""
+    if mode in {"w", "w-"}:
+        return None
+    try:
+        node = hierarchy.open_node(store, path, read_only=False, consolidated=False)
+    except NodeNotFound:
+        if mode == "a" and not must_exist:
+            return None
+        raise
+    if isinstance(node, Array):
+        raise NodeExists(url=node.url, path=node.path, found="array")
+    return node
+
+
+def _check_source(groups: Sequence[LabelledGroup], store: Store, mode: Mode) -> None:
+    """Raise when the store that would be deleted is the one that the data are still to be read from."""
+    for group in groups:
+        source = group.dataset.encoding.get("source")
+        is_lazy = any(variable.chunks is not None for variable in group.variables.values())
+        if (
+            mode == "w"
+            and not groups[0].path
+            and is_lazy
+            and source is not None
+            and open_store(source).url == store.url
+        ):
+            reason = "its data are to be read from the very store that mode='w' deletes"
+            raise DatasetError(variable="", url=store.url, reason=reason, hint="load() it first, or write elsewhere")
+
+
+def _make_room(plan: DatasetPlan, *, overwrite: bool) -> None:
+    """Clear the place of the group, and of chunks that a write left which did not come to its end."""
+    store, documents_format = plan.store, plan.documents_format
+    name = documents_format.name
+    _, documents = hierarchy.create_group(store, plan.path, GroupMetadata(), format=name, overwrite=overwrite)
+    plan.group_documents = {**documents, **plan.group_documents}
+    prefixes = {planned.array.path: planned.array.prefix for planned in plan.variables}
+    for group in plan.groups:
+        for prefix in documents_format.list_prefixes(group):
+            for listed in store.list_dir(prefix):
+                child = join(group, documents_format.child_name(group, prefix, listed) or "")
+                if child in prefixes:
+                    store.delete_prefix(prefixes[child])
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Data
+
+
+def _write_lazily(planned: VariablePlan, lock: LockFactory, *, write_empty: bool) -> tuple[da.Array, int]:
+    empty = write_empty if planned.write_empty is None else planned.write_empty
+    return write_graph(planned.data, planned.array, planned.region, lock=lock, write_empty=empty)
+
+
+def _write_in_memory(
+    variables: Iterable[VariablePlan], lock: LockFactory, *, write_empty: bool
+) -> dict[str, WriteReport]:
+    """Write what is in memory from here: sent through a cluster, it would only take longer."""
+    reports = {}
+    with ThreadPoolExecutor(N_THREADS) as pool:
+        for planned in variables:
+            if isinstance(planned.data, da.Array):
+                continue
+            array, region = planned.array, planned.region
+            if not array.writing.grid.aligned(region):
+                check_guarded(array.store, array.path, lock)
+            empty = write_empty if planned.write_empty is None else planned.write_empty
+            write = partial(_write_key, array, region, np.asarray(planned.data).astype(array.dtype, copy=False))
+            counts = pool.map(partial(write, lock=lock, write_empty=empty), array.writing.grid.overlaps(region))
+            reports[array.path] = report(array, sum(counts, np.zeros(4, np.int64)), 0)
+    return reports
+
+
+def _part(block: NDArray[Any], overlap: Overlap) -> NDArray[Any]:
+    index: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
+    return np.asarray(block[index])
+
+
+def _write_key(
+    array: Array, region: Region, block: NDArray[Any], overlap: Overlap, *, lock: LockFactory, write_empty: bool
+) -> NDArray[np.int64]:
+    """Write the part of one store key and return its counts, those of `WriteReport`."""
+    cuts = zip(region, overlap.in_region, strict=True)
+    at = tuple(slice(cut.start + part.start, cut.start + part.stop) for cut, part in cuts)
+    n_bytes = write_region(array, at, _part(block, overlap), lock=lock, write_empty=write_empty)
+    return np.array([1, not overlap.whole, n_bytes == 0, n_bytes], np.int64)

@@ -1,0 +1,440 @@
+"""A chunk that fails says which store, which key, which chunk and at which step, wherever the failure happens and is seen."""
+
+import gzip
+import os
+import pickle
+import struct
+
+import dask
+import dask.array as da
+import numcodecs
+import numpy as np
+import pytest
+from clusters import cluster_of
+from recording import FailingStore
+
+import chunkmill as cm
+from chunkmill.errors import (
+    AlignmentError,
+    ChunkError,
+    CodecError,
+    JobError,
+    MetadataError,
+    NodeExists,
+    NodeNotFound,
+    RegionError,
+    StoreError,
+    UnknownCodec,
+    UnsupportedFeature,
+)
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+
+
+def code(name, **configuration):
+    return [BYTES, {"name": name, "configuration": configuration}]
+
+
+def flip(at):
+    """Flip a bit of the value; `at` counts from the end when negative."""
+
+    def change(value):
+        changed = bytearray(value)
+        changed[at] ^= 0x10
+        return bytes(changed)
+
+    return change
+
+
+def cut(n):
+    return lambda value: value[:-n]
+
+
+def longer(value):
+    return value + b"\0\0\0\0"
+
+
+# what is wrong with the chunk -> format, codecs and other options, what happens to its bytes, the step that must be named
+BROKEN = {
+    "bytes, short": ("zarr3", {"codecs": "raw"}, cut(1), "bytes"),
+    "bytes, long": ("zarr2", {"codecs": "raw"}, longer, "bytes"),
+    "bytes, empty": ("zarr3-draft", {"codecs": "raw"}, lambda _: b"", "bytes"),
+    "gzip, cut": ("zarr3", {"codecs": "gzip"}, cut(9), "gzip"),
+    "gzip, its checksum": ("zarr2", {"codecs": "gzip"}, flip(-6), "gzip"),
+    "gzip, no such stream": ("zarr3-draft", {"codecs": "gzip"}, lambda _: b"not gzip", "gzip"),
+    "gzip, too much": ("zarr3", {"codecs": "gzip"}, lambda _: gzip.compress(bytes(1 << 20)), "gzip"),
+    "gzip, too little": ("zarr3", {"codecs": "gzip"}, lambda _: gzip.compress(bytes(3)), "bytes"),
+    "zstd, cut": ("zarr3", {"codecs": "zstd"}, cut(4), "zstd"),
+    "zstd, magic": ("zarr2", {"codecs": "zstd"}, flip(0), "zstd"),
+    "blosc, cut": ("zarr3", {"codecs": "blosc"}, cut(4), "blosc"),
+    "blosc, size": ("zarr2", {"codecs": "blosc"}, lambda v: v[:4] + struct.pack("<I", 1 << 30) + v[8:], "blosc"),
+    "crc32c": ("zarr3", {"codecs": code("crc32c")}, flip(3), "crc32c"),
+    "crc32c, short": ("zarr3", {"codecs": code("crc32c")}, lambda _: b"abc", "crc32c"),
+    "zlib": ("zarr2", {"codecs": numcodecs.Zlib(1)}, flip(-1), "numcodecs.zlib"),
+    "bz2": ("zarr2", {"codecs": numcodecs.BZ2(1)}, flip(0), "numcodecs.bz2"),
+    "lzma": ("zarr2", {"codecs": numcodecs.LZMA(preset=1)}, flip(-3), "numcodecs.lzma"),
+    "lz4": ("zarr2", {"codecs": numcodecs.LZ4()}, lambda v: b"\xff\xff\xff\x7f" + v[4:], "numcodecs.lz4"),
+    "fletcher32": ("zarr2", {"codecs": numcodecs.Fletcher32()}, flip(1), "numcodecs.fletcher32"),
+    "crc32": ("zarr2", {"codecs": numcodecs.CRC32()}, flip(7), "numcodecs.crc32"),
+    "vlen-utf8": ("zarr3", {"dtype": str, "codecs": [{"name": "vlen-utf8"}]}, cut(1), "vlen-utf8"),
+    "sharding, its index": ("zarr3", {"shards": (4, 4), "codecs": "raw"}, flip(-9), "sharding_indexed"),
+    "sharding, an inner chunk": ("zarr3", {"shards": (4, 4), "codecs": "gzip"}, flip(14), "gzip"),
+    "sharding, short": ("zarr3", {"shards": (4, 4)}, lambda v: v[-20:], "sharding_indexed"),
+    "n5, no header": ("n5", {"codecs": "gzip"}, lambda v: v[:5], "n5_block"),
+    "n5, gzip": ("n5", {"codecs": "gzip"}, cut(9), "gzip"),
+    "n5, dimensions": ("n5", {"codecs": "raw"}, flip(3), "n5_block"),
+    "n5, lz4": ("n5", {"codecs": numcodecs.LZ4()}, flip(-30), "n5_lz4"),
+    "n5, xz": ("n5", {"codecs": numcodecs.LZMA(preset=1)}, flip(20), "numcodecs.lzma"),
+    "n5, raw and short": ("n5", {"codecs": "raw"}, cut(2), "bytes"),
+}  # fmt: skip
+
+
+def broken(store, name, path="a/b"):
+    """Write an array, break the chunk that is last in both axes, and return the array, its key, its coords and the step."""
+    fmt, options, change, step = BROKEN[name]
+    options = {"dtype": "i4", "chunks": (2, 4)} | options
+    array = cm.create_array(store, path, shape=(8, 8), format=fmt, **options)
+    values = np.arange(1, 65).reshape(8, 8)
+    array[...] = values.astype(str) if array.dtype.kind == "T" else values
+    coords = (1, 1) if array.shards else (3, 1)
+    key = array.writing.locator.key(coords)
+    array.store.set(key, change(array.store.get(key)))
+    return array, key, coords, step
+
+
+def check(error, array, key, coords, step):
+    """`coords` are those of the store key; inner chunks of a shard have their own."""
+    assert isinstance(error, ChunkError)
+    assert isinstance(error, RuntimeError)
+    assert error.url == array.url
+    assert error.key == key
+    assert error.step == step
+    if array.shards is None:
+        assert error.coords == coords
+    text = str(error)
+    assert all(part in text for part in (array.url, repr(key), str(error.coords), repr(step)))
+    assert error.reason
+    assert error.reason in text
+
+
+@pytest.fixture(params=BROKEN)
+def case(request):
+    return broken(MemoryStore(), request.param)
+
+
+def test_reading_the_whole(case):
+    array, *where = case
+    with pytest.raises(ChunkError) as caught:
+        array[...]
+    check(caught.value, array, *where)
+
+
+def test_reading_one_element(case):
+    array, *where = case
+    with pytest.raises(ChunkError) as caught:
+        array[(4, 4) if array.shards else (7, 7)]  # the broken inner chunk is the first of its shard
+    check(caught.value, array, *where)
+    assert array[0, 0] in {1, "1"}  # the other chunks are well
+
+
+def test_reading_through_dask(case):
+    array, *where = case
+    with pytest.raises(ChunkError) as caught:
+        array.to_dask().compute(scheduler="threads")
+    check(caught.value, array, *where)
+
+
+def test_changing_a_part(case):
+    """What cannot be decoded cannot be changed: nothing is written over it."""
+    array, key, *where = case
+    before = array.store.get(key)
+    with pytest.raises(ChunkError) as caught:
+        array[-1, -1] = 5
+    check(caught.value, array, key, *where)
+    assert array.store.get(key) == before
+
+
+def test_writing_the_whole_chunk_mends_it(case):
+    array, *_ = case
+    values = np.arange(1, 65).reshape(8, 8)
+    array[4:, 4:] = values[4:, 4:].astype(str) if array.dtype.kind == "T" else values[4:, 4:]
+    np.testing.assert_array_equal(np.asarray(array[...]).astype(int), values)
+
+
+def test_it_pickles_whole(case):
+    array, *where = case
+    with pytest.raises(ChunkError) as caught:
+        array[...]
+    check(pickle.loads(pickle.dumps(caught.value)), array, *where)
+
+
+@pytest.mark.slow
+def test_through_a_pool_of_processes(tmp_path):
+    """Dask's own processes: the error is that of the worker, with its text whole."""
+    array, *where = broken(LocalStore(tmp_path), "gzip, cut")
+    with pytest.raises(ChunkError) as caught:
+        array.to_dask().compute(scheduler="processes", num_workers=1)
+    check(caught.value, array, *where)
+
+
+CAUSES = {
+    "gzip, no such stream": "gzip",
+    "gzip, cut": "ended|truncated|incomplete|unexpected end|end-of-stream",
+    "crc32c": "[0-9a-f]{6}",
+    "bytes, short": "31 bytes, expected 32",
+    "n5, raw and short": "30 bytes, expected 32",
+    "lz4": "2147483647",
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_cause_is_kept(name):
+    array, *_ = broken(MemoryStore(), name)
+    with pytest.raises(ChunkError, match=f"(?i){CAUSES[name]}") as caught:
+        array[...]
+    assert caught.value.__cause__ is not None
+    chain, error = [], caught.value
+    while error is not None:
+        chain.append(str(error))
+        error = error.__cause__
+    assert len(chain) >= 2
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Stores that fail
+
+
+def filled(below, **options):
+    options = {"shape": (8, 8), "dtype": "i4", "chunks": (2, 4), "codecs": "raw"} | options
+    array = cm.create_array(below, "a", **options)
+    array[...] = np.arange(1, 65).reshape(8, 8)
+    return array
+
+
+def failing(below, *methods, every=1):
+    return cm.open_array(below, "a", mode="r+"), FailingStore(below, every, methods)
+
+
+READS = {
+    "the whole": lambda array: array[...],
+    "one chunk": lambda array: array[0:2, 0:4],
+    "an element": lambda array: array[3, 3],
+    "a column": lambda array: array[:, 5],
+    "through threads": lambda array: array.to_dask().compute(scheduler="threads"),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"shards": (4, 4)}, {"format": "n5"}, {"format": "zarr2"}], ids=["plain", "sharded", "n5", "v2"])
+@pytest.mark.parametrize("reading", READS)
+def test_get(reading, options):
+    below = MemoryStore()
+    filled(below, **options)
+    array = cm.open_array(below, "a")
+    array.store = FailingStore(below, 1, ("get",), reason="the wire is cut")
+    with pytest.raises(ChunkError, match="the wire is cut") as caught:
+        READS[reading](array)
+    error = caught.value
+    assert error.step == "get"
+    assert error.url == below.url
+    assert error.key in set(below.list_prefix("a/"))
+    assert error.key == array.writing.locator.key(error.coords) or array.shards
+    assert isinstance(error.__cause__, StoreError)
+    assert error.__cause__.errno is not None
+
+
+def test_get_of_the_second_shard():
+    """Two indexes are asked for at once, and the second fails."""
+    below = MemoryStore()
+    array = filled(below, shards=(4, 4))
+    array.store = FailingStore(below, 2, ("get",))
+    with pytest.raises(ChunkError) as caught:
+        array[1:7, 1:3]
+    assert (caught.value.step, caught.value.key) == ("get", "a/c/1/0")
+
+
+WRITES = {
+    "set": (lambda array: array.__setitem__((slice(0, 2), slice(0, 4)), 7), "set", "set"),
+    "set_if": (lambda array: array.__setitem__((0, 0), 7), "set_if", "set"),
+    "get_versioned": (lambda array: array.__setitem__((0, 0), 7), "get_versioned", "get"),
+    "delete": (lambda array: array.__setitem__((slice(0, 2), slice(0, 4)), 0), "delete", "set"),
+    "store": (lambda array: cm.store(da.ones((8, 8), dtype="i4", chunks=4), array), "set", "set"),
+}
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_set(how):
+    write, method, step = WRITES[how]
+    below = MemoryStore()
+    array = filled(below)
+    array.store = FailingStore(below, 1, (method,), reason="disk full")
+    with pytest.raises(ChunkError, match="disk full") as caught:
+        write(array)
+    assert caught.value.step == step
+    assert caught.value.url == below.url
+    assert caught.value.key == array.writing.locator.key(caught.value.coords)
+    assert isinstance(caught.value.__cause__, StoreError)
+
+
+def test_documents():
+    """A store that fails under a document is a `StoreError` that names the key, not a missing node."""
+    below = MemoryStore()
+    filled(below)
+    with pytest.raises(StoreError, match="zarr.json") as caught:
+        cm.open(FailingStore(below, 1, ("get",)), "a")
+    assert not isinstance(caught.value, NodeNotFound)
+    with pytest.raises(StoreError, match="zarr.json"):
+        cm.create_array(FailingStore(below, 1, ("set",)), "b", shape=(2,), dtype="i4", chunks=(1,))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_permission_is_not_absence(tmp_path):  # pragma: no cover - CI runs as root
+    array = filled(LocalStore(tmp_path))
+    (tmp_path / "a" / "c" / "0" / "0").chmod(0)
+    with pytest.raises(ChunkError, match="[Pp]ermission"):
+        array[...]
+
+
+def test_present_but_unreadable_is_not_absent(tmp_path):
+    """A link to itself is there, and cannot be read: no fill value."""
+    array = filled(LocalStore(tmp_path))
+    chunk = tmp_path / "a" / "c" / "0" / "0"
+    chunk.unlink()
+    chunk.symlink_to(chunk)
+    with pytest.raises(ChunkError) as caught:
+        array[0, 0]
+    assert (caught.value.key, caught.value.coords, caught.value.step) == ("a/c/0/0", (0, 0), "get")
+
+
+@pytest.mark.parametrize("values", [np.full((8, 8), "x" * 10), np.full((8, 8), None)], ids=["text", "none"])
+def test_values_that_do_not_fit(values):
+    array = filled(MemoryStore())
+    with pytest.raises((ValueError, TypeError)):
+        array[...] = values
+    assert array[0, 0] == 1
+
+
+def test_encoding_names_the_codec():
+    class Odd(np.ndarray):
+        pass
+
+    array = cm.create_array(MemoryStore(), "a", shape=(4,), dtype="V3", chunks=(2,))
+    array[...] = np.frombuffer(bytes(range(12)), "V3")
+    text = cm.create_array(MemoryStore(), "a", shape=(2,), dtype="O", chunks=(2,), codecs=[numcodecs.JSON()], format="zarr2")
+    with pytest.raises(ChunkError) as caught:
+        text[...] = np.array([{1, 2}, object()], dtype=object)
+    assert caught.value.step == "numcodecs.json2"
+    assert caught.value.coords == (0,)
+    assert "encode" in str(caught.value) or "JSON" in str(caught.value)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Nodes that are not there
+
+
+class TestNodeNotFound:
+    @pytest.fixture
+    def store(self):
+        store = MemoryStore()
+        cm.create_array(store, "group/temperature", shape=(4,), dtype="i4", chunks=(2,))
+        return store
+
+    def test_nothing(self):
+        with pytest.raises(NodeNotFound, match="no keys there: is the url right") as caught:
+            cm.open(MemoryStore(), "a/b")
+        assert (caught.value.path, caught.value.found) == ("a/b", None)
+
+    def test_a_folder_of_other_things(self, tmp_path):
+        (tmp_path / "x.nc").write_bytes(b"CDF")
+        with pytest.raises(NodeNotFound, match=r"x\.nc"):
+            cm.open(tmp_path)
+
+    def test_no_such_folder(self, tmp_path):
+        with pytest.raises(NodeNotFound) as caught:
+            cm.open(tmp_path / "none")
+        assert caught.value.url.endswith("/none")
+        assert not (tmp_path / "none").exists()
+
+    def test_misspelt_child(self, store):
+        with pytest.raises(KeyError, match="'temperature'"):
+            cm.open_group(store, "group")["temprature"]
+
+    def test_a_group_where_an_array_is_wanted(self, store):
+        with pytest.raises(NodeNotFound, match="there is a group.*'temperature'") as caught:
+            cm.open_array(store, "group")
+        assert (caught.value.found, caught.value.wanted) == ("group", "array")
+
+    def test_an_array_where_a_group_is_wanted(self, store):
+        with pytest.raises(NodeNotFound, match="there is a array|there is an array") as caught:
+            cm.open_group(store, "group/temperature")
+        assert (caught.value.found, caught.value.wanted) == ("array", "group")
+
+    def test_below_an_array(self, store):
+        with pytest.raises(NodeNotFound):
+            cm.open(store, "group/temperature/more")
+
+    def test_of_another_format(self, store):
+        with pytest.raises(NodeNotFound, match="format 'zarr2'"):
+            cm.open(store, "group", format="zarr2")
+
+    def test_it_is_what_users_catch(self, store):
+        assert "nothing" not in cm.open_group(store)
+        with pytest.raises(KeyError):
+            cm.open_group(store)["nothing"]
+
+
+ERRORS = [
+    NodeNotFound(url="u", path="p", found="group", wanted="array", hint="h"),
+    NodeExists(url="u", path="p", found="array"),
+    MetadataError(key="k", field="f", got={"a": [1]}, expected="e"),
+    UnsupportedFeature(format="n5", feature="f", key="k", hint="h"),
+    UnknownCodec(name="n", known=("a", "b"), reason="r"),
+    CodecError(codec="c", reason="r", direction="encode"),
+    ChunkError(url="u", key="k", coords=(1, 2), step="get", reason="r"),
+    StoreError(url="u", key="k", reason="r"),
+    RegionError(index="i", shape=(1, 2), reason="r"),
+    AlignmentError(expected="e", got="g", fix="f"),
+    JobError(job="j", reason="r", hint="h"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_every_error_pickles(error):
+    """With its fields, its text, and as what it is."""
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+    assert isinstance(error, cm.ChunkmillError)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cluster_of(2) as client:
+        yield client
+
+
+@pytest.mark.slow
+class TestCluster:
+    @pytest.mark.parametrize("name", ["gzip, cut", "crc32c", "sharding, its index", "n5, dimensions", "blosc, size", "vlen-utf8"])
+    def test_reading(self, client, tmp_path, name):
+        array, *where = broken(LocalStore(tmp_path), name)
+        with pytest.raises(ChunkError) as caught:
+            client.compute(array.to_dask()).result()
+        check(caught.value, array, *where)
+
+    def test_writing(self, client, tmp_path):
+        array = filled(LocalStore(tmp_path))
+        (tmp_path / "a" / "c" / "3" / "1").unlink()
+        (tmp_path / "a" / "c" / "3" / "1").mkdir()
+        with dask.config.set(scheduler=client), pytest.raises(ChunkError) as caught:
+            cm.store(da.ones((8, 8), dtype="i4", chunks=(2, 4)), array)
+        assert (caught.value.key, caught.value.coords, caught.value.step) == ("a/c/3/1", (3, 1), "set")
+
+    def test_the_text_of_the_cause_is_there(self, client, tmp_path):
+        array, *_ = broken(LocalStore(tmp_path), "bytes, short")
+        with pytest.raises(ChunkError, match="31 bytes, expected 32"):
+            client.compute(array.to_dask().sum()).result()
+
+

@@ -1,0 +1,563 @@
+"""Rechunking through stores, codecs and schedulers: values, presence, cost, resuming, memory."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from math import prod
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from recording import FailingStore, RecordingStore, SlowStore
+
+import chunkmill as cm
+from chunkmill.errors import AlignmentError, ChunkError, JobError, NodeExists, NodeNotFound, RegionError, StoreError
+from chunkmill.graph.journal import unfinished_jobs
+from chunkmill.rechunking import plan_rechunk, rechunk
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+MIB = 2**20
+TIGHT = 8 * MIB + 200_000  # two threads and their overhead, and little for anything else
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    with dask.config.set(scheduler="threads", num_workers=2):
+        yield
+
+
+def numbers(shape, dtype="i4"):
+    values = np.arange(1, prod(shape) + 1).reshape(shape)
+    if np.dtype(dtype).kind == "T":
+        return np.array([f"number {n} " * (n % 3) for n in values.flat], dtype).reshape(shape)
+    return values.astype(dtype)
+
+
+def make(store, path="a", *, shape=(20, 30, 10), dtype="i4", chunks=(3, 30, 10), absent=(), **options):
+    """An array of distinct numbers; store keys at the coords `absent` are not there."""
+    array = cm.create_array(store, path, shape=shape, dtype=dtype, chunks=chunks, **options)
+    values = numbers(shape, dtype)
+    array[...] = values
+    for coords in absent:
+        array.store.delete(array.writing.locator.key(coords))
+        values[array.writing.grid.region(coords)] = array.fill_value
+    return array, values
+
+
+def check(target, values, path="b"):
+    """The target is whole, and nothing else is left of the job."""
+    array = cm.open_array(target, path)
+    got = array[...]
+    assert got.dtype == values.dtype
+    assert got.tobytes() == values.tobytes() if values.dtype.kind != "T" else (got == values).all()
+    assert not [key for key in array.store.list_prefix("") if "chunkmill" in key]
+    return array
+
+
+def keys(array):
+    """Coords of the store keys that are there."""
+    there = set(array.store.list_prefix(array.prefix))
+    return {coords for coords in array.writing.grid.all_coords() if array.writing.locator.key(coords) in there}
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Values
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+@pytest.mark.parametrize("max_mem", [TIGHT, "64 MiB"], ids=["tight", "roomy"])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        pytest.param({}, {"chunks": (20, 7, 4)}, id="images to series"),
+        pytest.param({"chunks": (20, 3, 4)}, {"chunks": (1, -1, -1)}, id="series to images"),
+        pytest.param({"chunks": (6, 9, 4)}, {"chunks": (4, 7, 3)}, id="borders that never meet"),
+        pytest.param({"chunks": (100, 100, 100)}, {"chunks": (1, 1, 10)}, id="one chunk larger than the array"),
+        pytest.param({"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (20, 6, 4)}, id="out of shards"),
+        pytest.param({}, {"chunks": (5, 5, 5), "shards": (10, 15, 10)}, id="into shards"),
+        pytest.param(
+            {"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (4, 3, 2), "shards": (8, 9, 10)}, id="both"
+        ),
+        pytest.param({"chunks": ((5, 8, 7), 30, 4)}, {"chunks": (4, (1, 9, 20), 10)}, id="rectilinear"),
+        pytest.param({"format": "zarr2", "codecs": "blosc"}, {"chunks": (20, 7, 4)}, id="v2"),
+        pytest.param({"format": "n5", "codecs": "gzip"}, {"chunks": (7, 7, 4)}, id="N5"),
+        pytest.param({"format": "n5"}, {"chunks": (7, 7, 4), "format": "zarr3"}, id="N5 to v3"),
+        pytest.param({}, {"chunks": (7, 7, 4), "codecs": "gzip"}, id="other codecs"),
+        pytest.param({"shape": (50,), "chunks": (7,), "dtype": ">f8"}, {"chunks": (11,)}, id="big-endian"),
+        pytest.param({"shape": (50,), "chunks": (7,), "dtype": "M8[s]"}, {"chunks": (11,)}, id="times"),
+        pytest.param({"shape": (50,), "chunks": (7,), "dtype": "?"}, {"chunks": (11,)}, id="booleans"),
+        pytest.param({"shape": (9, 5), "chunks": (2, 5), "dtype": "T"}, {"chunks": (9, 2)}, id="strings"),
+        pytest.param({"shape": (3, 4, 3, 2, 3, 4), "chunks": (1, 2) * 3}, {"chunks": (2, 3, 2, 2, 3, 1)}, id="6-d"),
+        pytest.param({"shape": (0, 5), "chunks": (1, 2)}, {"chunks": (1, 5)}, id="no elements"),
+    ],
+)
+def test_values(source, target, max_mem, strategy):
+    store = MemoryStore()
+    source = {**source, **({"dtype": np.dtypes.StringDType()} if source.get("dtype") == "T" else {})}
+    array, values = make(store, **source)
+    plan = plan_rechunk(array, (store, "b"), max_mem=max_mem, strategy=strategy, **target)
+    assert plan.strategy == strategy or array.size == 0
+    report = plan.run()
+    got = check(store, values)
+    assert report.n_keys == got.writing.grid.n_chunks == plan.n_keys
+    assert report.n_tasks == plan.n_tasks
+
+
+@pytest.mark.parametrize("shards", [None, (10, 15, 10)], ids=["chunks", "shards"])
+def test_arrays_keep_what_they_are(shards):
+    store = MemoryStore()
+    facts = {"attributes": {"units": "m"}, "dimension_names": ["t", "y", "x"], "fill_value": 7, "codecs": "gzip"}
+    array, values = make(store, **facts)
+    rechunk(array, (store, "b"), chunks=(5, 15, 5), shards=shards)
+    got = check(store, values)
+    assert (got.chunks, got.shards) == ((5, 15, 5), shards)
+    assert (got.attributes, got.dimension_names, got.fill_value) == ({"units": "m"}, ("t", "y", "x"), 7)
+    assert "gzip" in repr(got.codecs)
+
+
+def test_zero_dimensions():
+    store = MemoryStore()
+    cm.create_array(store, "a", shape=(), dtype="f4", chunks=())[...] = 3
+    rechunk((store, "a"), (store, "b"), chunks=())
+    assert cm.open_array(store, "b")[()] == 3
+
+
+@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
+def test_temporary_files_elsewhere(tmp_path, temp_codec):
+    array, values = make(str(tmp_path / "a.zarr"))
+    temp = tmp_path / "scratch"
+    seen = RecordingStore(LocalStore(temp))
+    plan = plan_rechunk(
+        array, str(tmp_path / "b.zarr"), chunks=(20, 7, 4), temp=seen, strategy="spill", temp_codec=temp_codec
+    )
+    plan.run()
+    assert any(".chunkmill-job-" in str(entry) for entry in seen.log)
+    assert not list(LocalStore(temp).list_prefix(""))
+    check(str(tmp_path / "b.zarr"), values, "")
+
+
+def test_incompressible_pieces_and_compressible_ones():
+    store = MemoryStore()
+    array, values = make(store)
+    report = rechunk(array, (store, "b"), chunks=(20, 7, 4), strategy="spill", temp_codec="lz4", max_mem=TIGHT)
+    check(store, values)
+    assert 0 < report.bytes_temporary < values.nbytes * 2
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Presence
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
+def test_absent_stays_absent(strategy, temp_codec):
+    store = MemoryStore()
+    array, values = make(store, shape=(12, 12), chunks=(2, 12), fill_value=-1, absent=[(0, 0), (1, 0), (4, 0)])
+    report = rechunk(array, (store, "b"), chunks=(4, 4), strategy=strategy, temp_codec=temp_codec, max_mem=TIGHT)
+    got = check(store, values)
+    # rows 0 to 3 have no source; rows 8 and 9 share their chunks with 10 and 11, which have
+    assert keys(got) == {(i, j) for i in (1, 2) for j in range(3)}
+    assert report.actions == {"rechunk": 6, "absent": 3}
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_a_wholly_absent_array_stays_so(strategy):
+    store = MemoryStore()
+    cm.create_array(store, "a", shape=(12, 12), dtype="f4", chunks=(2, 12), fill_value=np.nan)
+    rechunk((store, "a"), (store, "b"), chunks=(4, 4), strategy=strategy)
+    got = cm.open_array(store, "b")
+    assert keys(got) == set()
+    assert np.isnan(got[...]).all()
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_present_stays_present_though_it_is_fill_value(strategy):
+    store = MemoryStore()
+    array = cm.create_array(store, "a", shape=(12, 12), dtype="i4", chunks=(2, 12))
+    from chunkmill.array import write_chunk
+
+    for i in range(3):
+        write_chunk(array, (i, 0), np.zeros((2, 12), "i4"), write_empty=True)
+    rechunk(array, (store, "b"), chunks=(3, 4), strategy=strategy)
+    assert keys(check(store, np.zeros((12, 12), "i4"))) == {(i, j) for i in (0, 1) for j in range(3)}
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_inner_chunks_of_shards_are_absent_one_by_one(strategy):
+    store = MemoryStore()
+    array = cm.create_array(store, "a", shape=(8, 8), dtype="i4", chunks=(2, 2), shards=(8, 8))
+    array[:2, :2] = 1
+    rechunk(array, (store, "b"), chunks=(4, 4), strategy=strategy)
+    expected = np.zeros((8, 8), "i4")
+    expected[:2, :2] = 1
+    assert keys(check(store, expected)) == {(0, 0)}
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Targets
+
+
+def test_an_existing_array_says_the_chunks():
+    store = MemoryStore()
+    array, values = make(store, absent=[(0, 0, 0)])
+    target = cm.create_array(store, "b", shape=array.shape, dtype="i4", chunks=(20, 7, 4), codecs="gzip", attributes={"x": 1})
+    target[...] = 99  # where the source is absent, this must go
+    rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=None)
+    got = check(store, values)
+    assert (got.chunks, got.attributes) == ((20, 7, 4), {"x": 1})
+    rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=(20, 7, 4))
+
+
+def test_an_existing_array_must_fit():
+    store = MemoryStore()
+    array, _ = make(store)
+    target = cm.create_array(store, "b", shape=array.shape, dtype="i4", chunks=(20, 7, 4))
+    with pytest.raises(AlignmentError, match="the target says the chunks"):
+        plan_rechunk(array, target, chunks=(5, 5, 5))
+    with pytest.raises(AlignmentError, match="shape and dtype"):
+        plan_rechunk(array, cm.create_array(store, "c", shape=(2, 2), dtype="i4", chunks=(1, 1)), chunks=None)
+    with pytest.raises(StoreError, match="mode='r\\+'"):
+        plan_rechunk(array, cm.open_array(store, "b"), chunks=None)
+    with pytest.raises(TypeError, match="the source a group"):
+        plan_rechunk(cm.open_group(store), target, chunks=None)
+
+
+def test_a_fill_value_that_differs_is_written_out():
+    store = MemoryStore()
+    array, values = make(store, absent=[(0, 0, 0)], fill_value=5)
+    cm.create_array(store, "b", shape=array.shape, dtype="i4", chunks=(20, 7, 4), fill_value=6)
+    for strategy in ("direct", "spill"):
+        rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=None, strategy=strategy)
+        check(store, values)
+
+
+def test_a_node_is_in_the_way():
+    store = MemoryStore()
+    array, values = make(store)
+    make(store, "b")
+    with pytest.raises(NodeExists):
+        rechunk(array, (store, "b"), chunks=(5, 5, 5))
+    rechunk(array, (store, "b"), chunks=(5, 5, 5), overwrite=True)
+    assert check(store, values).chunks == (5, 5, 5)
+    with pytest.raises(JobError, match="same place"):
+        rechunk(array, (store, "a"), chunks=(5, 5, 5), overwrite=True)
+
+
+def test_nothing_is_seen_before_all_is_there(tmp_path):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40))
+    target = LocalStore(tmp_path / "b.zarr")
+    seen = []
+
+    class Watching(RecordingStore):
+        def set(self, key, value):
+            with contextlib.suppress(NodeNotFound):
+                seen.append(cm.open(target))
+            super().set(key, value)
+
+    plan_rechunk(array, Watching(target), chunks=(40, 1), strategy="spill").run()
+    assert not seen
+    check(target, values, "")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Groups
+
+
+@pytest.fixture
+def group():
+    store = MemoryStore()
+    cm.create_group(store, "g", attributes={"title": "all"})
+    _, image = make(store, "g/image", shape=(12, 12), chunks=(1, 12))
+    _, line = make(store, "g/sub/line", shape=(12,), chunks=(5,))
+    return store, {"image": image, "sub/line": line}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        pytest.param((12, 4), {"image": (12, 4), "sub/line": (5,)}, id="a shape: arrays of that rank"),
+        pytest.param({"sub/line": (3,)}, {"image": (1, 12), "sub/line": (3,)}, id="a dict"),
+        pytest.param({"/image": (4, 4)}, {"image": (4, 4), "sub/line": (5,)}, id="a dict with slashes"),
+        pytest.param(lambda a: (2,) * a.ndim, {"image": (2, 2), "sub/line": (2,)}, id="a callable"),
+        pytest.param(
+            lambda a: "keep" if a.ndim == 1 else (12, 1), {"image": (12, 1), "sub/line": (5,)}, id="that keeps"
+        ),
+    ],
+)
+def test_groups(group, chunks, expected):
+    store, values = group
+    report = rechunk((store, "g"), (store, "h"), chunks=chunks)
+    got = cm.open_group(store, "h")
+    assert got.attributes == {"title": "all"}
+    for path, shape in expected.items():
+        assert got[path].chunks == shape
+        check(store, values[path], f"h/{path}")
+    assert report.n_keys == sum(got[path].writing.grid.n_chunks for path in expected)
+
+
+def test_a_path_that_is_none_is_refused(group):
+    store, _ = group
+    with pytest.raises(ValueError, match="names \\['imgae'\\]"):
+        plan_rechunk((store, "g"), (store, "h"), chunks={"imgae": (1, 1)})
+
+
+def test_a_plan_of_many_arrays_says_what_each_gets(group):
+    store, _ = group
+    plan = plan_rechunk((store, "g"), (store, "h"), chunks=(12, 4))
+    assert {row["array"]: row["action"] for row in plan.arrays} == {"g/image": "direct", "g/sub/line": "copy"}
+    assert plan.actions == {"rechunk": 3, "copy": 3}
+    for text in (repr(plan), plan._repr_html_()):
+        assert "g/sub/line" in text
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What is refused
+
+
+def test_arguments():
+    store = MemoryStore()
+    array, _ = make(store)
+    with pytest.raises(RegionError, match="2 lengths for 3 axes"):
+        plan_rechunk(array, (store, "b"), chunks=(5, 5))
+    with pytest.raises(ValueError, match="expected 'raw' or 'lz4'"):
+        plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), temp_codec="zip")
+    with pytest.raises(TypeError, match="a target is"):
+        plan_rechunk(array, 5, chunks=(5, 5, 5))
+    with pytest.raises(AlignmentError, match="multiples of chunks"):
+        plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), shards=(7, 5, 5))
+
+
+def test_too_little_memory_says_how_much_would_do():
+    store = MemoryStore()
+    array, values = make(store, shape=(512, 512), chunks=(512, 1))
+    with pytest.raises(JobError, match="smallest that works") as caught:
+        plan_rechunk(array, (store, "b"), chunks=(1, 512), max_mem="1 MiB")
+    needed = int(str(caught.value).partition("give max_mem=")[2].split()[0])
+    rechunk(array, (store, "b"), chunks=(1, 512), max_mem=needed)
+    check(store, values)
+
+
+def test_max_mem_from_the_config():
+    store = MemoryStore()
+    array, _ = make(store)
+    with dask.config.set({"chunkmill.max-mem": "1 KiB"}), pytest.raises(JobError, match="max_mem=1024 bytes"):
+        plan_rechunk(array, (store, "b"), chunks=(5, 5, 5))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Cost
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+@pytest.mark.parametrize(
+    "source",
+    [{}, {"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (4, 30, 7)}],
+    ids=["chunks", "shards", "edges"],
+)
+def test_requests_and_bytes_are_those_of_the_plan(source, strategy):
+    store = MemoryStore()
+    array, _ = make(store, codecs="raw", **source)
+    plan = plan_rechunk(array, (store, "b"), chunks=(20, 7, 4), max_mem=TIGHT, strategy=strategy)
+    report = plan.run()
+    assert report.n_requests == plan.n_requests
+    assert report.bytes_temporary == plan.bytes_temporary
+    index_bytes = 0 if array.shards is None else 2 * plan.n_requests * 8 * 20
+    assert plan.bytes_read <= report.bytes_read <= plan.bytes_read + index_bytes
+    assert report.bytes_written == plan.bytes_written
+    assert report.actions == plan.actions
+    assert report.read_amplification == pytest.approx(plan.read_amplification, rel=0.01) or array.shards
+
+
+def test_a_spill_reads_every_chunk_once_and_every_file_in_pieces(tmp_path):
+    array, values = make(str(tmp_path / "a.zarr"), codecs="raw")
+    store = RecordingStore(LocalStore(tmp_path / "b.zarr"))
+    source = RecordingStore(array.store)
+    node = cm.open_array(source, "a")
+    source.log.clear()
+    plan = plan_rechunk(node, store, chunks=(20, 7, 4), max_mem=TIGHT, strategy="spill")
+    plan.run()
+    reads = [entry[1] for entry in source.log if entry[0] == "get" and "/c/" in entry[1]]
+    assert len(reads) == len(set(reads)) == array.nchunks
+    pieces = [entry for entry in store.log if "pieces" in entry[1]]
+    n_files = len({entry[1] for entry in pieces if entry[0] == "set"})
+    assert n_files == plan.stages[0].n_tasks
+    assert all(entry[2] is not None for entry in pieces if entry[0] == "get")
+    check(str(tmp_path / "b.zarr"), values, "")
+
+
+def test_stores_with_latency_are_asked_for_many_things_at_once():
+    below = MemoryStore()
+    array, values = make(below, shape=(40, 40), chunks=(1, 40))
+    slow = SlowStore(below, 0.001)
+    slow.is_remote = True
+    rechunk(cm.open_array(slow, "a"), (slow, "b"), chunks=(40, 1), strategy="spill")
+    check(below, values)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Failing and going on
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_goes_on_where_it_failed(tmp_path, strategy):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(3, 0)])
+    store = LocalStore(tmp_path / "b.zarr")
+    arguments = {"chunks": (40, 1), "max_mem": TIGHT, "strategy": strategy}
+    n_resumed = 0
+    for _ in range(60):
+        failing = FailingStore(store, every=17, methods=["set"], times=1)
+        try:
+            report = rechunk(array, failing, **arguments)
+        except (StoreError, ChunkError):
+            with pytest.raises(NodeNotFound):
+                cm.open_array(store)
+            continue
+        n_resumed = report.n_resumed
+        break
+    assert n_resumed > 0
+    check(store, values, "")
+
+
+def test_a_job_of_another_plan_is_not_gone_on_with(tmp_path):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40))
+    store = LocalStore(tmp_path / "b.zarr")
+    with pytest.raises((StoreError, ChunkError)):
+        rechunk(array, FailingStore(store, every=9, methods=["set"], times=1), chunks=(40, 1), strategy="spill")
+    assert unfinished_jobs(store)
+    with pytest.raises(JobError, match="another plan"):
+        rechunk(array, store, chunks=(10, 10))
+    rechunk(array, store, chunks=(10, 10), resume=False)
+    assert check(store, values, "").chunks == (10, 10)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Clusters
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit="2 GiB"
+    ) as running:
+        yield running
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
+def test_on_a_cluster(tmp_path, cluster, temp_codec):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(64, 64, 8), chunks=(1, 64, 8))
+    with Client(cluster):
+        plan = plan_rechunk(
+            array, str(tmp_path / "b.zarr"), chunks=(64, 5, 5), strategy="spill", max_mem="6 MiB", temp_codec=temp_codec
+        )
+        report = plan.run()
+    check(str(tmp_path / "b.zarr"), values, "")
+    assert report.n_tasks == plan.n_tasks
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_nothing_but_its_tasks(tmp_path):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(96, 96, 8), chunks=(1, 96, 8))
+    source = SlowStore(array.store, 0.01)
+    target = str(tmp_path / "b.zarr")
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as running,
+        Client(running) as client,
+    ):
+        plan = plan_rechunk(cm.open_array(source, "a"), target, chunks=(96, 8, 8), strategy="spill", max_mem="6 MiB")
+        pids = list(client.run(os.getpid).values())
+        killer = threading.Timer(0.6, os.kill, (pids[0], signal.SIGKILL))
+        killer.start()
+        report = plan.run()
+        killer.join()
+        assert pids[0] not in client.run(os.getpid).values()  # it was killed while the job ran
+    check(target, values, "")
+    assert report.n_tasks == plan.n_tasks
+
+
+@pytest.mark.slow
+def test_resumes_on_another_cluster_what_a_lost_one_left(tmp_path):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(96, 96, 8), chunks=(1, 96, 8))
+    target = str(tmp_path / "b.zarr")
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    arguments = {"chunks": (96, 8, 8), "strategy": "spill", "max_mem": "6 MiB"}
+    with LocalCluster(**options) as running, Client(running) as client:
+        plan = plan_rechunk(cm.open_array(SlowStore(array.store, 0.02), "a"), target, **arguments)
+        failed = []
+        job = threading.Thread(target=lambda: failed.append(_error(plan.run)))
+        job.start()
+        deadline = time.monotonic() + 60
+        store = LocalStore(target)
+        while not [key for key in store.list_prefix("") if "/0/" in key] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        client.cancel(list(client.futures), force=True)
+        client.close()
+        job.join(60)
+    assert failed
+    assert unfinished_jobs(store)
+    report = plan_rechunk(cm.open_array(SlowStore(array.store, 0), "a"), target, **arguments).run()
+    assert report.n_resumed > 0
+    check(target, values, "")
+
+
+def _error(function):
+    try:
+        function()
+    except BaseException as error:  # noqa: BLE001
+        return error
+    return None
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Memory
+
+
+def resident(name):
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(1024 * int(line.split()[1]) for line in status if line.startswith(f"{name}:"))
+
+
+def forget_peak():
+    """Make what is resident now the most that ever was, and return it."""
+    import chunkmill.rechunking  # noqa: F401 - what is imported is baseline
+
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as peak:
+        peak.write("5")
+    return resident("VmRSS")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="only Linux tells the peak of a while")
+@pytest.mark.parametrize(
+    ("source", "target", "options"),
+    [
+        pytest.param((1, 1024, 1024), (-1, 32, 32), {}, id="images to series"),
+        pytest.param((-1, 32, 32), (1, -1, -1), {"temp_codec": "lz4"}, id="series to images, lz4"),
+        pytest.param((64, 64, 64), (128, 128, 16), {"strategy": "direct"}, id="regrid"),
+    ],
+)
+def test_memory_of_a_worker_stays_within_its_limit(tmp_path, source, target, options):
+    """256 MiB for an array of 2 GiB; noise that does not compress, so that encoded chunks are as large as they get."""
+    max_mem, shape = 256 * MIB, (512, 1024, 1024)
+    array = cm.create_array(str(tmp_path / "a.zarr"), shape=shape, dtype="f4", chunks=source, codecs="zstd")
+    length = array.chunks[0] if array.chunks[0] < 512 else 512
+    noise = np.random.default_rng(0).normal(size=(length, *shape[1:])).astype("f4")
+    for start in range(0, shape[0], length):
+        array[start : start + length] = noise
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None, memory_limit="4 GiB"
+        ) as running,
+        Client(running) as client,
+    ):
+        plan = plan_rechunk(array, str(tmp_path / "b.zarr"), chunks=target, max_mem=max_mem, **options)
+        assert plan.peak_memory_bytes <= max_mem
+        (baseline,) = client.run(forget_peak).values()
+        plan.run()
+        (peak,) = client.run(resident, "VmHWM").values()
+    print(f"planned {plan.peak_memory_bytes / MIB:.0f} MiB, used {(peak - baseline) / MIB:.0f} MiB")
+    assert peak - baseline <= max_mem

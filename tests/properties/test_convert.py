@@ -1,0 +1,106 @@
+"""Any array to any format, with any chunks: the values and what is absent come over, and nothing else is left."""
+
+from math import prod
+
+import dask
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import grids
+
+import chunkmill as cm
+from chunkmill.array import write_chunk
+from chunkmill.errors import UnsupportedFeature
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.plans.convert import Layout, group_keys, group_ranges, n_groups
+from chunkmill.stores.memory import MemoryStore
+
+FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
+CODECS = ["raw", "gzip", "blosc", [{"name": "gzip", "configuration": {"level": 2}}, {"name": "crc32c"}]]
+
+
+@st.composite
+def chunk_shapes(draw, shape):
+    return tuple(draw(st.integers(1, n + 2)) for n in shape)
+
+
+@st.composite
+def layouts(draw, shape):
+    """Format, chunks, shards and codecs of an array."""
+    name = draw(st.sampled_from(FORMATS))
+    chunks = draw(chunk_shapes(shape))
+    options = {"format": name, "chunks": chunks, "codecs": draw(st.sampled_from(CODECS))}
+    if name == "zarr3" and draw(st.booleans()):
+        options["shards"] = tuple(n * draw(st.integers(1, 3)) for n in chunks)
+    return options
+
+
+@st.composite
+def conversions(draw):
+    shape = tuple(draw(st.lists(st.integers(0, 9), min_size=1, max_size=3)))
+    old, new = draw(layouts(shape)), draw(layouts(shape))
+    if draw(st.booleans()):
+        new["chunks"] = "keep"
+        new.pop("shards", None)
+    if draw(st.booleans()):
+        new["codecs"] = "keep"
+    return shape, old, new, draw(st.randoms(use_true_random=False))
+
+
+def present(array):
+    grain = array.reading
+    coords = list(grain.grid.all_coords())
+    found = array.store.get_many(grain.locator.locate(array.store, coords))
+    return {c for c, data in zip(coords, found, strict=True) if data is not None}
+
+
+@given(conversions(), st.sampled_from([">i2", "<f8", "u1"]))
+def test_values_and_presence(conversion, dtype):
+    shape, old, new, random = conversion
+    source, target = MemoryStore(), MemoryStore()
+    try:
+        cm.create_array(source, shape=shape, dtype=dtype, **old)
+    except UnsupportedFeature:
+        return
+    a = cm.open_array(source, mode="r+")
+    values = np.zeros(shape, a.dtype)
+    for coords in a.writing.grid.all_coords():
+        if random.random() < 0.6:
+            region = a.writing.grid.region(coords)
+            kind = random.choice(["zero", "other"])
+            values[region] = 0 if kind == "zero" else random.randrange(1, 99)
+            write_chunk(a, coords, values[region], write_empty=True)
+    with dask.config.set(scheduler="sync"):
+        try:
+            plan = cm.plan_convert(source, target, **new)
+        except UnsupportedFeature:
+            return
+        report = plan.run()
+        b = cm.open_array(target)
+        np.testing.assert_array_equal(b[...], values)
+        assert cm.verify(source, target).equal
+    assert not [key for key in target.list_prefix("") if "chunkmill" in key]
+    assert report.n_keys == b.writing.grid.n_chunks == plan.n_keys
+    if a.chunks == b.chunks:
+        assert present(b) == present(a)
+    if new["chunks"] != "keep":
+        assert b.chunks == new["chunks"]
+    if new["chunks"] == new["codecs"] == "keep" and old["format"] == new["format"]:
+        assert set(report.actions) <= {"copy", "absent"}
+        assert {k: source.get(k) for k in source.list_prefix("")} == {k: target.get(k) for k in target.list_prefix("")}
+
+
+@given(st.data(), st.integers(1, 10_000), st.integers(1, 50))
+def test_tasks_own_every_key_once(data, max_bytes, max_keys):
+    new = data.draw(grids())
+    old = ChunkGrid.regular(new.shape, data.draw(chunk_shapes(new.shape)))
+    layouts = Layout(old, old, (), None), Layout(new, new, (), None)
+    group = group_keys(*layouts, 4, max_bytes=max_bytes, max_keys=max_keys)
+    seen = 0
+    for number in range(n_groups(new, group)):
+        ranges = group_ranges(new, group, number)
+        assert all(r and 0 <= r[0] <= r[-1] < n for r, n in zip(ranges, new.grid_shape, strict=True))
+        n_keys = prod(map(len, ranges))
+        seen += n_keys
+        assert n_keys == 1 or n_keys * prod(new.chunk_shape) * 4 <= max_bytes
+    assert seen == new.n_chunks
