@@ -21,12 +21,16 @@ from chunkmill.api import (
 from chunkmill.array import Array
 from chunkmill.errors import ChunkmillError
 from chunkmill.hierarchy import Group
+from chunkmill.rechunking import plan_rechunk, rechunk
+from chunkmill.referencing import concat_references, to_references
 from chunkmill.transfer import convert, plan_convert, verify
+from chunkmill.xarray_writer import write_dataset
 
 __all__ = [
     "Array",
     "ChunkmillError",
     "Group",
+    "concat_references",
     "consolidate",
     "convert",
     "create_array",
@@ -37,7 +41,11 @@ __all__ = [
     "open_array",
     "open_group",
     "plan_convert",
+    "plan_rechunk",
+    "rechunk",
     "store",
+    "to_references",
     "to_store",
     "verify",
+    "write_dataset",
 ]

@@ -15,7 +15,7 @@ import numpy as np
 from dask.delayed import Delayed
 
 from chunkmill import hierarchy
-from chunkmill.array import Array
+from chunkmill.array import Array, ReadMissing, check_read_missing
 from chunkmill.describe import describe_array
 from chunkmill.errors import NodeExists, NodeNotFound, RegionError
 from chunkmill.formats.registry import get_format
@@ -56,6 +56,7 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     storage_options: Mapping[str, Any] | None = None,
     consolidated: bool | None = None,
     dimension_separator: Literal[".", "/"] | None = None,
+    read_missing: ReadMissing = "fill",
 ) -> Node:
     """Open the array or group at `path` of the store at `url`.
 
@@ -76,6 +77,9 @@ def open(  # noqa: A001 - the contract's name, as in zarr
         ``None``: use consolidated metadata where there is some; ``True``: demand it; ``False``: ignore it.
     dimension_separator
         Of chunk keys in Zarr v2, for old nested stores whose metadata do not say it.
+    read_missing
+        What reading an absent chunk does: ``"fill"`` gives its fill value; ``"error"`` raises `ChunkError`, for those
+        who know that every chunk was written (with ``write_empty_chunks=True``).
 
     Raises
     ------
@@ -95,6 +99,12 @@ def open(  # noqa: A001 - the contract's name, as in zarr
         raise ValueError(f"mode={mode!r}: open nodes with 'r' or 'r+'; create_array and to_store make new ones")
     wanted = format if dimension_separator is None else ZarrV2(dimension_separator)
     given: dict[str, Any] = {"format": wanted, "consolidated": consolidated, "read_only": mode == "r"}
+    node = _open(url, path, storage_options, given)
+    return node if check_read_missing(read_missing) == "fill" else node.with_read_missing(read_missing)
+
+
+def _open(url: Url, path: str, storage_options: Mapping[str, Any] | None, given: dict[str, Any]) -> Node:
+    """Open a node of a store or of a reference set, whichever `url` leads to."""
     if isinstance(url, (str, os.PathLike)) and may_be_reference_file(url):
         return hierarchy.open_node(open_reference_store(url, storage_options), path, **given)
     try:
@@ -251,10 +261,11 @@ def from_store(
     chunks: Any = None,
     format: str | None = None,  # noqa: A002
     storage_options: Mapping[str, Any] | None = None,
+    read_missing: ReadMissing = "fill",
 ) -> da.Array:
     """Return an array in a store as a dask array; like ``da.from_zarr``, for every format.
 
-    `chunks` is that of `Array.to_dask`: by default one task reads one store key.
+    `chunks` is that of `Array.to_dask`: by default one task reads one store key. `read_missing` is that of `open`.
 
     Examples
     --------
@@ -263,7 +274,8 @@ def from_store(
     >>> float(cm.from_store("memory://doc-from").sum().compute())
     24.0
     """
-    return open_array(url, path, format=format, storage_options=storage_options).to_dask(chunks)
+    array = open_array(url, path, format=format, storage_options=storage_options, read_missing=read_missing)
+    return array.to_dask(chunks)
 
 
 def to_store(

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     import dask.array
 
 __all__ = ["Array", "LockFactory", "read_chunk", "read_chunks", "read_region", "write_chunk", "write_region"]
+
+ReadMissing = Literal["fill", "error"]
+"""What reading an absent chunk does: give its fill value, or raise `ChunkError`."""
 
 LockFactory = Callable[[str, bool], AbstractContextManager[Any]]
 """Store key, and whether others are known to write it or nothing else guards it -> the lock of its partial writes."""
@@ -61,6 +65,7 @@ class Array:
         prefix: str,
         *,
         read_only: bool = False,
+        read_missing: ReadMissing = "fill",
     ) -> None:
         self.store = store
         self.path = path
@@ -68,6 +73,7 @@ class Array:
         self.format = format
         self.prefix = prefix
         self.read_only = read_only
+        self.read_missing = check_read_missing(read_missing)
         self.reading, self.writing = grains(metadata, prefix)
         self.chunk_grid = inner_grid(self.writing)
 
@@ -175,7 +181,7 @@ class Array:
         whole = read_region(self, full_region(self.shape), n_threads=own_threads())
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
-    def to_dask(self, chunks: Any = None) -> dask.array.Array:
+    def to_dask(self, chunks: Any = None, *, read_missing: ReadMissing | None = None) -> dask.array.Array:
         """Return the array as a dask array: one symbolic layer, a task for each block.
 
         Parameters
@@ -183,6 +189,8 @@ class Array:
         chunks
             ``None``: a block for each store key (for each shard, when sharded). ``"auto"``, ``-1``, a tuple or a
             dict: as in dask, made multiples of the store keys where dask chooses.
+        read_missing
+            What an absent chunk is: its fill value (``"fill"``), or an error; as the array was opened when ``None``.
 
         Examples
         --------
@@ -192,13 +200,20 @@ class Array:
         """
         from chunkmill.graph.read import read_graph  # noqa: PLC0415 - the one upward import: to_dask is a method
 
-        return read_graph(self, chunks)
+        return read_graph(self if read_missing is None else self.with_read_missing(read_missing), chunks)
+
+    def with_read_missing(self, read_missing: ReadMissing) -> Array:
+        """Return the array as if opened so: ``"error"`` raises `ChunkError` where a chunk is absent."""
+        other = copy(self)
+        other.read_missing = check_read_missing(read_missing)
+        return other
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return "chunkmill.Array", self.url, self.path, self.format, _document(self.metadata)
+        return "chunkmill.Array", self.url, self.path, self.format, _document(self.metadata), self.read_missing
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.store, self.path, self.metadata, self.format, self.prefix, self.read_only)
+        own = self.store, self.path, self.metadata, self.format, self.prefix, self.read_only, self.read_missing
+        return _rebuild, own
 
     def __repr__(self) -> str:
         shards = f" shards={self.shards}" if self.shards else ""
@@ -212,9 +227,17 @@ class Array:
 
 
 def _rebuild(  # noqa: PLR0917 - called by pickle
-    store: Store, path: str, metadata: ArrayMetadata, name: str, prefix: str, read_only: bool
+    store: Store, path: str, metadata: ArrayMetadata, name: str, prefix: str, read_only: bool, missing: ReadMissing
 ) -> Array:
-    return Array(store, path, metadata, name, prefix, read_only=read_only)
+    return Array(store, path, metadata, name, prefix, read_only=read_only, read_missing=missing)
+
+
+def check_read_missing(read_missing: str) -> ReadMissing:
+    """Return what reading an absent chunk does, or raise `ValueError`."""
+    if read_missing not in {"fill", "error"}:
+        msg = f"read_missing={read_missing!r}: absent chunks are read as their fill value ('fill') or raise ('error')"
+        raise ValueError(msg)
+    return cast("ReadMissing", read_missing)
 
 
 def read_region(array: Array, region: Region, *, n_threads: int = 1) -> NDArray[Any]:
@@ -224,7 +247,9 @@ def read_region(array: Array, region: Region, *, n_threads: int = 1) -> NDArray[
     """
     grain = array.writing
     only = grain.grid.only_overlap(region)
-    if grain is not array.reading and not (only.whole if only else grain.grid.aligned(region)):
+    whole = only.whole if only else grain.grid.aligned(region)
+    # a whole shard does not tell which of its chunks are absent
+    if grain is not array.reading and (not whole or array.read_missing == "error"):
         grain = array.reading
         only = grain.grid.only_overlap(region)
     if only is not None:
@@ -235,9 +260,9 @@ def read_region(array: Array, region: Region, *, n_threads: int = 1) -> NDArray[
         spans = grain.locator.locate(array.store, [overlap.coords for overlap in batch])
 
         def fill(part: slice, batch: list[Overlap] = batch, spans: Sequence[ByteSpan | None] = spans) -> None:
-            chunks = _fetch(array, grain, [overlap.coords for overlap in batch[part]], spans[part])
-            for overlap, chunk in zip(batch[part], chunks, strict=True):
-                block[overlap.in_region] = chunk[overlap.in_chunk]
+            values = _fetch(array, grain, [overlap.coords for overlap in batch[part]], spans[part])
+            for overlap, data in zip(batch[part], values, strict=True):
+                _decode_part(array, grain, overlap, data, block[overlap.in_region])
 
         # requests that cost latency go together, so that each thread has many on their way
         n_parts = n_threads if array.store.is_remote else _PARTS_A_THREAD * n_threads
@@ -252,17 +277,21 @@ _WORTH_A_THREAD = 1 << 19  # bytes
 
 def read_chunks(array: Array, grain: Grain, coords: Sequence[ChunkCoords]) -> Iterator[NDArray[Any]]:
     """Yield chunks of `grain` in order, fetched at once where the store can; they may be read-only."""
-    return _fetch(array, grain, coords, grain.locator.locate(array.store, coords))
+    values = _fetch(array, grain, coords, grain.locator.locate(array.store, coords))
+    for one, data in zip(coords, values, strict=True):
+        yield _decode(array, grain, one, data)
 
 
 def _fetch(
     array: Array, grain: Grain, coords: Sequence[ChunkCoords], spans: Sequence[ByteSpan | None]
-) -> Iterator[NDArray[Any]]:
-    results = array.store.get_many(spans)
+) -> Iterator[bytes | None]:
+    values = array.store.get_many(spans)
     for one in coords:
         with _step(array, grain, one, "get"):
-            data = next(results)
-        yield _decode(array, grain, one, data)
+            data = next(values)
+        if data is None:
+            _check_missing(array, grain, one)
+        yield data
 
 
 def read_chunk(array: Array, grain: Grain, coords: ChunkCoords, part: Region) -> NDArray[Any]:
@@ -270,12 +299,22 @@ def read_chunk(array: Array, grain: Grain, coords: ChunkCoords, part: Region) ->
     with _step(array, grain, coords, "get"):
         (span,) = grain.locator.locate(array.store, [coords])
         data = None if span is None else array.store.get(span.key, span.byte_range)
+    if data is None:
+        _check_missing(array, grain, coords)
     dots: tuple[Any, ...] = (*part, ...)  # keep a 0-d array an array
     return _decode(array, grain, coords, data)[dots]
 
 
-def _decode(array: Array, grain: Grain, coords: ChunkCoords, data: bytes | None) -> NDArray[Any]:
-    """Return a chunk in its declared shape; absent data is the fill value."""
+def _check_missing(array: Array, grain: Grain, coords: ChunkCoords) -> None:
+    if array.read_missing == "error":
+        reason = "absent, and the array was opened with read_missing='error'"
+        raise ChunkError(url=array.url, key=grain.locator.key(coords), coords=coords, step="get", reason=reason)
+
+
+def _decode(
+    array: Array, grain: Grain, coords: ChunkCoords, data: bytes | None, out: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return a chunk in its declared shape, or `out` filled with it; absent data is the fill value."""
     spec = grain.spec(coords)
     if data is None:  # one element, seen spec.shape times: an absent chunk costs no memory
         fill = spec.fill_value
@@ -283,7 +322,17 @@ def _decode(array: Array, grain: Grain, coords: ChunkCoords, data: bytes | None)
         with _step(array, grain, coords, "decode"):  # a chunk larger than numpy can count
             return np.broadcast_to(one, spec.shape)
     with _step(array, grain, coords, "decode"):
-        return grain.codecs.decode(data, spec)
+        return grain.codecs.decode(data, spec, out)
+
+
+def _decode_part(array: Array, grain: Grain, overlap: Overlap, data: bytes | None, out: NDArray[Any]) -> None:
+    """Decode a chunk and put the part of it that overlaps a region to its place."""
+    if out.shape == grain.spec(overlap.coords).shape:
+        chunk = _decode(array, grain, overlap.coords, data, out)
+    else:
+        chunk = _decode(array, grain, overlap.coords, data)[overlap.in_chunk]
+    if chunk is not out:
+        out[...] = chunk
 
 
 def write_chunk(array: Array, coords: ChunkCoords, chunk: NDArray[Any], *, write_empty: bool = False) -> int:

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import dask
@@ -22,7 +22,7 @@ from chunkmill.errors import ChunkmillError
 __all__ = [
     "CODECS",
     "FORMATS",
-    "MEMORY",
+    "JSON_FLAG",
     "SHAPE",
     "errors_shown",
     "examples",
@@ -30,6 +30,7 @@ __all__ = [
     "run_options",
     "scheduled",
     "show",
+    "storage_option",
     "store_options",
 ]
 
@@ -37,10 +38,15 @@ INTERRUPTED = 130  # as shells have it: 128 + SIGINT
 
 Command = Callable[..., Any]
 
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # generic from click 8.4 on only
+
 FORMATS = click.Choice(["zarr2", "zarr3", "zarr3-draft", "n5"])
 
 
-class _Shape(click.ParamType):
+class _Shape(_ParamType):
     """A chunk shape, ``"keep"`` or ``"none"`` (``None``)."""
 
     name = "shape"
@@ -56,7 +62,7 @@ class _Shape(click.ParamType):
             self.fail(f"{value!r} is no shape: write it as 1,512,512", param, ctx)
 
 
-class _Codecs(click.ParamType):
+class _Codecs(_ParamType):
     """A name, or JSON."""
 
     name = "codecs"
@@ -74,7 +80,7 @@ class _Codecs(click.ParamType):
         return _starting(("keep", "default", "zstd", "blosc", "gzip", "raw"), incomplete)
 
 
-class _Memory(click.ParamType):
+class _Memory(_ParamType):
     """Bytes as text."""
 
     name = "memory"
@@ -86,7 +92,7 @@ class _Memory(click.ParamType):
             self.fail(f"{value!r} is no number of bytes: write it as 2GiB", param, ctx)
 
 
-class _KeyValue(click.ParamType):
+class _KeyValue(_ParamType):
     """``KEY=VALUE``; the value is JSON where it can be."""
 
     name = "key=value"
@@ -103,7 +109,7 @@ class _KeyValue(click.ParamType):
             return name, text
 
 
-class _Scheduler(click.ParamType):
+class _Scheduler(_ParamType):
     """One of dask's schedulers, or the address of a cluster's."""
 
     name = "scheduler"
@@ -111,7 +117,9 @@ class _Scheduler(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value not in self.known and "://" not in value:
-            self.fail(f"{value!r} is none of {', '.join(self.known)}, and no address such as tcp://host:8786", param, ctx)
+            self.fail(
+                f"{value!r} is none of {', '.join(self.known)}, and no address such as tcp://host:8786", param, ctx
+            )
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
@@ -122,7 +130,7 @@ def _starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-SHAPE, CODECS, MEMORY = _Shape(), _Codecs(), _Memory()
+SHAPE, CODECS, _MEMORY = _Shape(), _Codecs(), _Memory()
 
 
 def _as_dict(_: click.Context, __: click.Parameter, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
@@ -167,7 +175,7 @@ run_options = _all(
 job_options = _all(
     click.option("--path", default="", help="Path of the node inside the source."),
     click.option("--target-path", default="", help="Path of the node inside the target."),
-    click.option("--max-mem", type=MEMORY, help="Memory that the tasks of one worker may hold, such as 2GiB."),
+    click.option("--max-mem", type=_MEMORY, help="Memory that the tasks of one worker may hold, such as 2GiB."),
     click.option("--temp", help="Store for temporary files that all workers reach; beside the target by default."),
     click.option("--overwrite", is_flag=True, help="Replace what is at the target."),
     click.option(
@@ -217,7 +225,7 @@ def scheduled(scheduler: str, *, progress: bool | None) -> Iterator[None]:
         if "://" in scheduler:
             from distributed import Client  # noqa: PLC0415 - seldom wanted, and slow to import
 
-            stack.enter_context(Client(scheduler))
+            stack.enter_context(Client(scheduler))  # type: ignore[no-untyped-call]
         else:
             stack.enter_context(dask.config.set(scheduler=scheduler))
         yield

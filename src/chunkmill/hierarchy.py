@@ -7,12 +7,13 @@ Formats turn documents into descriptions, stores fetch documents; here the two m
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from chunkmill.array import Array
-from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, StoreError
+from chunkmill.array import Array, ReadMissing, check_read_missing
+from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
@@ -62,6 +63,7 @@ class Group:
         self.metadata = metadata
         self.documents = documents
         self.read_only = read_only
+        self.read_missing: ReadMissing = "fill"
 
     @property
     def format(self) -> str:
@@ -91,7 +93,13 @@ class Group:
         node = _parse_node(self.store, path, self.documents, documents, read_only=self.read_only)
         if node is None and self.documents.implicit_groups and _has_keys(self.store, self.documents, path):
             node = Group(self.store, path, GroupMetadata(), self.documents, read_only=self.read_only)
-        return node
+        return node if node is None or self.read_missing == "fill" else node.with_read_missing(self.read_missing)
+
+    def with_read_missing(self, read_missing: ReadMissing) -> Group:
+        """Return the group as if opened so: ``"error"`` makes its arrays raise where a chunk is absent."""
+        other = copy(self)
+        other.read_missing = check_read_missing(read_missing)
+        return other
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.children())
@@ -175,7 +183,10 @@ def open_node(
     MetadataError
         There is one and its documents are wrong.
     """
-    formats = FORMATS if format is None else (get_format(format) if isinstance(format, str) else format,)
+    if format is None:  # where no format can have such a path, the first says why
+        formats = tuple(each for each in FORMATS if _may_have(each, path)) or FORMATS
+    else:
+        formats = (get_format(format) if isinstance(format, str) else format,)
     documents = _fetch(store, (key for f in formats for key in _opening_keys(f, path, consolidated)))
     for candidate in formats:
         documents_format = candidate.configured(_present(documents))
@@ -278,22 +289,47 @@ def consolidate(store: Store, group: Group) -> None:
     for node in walk(group):
         keys = _node_keys(group.documents, node.path)
         documents |= _present(_fetch(store, keys))
-    for key, value in group.documents.emit_consolidated(group.path, documents).items():
-        store.set(key, value)
+    _set_all(store, group.documents.emit_consolidated(group.path, documents))
 
 
 def refresh_consolidated(store: Store, format: str, documents: Mapping[str, bytes]) -> None:  # noqa: A002
-    """Bring consolidated metadata at the root up to date with documents just published, where there is some."""
+    """Bring consolidated metadata above documents just published up to date with them, where there is some."""
     documents_format = format_of_store(store, format)
-    key = documents_format.consolidated_key("")
-    value = None if key is None else store.get(key)
-    if value is None:
-        return
-    known = documents_format.parse_consolidated("", value)
-    if known is None:
-        return
-    for changed, new in documents_format.emit_consolidated("", {**known, **documents}).items():
-        store.set(changed, new)
+    groups = {group for key in documents for group in _parents(key)}
+    for group, known in _consolidated(store, documents_format, groups):
+        prefix = f"{group}/" if group else ""
+        below = {key: value for key, value in documents.items() if key.startswith(prefix)}
+        _set_all(store, documents_format.emit_consolidated(group, {**known, **below}))
+
+
+def _forget_consolidated(store: Store, path: str) -> None:
+    """Take a node that is gone, and what was below it, out of consolidated metadata above it, of whatever format."""
+    for documents_format in FORMATS:
+        if not _may_have(documents_format, path):
+            continue
+        gone = set(_node_keys(documents_format, path))
+        for group, known in _consolidated(store, documents_format, _parents(path)):
+            left = {k: v for k, v in known.items() if k not in gone and not k.startswith(f"{path}/")}
+            if left != known:
+                _set_all(store, documents_format.emit_consolidated(group, left))
+
+
+def _consolidated(
+    store: Store, documents_format: Format, groups: Iterable[str]
+) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Yield those of `groups` that have consolidated metadata, and the documents in them."""
+    keys = {group: key for group in groups if (key := documents_format.consolidated_key(group)) is not None}
+    found = _fetch(store, keys.values())
+    for group, key in keys.items():
+        value = found[key]
+        known = None if value is None else documents_format.parse_consolidated(group, value)
+        if known is not None:
+            yield group, known
+
+
+def _set_all(store: Store, documents: Mapping[str, bytes]) -> None:
+    for key, value in documents.items():
+        store.set(key, value)
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -309,6 +345,14 @@ def format_of_store(store: Store, name: str) -> Format:
     fresh = get_format(name)
     found = fresh.configured(_present(_fetch(store, fresh.root_keys())))
     return fresh if found is None else found
+
+
+def _may_have(documents_format: Format, path: str) -> bool:
+    try:
+        documents_format.normalize_path(path)
+    except MetadataError:
+        return False
+    return True
 
 
 def _opening_keys(documents_format: Format, path: str, consolidated: bool | None) -> Iterator[str]:
@@ -392,6 +436,15 @@ def _child_names(store: Store, documents_format: Format, path: str) -> list[str]
 
 def _make_room(store: Store, path: str, documents_format: Format, *, overwrite: bool) -> dict[str, bytes]:
     """Check and clear `path`; return the documents of the parents that it needs and that are not there yet."""
+    _check_root(store, documents_format)
+    parents = _parent_documents(store, path, documents_format)
+    _clear(store, path, documents_format, overwrite=overwrite)
+    missing = {k: v for k, v in documents_format.emit_root().items() if store.get(k) is None}
+    return {**parents, **missing}
+
+
+def _parent_documents(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
+    """Return the documents of the groups above `path` that are not there; an array above it is refused."""
     documents: dict[str, bytes] = {}
     parents = _parents(path)
     fetched = _fetch(store, (key for p in parents for key in _node_keys(documents_format, p)))
@@ -400,24 +453,49 @@ def _make_room(store: Store, path: str, documents_format: Format, *, overwrite: 
         if isinstance(above, Array):
             raise NodeExists(url=store.url, path=parent, found="array")
         if above is None:
-            documents |= documents_format.emit_group(parent, GroupMetadata())
+            group = documents_format.emit_group(parent, GroupMetadata())
+            if taken := [key for key in group if fetched.get(key) is not None and key.endswith(_ENTRY_POINT)]:
+                raise _of_another_format(documents_format, taken[0])
+            documents |= group
+    return documents
+
+
+def _clear(store: Store, path: str, documents_format: Format, *, overwrite: bool) -> None:
+    """Delete what is at `path`; `NodeExists` where that is not allowed."""
     try:
         there = open_node(store, path, consolidated=False)
     except NodeNotFound:
-        there = None
+        return
     except MetadataError:
         if not overwrite:
             raise
         _delete_node(store, path, documents_format)
-    if there is not None:
-        if not overwrite:
-            if isinstance(there, Group) and documents_format.implicit_groups and not len(there):
-                return documents | documents_format.emit_root()
-            found = "array" if isinstance(there, Array) else "group"
-            raise NodeExists(url=store.url, path=path, found=found)
+        return
+    if overwrite:
         _delete_node(store, path, there.documents if isinstance(there, Group) else get_format(there.format))
-    missing = {k: v for k, v in documents_format.emit_root().items() if store.get(k) is None}
-    return {**documents, **missing}
+    elif isinstance(there, Array) or not _is_bare(there):
+        raise NodeExists(url=store.url, path=path, found="array" if isinstance(there, Array) else "group")
+
+
+def _is_bare(group: Group) -> bool:
+    """Whether it is a group for no other reason than that there is such a prefix."""
+    documents = _present(_fetch(group.store, group.documents.group_keys(group.path)))
+    return group.documents.implicit_groups and not documents and not len(group)
+
+
+_ENTRY_POINT = "zarr.json"  # of a group in Zarr v3, of a whole store in its draft: what one writes would hide the other
+
+
+def _check_root(store: Store, documents_format: Format) -> None:
+    """Refuse a store whose root is configured by another format in the same documents."""
+    root = _present(_fetch(store, documents_format.root_keys()))
+    if root and documents_format.configured(root) is None:
+        raise _of_another_format(documents_format, next(iter(root)))
+
+
+def _of_another_format(documents_format: Format, key: str) -> UnsupportedFeature:
+    feature = "nodes in a store of another format, of which both need one document"
+    return UnsupportedFeature(format=documents_format.name, feature=feature, key=key, hint="give another url")
 
 
 def _delete_node(store: Store, path: str, documents_format: Format) -> None:
@@ -426,6 +504,7 @@ def _delete_node(store: Store, path: str, documents_format: Format) -> None:
         store.delete_prefix(prefix)
     for key in _node_keys(documents_format, path):
         store.delete(key)
+    _forget_consolidated(store, path)
 
 
 def _parents(path: str) -> list[str]:

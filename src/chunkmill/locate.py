@@ -5,7 +5,7 @@ Which of the two holds is decided when an array is opened; the read path never a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -74,18 +74,22 @@ class ShardedChunks:
     def locate(self, store: Store, coords: Sequence[ChunkCoords]) -> Sequence[ByteSpan | None]:
         """Fetch the index of every shard that is touched, once, and return the ranges it names."""
         split = [self._split(c) for c in coords]
-        shards = list(dict.fromkeys(shard for shard, _ in split))
+        indexes = dict(self.indexes(store, list(dict.fromkeys(shard for shard, _ in split))))
+        return [self._span(indexes, shard, inner) for shard, inner in split]
+
+    def indexes(
+        self, store: Store, shards: Sequence[ChunkCoords]
+    ) -> Iterator[tuple[ChunkCoords, NDArray[np.uint64] | None]]:
+        """Fetch the index of each shard; ``None`` where there is no such shard."""
         spans = [ByteSpan(self.shards.key(shard), self._index_range(shard)) for shard in shards]
         results = store.get_many(spans)
-        indexes = {}
         for shard, span in zip(shards, spans, strict=True):
             try:
                 data = next(results)
             except OSError as error:
                 reason = f"the shard's index: {error}"
                 raise ChunkError(url=store.url, key=span.key, coords=shard, step="get", reason=reason) from error
-            indexes[shard] = self._parse(store, shard, span.key, data)
-        return [self._span(indexes, shard, inner) for shard, inner in split]
+            yield shard, self._parse(store, shard, span.key, data)
 
     def _split(self, coords: ChunkCoords) -> tuple[ChunkCoords, ChunkCoords]:
         """Return the coords of the shard, and of the chunk inside it in the axes of its index."""

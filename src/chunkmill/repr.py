@@ -56,7 +56,7 @@ def _array_facts(array: Array) -> Iterator[tuple[str, str]]:
     yield "Fill value", "undefined" if array.fill_value is None else str(array.fill_value) or "''"
     yield "Codecs", codecs_text(array.codecs)
     if array.dimension_names:
-        yield "Dimensions", ", ".join(name or "–" for name in array.dimension_names)
+        yield "Dimensions", ", ".join(name or "?" for name in array.dimension_names)
     yield "Format", array.format
     yield "Store", array.url
     if array.path:
@@ -136,7 +136,9 @@ def _leaf_html(name: str, node: Node, left: list[int]) -> str:
     if isinstance(node, Group):
         below = _attributes_html(node) + _branch_html(node, left)
         return f"<details open><summary><b>{escape(name)}/</b></summary>{below}</details>"
-    names = f"({', '.join(name or '–' for name in node.dimension_names)}) " if node.dimension_names else ""
+    names = f"({', '.join(name or '?' for name in node.dimension_names)}) " if node.dimension_names else ""
     shards = f", shards {_shape(node.shards)}" if node.shards else ""
-    what = f"{names}{_shape(node.shape)} {node.dtype}, chunks {_shape(node.chunks)}{shards}, {format_bytes(node.nbytes)}"
+    what = (
+        f"{names}{_shape(node.shape)} {node.dtype}, chunks {_shape(node.chunks)}{shards}, {format_bytes(node.nbytes)}"
+    )
     return f"<details><summary><b>{escape(name)}</b> {escape(what)}</summary>{array_html(node)}</details>"

@@ -51,8 +51,12 @@ def grid_svg(grid: ChunkGrid, shards: ChunkGrid | None = None, names: Sequence[s
         return ""
     labels = [_label(n, name) for n, name in zip(grid.shape, names or [None] * grid.ndim, strict=True)]
     sizes = _pixels(grid.shape)
-    lines = [(_borders(grid, axis), _borders(shards, axis) if shards else ()) for axis in range(grid.ndim)]
-    axes = [_Axis(*drawn) for drawn in zip(sizes, labels, lines, (_is_fine(grid, i) for i in range(grid.ndim)))]
+    axes = [
+        _Axis(
+            sizes[i], labels[i], (_borders(grid, i), _borders(shards, i) if shards else ()), is_fine=_is_fine(grid, i)
+        )
+        for i in range(grid.ndim)
+    ]
     body, left, height = [], 0.0, 0.0
     for group in _groups(axes):
         drawing = _draw(group)
@@ -66,7 +70,7 @@ def grid_svg(grid: ChunkGrid, shards: ChunkGrid | None = None, names: Sequence[s
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """One axis to draw: pixels, label, where the borders of chunks and of shards lie (0 to 1), whether some are left out."""
+    """One axis to draw: where the borders of chunks and of shards lie (0 to 1), and whether some are left out."""
 
     pixels: float
     label: str
@@ -100,7 +104,7 @@ def _draw(axes: Sequence[_Axis]) -> _Drawing:
     far = 0.0 if depth is None else depth.pixels * _DEPTH
     right, down = (columns.pixels, 0.0), (0.0, rows.pixels)
     front = (_MARGIN + far, _MARGIN + far)
-    parts = []
+    parts: list[str] = []
     if depth is not None:
         back = (float(_MARGIN), float(_MARGIN))
         away = (far, far)

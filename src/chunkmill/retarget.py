@@ -76,16 +76,11 @@ def describe_target(
         fitted = _fitted(plain, documents_format, path, near=_is_keep(codecs))
     except MetadataError as error:
         fitted = _losing(plain, documents_format, path, set(allow), error)
-    if keys is None:
+    if keys is None or (kept and not _can_shard(fitted, documents_format, path)):
         return fitted
     _check_fit(plain.chunk_grid, keys)
     packed = replace(fitted, chunk_grid=keys, codecs=(_packing(fitted, layout),))
-    try:
-        return _fitted(packed, documents_format, path, near=False)
-    except UnsupportedFeature:
-        if not kept:
-            raise
-        return fitted
+    return _fitted(packed, documents_format, path, near=False)
 
 
 def describe_group_target(
@@ -126,6 +121,16 @@ def _plain(source: Array, layout: Layout, chunks: Any, codecs: Any, keys: ChunkG
     within = None if keys is None else keys.chunk_shape
     grid = layout.chunks if _is_keep(chunks) else make_grid(source.shape, chunks, source.dtype, within)
     return replace(source.metadata, chunk_grid=grid, codecs=tuple(chain))
+
+
+def _can_shard(fitted: ArrayMetadata, documents_format: Format, path: str) -> bool:
+    """Whether the format has shards: tried with shards of one chunk."""
+    packing = sharded(fitted.codecs, fitted.chunk_grid.chunk_shape)
+    try:
+        _fitted(replace(fitted, codecs=(packing,)), documents_format, path, near=False)
+    except UnsupportedFeature:
+        return False
+    return True
 
 
 def _packing(fitted: ArrayMetadata, layout: Layout) -> NamedConfig:

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 __all__ = ["cut_evenly", "in_threads", "own_threads"]
 
@@ -33,7 +34,7 @@ def cut_evenly(n_items: int, n_parts: int) -> list[slice]:
     """
     n_parts = max(1, min(n_parts, n_items))
     borders = [i * n_items // n_parts for i in range(n_parts + 1)]
-    return [slice(start, stop) for start, stop in zip(borders, borders[1:], strict=False)]
+    return [slice(start, stop) for start, stop in pairwise(borders)]
 
 
 def in_threads(function: Callable[[slice], None], parts: Sequence[slice], n_threads: int) -> None:

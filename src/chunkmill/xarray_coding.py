@@ -28,6 +28,7 @@ __all__ = ["array_encoding", "decode_fill_value", "decoded_attributes", "encode_
 # What xarray did when it wrote these: their fill value is netCDF's _FillValue. Their codecs are numcodecs' objects.
 _MASKING = frozenset({"zarr2", "zarr3-experimental"})
 _NUMCODECS = frozenset({"zarr2"})
+_NAMES_IN_AXES = frozenset({"n5"})  # the attribute that dimension names were read from
 _NON_FINITE = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 
@@ -75,6 +76,9 @@ def decoded_attributes(array: Array, *, masked: bool) -> dict[str, Any]:
     attributes = dict(array.attributes)
     if array.format in _NUMCODECS:
         attributes = {name: value for name, value in attributes.items() if not name.lower().startswith("_nc")}
+    names = array.dimension_names
+    if array.format in _NAMES_IN_AXES and names is not None and attributes.get("axes") == list(names[::-1]):
+        del attributes["axes"]
     if masked:
         if array.fill_value is not None:
             attributes["_FillValue"] = array.fill_value

@@ -76,8 +76,9 @@ def describe_variable(
     encoding = {key: value for key, value in encoded.encoding.items() if key not in _IGNORED}
     if encoding.get("_FillValue", 0) is None:  # "none, not even NaN"; xarray's coders leave it where it is
         del encoding["_FillValue"]
-    if given and (unknown := sorted(set(map(str, encoding)) - _STORAGE)):
-        hint = f"known are {', '.join(sorted(_STORAGE))}, and what CF encoding has"
+    known = _STORAGE - {"fill_value"} if masks_fill_value(documents_format.name) else _STORAGE
+    if given and (unknown := sorted(set(map(str, encoding)) - known)):
+        hint = f"known are {', '.join(sorted(known))}, and what CF encoding has, '_FillValue' among it"
         raise DatasetError(variable=name, url=url, reason=f"encoding {', '.join(map(repr, unknown))}", hint=hint)
     storage = {key: value for key, value in encoding.items() if key in _STORAGE}
     attributes = dict(encoded.attrs)
@@ -201,9 +202,7 @@ def _without_missing(block: Any) -> Any:
 def _pop_fill_value(name: str, attributes: dict[str, Any], storage: dict[str, Any], dtype: np.dtype[Any]) -> Any:
     """Take what becomes the array's fill value out of attributes or encoding; encode the attribute ``_FillValue``."""
     if masks_fill_value(name):
-        if storage.get("fill_value") is not None and "_FillValue" not in attributes:
-            attributes["_FillValue"] = storage["fill_value"]
-        storage.pop("fill_value", None)
+        storage.pop("fill_value", None)  # of a format where it marks nothing
         return attributes.pop("_FillValue", None)
     if attributes.get("_FillValue") is not None:
         attributes["_FillValue"] = encode_fill_value(attributes["_FillValue"], dtype)

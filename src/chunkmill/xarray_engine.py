@@ -22,11 +22,11 @@ from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntry
 from xarray.backends.store import StoreBackendEntrypoint
 from xarray.core import indexing
 
+from chunkmill import api
 from chunkmill.array import Array
 from chunkmill.errors import ChunkmillError, DatasetError
 from chunkmill.gather import read_outer, read_points
-from chunkmill.hierarchy import Group, Node, open_node
-from chunkmill.stores.open import open_store
+from chunkmill.hierarchy import Group, Node
 from chunkmill.xarray_coding import array_encoding, decoded_attributes, masks_fill_value
 
 __all__ = ["ChunkmillBackendEntrypoint", "GroupVariables", "LazyArray", "dimension_names", "open_variable"]
@@ -154,7 +154,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
     supports_groups: ClassVar[bool] = True
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Whether this looks like a store: by its suffix, or, for a local folder or JSON file, by what is there.
+        """Whether this looks like a store: by its suffix, or by what is in a local folder or file of references.
 
         Remote urls are judged by their suffix alone.
         """
@@ -166,10 +166,10 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         if name.rstrip("/").lower().endswith(_SUFFIXES):
             return True
         path = Path(name).expanduser()
-        if not path.is_dir() and path.suffix not in {".json", ".zip"}:
+        if not path.is_dir() and not (path.is_file() and (".json" in path.name or path.suffix == ".zip")):
             return False
         try:
-            open_node(open_store(name))
+            api.open(path)
         except (ChunkmillError, OSError):
             return False
         return True
@@ -247,8 +247,8 @@ def _open(
     consolidated: bool | None,
     storage_options: Mapping[str, Any] | None,
 ) -> Node:
-    store = open_store(url, storage_options)
-    return open_node(store, (group or "").strip("/"), format=name, consolidated=consolidated)
+    path = (group or "").strip("/")
+    return api.open(url, path, format=name, consolidated=consolidated, storage_options=storage_options)
 
 
 def _dropped(drop_variables: str | Iterable[str] | None) -> frozenset[str]:

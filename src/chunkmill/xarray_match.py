@@ -32,6 +32,7 @@ __all__ = ["StoredVariable", "find_region", "match_dims"]
 _UNITS = re.compile(r"encoding\['units'\] to '([^']*)'")
 _N_SHOWN = 3
 _FLOAT_TIMES = np.timedelta64(10, "us")  # what hourly times since 1850 lose in float64 days, a hundredfold
+_PACKING = {"scale_factor", "add_offset"}
 _STORAGE = {"chunks", "preferred_chunks", "shards", "compressors", "filters", "serializer", "fill_value"}
 
 
@@ -108,13 +109,18 @@ class StoredVariable:
         return conventions.decode_cf_variable(self.name, raw, **self.decoding).to_numpy()
 
     def _numbers(self, given: Any) -> Any:
-        encoded = encode_cf(Variable(self.dims, given, {}, dict(self.encoding)), self.name).data
+        encoding = dict(self.encoding)
+        if "units" not in encoding and "_Unsigned" not in encoding:
+            encoding.pop("dtype", None)  # the cast is ours: it is checked
+        encoded = encode_cf(Variable(self.dims, given, {}, encoding), self.name).data
         meta = np.empty((0,) * given.ndim, self.dtype)
         return given.map_blocks(self.checked, encoded, dtype=self.dtype, meta=meta)
 
     def checked(self, values: NDArray[Any], encoded: NDArray[Any]) -> NDArray[Any]:
         """Return `encoded` as elements, or raise `DatasetError` unless they decode to `values`."""
         with np.errstate(all="ignore"):
+            if self.dtype.kind in "iu" and encoded.dtype.kind == "f":
+                encoded = np.rint(encoded) if _PACKING & self.encoding.keys() else encoded
             elements = np.asarray(encoded).astype(self.dtype, copy=False)
             wrong = self._differs(values, self.decode(elements), elements)
         if wrong.any():
@@ -156,7 +162,7 @@ class StoredVariable:
 
     def _tolerance(self, values: NDArray[Any], back: NDArray[Any]) -> Any:
         rounding = np.finfo(back.dtype).eps * np.abs(values)
-        if not {"scale_factor", "add_offset"} & self.encoding.keys():
+        if not _PACKING & self.encoding.keys():
             return rounding if self.dtype.kind in "fc" else 0
         step = abs(float(self.encoding.get("scale_factor", 1)))
         offset = abs(float(self.encoding.get("add_offset", 0)))

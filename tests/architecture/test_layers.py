@@ -62,6 +62,7 @@ def test_public_names():
         "ChunkmillError",
         "Group",
         "check",
+        "concat_references",
         "consolidate",
         "convert",
         "create_array",
@@ -75,7 +76,9 @@ def test_public_names():
         "plan_rechunk",
         "rechunk",
         "store",
+        "to_references",
         "to_store",
         "verify",
+        "write_dataset",
     ]
     assert all(hasattr(chunkmill, name) for name in chunkmill.__all__)

@@ -40,7 +40,16 @@ def js(document: Any) -> bytes:
 
 
 def v2(chunk: bytes | None = None, **members: Any) -> Files:
-    document = {"zarr_format": 2, "shape": [64], "chunks": [64], "dtype": "<i4", "fill_value": 0, "order": "C", "filters": None, "compressor": None}
+    document = {
+        "zarr_format": 2,
+        "shape": [64],
+        "chunks": [64],
+        "dtype": "<i4",
+        "fill_value": 0,
+        "order": "C",
+        "filters": None,
+        "compressor": None,
+    }
     files = {".zarray": js(document | members)}
     return files if chunk is None else {**files, "0": chunk}
 
@@ -68,7 +77,13 @@ def sharding(chunks: list[int], codecs: Any = (BYTES,), **more: Any) -> dict[str
 
 
 def n5(block: bytes | None = None, **members: Any) -> Files:
-    document = {"n5": "4.0.0", "dimensions": [64], "blockSize": [64], "dataType": "int32", "compression": {"type": "raw"}}
+    document = {
+        "n5": "4.0.0",
+        "dimensions": [64],
+        "blockSize": [64],
+        "dataType": "int32",
+        "compression": {"type": "raw"},
+    }
     files = {"attributes.json": js(document | members)}
     return files if block is None else {**files, "0": block}
 
@@ -78,7 +93,11 @@ def block(payload: bytes, *dims: int, mode: int = 0, ndim: int | None = None, co
     return header + (b"" if count is None else struct.pack(">I", count)) + payload
 
 
-ENTRY = {"zarr_format": "https://purl.org/zarr/spec/core/3.0", "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"}, "extensions": []}
+ENTRY = {
+    "zarr_format": "https://purl.org/zarr/spec/core/3.0",
+    "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"},
+    "extensions": [],
+}
 
 
 def draft(chunk: bytes | None = None, **members: Any) -> Files:
@@ -329,7 +348,9 @@ def main() -> None:
             try:
                 run(files, action)
             except Exception as caught:  # noqa: BLE001
-                error = "ChunkmillError" if isinstance(caught, cm.ChunkmillError) else f"{type(caught).__name__}: {caught}"
+                error = (
+                    "ChunkmillError" if isinstance(caught, cm.ChunkmillError) else f"{type(caught).__name__}: {caught}"
+                )
         seconds = time.perf_counter() - started
         results[name] = {
             "error": error, "seconds": seconds, "bytes": _address_space() - before, "warnings": [str(each.message) for each in leaked],

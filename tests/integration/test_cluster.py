@@ -98,9 +98,19 @@ def test_interleaved_regions_lose_nothing(client, tmp_path, layout, lock):
     """Stripes that all cut through the same keys, written at once from both processes."""
     array = cm.create_array(tmp_path / "store", "a", shape=SHAPE, dtype="i4", **LAYOUTS[layout])
     jobs = [
-        cm.store(da.from_array(values(SHAPE)[i::1][:7], chunks=(7, 33)), array, regions=(slice(i, min(i + 7, 100)), slice(None)), lock=lock, compute=False)
+        cm.store(
+            da.from_array(values(SHAPE)[i::1][:7], chunks=(7, 33)),
+            array,
+            regions=(slice(i, min(i + 7, 100)), slice(None)),
+            lock=lock,
+            compute=False,
+        )
         for i in range(0, 98, 7)
-    ] + [cm.store(da.from_array(values(SHAPE)[98:]), array, regions=(slice(98, 100), slice(None)), lock=lock, compute=False)]
+    ] + [
+        cm.store(
+            da.from_array(values(SHAPE)[98:]), array, regions=(slice(98, 100), slice(None)), lock=lock, compute=False
+        )
+    ]
     client.gather(client.compute(jobs))
     np.testing.assert_array_equal(array[...], values(SHAPE))
 
@@ -125,7 +135,8 @@ def test_interleaved_elements_on_s3(client, bucket, lock):
     array = cm.create_array(url, "a", shape=(32,), dtype="i4", chunks=(32,), storage_options=options)
     assert array.store.is_conditional
     jobs = [
-        cm.store(da.full(1, i + 1, dtype="i4"), array, regions=(slice(i, i + 1),), lock=lock, compute=False) for i in range(32)
+        cm.store(da.full(1, i + 1, dtype="i4"), array, regions=(slice(i, i + 1),), lock=lock, compute=False)
+        for i in range(32)
     ]
     client.gather(client.compute(jobs))
     np.testing.assert_array_equal(array[...], np.arange(32) + 1)
@@ -138,7 +149,9 @@ def test_a_store_that_cannot_compare_versions(client, tmp_path):
     array = cm.create_array(store, "a", shape=(40,), dtype="i4", chunks=(40,))
 
     def jobs():
-        return [cm.store(da.full(1, i + 1, dtype="i4"), array, regions=(slice(i, i + 1),), compute=False) for i in range(40)]
+        return [
+            cm.store(da.full(1, i + 1, dtype="i4"), array, regions=(slice(i, i + 1),), compute=False) for i in range(40)
+        ]
 
     client.gather(client.compute(jobs()))
     np.testing.assert_array_equal(array[...], np.arange(40) + 1)
@@ -146,7 +159,10 @@ def test_a_store_that_cannot_compare_versions(client, tmp_path):
 
 def test_two_clients_write_one_array(client, cluster, tmp_path):
     array = cm.create_array(tmp_path / "store", "a", shape=(60,), dtype="i4", chunks=(16,), shards=None)
-    jobs = [cm.store(da.full(3, i + 1, dtype="i4"), array, regions=(slice(3 * i, 3 * i + 3),), compute=False) for i in range(20)]
+    jobs = [
+        cm.store(da.full(3, i + 1, dtype="i4"), array, regions=(slice(3 * i, 3 * i + 3),), compute=False)
+        for i in range(20)
+    ]
     with Client(cluster, set_as_default=False) as other:
         futures = client.compute(jobs[::2]), other.compute(jobs[1::2])
         client.gather(futures[0])
@@ -156,7 +172,9 @@ def test_two_clients_write_one_array(client, cluster, tmp_path):
 
 def test_compute_later(client, tmp_path):
     """The array appears when the job ran, on the cluster or off it, and once only."""
-    job = cm.to_store(da.from_array(values(SHAPE), chunks=(17, 23)), tmp_path / "store", "a", chunks=(30, 20), compute=False)
+    job = cm.to_store(
+        da.from_array(values(SHAPE), chunks=(17, 23)), tmp_path / "store", "a", chunks=(30, 20), compute=False
+    )
     with pytest.raises(NodeNotFound):
         cm.open(tmp_path / "store", "a")
     report = client.compute(job).result()
@@ -165,7 +183,11 @@ def test_compute_later(client, tmp_path):
 
 
 def test_several_targets_at_once(client, tmp_path):
-    arrays = [cm.create_array(tmp_path / "store", name, shape=SHAPE, dtype="i4", **options) for name, options in LAYOUTS.items() if options.get("format", "zarr3") == "zarr3"]
+    arrays = [
+        cm.create_array(tmp_path / "store", name, shape=SHAPE, dtype="i4", **options)
+        for name, options in LAYOUTS.items()
+        if options.get("format", "zarr3") == "zarr3"
+    ]
     x = da.from_array(values(SHAPE), chunks=(17, 23))
     reports = cm.store([x + n for n in range(len(arrays))], arrays)
     assert [report.n_partial for report in reports] == [0] * len(arrays)

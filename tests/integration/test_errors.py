@@ -11,6 +11,7 @@ import numcodecs
 import numpy as np
 import pytest
 from clusters import cluster_of
+from distributed.core import error_message
 from recording import FailingStore
 
 import chunkmill as cm
@@ -168,6 +169,8 @@ def test_it_pickles_whole(case):
     with pytest.raises(ChunkError) as caught:
         array[...]
     check(pickle.loads(pickle.dumps(caught.value)), array, *where)
+    error_message(caught.value)  # from here on pickles hold causes and contexts too: distributed sees to it
+    check(pickle.loads(pickle.dumps(caught.value)), array, *where)
 
 
 @pytest.mark.slow
@@ -226,7 +229,9 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, {"shards": (4, 4)}, {"format": "n5"}, {"format": "zarr2"}], ids=["plain", "sharded", "n5", "v2"])
+@pytest.mark.parametrize(
+    "options", [{}, {"shards": (4, 4)}, {"format": "n5"}, {"format": "zarr2"}], ids=["plain", "sharded", "n5", "v2"]
+)
 @pytest.mark.parametrize("reading", READS)
 def test_get(reading, options):
     below = MemoryStore()
@@ -281,10 +286,10 @@ def test_documents():
     """A store that fails under a document is a `StoreError` that names the key, not a missing node."""
     below = MemoryStore()
     filled(below)
-    with pytest.raises(StoreError, match="zarr.json") as caught:
+    with pytest.raises(StoreError, match=r"zarr\.json") as caught:
         cm.open(FailingStore(below, 1, ("get",)), "a")
     assert not isinstance(caught.value, NodeNotFound)
-    with pytest.raises(StoreError, match="zarr.json"):
+    with pytest.raises(StoreError, match=r"zarr\.json"):
         cm.create_array(FailingStore(below, 1, ("set",)), "b", shape=(2,), dtype="i4", chunks=(1,))
 
 
@@ -292,7 +297,7 @@ def test_documents():
 def test_permission_is_not_absence(tmp_path):  # pragma: no cover - CI runs as root
     array = filled(LocalStore(tmp_path))
     (tmp_path / "a" / "c" / "0" / "0").chmod(0)
-    with pytest.raises(ChunkError, match="[Pp]ermission"):
+    with pytest.raises(ChunkError, match=r"[Pp]ermission"):
         array[...]
 
 
@@ -321,7 +326,9 @@ def test_encoding_names_the_codec():
 
     array = cm.create_array(MemoryStore(), "a", shape=(4,), dtype="V3", chunks=(2,))
     array[...] = np.frombuffer(bytes(range(12)), "V3")
-    text = cm.create_array(MemoryStore(), "a", shape=(2,), dtype="O", chunks=(2,), codecs=[numcodecs.JSON()], format="zarr2")
+    text = cm.create_array(
+        MemoryStore(), "a", shape=(2,), dtype="O", chunks=(2,), codecs=[numcodecs.JSON()], format="zarr2"
+    )
     with pytest.raises(ChunkError) as caught:
         text[...] = np.array([{1, 2}, object()], dtype=object)
     assert caught.value.step == "numcodecs.json2"
@@ -361,12 +368,12 @@ class TestNodeNotFound:
             cm.open_group(store, "group")["temprature"]
 
     def test_a_group_where_an_array_is_wanted(self, store):
-        with pytest.raises(NodeNotFound, match="there is a group.*'temperature'") as caught:
+        with pytest.raises(NodeNotFound, match=r"there is a group.*'temperature'") as caught:
             cm.open_array(store, "group")
         assert (caught.value.found, caught.value.wanted) == ("group", "array")
 
     def test_an_array_where_a_group_is_wanted(self, store):
-        with pytest.raises(NodeNotFound, match="there is a array|there is an array") as caught:
+        with pytest.raises(NodeNotFound, match=r"there is an? array") as caught:
             cm.open_group(store, "group/temperature")
         assert (caught.value.found, caught.value.wanted) == ("array", "group")
 
@@ -417,7 +424,9 @@ def client():
 
 @pytest.mark.slow
 class TestCluster:
-    @pytest.mark.parametrize("name", ["gzip, cut", "crc32c", "sharding, its index", "n5, dimensions", "blosc, size", "vlen-utf8"])
+    @pytest.mark.parametrize(
+        "name", ["gzip, cut", "crc32c", "sharding, its index", "n5, dimensions", "blosc, size", "vlen-utf8"]
+    )
     def test_reading(self, client, tmp_path, name):
         array, *where = broken(LocalStore(tmp_path), name)
         with pytest.raises(ChunkError) as caught:
@@ -436,5 +445,3 @@ class TestCluster:
         array, *_ = broken(LocalStore(tmp_path), "bytes, short")
         with pytest.raises(ChunkError, match="31 bytes, expected 32"):
             client.compute(array.to_dask().sum()).result()
-
-

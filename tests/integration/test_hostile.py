@@ -32,7 +32,9 @@ def test_no_error(name):
 @pytest.fixture(scope="module")
 def alone():
     """What all of them did in a process of their own, in which nothing was allocated before."""
-    done = subprocess.run([sys.executable, HERE / "hostile.py"], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        [sys.executable, HERE / "hostile.py"], capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

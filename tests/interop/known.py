@@ -22,8 +22,8 @@ _RARE = "codec-lzma* codec-lz4"
 _LZ4 = "compression_lz4:* lz4_*"
 
 
-def _of(format: str, *names: str) -> list[str]:
-    return [f"{format}:{name}" for text in names for name in text.split()]
+def _of(fmt: str, *names: str) -> list[str]:
+    return [f"{fmt}:{name}" for text in names for name in text.split()]
 
 
 _ZARR_PYTHON = {
@@ -31,10 +31,14 @@ _ZARR_PYTHON = {
         *_of("zarr2", _OBJECTS, "categorize struct-nested struct-subarray"),
         *_of("zarr3", "r24 void-3 V4"),  # the registered name; zarr-python alone calls it raw_bytes
     ],
-    "zarr-python 3.1 knows structured types by its own name and bytes; from 3.2 on it reads the registered one": _of("zarr3", "struct*"),
+    "zarr-python 3.1 knows structured types by its own name and bytes; from 3.2 on it reads the registered one": _of(
+        "zarr3", "struct*"
+    ),
     "zarr-python 3.1 has no rectilinear grids": _of("zarr3", "rectilinear*"),
     "zarr-python divides the shard before it is transposed": _of("zarr3", "shard-outer-transpose*"),
-    "zarr-python passes a float16 fill value through a float, which makes it a quiet NaN": _of("zarr3", "fill-nan-payload-f2"),
+    "zarr-python passes a float16 fill value through a float, which makes it a quiet NaN": _of(
+        "zarr3", "fill-nan-payload-f2"
+    ),
 }
 
 KNOWN: dict[str, dict[str, list[str]]] = {
@@ -52,7 +56,9 @@ KNOWN: dict[str, dict[str, list[str]]] = {
         "zarrs 0.2 does not turn bytes round in Zarr v2": _of("zarr2", "*-big >*"),
         "zarrs 0.2 turns a complex number round as one, so that its parts change places": _of("zarr3", "complex*-big"),
         "zarrs 0.2 is handed C order only by zarr-python in Zarr v2": _of("zarr2", "order-f order-f-3d"),
-        "the fill value reaches zarrs through zarr-python, as a NaN of no payload": _of("zarr3", "fill-nan-payload-* fill-complex-hex"),
+        "the fill value reaches zarrs through zarr-python, as a NaN of no payload": _of(
+            "zarr3", "fill-nan-payload-* fill-complex-hex"
+        ),
     },
     "tensorstore": {
         "tensorstore has no such data type": [
@@ -62,7 +68,9 @@ KNOWN: dict[str, dict[str, list[str]]] = {
         "tensorstore gives bytes as one more axis": _of("zarr2", "bytes-6 fill-short-base64 void-3 S5 V4"),
         "tensorstore reads one field at a time": _of("zarr2", _FIELDS),
         "tensorstore has no such codec": [
-            *_of("zarr2", _FILTERS, _CHECKSUMS, _RARE, "codec-crc32c* codec-shuffle codec-zstd-checksum zlib-in-filters"),
+            *_of(
+                "zarr2", _FILTERS, _CHECKSUMS, _RARE, "codec-crc32c* codec-shuffle codec-zstd-checksum zlib-in-filters"
+            ),
             *_of("zarr3", _FILTERS, _CHECKSUMS, _RARE, "codec-zfpy codec-pcodec codec-bz2 codec-zlib codec-shuffle"),
             *_of("n5", _LZ4),
         ],
@@ -76,9 +84,13 @@ KNOWN: dict[str, dict[str, list[str]]] = {
         "zarr-python 2 has an lz4 of its own in N5, without the member blockSize": _of("n5", _LZ4),
     },
     "pyn5": {
-        "pyn5's wheel has no such compression": _of("n5", _LZ4, "compression_xz:* compression_blosc:* compression_zstd:* spec_xz:*",
-                                                    "absent_parameters:xz absent_parameters:blosc absent_parameters:zstd",
-                                                    "blosc_java:* zstd_no_content_size:*"),
+        "pyn5's wheel has no such compression": _of(
+            "n5",
+            _LZ4,
+            "compression_xz:* compression_blosc:* compression_zstd:* spec_xz:*",
+            "absent_parameters:xz absent_parameters:blosc absent_parameters:zstd",
+            "blosc_java:* zstd_no_content_size:*",
+        ),
         "pyn5 does not look at useZlib": _of("n5", "gzip_zlib_zarr_python:* gzip_use_zlib:*"),
         "pyn5 makes no array of the root": _of("n5", "root_dataset"),
     },

@@ -1,6 +1,6 @@
 """Arrays made through the public functions: what users write, in every format that holds it.
 
-`FORMATS` × data types, codecs, fill values, layouts and shapes; the values are written here, and each array is written in two steps,
+Formats by data types, codecs, fill values, layouts and shapes; the values are written here, and each array is written in two steps,
 a block of whole chunks and then a corner that cuts through chunks, so that one chunk at least stays absent.
 """
 
@@ -102,7 +102,10 @@ CODECS: dict[str, Any] = {
 }  # fmt: skip
 ZARR_CODECS: dict[str, Any] = {
     "codec-crc32c-last": [{"name": "zstd", "configuration": {"level": 1}}, {"name": "crc32c"}],
-    "order-f": [{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes", "configuration": {"endian": "little"}}],
+    "order-f": [
+        {"name": "transpose", "configuration": {"order": [1, 0]}},
+        {"name": "bytes", "configuration": {"endian": "little"}},
+    ],
     "codec-delta": [numcodecs.Delta(dtype="<i4"), numcodecs.Zstd(level=2)],
     "codec-shuffle": [numcodecs.Shuffle(elementsize=4), numcodecs.Zlib(level=1)],
 }
@@ -119,9 +122,9 @@ def _sharding(chunks: list[int], codecs: list[Any], location: str) -> dict[str, 
 def _arrays() -> list[Made]:
     made: list[Made] = []
 
-    def add(id: str, formats: str, values: Callable[[], np.ndarray], chunks: Any = (3, 2), **more: Any) -> None:
+    def add(name: str, formats: str, values: Callable[[], np.ndarray], chunks: Any = (3, 2), **more: Any) -> None:
         dtype, fill = more.pop("dtype", None), more.pop("fill_value", None)
-        made.extend(Made(id, format, values, chunks, dtype, fill, more) for format in formats.split())
+        made.extend(Made(name, fmt, values, chunks, dtype, fill, more) for fmt in formats.split())
 
     for dtype, values in PLAIN.items():
         add(dtype, "zarr2 zarr3 n5", values, dtype=dtype)
@@ -132,12 +135,19 @@ def _arrays() -> list[Made]:
     add("struct", "zarr2 zarr3", lambda: np.rec.fromarrays([code("i4")(), code("f8")()], dtype=[("a", "i4"), ("b", "f8")]).view("V12").view([("a", "i4"), ("b", "f8")]),
         dtype=[("a", "i4"), ("b", "f8")])  # fmt: skip
 
-    for id, codecs in CODECS.items():
-        add(id, "zarr2 zarr3 n5", code("i4"), dtype="i4", codecs=codecs)
-    for id, codecs in ZARR_CODECS.items():
-        add(id, "zarr2 zarr3", code("i4"), dtype="i4", codecs=codecs)
+    for name, codecs in CODECS.items():
+        add(name, "zarr2 zarr3 n5", code("i4"), dtype="i4", codecs=codecs)
+    for name, codecs in ZARR_CODECS.items():
+        add(name, "zarr2 zarr3", code("i4"), dtype="i4", codecs=codecs)
     order = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
-    add("transpose-201", "zarr3", code("i2", (4, 3, 5)), (3, 2, 4), dtype="i2", codecs=[order, _BYTES, {"name": "gzip", "configuration": {"level": 1}}])
+    add(
+        "transpose-201",
+        "zarr3",
+        code("i2", (4, 3, 5)),
+        (3, 2, 4),
+        dtype="i2",
+        codecs=[order, _BYTES, {"name": "gzip", "configuration": {"level": 1}}],
+    )
 
     for name, fill in {"nan": np.nan, "inf": np.inf, "minus-inf": -np.inf, "minus-zero": -0.0, "tenth": 0.1}.items():
         add(f"filled-{name}", "zarr2 zarr3", code("f8"), dtype="f8", fill_value=fill)
@@ -156,7 +166,14 @@ def _arrays() -> list[Made]:
     add("zero-middle", every, lambda: np.zeros((3, 0, 2), "i4"), (2, 1, 2), dtype="i4")
     add("no-axes", "zarr2 zarr3", lambda: np.array(42, "i4"), (), dtype="i4")
     add("str-no-axes", "zarr2 zarr3", lambda: np.array("né", object), (), dtype=str)
-    add("named", every, code("i4"), dtype="i4", dimension_names=("lat", "lon"), attributes={"unit": "K", "n": 2**60 + 1, "deep": {"a": [1, None, {"b": 0.5}]}})
+    add(
+        "named",
+        every,
+        code("i4"),
+        dtype="i4",
+        dimension_names=("lat", "lon"),
+        attributes={"unit": "K", "n": 2**60 + 1, "deep": {"a": [1, None, {"b": 0.5}]}},
+    )
     add("unit-chunks", every, code("u1", (3, 4)), (1, 1), dtype="u1")
 
     add("shards", "zarr3", code("i4", (10, 7)), (3, 2), dtype="i4", shards=(6, 4))
@@ -164,7 +181,9 @@ def _arrays() -> list[Made]:
     add("shards-raw", "zarr3", code("i4", (10, 7)), (3, 2), dtype="i4", shards=(6, 4), codecs="raw")
     add("shards-no-axes", "zarr3", lambda: np.array(42, "i4"), (), dtype="i4", shards=())
     add("shards-start", "zarr3", code("i4", (10, 7)), (6, 4), dtype="i4", codecs=[_sharding([3, 2], [_BYTES], "start")])
-    nested = _sharding([6, 4], [_sharding([3, 2], [_BYTES, {"name": "gzip", "configuration": {"level": 5}}], "start")], "end")
+    nested = _sharding(
+        [6, 4], [_sharding([3, 2], [_BYTES, {"name": "gzip", "configuration": {"level": 5}}], "start")], "end"
+    )
     add("shards-nested", "zarr3", code("i4", (13, 9)), (12, 8), dtype="i4", codecs=[nested])
     add("rectilinear-ours", "zarr3", code("i4"), ((3, 1, 3), (2, 3)), dtype="i4")
     return made
@@ -178,7 +197,14 @@ def write(made: Made, store: Path) -> None:
     values = made.values()
     dtype = values.dtype if made.dtype is None else made.dtype
     array = cm.create_array(
-        store, "a", shape=values.shape, dtype=dtype, chunks=made.chunks, format=made.format, fill_value=made.fill, **made.more
+        store,
+        "a",
+        shape=values.shape,
+        dtype=dtype,
+        chunks=made.chunks,
+        format=made.format,
+        fill_value=made.fill,
+        **made.more,
     )
     for part in made.parts():
         array[part] = values[part]

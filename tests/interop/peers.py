@@ -29,52 +29,52 @@ class Read:
 
 
 class Reader(Protocol):
-    def __call__(self, store: Path, path: str, format: str) -> Read: ...
+    def __call__(self, store: Path, path: str, fmt: str) -> Read: ...
 
 
-def read_zarr_python(store: Path, path: str, format: str) -> Read:
+def read_zarr_python(store: Path, path: str, fmt: str) -> Read:
     import zarr
 
     kind = zarr.storage.ZipStore if store.suffix == ".zip" else zarr.storage.LocalStore
     opened = kind(store, read_only=True)
     try:
-        array = zarr.open_array(opened, mode="r", path=path, zarr_format=int(format[-1]))
+        array = zarr.open_array(opened, mode="r", path=path, zarr_format=int(fmt[-1]))
         attributes = dict(array.attrs)
-        names = attributes.pop("_ARRAY_DIMENSIONS", None) if format == "zarr2" else array.metadata.dimension_names
+        names = attributes.pop("_ARRAY_DIMENSIONS", None) if fmt == "zarr2" else array.metadata.dimension_names
         return Read(array[...], attributes, names)
     finally:
         opened.close()
 
 
-def read_zarrs(store: Path, path: str, format: str) -> Read:
+def read_zarrs(store: Path, path: str, fmt: str) -> Read:
     """Read through zarrs' pipeline of codecs, strictly: what it cannot do is refused, not left to zarr-python."""
     import zarr
 
     pipeline = {"codec_pipeline.path": "zarrs.ZarrsCodecPipeline", "codec_pipeline.strict": True}
     with zarr.config.set(pipeline):
-        return read_zarr_python(store, path, format)
+        return read_zarr_python(store, path, fmt)
 
 
 _DRIVERS = {"zarr2": "zarr", "zarr3": "zarr3", "n5": "n5"}
 
 
-def read_tensorstore(store: Path, path: str, format: str) -> Read:
+def read_tensorstore(store: Path, path: str, fmt: str) -> Read:
     import tensorstore
 
     below = f"{path}/" if path else ""
     where: dict[str, Any] = {"driver": "file", "path": f"{store}/{below}"}
     if store.suffix == ".zip":
         where = {"driver": "zip", "base": {"driver": "file", "path": str(store)}, "path": below}
-    array = tensorstore.open({"driver": _DRIVERS[format], "kvstore": where}).result()
+    array = tensorstore.open({"driver": _DRIVERS[fmt], "kvstore": where}).result()
     values = array.read().result()
     # tensorstore writes and reads N5 in the order of its axes, as Java does
     names = list(array.domain.labels)
-    if format == "n5":
+    if fmt == "n5":
         values, names = values.T, names[::-1]
     return Read(values, None, names if all(names) and names else None)  # "" is what it calls a name that is not there
 
 
-def read_z5py(store: Path, path: str, format: str) -> Read:  # noqa: ARG001 - N5 only
+def read_z5py(store: Path, path: str, fmt: str) -> Read:
     import z5py
 
     with z5py.File(str(store), mode="r", use_zarr_format=False) as file:

@@ -28,9 +28,9 @@ def main(jobs, out):
     for n, job in enumerate(json.loads(jobs.read_text())):
         try:
             values, answer = read(job)
-            np.save(str(out / "{}.npy".format(n)), values)
-        except BaseException as error:  # what Rust panics with is no Exception
-            answer = {"error": "{}: {}".format(type(error).__name__, error), "trace": traceback.format_exc(limit=-2)}
+            np.save(str(out / f"{n}.npy"), values)
+        except BaseException as error:  # noqa: BLE001 - what Rust panics with is no Exception
+            answer = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc(limit=-2)}
         answers.append(answer)
     (out / "answers.json").write_text(json.dumps(answers))
 

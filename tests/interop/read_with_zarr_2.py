@@ -48,7 +48,7 @@ def main(jobs, out):
         try:
             values, answer = read(job)
             np.save(out / f"{n}.npy", values, allow_pickle=True)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             answer = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc(limit=-2)}
         answers.append(answer)
     (out / "answers.json").write_text(json.dumps(answers))

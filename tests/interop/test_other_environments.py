@@ -14,7 +14,10 @@ def judge_copies(peer, answers, wanted):
             raise answer
         return answer
 
-    found = [judge_all(peer, name, lambda a=a: give(a), expected) for a, (name, expected) in zip(answers, wanted, strict=True)]
+    found = [
+        judge_all(peer, name, lambda a=a: give(a), expected)
+        for a, (name, expected) in zip(answers, wanted, strict=True)
+    ]
     wrong = list(filter(None, found))
     assert not wrong, "\n".join(wrong)
 

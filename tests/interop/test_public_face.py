@@ -1,5 +1,7 @@
 """What `create_array`, `create_group`, `consolidate` and `to_store` write is read exactly by the peers."""
 
+from functools import partial
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ def test_array(made, tmp_path):
     expected = made.expected()
     assert same(np.asarray(cm.open_array(tmp_path / "store", "a")[...]), expected.values)
     wrong = [
-        judge_all(peer, made.key, lambda read=read: read(tmp_path / "store", "a", made.format), expected)
+        judge_all(peer, made.key, partial(read, tmp_path / "store", "a", made.format), expected)
         for peer, (read, formats) in READERS.items()
         if made.format in formats
     ]

@@ -19,6 +19,7 @@ import numcodecs.blosc
 import numcodecs.lz4
 import numpy as np
 from isal import isal_zlib
+from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bounds import check_claim, integer
@@ -31,6 +32,7 @@ __all__ = ["Blosc", "Bzip2", "Gzip", "Lz4", "Lzma"]
 # (numcodecs 0.16.6, 2 cores). The parallelism is the scheduler's; zarr-python 3 sets the same.
 numcodecs.blosc.use_threads = False
 
+_ISAL_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # the stub says it is an instance
 _ZLIB, _GZIP = 15, 31  # zlib's wbits: which container stands around the deflate stream
 
 
@@ -77,13 +79,18 @@ class Gzip:
             return isal_zlib.compress(data, 2, wbits)
         return zlib.compress(byte_view(data), self.level, wbits)
 
-    def decode(self, data: Buffer, max_bytes: int) -> bytes:
+    def decode(self, data: Buffer, max_bytes: int) -> Buffer:
         """Decompress; several gzip members are joined (RFC 1952, 2.2)."""
         wbits = _GZIP if self.container == "gzip" else _ZLIB
+        if wbits == _GZIP and (out := _gunzip(byte_view(data), max_bytes)) is not None:
+            return out
         try:
             return _inflate(lambda: isal_zlib.decompressobj(wbits), data, max_bytes, joined=wbits == _GZIP)
-        except isal_zlib.error as error:  # names a module that is none, so that no process could send it to another
-            raise ValueError(str(error)) from None
+        except _ISAL_ERROR as error:
+            reason = str(error)
+        # not from inside: its class names a module that is none, and would keep even as a context all processes from
+        # sending the error to others
+        raise ValueError(reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,12 +298,30 @@ _LZMA_MEMORY = 1 << 30  # xz -9 asks for 64 MiB
 # the most that one byte of input can yield, generously: zstd inside blosc, and a byte of an lz4 length stands for 255
 _BLOSC_RATIO = 1 << 16
 _LZ4_RATIO = 1 << 8
+_DEFLATE_RATIO = 1 << 10 | 1 << 4  # 1032 to 1 (zlib's technical details)
 
 
 def _typesize(dtype: np.dtype[Any]) -> int:
     """Return the size of what blosc shuffles: single bytes where elements vary in size, or exceed its limit of 255."""
     varies = dtype.hasobject or dtype.kind == "T"
     return dtype.itemsize if not varies and 0 < dtype.itemsize <= numcodecs.blosc.MAX_TYPESIZE else 1
+
+
+def _gunzip(view: memoryview, max_bytes: int) -> NDArray[np.uint8] | None:
+    """Decompress one member into an array of the size that it states; ``None`` when anything is otherwise.
+
+    No buffer that grows while it fills, and none to be copied because it is read-only.
+    """
+    stated = int.from_bytes(view[-4:], "little")
+    if not 0 < stated <= min(max_bytes, len(view) * _DEFLATE_RATIO):
+        return None
+    out = np.empty(stated, np.uint8)
+    try:
+        # what isal's gzip files are made of: reads from any buffer, and without the GIL
+        reader = isal_zlib._GzipReader(view)  # type: ignore[arg-type]  # noqa: SLF001 - the stub knows files only
+        return out if reader.readinto(out) == stated and not reader.read(1) else None
+    except (OSError, EOFError, AttributeError, _ISAL_ERROR):
+        return None  # what is wrong is found out, and told, by `_inflate`
 
 
 def _inflate(new: Callable[[], Any], data: Buffer, max_bytes: int, *, joined: bool = True) -> bytes:

@@ -21,7 +21,7 @@ from chunkmill.codecs.base import (
 )
 from chunkmill.errors import ChunkmillError, CodecError
 
-__all__ = ["MAX_CHUNK_BYTES", "CodecPipeline"]
+__all__ = ["MAX_CHUNK_BYTES", "CodecPipeline", "DecodesInto"]
 
 # A chunk is decoded in memory at once; metadata that asks for more than this is a mistake or an attack.
 MAX_CHUNK_BYTES = 1 << 36
@@ -29,6 +29,16 @@ MAX_CHUNK_BYTES = 1 << 36
 # The encoded size of values of variable length is not known before they are decoded. What a frame may claim for
 # them is bounded by what any writer keeps in one chunk (blosc, lz4 and N5 all end at 2 GiB).
 _MAX_VARIABLE_BYTES = 1 << 31
+
+
+class DecodesInto:
+    """A serializer that can put what it decodes where it is to end."""
+
+    __slots__ = ()
+
+    def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
+        """Fill `out`, of ``spec.shape``, and return it."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +91,11 @@ class CodecPipeline(Memo):
             raise CodecError(codec=codec.name, reason=_reason(error), direction="encode") from error
         return data  # type: ignore[no-any-return]
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
+    def decode(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Decode `data` to an array of ``spec.shape`` and ``spec.dtype``; raises `CodecError`.
 
-        The array may be read-only and may share memory with `data`.
+        The array may be read-only and may share memory with `data`. A shard is decoded straight into `out`, which is
+        returned then; other codecs leave `out` alone.
         """
         codec: Any = self.serializer
         try:
@@ -92,6 +103,8 @@ class CodecPipeline(Memo):
             for codec, limit in plan.decompressors:
                 data = codec.decode(data, limit)
             codec = self.serializer
+            if out is not None and not plan.unfilters and isinstance(codec, DecodesInto):
+                return codec.decode_into(data, spec, out)
             chunk = codec.decode(data, plan.specs[-1])
             for codec, before in plan.unfilters:
                 chunk = codec.decode(chunk, before)

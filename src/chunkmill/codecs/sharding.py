@@ -8,7 +8,7 @@ the first byte of the shard, wherever the index lies. Not here: which ranges of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -17,10 +17,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, Memo, fill_array
+from chunkmill.codecs.base import Buffer, ChunkSpec, Memo
 from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.fill import is_fill
-from chunkmill.codecs.pipeline import CodecPipeline
+from chunkmill.codecs.pipeline import CodecPipeline, DecodesInto
 from chunkmill.errors import CodecError
 from chunkmill.model.metadata import JSON, NamedConfig
 
@@ -42,7 +42,7 @@ class _Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardingIndexed(Memo):
+class ShardingIndexed(Memo, DecodesInto):
     """Inner chunks, each through `inner`, and an index through `index`.
 
     Attributes
@@ -128,26 +128,36 @@ class ShardingIndexed(Memo):
         """Encode a whole shard; inner chunks that equal the fill value bit for bit are left out."""
         inner_spec = self.inner_spec(spec)
         entries = {}
-        for coords in self._all_coords(spec):
-            inner = chunk[self._region(coords)]
+        for coords, region in zip(self._all_coords(spec), self._regions(spec), strict=True):
+            inner = chunk[region]
             if not is_fill(inner, spec.fill_value):
                 entries[coords] = self.inner.encode(inner, inner_spec)
         return self.pack(entries, spec)
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
         """Decode a whole shard."""
-        inner_spec = self.inner_spec(spec)
-        entries = list(self.unpack(data, spec))
-        if not entries:
-            return fill_array(spec)
-        complete = len(entries) == prod(self.inner_grid_shape(spec))
-        out = np.empty(spec.shape, spec.dtype) if complete else fill_array(spec)
-        for coords, encoded in entries:
-            try:
-                out[self._region(coords)] = self.inner.decode(encoded, inner_spec)
-            except CodecError as error:
-                reason = f"inner chunk {coords}: {error.reason}"
-                raise CodecError(codec=error.codec, reason=reason) from error
+        view, index = self._split(data, spec)  # before anything is allocated
+        return self._decode_into(np.empty(spec.shape, spec.dtype), view, index, spec)
+
+    def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
+        """Decode a whole shard into `out`, and return it."""
+        view, index = self._split(data, spec)
+        return self._decode_into(out, view, index, spec)
+
+    def _decode_into(
+        self, out: NDArray[Any], view: memoryview, index: Sequence[Sequence[int]], spec: ChunkSpec
+    ) -> NDArray[Any]:
+        inner_spec, decode = self.inner_spec(spec), self.inner.decode
+        if any(offset == _MISSING for offset, _ in index):
+            out[...] = np.zeros((), spec.dtype) if spec.fill_value is None else spec.fill_value
+        for region, (offset, size) in zip(self._regions(spec), index, strict=True):
+            if offset != _MISSING:
+                try:
+                    out[region] = decode(view[offset : offset + size], inner_spec)
+                except CodecError as error:
+                    coords = tuple(cut.start // n for cut, n in zip(region, self.chunk_shape, strict=True))
+                    reason = f"inner chunk {coords}: {error.reason}"
+                    raise CodecError(codec=error.codec, reason=reason) from error
         return out
 
     def pack(self, entries: Mapping[ChunkCoords, Buffer], spec: ChunkSpec) -> bytes:
@@ -171,17 +181,22 @@ class ShardingIndexed(Memo):
 
     def unpack(self, data: Buffer, spec: ChunkSpec) -> Iterator[tuple[ChunkCoords, memoryview]]:
         """Yield the coords and bytes of each inner chunk that is there, in C order of coords."""
+        view, index = self._split(data, spec)
+        for coords, (offset, size) in zip(self._all_coords(spec), index, strict=True):
+            if offset != _MISSING:
+                yield coords, view[offset : offset + size]
+
+    def _split(self, data: Buffer, spec: ChunkSpec) -> tuple[memoryview, list[list[int]]]:
+        """Return the shard's bytes, and offset and size of each inner chunk in C order."""
         view = byte_view(data)
         if len(view) < (index_bytes := self.index_bytes(spec)):
             raise ValueError(f"{len(view)} bytes cannot hold an index of {index_bytes}")
         encoded = view[:index_bytes] if self.index_location == "start" else view[len(view) - index_bytes :]
         try:
-            index = self.parse_index(encoded, spec, len(view)).reshape(-1, 2).tolist()
+            index = self.parse_index(encoded, spec, len(view))
         except ValueError as error:  # a CodecError of the index's own codecs is one
             raise CodecError(codec=self.name, reason=f"the shard's index: {error}") from error
-        for coords, (offset, size) in zip(self._all_coords(spec), index, strict=True):
-            if offset != _MISSING:
-                yield coords, view[offset : offset + size]
+        return view, index.reshape(-1, 2).tolist()
 
     def _layout(self, spec: ChunkSpec) -> _Layout:
         """Return what follows from `spec`, and remember it: a reader asks once for each inner chunk."""
@@ -198,6 +213,7 @@ class ShardingIndexed(Memo):
     def _all_coords(self, spec: ChunkSpec) -> Iterator[ChunkCoords]:
         return product(*map(range, self.inner_grid_shape(spec)))
 
-    def _region(self, coords: ChunkCoords) -> tuple[Any, ...]:
-        # the ellipsis makes an array, not a scalar, of a chunk without axes
-        return (*(slice(c * n, (c + 1) * n) for c, n in zip(coords, self.chunk_shape, strict=True)), ...)
+    def _regions(self, spec: ChunkSpec) -> Iterator[tuple[slice, ...]]:
+        """Yield where each inner chunk lies in the shard, in C order of coords."""
+        counts = zip(self.inner_grid_shape(spec), self.chunk_shape, strict=True)
+        return product(*([slice(i * length, (i + 1) * length) for i in range(count)] for count, length in counts))

@@ -58,7 +58,6 @@ class _Writer:
         self._pa = import_pyarrow()
         self._references = references
         self._record_size = record_size
-        self._urls = np.array([*references.urls, None], dtype=object)
         self.documents, self._arrays, self._rows = split_by_array(references)
 
     def record_files(self) -> Iterator[tuple[str, bytes]]:
@@ -86,7 +85,7 @@ class _Writer:
             entry = int(url_ids[i]), int(chunks.offsets[i]), int(chunks.lengths[i])
             raw[int(rows[i])] = self._references.reference(*entry).data or b""
         used, numbers = np.unique(url_ids[~is_raw], return_inverse=True)
-        urls = self._urls[used].tolist()
+        urls = [self._references.urls[number] for number in used.tolist()]
         if None in urls:
             raise MetadataError(
                 key=ROOT_KEY, field="references", got="[null, …], the default target", expected="urls: name the target"

@@ -132,17 +132,23 @@ def _format_of(target: Target) -> Format:
 
 def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int | None, n_threads: int) -> list[_Item]:
     """Choose the action for each array, and how much of it one task owns."""
+    align_bytes = _MAX_TASK_BYTES
     max_bytes = min(_MAX_TASK_BYTES, max(sum(new.nbytes for _, new in arrays) // _LEAST_TASKS, 1))
     n_keys = sum(new.writing.grid.n_chunks for _, new in arrays)
     max_keys = min(_MAX_TASK_KEYS, max(n_keys // _LEAST_TASKS, 1))
     budget = None if max_mem is None else max_mem // n_threads
     if budget is not None:
-        max_bytes = min(max_bytes, max(budget // 4, 1))
+        max_bytes, align_bytes = (min(n, max(budget // 4, 1)) for n in (max_bytes, align_bytes))
     items = []
     for old, new in arrays:
         conversion = plan_array(
-            old.metadata, new.metadata, exact=target.exact, max_bytes=max_bytes, max_keys=max_keys
-        )  # fmt: skip
+            old.metadata,
+            new.metadata,
+            exact=target.exact,
+            max_bytes=max_bytes,
+            max_keys=max_keys,
+            align_bytes=align_bytes,
+        )
         item = _Item(old, new, conversion)
         planned_here = conversion.action != "rechunk"
         if budget is not None and planned_here and (needed := _peak_bytes(item)) > budget:
@@ -177,18 +183,17 @@ class _Conversion:
     def plan(self, n_threads: int) -> Plan:
         """Return the plan, with what it is expected to cost."""
         specs = [(i, number) for i, item in enumerate(self.items) for number in range(item.n_tasks)]
-        estimate = _Estimate.of(self.items)
+        n_bytes = _estimated_bytes(self.items)
         actions: dict[str, int] = {}
         for item in self.items:
             for name, n in item.conversion.actions.items():
                 actions[name] = actions.get(name, 0) + n
         costs = Costs(
             n_tasks=len(specs),
-            bytes_read=estimate.bytes_read,
-            bytes_written=estimate.bytes_written,
-            n_requests=estimate.n_requests,
+            bytes_read=n_bytes,
+            bytes_written=n_bytes,
+            n_requests=sum(map(_n_requests, self.items)),
             peak_memory_bytes=n_threads * max((_peak_bytes(item) for item in self.items), default=0),
-            read_amplification=estimate.read_amplification,
             n_keys=sum(item.target.writing.grid.n_chunks for item in self.items),
             actions=actions,
         )
@@ -280,25 +285,19 @@ def _set_all(store: Store, documents: Mapping[str, bytes]) -> None:
 # What it is expected to cost
 
 
-@dataclass(frozen=True, slots=True)
-class _Estimate:
-    bytes_read: int
-    bytes_written: int
-    n_requests: int
-    read_amplification: float
+def _estimated_bytes(items: Sequence[_Item]) -> int:
+    """Return the encoded bytes of all sources; those of the targets are taken to be as many."""
+    ratios = _sampled_ratios(items)
+    return round(sum(item.source.nbytes * ratios.get(i, ratios.get(-1, 1.0)) for i, item in enumerate(items)))
 
-    @classmethod
-    def of(cls, items: Sequence[_Item]) -> _Estimate:
-        ratios = _sampled_ratios(items)
-        read = written = plain = n_requests = 0.0
-        for i, item in enumerate(items):
-            amplification, n_touched = _touched(item)
-            encoded = item.source.nbytes * ratios.get(i, ratios.get(-1, 1.0))
-            plain += encoded
-            read += encoded * amplification
-            written += encoded
-            n_requests += n_touched + item.target.writing.grid.n_chunks
-        return cls(round(read), round(written), round(n_requests), read / plain if plain else 1.0)
+
+def _n_requests(item: _Item) -> int:
+    """Return how many reads and writes there are when every chunk is present."""
+    source, n_writes = item.source, item.target.writing.grid.n_chunks
+    if item.conversion.action == "copy":
+        return 2 * n_writes
+    n_indexes = source.writing.grid.n_chunks if source.shards else 0
+    return source.reading.grid.n_chunks + n_indexes + n_writes
 
 
 _SAMPLED_ARRAYS = 8
@@ -327,23 +326,6 @@ def _overhang(array: Array) -> float:
     """Return the bytes of all declared chunks over those of the array."""
     grid = array.writing.grid
     return prod(n * c for n, c in zip(grid.grid_shape, grid.chunk_shape, strict=True)) / max(array.size, 1)
-
-
-def _touched(item: _Item) -> tuple[float, int]:
-    """Return how often an element of the source is read, and how many reads there are."""
-    grid, keys, group = item.source.reading.grid, item.target.writing.grid, item.conversion.group
-    touched, lengths = 1, 1.0
-    for axis, own, n in zip(grid.axes, keys.axes, group, strict=True):
-        count = length = 0
-        for first in range(0, own.n_chunks, n):
-            last = min(first + n, own.n_chunks) - 1
-            start, stop = own.start(first), min(own.start(last) + own.length(last), own.size)
-            low, high = axis.index(start), axis.index(stop - 1)
-            count += high - low + 1
-            length += min(axis.start(high) + axis.length(high), axis.size) - axis.start(low)
-        touched *= count
-        lengths *= length / max(axis.size, 1)
-    return lengths if item.conversion.action == "rechunk" else 1.0, touched
 
 
 # --------------------------------------------------------------------------------------------------------------------

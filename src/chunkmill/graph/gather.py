@@ -52,7 +52,8 @@ def write_box(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> TaskResult:
             key = target.writing.locator.key(coords)
             with chunk_step(target, target.writing, coords, "set"):
                 target.store.delete(key)
-    return TaskResult.of(meter, n_keys=n_keys, action_rechunk=n_keys - n_empty, action_absent=n_empty)
+    actions = {"action_rechunk": n_keys - n_empty, "action_absent": n_empty}
+    return TaskResult.of(meter, n_keys=n_keys, **{name: n for name, n in actions.items() if n})
 
 
 class _Units:

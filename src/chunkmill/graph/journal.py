@@ -133,7 +133,7 @@ class Journal:
 
 
 def unfinished_jobs(store: Store) -> list[dict[str, JSON]]:
-    """Return what is known of the jobs that began in `store` and did not end: job, path, began.
+    """Return what is known of the jobs that began in `store` and did not end: job, path, began, and the plan's key.
 
     Examples
     --------
@@ -146,8 +146,12 @@ def unfinished_jobs(store: Store) -> list[dict[str, JSON]]:
     found = []
     for name in store.list_dir(""):
         if name.startswith(JOB_PREFIX) and (value := store.get(f"{name}plan.json")) is not None:
-            plan = json.loads(value)
-            found.append({member: plan.get(member) for member in ("job", "path", "began")})
+            try:
+                plan = json.loads(value)
+            except ValueError:
+                plan = {}
+            known = {member: plan.get(member, "") for member in ("job", "path", "began")}
+            found.append(known | {"key": f"{name}plan.json"})
     return found
 
 

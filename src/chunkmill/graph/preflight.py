@@ -27,11 +27,12 @@ from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
 from chunkmill.stores.base import Store
 
-__all__ = ["Needs", "check_client_workers", "check_here", "check_scheduler", "describe_needs"]
+__all__ = ["PROBE_PREFIX", "Needs", "check_client_workers", "check_here", "check_scheduler", "describe_needs"]
 
 _PACKAGES = ("chunkmill", "numcodecs")
 _MAX_SHOWN = 5
-_PROBES = ".chunkmill-probe-"
+PROBE_PREFIX = ".chunkmill-probe-"
+"""What the keys of probes begin with, at the root of a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def check_here(needs: Needs) -> None:
 @contextmanager
 def _probing(needs: Needs) -> Iterator[str]:
     """Give a prefix for probes; nothing is left below it."""
-    probe = f"{_PROBES}{uuid4().hex}/"
+    probe = f"{PROBE_PREFIX}{uuid4().hex}/"
     try:
         yield probe
     finally:

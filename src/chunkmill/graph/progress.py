@@ -6,12 +6,14 @@ Silent where nobody looks (``dask.config``: ``chunkmill.progress`` is ``"auto"``
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, Self
 
 import dask
 from dask.utils import format_bytes
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 __all__ = ["JobProgress"]
@@ -41,15 +43,17 @@ class JobProgress:
             show = dask.config.get("chunkmill.progress", "auto")
         console = Console(stderr=True)
         if show == "auto":
-            show = console.is_terminal or console.is_jupyter
+            # rich draws in notebooks through ipywidgets, and complains where there are none
+            show = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+        whole = Column(no_wrap=True)
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f} tasks"),
-            _Throughput(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.description}", table_column=whole),
+            BarColumn(bar_width=12),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} tasks", table_column=whole),
+            _Throughput(table_column=whole),
+            TimeElapsedColumn(table_column=whole),
+            TextColumn("left", table_column=whole),
+            TimeRemainingColumn(table_column=whole),
             console=console,
             disable=not show,
         )

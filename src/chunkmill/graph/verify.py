@@ -121,7 +121,8 @@ class VerifyReport:
         ]
 
     def _title(self) -> str:
-        return "verify: equal" if self.equal else f"verify: {len(self.differences):,} differences"
+        n = len(self.differences)
+        return "verify: equal" if self.equal else f"verify: {n:,} difference{'' if n == 1 else 's'}"
 
     def __str__(self) -> str:
         lines = [report_text(self._title(), self._facts())]

@@ -154,7 +154,8 @@ def _write(
 ) -> NDArray[np.int64]:
     counts = np.zeros(4, np.int64)
     for overlap in array.writing.grid.overlaps(region):
-        part = block[(*overlap.in_region, ...)]  # the dots keep a 0-d block an array
+        place: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
+        part = block[place]
         at = tuple(
             slice(cut.start + c.start, cut.start + c.stop) for cut, c in zip(region, overlap.in_region, strict=True)
         )

@@ -7,7 +7,7 @@ Not here: the references (`chunkmill.model.references`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 from urllib.parse import quote
@@ -112,14 +112,10 @@ class UrlTable(Sequence[str | None]):
     def __getitem__(self, number: int) -> str | None: ...
     @overload
     def __getitem__(self, number: slice) -> list[str | None]: ...
-    def __getitem__(self, number: int | slice) -> str | None | list[str | None]:
+    def __getitem__(self, number: int | slice) -> str | list[str | None] | None:
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(self._n))]
         if not 0 <= number < self._n:
             raise IndexError(number)
         part = bisect_right(self._starts, number) - 1
         return self._parts[part][number - self._starts[part]]
-
-    def take(self, numbers: Iterable[int]) -> list[str | None]:
-        """Return the urls of some numbers."""
-        return [self[number] for number in numbers]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -209,7 +209,7 @@ class ReferenceSet:
     Reference(url='s3://bucket/a.nc', offset=4096, length=100, data=None)
     """
 
-    urls: tuple[str | None, ...]
+    urls: Sequence[str | None]
     tables: Mapping[KeyForm, ReferenceTable]
     named: Mapping[str, tuple[int, int, int]]
     blob: bytes
@@ -239,7 +239,7 @@ class ReferenceSet:
     def fingerprint(self) -> str:
         """Digest of what the set says."""
         if self._fingerprint is None:
-            digest = hashlib.blake2b(repr((self.urls, sorted(self.named.items()))).encode(), digest_size=16)
+            digest = hashlib.blake2b(repr((tuple(self.urls), sorted(self.named.items()))).encode(), digest_size=16)
             digest.update(self.blob)
             for form in sorted(self.tables):
                 table = self.tables[form]

@@ -92,7 +92,13 @@ class Conversion:
 
 
 def plan_array(
-    source: ArrayMetadata, target: ArrayMetadata, *, exact: bool = False, max_bytes: int, max_keys: int
+    source: ArrayMetadata,
+    target: ArrayMetadata,
+    *,
+    exact: bool = False,
+    max_bytes: int,
+    max_keys: int,
+    align_bytes: int | None = None,
 ) -> Conversion:
     """Choose the action for an array.
 
@@ -101,8 +107,8 @@ def plan_array(
     exact
         Whether bytes may be copied only where the codecs have the same parameters, levels included: when the user
         asked for them. Otherwise it is enough that the target's codecs decode the source's bytes.
-    max_bytes, max_keys
-        What one task may own of the target: decoded bytes, and store keys.
+    max_bytes, max_keys, align_bytes
+        What one task may own of the target, as in `group_keys`.
 
     Examples
     --------
@@ -115,7 +121,8 @@ def plan_array(
     {'copy': 9}
     """
     old, new = split_shards(source), split_shards(target)
-    group = group_keys(old, new, target.dtype.itemsize, max_bytes=max_bytes, max_keys=max_keys)
+    limits = {"max_bytes": max_bytes, "max_keys": max_keys, "align_bytes": align_bytes}
+    group = group_keys(old, new, target.dtype.itemsize, **limits)
     materialize = not same_fill(source, target)
     if old.chunks != new.chunks:
         reason = f"the chunks differ: {old.chunks.chunk_shape} and {new.chunks.chunk_shape}"
@@ -281,11 +288,20 @@ def _composed(transposes: Sequence[NamedConfig], ndim: int | None) -> list[int]:
 # Grids
 
 
-def group_keys(old: Layout, new: Layout, itemsize: int, *, max_bytes: int, max_keys: int) -> tuple[int, ...]:
+def group_keys(
+    old: Layout, new: Layout, itemsize: int, *, max_bytes: int, max_keys: int, align_bytes: int | None = None
+) -> tuple[int, ...]:
     """Return how many store keys of the target, along each axis, one task owns.
 
     Whole store keys of the source where that is possible, so that each is read by one task; then more along the last
     axes, while the limits allow.
+
+    Parameters
+    ----------
+    max_bytes, max_keys
+        What one task may own: decoded bytes, and store keys.
+    align_bytes
+        Bytes that it may own in order to read store keys of the source (shards) once; `max_bytes` when ``None``.
 
     Examples
     --------
@@ -299,7 +315,7 @@ def group_keys(old: Layout, new: Layout, itemsize: int, *, max_bytes: int, max_k
     group = [1] * len(limits)
     for axis in reversed(range(len(group))):
         wanted = min(_aligning(old.keys.axes[axis], new.keys.axes[axis]), limits[axis])
-        if n_bytes * prod(group) * wanted <= max_bytes:
+        if n_bytes * prod(group) * wanted <= (max_bytes if align_bytes is None else align_bytes):
             group[axis] = wanted
     for axis in reversed(range(len(group))):
         room = _room(group, n_bytes, max_bytes, max_keys)

@@ -258,6 +258,20 @@ class FsspecStore:
         paths: Iterable[str] = self._blocking(prefix, lambda: opened.fs.find(opened.path(prefix))) or ()
         yield from (prefix + name for name in opened.names_below(prefix, paths))
 
+    def list_sizes(self, prefix: str) -> Iterator[tuple[str, int | None]]:
+        """Yield every key that starts with `prefix` with its size, ``None`` where the service's listing has none."""
+        check_prefix(prefix)
+        opened = self._open()
+        if isinstance(opened.service, HttpService):
+            yield from ((key, None) for key in self.list_prefix(prefix))
+            return
+        opened.fs.invalidate_cache()
+        found: Mapping[str, Any] = (
+            self._blocking(prefix, lambda: opened.fs.find(opened.path(prefix), detail=True)) or {}
+        )
+        for path, info in found.items():
+            yield from ((prefix + name, info.get("size")) for name in opened.names_below(prefix, [path]))
+
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`; `StoreError` where a web server does not list."""
         check_prefix(prefix)

@@ -107,7 +107,7 @@ class Targets:
 
     def split(self, url: str | None) -> tuple[str, str]:
         """Return root and key of a target; `StoreError` when it may not be opened."""
-        url = self._resolve(url)
+        url = self.resolve(url)
         for protocol in _protocols(url):
             self._check(url, protocol)
         return split_url(url)
@@ -140,7 +140,14 @@ class Targets:
             url = url if url.startswith("/") else self._base or ""
         return _canonical(url.partition("://")[0].partition("::")[0]) if _has_protocol(url) else "file"
 
-    def _resolve(self, url: str | None) -> str:
+    def resolve(self, url: str | None) -> str:
+        """Return the url of a target as it means the same anywhere; `StoreError` when it depends on what is not given.
+
+        Examples
+        --------
+        >>> Targets("/data/refs.json", base="s3://bucket/x").resolve("a.nc")
+        's3://bucket/x/a.nc'
+        """
         if url is None:
             if self._target is None:
                 raise self._refused("[null, …]", "the set names no target: give target= (fsspec's option of that name)")

@@ -193,6 +193,12 @@ def test_groups(old, new, max_bytes, max_keys, group):
     assert group_keys(*layouts, 1, max_bytes=max_bytes, max_keys=max_keys) == group
 
 
+def test_shards_are_read_whole_though_tasks_be_small():
+    layouts = Layout(LARGE, LARGE, (), None), Layout(SMALL, SMALL, (), None)
+    assert group_keys(*layouts, 1, max_bytes=1, max_keys=1, align_bytes=200) == (2, 2)
+    assert group_keys(*layouts, 1, max_bytes=1, max_keys=1, align_bytes=100) == (1, 2)
+
+
 def test_group_ranges_partition_the_grid():
     grid, group = ChunkGrid.regular((7, 5, 4), (2, 2, 4)), (3, 2, 1)
     seen = [

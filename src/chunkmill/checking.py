@@ -1,0 +1,74 @@
+"""The public function that checks a store: arguments in, one call down.
+
+Not here: what is looked at (`chunkmill.graph.check`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from chunkmill.array import Array
+from chunkmill.graph.check import CheckReport, check_store
+from chunkmill.hierarchy import Group
+from chunkmill.stores.base import Store
+from chunkmill.stores.open import open_store
+
+__all__ = ["check"]
+
+
+def check(
+    url: str | os.PathLike[str] | Store | Array | Group,
+    path: str = "",
+    *,
+    repair: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool | str | None = None,
+) -> CheckReport:
+    """Open everything at and below a node, in parallel on the current dask scheduler, and report what is wrong.
+
+    Torn, short and corrupt chunks; orphans: keys outside an array's grid, or of no node; values that killed writers
+    left; consolidated metadata that are stale; jobs that were cut off. What carries no checksum and decodes cannot be
+    known to be damaged.
+
+    Parameters
+    ----------
+    url, path
+        A url, a store, an Array or a Group, and where to begin below it.
+    repair
+        Put right what follows from what is there: remove leftovers, write stale consolidated metadata anew. Chunks,
+        orphans and unfinished jobs are never touched.
+    storage_options
+        For the filesystem, as in fsspec.
+    progress
+        Show a bar; ``None``: as ``chunkmill.progress`` in dask's config says.
+
+    Returns
+    -------
+    CheckReport
+        ``.ok``, and ``.problems``: kind, key, coords and reason of each.
+
+    Raises
+    ------
+    NodeNotFound
+        There is nothing to check.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> a = cm.create_array(store, "a", shape=(4,), dtype="i4", chunks=(2,))
+    >>> a[...] = 7
+    >>> check(store).ok
+    True
+    >>> store.set("a/c/1", b"torn")
+    >>> [(problem.kind, problem.key, problem.coords) for problem in check(store).problems]
+    [('corrupt', 'a/c/1', (1,))]
+    """
+    if isinstance(url, (Array, Group)):
+        store, path = url.store, "/".join(part for part in (url.path, path.strip("/")) if part)
+    else:
+        store = open_store(url, storage_options)
+    return check_store(store, path, repair=repair, progress=progress)

@@ -1,0 +1,249 @@
+"""The command line: a few commands in processes of their own, the rest through click's runner."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import chunkmill as cm
+from chunkmill.cli import main
+from chunkmill.cli_describe import plain
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """A group with an image stack, half of it missing, and a time axis; the values of the stack."""
+    url = str(tmp_path / "archive.zarr")
+    values = np.random.default_rng(0).integers(0, 9, (8, 6, 6), dtype="i2")
+    values[4:] = 0
+    cm.create_group(url, format="zarr2", attributes={"title": "[bold]x[/]", "limit": float("nan")})
+    x = da.from_array(values, chunks=(2, 6, 6))
+    cm.to_store(x, url, "stack", format="zarr2", dimension_names=("t", "y", "x"), attributes={"units": "[K]"})
+    cm.create_array(url, "deep/time", shape=(8,), dtype="M8[s]", chunks=(8,), format="zarr2")
+    return url
+
+
+def run(*args, code=0):
+    result = CliRunner().invoke(main, [str(a) for a in args], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def run_json(*args, code=0):
+    return json.loads(run(*args, "--json", code=code).stdout)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# info, ls
+
+
+def test_info_of_an_array(archive):
+    text = run("info", archive, "--path", "stack").stdout
+    for line in ("(8, 6, 6)", "int16", "chunks           (2, 6, 6)", "units: [K]", "t, y, x", "zstd"):
+        assert line in text
+
+
+def test_info_counts_what_is_stored(archive):
+    facts = run_json("info", archive, "--path", "stack", "--missing")
+    assert facts["missing_chunks"] == 2
+    assert facts["compression_ratio"] == round(facts["bytes"] / facts["stored_bytes"], 2)
+    assert "missing_chunks" not in run_json("info", archive, "--path", "stack")
+
+
+def test_info_of_a_group(archive):
+    facts = run_json("info", archive, "--missing")
+    assert facts["children"] == ["deep", "stack"]
+    assert (facts["n_arrays"], facts["missing_chunks"]) == (2, 3)
+    assert facts["attributes"] == {"title": "[bold]x[/]", "limit": "NaN"}
+    assert "[bold]x[/]" in run("info", archive).stdout  # nothing is taken for markup
+
+
+def test_info_counts_inner_chunks_of_shards(tmp_path):
+    url = str(tmp_path / "sharded.zarr")
+    array = cm.create_array(url, shape=(8, 8), dtype="u1", chunks=(2, 2), shards=(4, 8))
+    array[:2, :3] = 1
+    facts = run_json("info", url, "--missing")
+    assert (facts["missing_store_keys"], facts["missing_chunks"]) == (1, 14)
+
+
+@pytest.mark.parametrize("command", ["ls", "tree"])
+def test_ls_draws_the_tree(archive, command):
+    assert run(command, archive).stdout.splitlines() == [
+        "/",
+        "├── deep",
+        "│   └── time (8,) datetime64[s]",
+        "└── stack (8, 6, 6) int16",
+    ]
+
+
+def test_ls_as_table_and_as_json(archive):
+    table = run("ls", "--long", archive).stdout
+    assert [line.split()[0] for line in table.splitlines()] == ["group", "path", "deep/time", "stack"]
+    assert [node["path"] for node in run_json("ls", archive)] == ["", "deep", "deep/time", "stack"]
+
+
+def test_json_has_nothing_but_what_json_has():
+    value = {"a": np.float32("-inf"), "b": (np.int8(1), b"x"), "c": np.datetime64("NaT"), "d": np.void(b"12")}
+    assert json.loads(json.dumps(plain(value), allow_nan=False)) == {
+        "a": "-Infinity",
+        "b": [1, "b'x'"],
+        "c": "NaT",
+        "d": "b'12'",
+    }
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Jobs
+
+
+def test_dry_run_writes_nothing(archive, tmp_path):
+    target = tmp_path / "new.zarr"
+    plan = run_json("convert", archive, target, "--dry-run")
+    assert plan["operation"] == "convert"
+    assert plan["actions"] == {"copy": 5}
+    assert not target.exists()
+
+
+def test_convert_and_verify(archive, tmp_path):
+    target = tmp_path / "new.zarr"
+    report = run_json("convert", archive, target, "--shards", "4,6,6", "--codecs", '{"name": "gzip"}')
+    assert report["seconds"] > 0
+    assert cm.open_array(target, "stack").shards == (4, 6, 6)
+    assert run_json("verify", archive, target)["equal"]
+    cm.open_array(target, "stack", mode="r+")[0, 0, 0] = 77
+    assert "values differ: 1 of" in run("verify", archive, target, code=1).stdout
+    assert run_json("verify", archive, target, "--sample", "0.5", code=1)["sampled"]
+
+
+def test_rechunk_one_array(archive, tmp_path):
+    target = tmp_path / "series.zarr"
+    run("rechunk", archive, target, "--path", "stack", "--target-path", "a/b", "--chunks=-1,2,3", "--max-mem", "64MiB")
+    series = cm.open_array(target, "a/b")
+    assert (series.chunks, series.format) == ((8, 2, 3), "zarr2")
+    run("verify", archive, target, "--path-a", "stack", "--path-b", "a/b")
+
+
+def test_refs(archive, tmp_path):
+    report = run_json("refs", "make", archive, tmp_path / "set.json")
+    assert (report["n_references"], report["n_absent"]) == (2, 3)
+    assert report["kind"] == "json"
+    run("verify", archive, tmp_path / "set.json")
+    assert "StoreError" in run("refs", "make", archive, tmp_path / "set.json", code=3).stderr
+
+
+def test_overwrite_must_be_asked_for(archive, tmp_path):
+    run("convert", archive, tmp_path / "new.n5", "--format", "n5", "--path", "stack", "--codecs", "gzip")
+    again = ["convert", archive, tmp_path / "new.n5", "--format", "n5", "--path", "stack", "--codecs", "gzip"]
+    assert "NodeExists" in run(*again, code=3).stderr
+    run(*again, "--overwrite")
+
+
+def test_what_may_be_lost_is_named(archive, tmp_path):
+    # N5 has no fill value
+    cm.create_array(archive, "filled", shape=(4,), dtype="i4", chunks=(2,), format="zarr2", fill_value=7)
+    args = ["convert", archive, tmp_path / "f.n5", "--path", "filled", "--format", "n5", "--codecs", "raw"]
+    assert "fill" in run(*args, code=3).stderr
+    run(*args, "--allow", "fill_value")
+    assert cm.open_array(tmp_path / "f.n5")[...].tolist() == [7] * 4
+
+
+def test_progress_goes_to_stderr(archive, tmp_path):
+    result = run("convert", archive, tmp_path / "p.zarr", "--json", "--progress")
+    assert json.loads(result.stdout)
+    assert "tasks" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["info", "x", "--option", "anon"], "is not KEY=VALUE"),
+        (["convert", "a", "b", "--chunks", "1,two"], "is no shape"),
+        (["convert", "a", "b", "--codecs", "[{]"], "not JSON"),
+        (["convert", "a", "b", "--max-mem", "much"], "is no number of bytes"),
+        (["convert", "a", "b", "--scheduler", "cluster"], "no address"),
+        (["convert", "a", "b", "--format", "hdf5"], "'hdf5' is not one of"),
+        (["verify", "a", "b", "--sample", "2"], "not in the range"),
+        (["rechunk", "a", "b"], "Missing option '--chunks'"),
+        (["fly"], "No such command"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_arguments_exit_with_2(args, message):
+    assert message in run(*args, code=2).stderr
+
+
+def test_errors_exit_with_3_and_one_message(tmp_path):
+    result = run("info", tmp_path / "nothing.zarr", code=3)
+    assert result.stderr.startswith("NodeNotFound: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_interrupted_exits_with_130(archive, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cm, "plan_convert", interrupt)
+    assert "goes on" in run("convert", archive, tmp_path / "i.zarr", code=130).stderr
+
+
+@pytest.mark.parametrize("name", [None, *sorted(main.commands)])
+def test_help_has_an_example_or_the_exit_codes(name):
+    text = run(*([name] if name else []), "--help").stdout
+    assert ("Exit codes:" if name is None else f"chunkmill {'ls' if name == 'tree' else name} ") in text
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# In processes of their own
+
+
+def shell(*args):
+    return subprocess.run([str(a) for a in args], capture_output=True, text=True, check=False, timeout=100)
+
+
+def test_the_script(archive):
+    done = shell(BIN / "chunkmill", "ls", archive)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "stack" in done.stdout
+
+
+def test_as_a_command_of_dask(archive):
+    done = shell(BIN / "dask", "chunkmill", "info", archive, "--json")
+    assert json.loads(done.stdout)["format"] == "zarr2"
+
+
+def test_shell_completion():
+    done = subprocess.run(
+        [BIN / "chunkmill"],
+        env={
+            "_CHUNKMILL_COMPLETE": "bash_complete",
+            "COMP_WORDS": "chunkmill convert --scheduler t",
+            "COMP_CWORD": "3",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.stdout.split() == ["plain,threads", "plain,tcp://"]
+
+
+@pytest.mark.slow
+def test_schedulers(archive, tmp_path):
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        for name in (cluster.scheduler_address, "processes", "synchronous"):
+            target = tmp_path / f"{name.partition(':')[0]}.zarr"
+            done = shell(
+                BIN / "chunkmill", "rechunk", archive, target, "--path=stack", "--chunks=-1,3,3", f"--scheduler={name}"
+            )
+            assert done.returncode == 0, done.stderr
+            done = shell(BIN / "chunkmill", "verify", archive, target, "--path-a=stack", f"--scheduler={name}")
+            assert done.returncode == 0, done.stderr

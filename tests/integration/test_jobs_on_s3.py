@@ -1,0 +1,49 @@
+"""Jobs whose target, journal included, is an object store."""
+
+import numpy as np
+import pytest
+from recording import FailingStore
+from servers import WARNINGS, s3_server  # noqa: F401
+
+import chunkmill as cm
+from chunkmill.errors import ChunkError, StoreError
+from chunkmill.graph.journal import unfinished_jobs
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.open import open_store
+
+pytestmark = WARNINGS
+
+
+@pytest.fixture
+def store(s3_server):  # noqa: F811
+    return open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
+
+
+def make_source():
+    source = MemoryStore()
+    values = np.random.default_rng(0).integers(0, 99, (20, 6)).astype("i4")
+    for path in ("a", "deep/b"):
+        cm.create_array(source, path, shape=values.shape, chunks=(3, 4), dtype="i4", format="n5", codecs="gzip")
+        cm.open_array(source, path, mode="r+")[...] = values
+    return source
+
+
+def test_convert(store):
+    source = make_source()
+    cm.convert(source, store, format="zarr3")
+    assert cm.verify(source, store).equal
+    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
+    cm.convert(store, back := MemoryStore(), format="n5")
+    assert cm.verify(source, back).equal
+
+
+def test_resume(store):
+    source = make_source()
+    with pytest.raises((ChunkError, StoreError)):
+        cm.convert(source, FailingStore(store, every=20, methods=["set"]), format="zarr3")
+    assert [job["path"] for job in unfinished_jobs(store)] == [""]
+    report = cm.convert(source, store, format="zarr3")
+    assert report.n_resumed > 0
+    assert cm.verify(source, store).equal
+    assert not unfinished_jobs(store)
+    assert not [key for key in store.list_prefix("") if "chunkmill" in key]

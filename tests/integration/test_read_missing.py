@@ -1,0 +1,98 @@
+"""Absent, present, failed: three states, told apart where the reader asks for it."""
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+from recording import FailingStore
+
+import chunkmill as cm
+from chunkmill.errors import ChunkError
+from chunkmill.stores.memory import MemoryStore
+
+LAYOUTS = {
+    "plain": {"chunks": (2,)},
+    "sharded": {"chunks": (2,), "shards": (4,)},
+    "n5": {"chunks": (2,), "format": "n5"},
+}
+
+
+@pytest.fixture(params=LAYOUTS)
+def store(request):
+    """Eight elements, of which the chunks of [2:4] and [4:8] are absent: half a shard, and a shard."""
+    store = MemoryStore()
+    array = cm.create_array(store, "g/a", shape=(10,), dtype="i4", **LAYOUTS[request.param])
+    array[0:2] = 5
+    array[8:10] = 6
+    return store
+
+
+EXPECTED = [5, 5, 0, 0, 0, 0, 0, 0, 6, 6]
+
+
+def doors(store, **kwargs):
+    """Every way to an array that is opened so."""
+    yield cm.open_array(store, "g/a", **kwargs)
+    yield cm.open(store, **kwargs)["g/a"]
+    yield cm.open_group(store, **kwargs).groups()["g"].arrays()["a"]
+    yield pickle.loads(pickle.dumps(cm.open_array(store, "g/a", **kwargs)))
+
+
+def test_fill(store):
+    for array in doors(store):
+        np.testing.assert_array_equal(array[...], EXPECTED)
+        assert array.read_missing == "fill"
+    np.testing.assert_array_equal(cm.from_store(store, "g/a").compute(), EXPECTED)
+
+
+@pytest.mark.parametrize("part", [np.s_[...], np.s_[2:3], np.s_[3], np.s_[1:3], np.s_[4:8], np.s_[5:6]], ids=str)
+def test_error(store, part):
+    for array in doors(store, read_missing="error"):
+        with pytest.raises(ChunkError, match="absent") as caught:
+            array[part]
+        assert caught.value.step == "get"
+        assert caught.value.coords[0] in {1, 2, 3}
+        assert caught.value.key.startswith("g/a/")
+
+
+def test_what_is_there_is_read(store):
+    for array in doors(store, read_missing="error"):
+        np.testing.assert_array_equal(array[0:2], [5, 5])
+        np.testing.assert_array_equal(array[8:], [6, 6])
+
+
+def test_by_dask(store):
+    array = cm.open_array(store, "g/a")
+    lazy = array.to_dask(read_missing="error")
+    np.testing.assert_array_equal(lazy[8:10].compute(), [6, 6])
+    with pytest.raises(ChunkError, match="absent"):
+        lazy.compute()
+    with pytest.raises(ChunkError, match="absent"):
+        cm.from_store(store, "g/a", read_missing="error").compute()
+    assert lazy.name != array.to_dask().name
+    with pytest.raises(ChunkError, match="absent"):
+        da.from_array(array.with_read_missing("error")).compute()
+
+
+def test_partial_writes_into_absent_chunks(store):
+    """What is written need not have been there."""
+    array = cm.open_array(store, "g/a", mode="r+", read_missing="error")
+    array[4:5] = 9
+    array[5:6] = 9
+    np.testing.assert_array_equal(array[4:6], [9, 9])
+
+
+def test_failed_is_neither(store):
+    for read_missing in ("fill", "error"):
+        array = cm.open_array(store, "g/a", read_missing=read_missing)
+        array.store = FailingStore(store, 1)
+        with pytest.raises(ChunkError, match="injected failure"):
+            array[2:4]
+
+
+def test_nonsense(store):
+    with pytest.raises(ValueError, match="'fill'"):
+        cm.open(store, "g/a", read_missing="nan")
+    with pytest.raises(ValueError, match="'fill'"):
+        cm.open_array(store, "g/a").with_read_missing(None)

@@ -1,0 +1,214 @@
+"""The public functions on S3 (moto) and over HTTP: whole hierarchies, and failures that are no absence."""
+
+import json
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from servers import WARNINGS, http_server, s3_server  # noqa: F401 - fixtures
+
+import chunkmill as cm
+from chunkmill.errors import ChunkError, ChunkmillError, NodeExists, NodeNotFound, StoreError
+
+pytestmark = WARNINGS
+
+FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
+S3_FORMATS = ["zarr3", "n5", *(pytest.param(fmt, marks=pytest.mark.slow) for fmt in ("zarr2", "zarr3-draft"))]
+
+
+def values(shape=(7, 5), dtype="i4"):
+    return (np.arange(np.prod(shape, dtype=int)) * 7 % 101 + 1).astype(dtype).reshape(shape)
+
+
+def fill(url, fmt, **options):
+    for path in ("top", "g/a", "g/h/b"):
+        cm.to_store(
+            da.from_array(values(), chunks=(2, 5)),
+            url,
+            path,
+            format=fmt,
+            chunks=(3, 2),
+            attributes={"path": path},
+            **options,
+        )
+    cm.create_group(url, "none", format=fmt, **options)
+
+
+@pytest.mark.parametrize("fmt", S3_FORMATS)
+class TestS3:
+    @pytest.fixture
+    def where(self, s3_server):  # noqa: F811
+        return f"{s3_server.new_bucket()}/deep/x", {"storage_options": s3_server.storage_options}
+
+    def test_hierarchy(self, where, fmt):
+        url, options = where
+        with pytest.raises(NodeNotFound):
+            cm.open(url, **options)
+        fill(url, fmt, **options)
+        group = cm.open_group(url, **options)
+        assert group.format == fmt
+        assert list(group) == (["g", "none", "top"])
+        assert list(group["g"]) == ["a", "h"]
+        assert group["g/h/b"].attributes == {"path": "g/h/b"}
+        for path in ("top", "g/a", "g/h/b"):
+            np.testing.assert_array_equal(cm.open_array(url, path, **options)[...], values())
+            np.testing.assert_array_equal(cm.from_store(url, path, **options)[2:5, 1:], values()[2:5, 1:])
+
+    def test_partial_writes_and_absent_chunks(self, where, fmt):
+        url, options = where
+        array = cm.create_array(url, "a", shape=(7, 5), dtype="i4", chunks=(3, 2), format=fmt, **options)
+        array[4, 3] = 8
+        cm.to_store(values()[:2, :], url, "a", region=np.s_[0:2, :], **options)
+        expected = np.zeros((7, 5), "i4")
+        expected[4, 3] = 8
+        expected[:2] = values()[:2]
+        np.testing.assert_array_equal(cm.open_array(url, "a", **options)[...], expected)
+
+    def test_overwrite(self, where, fmt):
+        url, options = where
+        fill(url, fmt, **options)
+        with pytest.raises(NodeExists):
+            cm.to_store(values(), url, "g", format=fmt, **options)
+        cm.to_store(-values(), url, "g", format=fmt, mode="w", **options)
+        np.testing.assert_array_equal(cm.open_array(url, "g", **options)[...], -values())
+        assert not [key for key in cm.open(url, "g", **options).store.list_prefix("") if "/h/" in key]
+        np.testing.assert_array_equal(cm.open_array(url, "top", **options)[...], values())
+
+
+def test_s3_sharded_reads_by_range(s3_server):  # noqa: F811
+    url = f"{s3_server.new_bucket()}/x"
+    options = {"storage_options": s3_server.storage_options}
+    cm.to_store(
+        da.from_array(values((64, 64)), chunks=32), url, chunks=(8, 8), shards=(64, 64), codecs="raw", **options
+    )
+    array = cm.open_array(url, **options)
+    s3_server.log.clear()
+    np.testing.assert_array_equal(array[0:16, 8:16], values((64, 64))[0:16, 8:16])
+    assert len([line for line in s3_server.log if line[0] == "GET"]) == 3
+    s3_server.log.clear()
+    np.testing.assert_array_equal(array[...], values((64, 64)))
+    assert len([line for line in s3_server.log if line[0] == "GET"]) == 1
+
+
+def test_s3_consolidated(s3_server):  # noqa: F811
+    options = {"storage_options": s3_server.storage_options}
+    for fmt in ("zarr2", "zarr3"):
+        url = f"{s3_server.new_bucket()}/x"
+        fill(url, fmt, **options)
+        cm.consolidate(url, **options)
+        group = cm.open_group(url, **options)
+        s3_server.log.clear()
+        assert sorted(node.path for node in cm.hierarchy.walk(group)) == ["", "g", "g/a", "g/h", "g/h/b", "none", "top"]
+        assert s3_server.log == []
+
+
+def test_s3_bucket_that_is_not_there(s3_server):  # noqa: F811
+    with pytest.raises((NodeNotFound, StoreError)):
+        cm.open("s3://no-such-bucket-at-all/x", storage_options=s3_server.storage_options)
+    with pytest.raises(StoreError):
+        cm.create_array(
+            "s3://no-such-bucket-at-all/x",
+            shape=(3,),
+            dtype="i4",
+            chunks=(2,),
+            storage_options=s3_server.storage_options,
+        )
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+class TestHttp:
+    def test_arrays(self, http_server, fmt):  # noqa: F811
+        fill(http_server.folder / "x", fmt)
+        url = f"{http_server.url}/x"
+        for path in ("top", "g/h/b"):
+            array = cm.open_array(url, path)
+            assert array.format == fmt
+            np.testing.assert_array_equal(array[...], values())
+            with dask.config.set(scheduler="threads"):
+                np.testing.assert_array_equal(cm.from_store(url, path)[1:, 3], values()[1:, 3])
+
+    def test_a_listing(self, http_server, fmt):  # noqa: F811
+        fill(http_server.folder / "x", fmt)
+        assert list(cm.open_group(f"{http_server.url}/x")["g"]) == ["a", "h"]
+
+    def test_no_listing(self, http_server, fmt):  # noqa: F811
+        """Arrays are found all the same; that a group cannot be listed is said, and is no empty group."""
+        fill(http_server.folder / "x", fmt)
+        http_server.listing = False
+        url = f"{http_server.url}/x"
+        np.testing.assert_array_equal(cm.open_array(url, "g/a")[...], values())
+        group = cm.open_group(url)
+        np.testing.assert_array_equal(group["g/a"][...], values())
+        with pytest.raises((ChunkmillError, NotImplementedError)) as caught:
+            list(group)
+        assert isinstance(caught.value, StoreError)
+
+    def test_writing_is_refused(self, http_server, fmt):  # noqa: F811
+        with pytest.raises(ChunkmillError, match="PUT"):
+            cm.to_store(values(), f"{http_server.url}/new", "a", format=fmt)
+        assert not list(http_server.folder.iterdir())
+
+    def test_a_failing_server_is_no_absence(self, http_server, fmt):  # noqa: F811
+        fill(http_server.folder / "x", fmt)
+        url = f"{http_server.url}/x"
+        array = cm.open_array(url, "top")
+        key = array.writing.locator.key((1, 1))
+        http_server.status[f"x/{key}"] = 403
+        with pytest.raises(ChunkError) as caught:
+            array[...]
+        assert (caught.value.key, caught.value.coords, caught.value.step) == (key, (1, 1), "get")
+        assert caught.value.url == array.url
+        http_server.status.clear()
+        np.testing.assert_array_equal(array[...], values())
+
+    def test_a_failing_server_is_no_missing_node(self, http_server, fmt):  # noqa: F811
+        fill(http_server.folder / "x", fmt)
+        documents = {
+            "zarr2": "x/top/.zarray",
+            "zarr3": "x/top/zarr.json",
+            "zarr3-draft": "x/meta/top.array.json",
+            "n5": "x/top/attributes.json",
+        }
+        http_server.status[documents[fmt]] = 403
+        with pytest.raises(StoreError) as caught:
+            cm.open(f"{http_server.url}/x", "top")
+        assert not isinstance(caught.value, NodeNotFound)
+
+    def test_cut_off_transfers(self, http_server, fmt):  # noqa: F811
+        cm.to_store(values((40, 40), "i8"), http_server.folder / "x", "a", format=fmt, codecs="raw")
+        array = cm.open_array(f"{http_server.url}/x", "a")
+        http_server.truncate = 1000
+        with pytest.raises(ChunkError) as caught:
+            array[...]
+        assert caught.value.step == "get"
+
+
+def test_http_consolidated_without_listing(http_server):  # noqa: F811
+    for fmt in ("zarr2", "zarr3"):
+        fill(http_server.folder / fmt, fmt)
+        cm.consolidate(http_server.folder / fmt)
+        http_server.listing = False
+        group = cm.open_group(f"{http_server.url}/{fmt}")
+        assert list(group) == ["g", "none", "top"]
+        assert list(group["g"]) == ["a", "h"]
+        np.testing.assert_array_equal(group["g/h/b"][...], values())
+        http_server.listing = True
+
+
+def test_http_shards_by_range(http_server):  # noqa: F811
+    cm.to_store(values((64, 64)), http_server.folder / "x", chunks=(8, 8), shards=(64, 64), codecs="raw")
+    array = cm.open_array(f"{http_server.url}/x")
+    http_server.log.clear()
+    np.testing.assert_array_equal(array[0:16, 8:16], values((64, 64))[0:16, 8:16])
+    ranges = [header for _, path, header in http_server.log if path == "x/c/0/0"]
+    assert len([header for header in ranges if header]) == 3
+    assert json.dumps(ranges)
+
+
+def test_http_without_ranges(http_server):  # noqa: F811
+    """A server that answers a range with everything costs time, not truth."""
+    cm.to_store(values((64, 64)), http_server.folder / "x", chunks=(8, 8), shards=(32, 32))
+    http_server.ranges = False
+    array = cm.open_array(f"{http_server.url}/x")
+    np.testing.assert_array_equal(array[3:50, 9:33], values((64, 64))[3:50, 9:33])

@@ -1,0 +1,383 @@
+"""Sets over every format: fsspec's reference filesystem with zarr-python, kerchunk's xarray engine and chunkmill read them."""
+
+import json
+
+import dask
+import fsspec
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import ChunkError, StoreError, UnsupportedFeature
+from chunkmill.referencing import concat_references, to_references
+
+zarr = pytest.importorskip("zarr")
+
+# fsspec warns of its own wrapper of synchronous filesystems, zarr of numcodecs' filters
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SHAPE, CHUNKS, SHARDS = (11, 9), (3, 2), (6, 4)
+
+TRANSPOSE = {"name": "transpose", "configuration": {"order": [1, 0]}}
+BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+GZIP = {"name": "gzip", "configuration": {"level": 1}}
+
+NAN = "AAAAAAAA+H8="  # as xarray writes the attribute _FillValue
+
+SOURCES = {
+    "zarr2": {"format": "zarr2", "codecs": "zstd"},
+    "zarr2 nested": {"format": "zarr2", "codecs": "blosc"},
+    "zarr3": {"format": "zarr3", "codecs": "blosc"},
+    "zarr3 crc32c": {"format": "zarr3", "codecs": [BYTES, GZIP, {"name": "crc32c", "configuration": {}}]},
+    "zarr3 transposed": {"format": "zarr3", "codecs": [TRANSPOSE, BYTES, GZIP]},
+    "sharded": {"format": "zarr3", "shards": SHARDS, "codecs": "gzip"},
+    "sharded transposed": {"format": "zarr3", "shards": SHARDS, "codecs": [TRANSPOSE, BYTES, GZIP]},
+    "sharded raw": {"format": "zarr3", "shards": SHARDS, "codecs": "raw"},
+    "draft": {"format": "zarr3-draft", "codecs": "gzip"},
+    "n5 raw": {"format": "n5", "codecs": "raw"},
+    "n5 gzip": {"format": "n5", "codecs": "gzip"},
+    "n5 zlib": {"format": "n5", "codecs": [{"name": "numcodecs.zlib", "configuration": {"level": 3}}]},
+    "n5 bzip2": {"format": "n5", "codecs": [{"name": "numcodecs.bz2", "configuration": {"level": 9}}]},
+    "n5 xz": {"format": "n5", "codecs": [{"name": "numcodecs.lzma", "configuration": {"preset": 6}}]},
+    "n5 blosc": {"format": "n5", "codecs": "blosc"},
+    "n5 zstd": {"format": "n5", "codecs": "zstd"},
+}
+
+
+@pytest.fixture(autouse=True)
+def scheduler():
+    with dask.config.set(scheduler="threads"):
+        yield
+
+
+def make(url, kind="zarr2", path="g/a", dtype="int16", **kwargs):
+    """Write an array with some absent chunks, and return its values."""
+    options = {"shape": SHAPE, "chunks": CHUNKS, "dtype": dtype, "dimension_names": ["y", "x"]} | SOURCES[kind] | kwargs
+    cm.create_group(url, format=options["format"], attributes={"title": "t"}, overwrite=True)
+    array = cm.create_array(url, path, attributes={"units": "K"}, **options)
+    values = np.arange(np.prod(array.shape), dtype=dtype).reshape(array.shape) + 1
+    if array.ndim > 1:
+        values[:3, :2] = values[3:6, 6:] = array.fill_value
+    array[...] = values
+    return values
+
+
+def peer_group(url, group="", zarr_format=2):
+    """Open a set as kerchunk's readers do."""
+    fo = str(url)
+    if not fo.endswith(".json"):
+        from fsspec.implementations.reference import LazyReferenceMapper
+
+        fo = LazyReferenceMapper(fo, engine="pyarrow")
+    fs = fsspec.filesystem("reference", fo=fo, remote_protocol="file", asynchronous=True)
+    store = zarr.storage.FsspecStore(fs, path="", read_only=True)
+    return zarr.open_group(store, path=group, mode="r", zarr_format=zarr_format, use_consolidated=False)
+
+
+def check_peer(url, values, zarr_format=2):
+    array = peer_group(url, "g", zarr_format)["a"]
+    np.testing.assert_array_equal(array[...], values, strict=False)
+    assert array.attrs["units"] == "K"
+    return array
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("version", [0, 1])
+def test_json(kind, version, tmp_path):
+    values = make(tmp_path / "source", kind)
+    report = to_references(tmp_path / "source", tmp_path / "refs.json", version=version)
+    check_peer(tmp_path / "refs.json", values, {"zarr2": 2, "zarr3": 3}[report.node_format])
+    opened = cm.open_array(tmp_path / "refs.json", "g/a")
+    np.testing.assert_array_equal(opened[...], values)
+    assert (opened.chunks, opened.shards) == (CHUNKS, None)
+    assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
+    assert report.n_references + report.n_inline + report.n_absent == 4 * 5
+    assert report.n_absent == 3
+    inlined = kind.startswith("n5")
+    assert report.n_inline == (8 - 1 if inlined else 0)  # the last row and column, one of which is absent
+    document = json.loads((tmp_path / "refs.json").read_text())
+    refs = document["refs"] if version else document
+    assert "g/a/0.0" not in refs
+    assert all(v[0].startswith(f"file://{tmp_path}/source/") for v in refs.values() if isinstance(v, list))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SOURCES if kind != "zarr3 transposed"])
+def test_parquet(kind, tmp_path):
+    pytest.importorskip("pyarrow")
+    values = make(tmp_path / "source", kind)
+    report = to_references(tmp_path / "source", tmp_path / "refs", record_size=7)
+    assert report.kind == "parquet"
+    assert cm.verify(tmp_path / "source", tmp_path / "refs").equal
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "refs", "g/a")[...], values)
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "sharded", "n5 gzip"])
+def test_parquet_of_peers(kind, tmp_path):
+    """A full array: pandas 3 turns null paths into NaN, which fsspec takes for a url."""
+    pytest.importorskip("pyarrow")
+    make(tmp_path / "source", kind, shape=(6, 8), fill_value=0)
+    values = np.arange(1, 49, dtype="int16").reshape(6, 8)
+    cm.open_array(tmp_path / "source", "g/a", mode="r+")[...] = values
+    to_references(tmp_path / "source", tmp_path / "refs", record_size=8)
+    check_peer(tmp_path / "refs", values)
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "sharded", "draft", "n5 blosc"])
+def test_kerchunk_s_xarray_engine(kind, tmp_path):
+    pytest.importorskip("kerchunk")
+    xr = pytest.importorskip("xarray")
+    values = make(tmp_path / "source", kind, path="t")
+    to_references(tmp_path / "source", tmp_path / "refs.json")
+    options = {"storage_options": {"remote_protocol": "file"}, "open_dataset_options": {"chunks": None}}
+    with xr.open_dataset(str(tmp_path / "refs.json"), engine="kerchunk", **options) as dataset:
+        assert dataset["t"].dims == ("y", "x")
+        assert dataset.attrs["title"] == "t"
+        if kind == "zarr2":  # where the fill value marks missing elements
+            values = np.where(values == 0, np.nan, values)
+        np.testing.assert_array_equal(dataset["t"].values, values)
+        assert dataset["t"].dtype == values.dtype or kind == "zarr2"
+
+
+@pytest.mark.parametrize(
+    ("options", "complete", "expected"),
+    [
+        ({"fill_value": 0}, False, (2, None)),
+        ({"fill_value": 0}, True, (2, None)),
+        ({"fill_value": float("nan")}, False, (2, "NaN")),
+        ({"fill_value": -9}, True, (2, None)),
+        ({"fill_value": -9}, False, (3, -9.0)),  # in v2 xarray would take -9 for missing
+        ({"fill_value": 0, "attributes": {"_FillValue": NAN}}, True, (2, "NaN")),
+        ({"fill_value": 0, "attributes": {"_FillValue": NAN}}, False, (3, 0.0)),
+        ({"fill_value": float("nan"), "attributes": {"_FillValue": NAN}}, False, (2, "NaN")),
+        ({"fill_value": -9, "attributes": {"_FillValue": "AAAAAAAAIsA="}}, False, (2, -9.0)),
+        ({"fill_value": -9, "format": "zarr2"}, False, (2, -9.0)),
+    ],
+    ids=str,
+)
+def test_xarray_reads_the_same_through_the_set(options, complete, expected, tmp_path):
+    xr = pytest.importorskip("xarray")
+    options = {"format": "zarr3"} | options
+    cm.create_group(tmp_path / "source", format=options["format"])
+    a = cm.create_array(
+        tmp_path / "source", "t", shape=(6,), chunks=(2,), dtype="f4", dimension_names=["x"], codecs="gzip", **options
+    )
+    a[:4] = [0, 1, -9, 5]
+    if complete:
+        a[4:] = [7, np.nan]
+    to_references(tmp_path / "source", tmp_path / "refs.json")
+    refs = json.loads((tmp_path / "refs.json").read_text())["refs"]
+    version, fill = expected
+    document = json.loads(refs["t/.zarray" if version == 2 else "t/zarr.json"])
+    assert document["fill_value"] == fill
+    assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
+    fs = fsspec.filesystem("reference", fo=str(tmp_path / "refs.json"), remote_protocol="file", asynchronous=True)
+    store = zarr.storage.FsspecStore(fs, path="", read_only=True)
+    with (
+        xr.open_dataset(tmp_path / "source", engine="zarr", consolidated=False) as direct,
+        xr.open_zarr(store, zarr_format=version, consolidated=False, chunks=None) as through,
+    ):
+        np.testing.assert_array_equal(through["t"].values, direct["t"].values)
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "sharded"])
+def test_as_zarr_3(kind, tmp_path):
+    values = make(tmp_path / "source", kind)
+    report = to_references(tmp_path / "source", tmp_path / "refs.json", zarr_format=3)
+    assert report.node_format == "zarr3"
+    array = check_peer(tmp_path / "refs.json", values, 3)
+    assert array.metadata.dimension_names == ("y", "x")
+    assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
+
+
+@pytest.mark.parametrize("dtype", [">f8", "bool", "S5", "complex64", "datetime64[s]", "uint8", str])
+def test_dtypes(dtype, tmp_path):
+    cm.create_group(tmp_path / "source")
+    a = cm.create_array(tmp_path / "source", "a", shape=(7,), chunks=(2,), shards=(4,), dtype=dtype)
+    a[:] = np.arange(7).astype(a.dtype)
+    to_references(tmp_path / "source", tmp_path / "refs.json")
+    assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
+
+
+def test_0_d_and_empty_arrays(tmp_path):
+    for name in ("zarr2", "zarr3", "zarr3-draft"):
+        url = tmp_path / name
+        cm.create_group(url, format=name)
+        scalar = cm.create_array(url, "scalar", shape=(), dtype="f4", chunks=(), format=name)
+        scalar[...] = 3
+        cm.create_array(url, "empty", shape=(0, 3), dtype="f4", chunks=(2, 2), format=name)
+        report = to_references(url, f"{url}.json")
+        assert (report.n_references, report.n_absent) == (1, 0)
+        assert cm.verify(url, f"{url}.json").equal
+        assert peer_group(f"{url}.json")["scalar"][...] == 3
+
+
+def test_an_array_at_a_path(tmp_path):
+    values = make(tmp_path / "source", "sharded")
+    to_references((tmp_path / "source", "g/a"), (tmp_path / "refs.json", "x/y"))
+    assert cm.verify((tmp_path / "source", "g/a"), (tmp_path / "refs.json", "x/y")).equal
+    np.testing.assert_array_equal(peer_group(tmp_path / "refs.json", "x")["y"][...], values)
+    to_references((tmp_path / "source", "g/a"), tmp_path / "root.json")
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "root.json")[...], values)
+
+
+@pytest.mark.parametrize("codecs", ["gzip", "zstd"])
+def test_nested_shards_are_opened_one_level(codecs, tmp_path):
+    inner = {"chunk_shape": [1, 2], "codecs": [BYTES, GZIP], "index_codecs": [BYTES], "index_location": "start"}
+    outer = {
+        "chunk_shape": [3, 2],
+        "codecs": [{"name": "sharding_indexed", "configuration": inner}],
+        "index_codecs": [BYTES, {"name": "crc32c", "configuration": {}}],
+    }
+    cm.create_group(tmp_path / "source")
+    chain = [{"name": "sharding_indexed", "configuration": outer}]
+    a = cm.create_array(tmp_path / "source", "a", shape=(7, 5), chunks=(6, 4), dtype="i4", codecs=chain)
+    a[...] = np.arange(35).reshape(7, 5)
+    report = to_references(tmp_path / "source", tmp_path / "refs.json")
+    assert report.node_format == "zarr3"
+    assert cm.open_array(tmp_path / "refs.json", "a").shards == (3, 2)
+    assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
+    np.testing.assert_array_equal(peer_group(tmp_path / "refs.json", zarr_format=3)["a"][...], a[...])
+
+
+def test_a_compressed_shard_stays_one_reference(tmp_path):
+    cm.create_group(tmp_path / "source")
+    sharding = {"chunk_shape": [2], "codecs": [BYTES], "index_codecs": [BYTES], "index_location": "end"}
+    chain = [{"name": "sharding_indexed", "configuration": sharding}, GZIP]
+    a = cm.create_array(tmp_path / "source", "a", shape=(8,), chunks=(4,), dtype="i4", codecs=chain)
+    a[...] = np.arange(8)
+    assert to_references(tmp_path / "source", tmp_path / "refs.json").n_references == 2
+    assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
+
+
+class TestN5:
+    def test_refused_end_blocks(self, tmp_path):
+        make(tmp_path / "source", "n5 gzip")
+        with pytest.raises(UnsupportedFeature, match=r"truncated block .* of 'g/a'.*end_blocks='inline'"):
+            to_references(tmp_path / "source", tmp_path / "refs.json", end_blocks="refuse")
+        assert not (tmp_path / "refs.json").exists()
+
+    def test_arrays_of_whole_blocks_are_not_refused(self, tmp_path):
+        make(tmp_path / "source", "n5 gzip", shape=(6, 8))
+        report = to_references(tmp_path / "source", tmp_path / "refs.json", end_blocks="refuse")
+        assert report.n_inline == 0
+        assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
+
+    def test_padded_end_blocks_are_referenced(self, tmp_path):
+        """As zarr-python 2 and tensorstore write them: the header says which."""
+        values = make(tmp_path / "source", "n5 raw", shape=(5,), chunks=(3,), path="a", dimension_names=None)
+        block = b"\0\0" + b"\0\1" + (3).to_bytes(4, "big") + np.array([*values[3:], 0], ">i2").tobytes()
+        (tmp_path / "source" / "a" / "1").write_bytes(block)
+        report = to_references(tmp_path / "source", tmp_path / "refs.json")
+        assert (report.n_references, report.n_inline) == (2 - report.n_absent, 0)
+        assert cm.verify(tmp_path / "source", tmp_path / "refs.json").equal
+
+    def test_mode_1_has_a_longer_header(self, tmp_path):
+        make(tmp_path / "source", "n5 raw", shape=(3,), chunks=(3,), path="a", dimension_names=None)
+        header = b"\0\1" + b"\0\1" + (3).to_bytes(4, "big") + (3).to_bytes(4, "big")
+        (tmp_path / "source" / "a" / "0").write_bytes(header + np.array([7, 8, 9], ">i2").tobytes())
+        to_references(tmp_path / "source", tmp_path / "refs.json")
+        np.testing.assert_array_equal(cm.open_array(tmp_path / "refs.json", "a")[...], [7, 8, 9])
+
+    def test_lz4_is_refused(self, tmp_path):
+        make(tmp_path / "source", "n5 gzip", codecs=[{"name": "n5_lz4", "configuration": {"blockSize": 65536}}])
+        with pytest.raises(UnsupportedFeature, match=r"lz4 compression of 'g/a'.*convert the array"):
+            to_references(tmp_path / "source", tmp_path / "refs.json")
+
+    def test_a_damaged_header_is_named(self, tmp_path):
+        make(tmp_path / "source", "n5 raw")
+        (tmp_path / "source" / "g" / "a" / "1" / "1").write_bytes(b"\0\2\0\2" + bytes(20))
+        with pytest.raises(ChunkError, match=r"g/a/1/1.*mode 2"):
+            to_references(tmp_path / "source", tmp_path / "refs.json")
+
+
+def test_a_damaged_shard_index_is_named(tmp_path):
+    make(tmp_path / "source", "sharded")
+    path = tmp_path / "source" / "g" / "a" / "c" / "1" / "1"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(ChunkError, match=r"g/a/c/1/1.*index"):
+        to_references(tmp_path / "source", tmp_path / "refs.json")
+
+
+def test_a_set_over_a_set(tmp_path):
+    """JSON to parquet and back; inline data stays inline, and ranges of ranges are ranges of the target."""
+    pytest.importorskip("pyarrow")
+    for kind in ("n5 gzip", "sharded"):
+        url = tmp_path / kind.replace(" ", "-")
+        make(url, kind)
+        first = to_references(url, f"{url}.json")
+        again = to_references(f"{url}.json", f"{url}-set")
+        assert (again.n_references, again.n_inline, again.n_absent) == (
+            first.n_references,
+            first.n_inline,
+            first.n_absent,
+        )
+        to_references(f"{url}-set", f"{url}-again.json.zst")
+        assert cm.verify(url, f"{url}-again.json.zst").equal
+        assert cm.open(f"{url}-again.json.zst").store.references.fingerprint is not None
+
+
+@pytest.mark.parametrize("name", ["refs.json.gz", "refs.json.zst"])
+def test_compressed_by_name(name, tmp_path):
+    make(tmp_path / "source")
+    to_references(tmp_path / "source", tmp_path / name)
+    assert not (tmp_path / name).read_bytes().startswith(b"{")
+    assert cm.verify(tmp_path / "source", tmp_path / name).equal
+
+
+def test_what_is_there_is_not_replaced_unasked(tmp_path):
+    pytest.importorskip("pyarrow")
+    make(tmp_path / "source")
+    for target in (tmp_path / "refs.json", tmp_path / "refs"):
+        to_references(tmp_path / "source", target)
+        with pytest.raises(StoreError, match="overwrite=True"):
+            to_references(tmp_path / "source", target)
+        to_references(tmp_path / "source", target, overwrite=True)
+        assert cm.verify(tmp_path / "source", target).equal
+    with pytest.raises(StoreError, match="no reference set"):
+        to_references(tmp_path / "source", tmp_path / "source", overwrite=True)
+    with pytest.raises(StoreError, match="that is the source"):
+        to_references(tmp_path / "refs", tmp_path / "refs", overwrite=True)
+    assert cm.verify(tmp_path / "source", tmp_path / "refs").equal
+
+
+def test_stores_without_a_url_are_refused(tmp_path):
+    from chunkmill.stores.memory import MemoryStore
+
+    store = MemoryStore()
+    make(store)
+    with pytest.raises(UnsupportedFeature, match="this process's memory"):
+        to_references(store, tmp_path / "refs.json")
+    make(tmp_path / "x.zip")
+    with pytest.raises(UnsupportedFeature, match="unpack it"):
+        to_references(tmp_path / "x.zip", tmp_path / "refs.json")
+
+
+@pytest.mark.parametrize(
+    "options", [{"version": 2}, {"format": "csv"}, {"end_blocks": "x"}, {"record_size": 0}, {"zarr_format": 4}], ids=str
+)
+def test_wrong_arguments(options, tmp_path):
+    make(tmp_path / "source")
+    with pytest.raises(ValueError, match="expected"):
+        to_references(tmp_path / "source", tmp_path / "refs.json", **options)
+
+
+class TestConcat:
+    def test_along_a_dimension(self, tmp_path):
+        values = []
+        for i in range(3):
+            values.append(make(tmp_path / f"{i}", "sharded", shape=(6, 9)) + i)
+            cm.open_array(tmp_path / f"{i}", "g/a", mode="r+")[...] = values[-1]
+            to_references(tmp_path / f"{i}", tmp_path / f"{i}.json")
+        sets = [tmp_path / f"{i}.json" for i in range(3)]
+        for target in (None, tmp_path / "all.json", tmp_path / "all"):
+            joined = concat_references(sets, dim="y", target=target)
+            np.testing.assert_array_equal(joined["g/a"][...], np.concatenate(values))
+        check_peer(tmp_path / "all.json", np.concatenate(values))
+
+    def test_offenders_are_listed_and_nothing_is_written(self, tmp_path):
+        for i, codecs in enumerate(["gzip", "zstd"]):
+            make(tmp_path / f"{i}", "sharded", shape=(6, 9), codecs=codecs)
+            to_references(tmp_path / f"{i}", tmp_path / f"{i}.json")
+        with pytest.raises(cm.errors.MetadataError, match=r"(?s)decode and rewrite.*'g/a' in .*1\.json.*compressor"):
+            concat_references([tmp_path / "0.json", tmp_path / "1.json"], dim="y", target=tmp_path / "all.json")
+        assert not (tmp_path / "all.json").exists()

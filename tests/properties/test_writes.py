@@ -1,0 +1,142 @@
+"""Writes of any region, by any door, in any order: what numpy would hold afterwards."""
+
+from __future__ import annotations
+
+from math import prod
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import regions
+
+import chunkmill as cm
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+KINDS = ["zarr2", "zarr3", "sharded", "rectilinear", "zarr3-draft", "n5"]
+
+
+@st.composite
+def layouts(draw, kind, max_rank=3, max_size=9):
+    """Keywords of `create_array`."""
+    shape = tuple(draw(st.lists(st.integers(1, max_size), min_size=1, max_size=max_rank)))
+    layout = {"shape": shape, "dtype": "i2", "fill_value": draw(st.sampled_from([0, 3])), "format": kind}
+    chunks = tuple(draw(st.integers(1, max_size + 2)) for _ in shape)
+    if kind == "rectilinear":
+        layout["chunks"] = tuple(draw(lengths(n)) for n in shape)
+        layout["format"] = "zarr3"
+    elif kind == "sharded":
+        layout["chunks"] = chunks
+        layout["shards"] = tuple(n * draw(st.integers(1, 3)) for n in chunks)
+        layout["format"] = "zarr3"
+    else:
+        layout["chunks"] = chunks
+    if kind == "n5":
+        layout["fill_value"] = 0  # the only one it has
+    return layout
+
+
+@st.composite
+def lengths(draw, total):
+    """Lengths that add up to `total`."""
+    parts = []
+    while total:
+        parts.append(draw(st.integers(1, total)))
+        total -= parts[-1]
+    return tuple(parts)
+
+
+@st.composite
+def blocks(draw, shape):
+    """Chunks of a dask array of `shape`."""
+    return tuple(draw(lengths(n)) if n else (0,) for n in shape)
+
+
+def extent(region):
+    return tuple(cut.stop - cut.start for cut in region)
+
+
+def values(shape, seed):
+    """Whole blocks of fill value are among them."""
+    return (np.arange(prod(shape)).reshape(shape) // 2 * seed % 4).astype("i2")
+
+
+def n_partial(array, region):
+    """Store keys that `region` covers, but not whole: counted one by one."""
+    inside = np.zeros(array.shape, bool)
+    inside[region] = True
+    grid = array.writing.grid
+    covers = [inside[grid.region(coords)] for coords in np.ndindex(*grid.grid_shape)]
+    return sum(bool(c.any() and not c.all()) for c in covers)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_one_write_after_the_other(kind, data):
+    layout = data.draw(layouts(kind))
+    array = cm.create_array(MemoryStore(), **layout)
+    expected = np.full(layout["shape"], layout["fill_value"], "i2")
+    for seed in range(data.draw(st.integers(1, 5))):
+        region = data.draw(regions(layout["shape"]))
+        part = values(extent(region), seed)
+        expected[region] = part
+        door = data.draw(st.sampled_from(["setitem", "to_store", "store"]))
+        if door == "setitem":
+            array[region] = part
+            continue
+        x = da.from_array(part, chunks=data.draw(blocks(part.shape)))
+        if door == "to_store":
+            report = cm.to_store(x, array.store, region=region, write_empty_chunks=data.draw(st.booleans()))
+        else:
+            (report,) = cm.store(x, array, regions=region)
+        assert report.n_partial == n_partial(array, region)
+    np.testing.assert_array_equal(array[...], expected)
+    np.testing.assert_array_equal(cm.open_array(array.store)[...], expected)
+
+
+@st.composite
+def boxes(draw, region):
+    """Cut a region into boxes that do not touch each other's elements."""
+    sizes = extent(region)
+    axes = [axis for axis, n in enumerate(sizes) if n > 1]
+    if not axes or not draw(st.booleans()):
+        return [region]
+    axis = draw(st.sampled_from(axes))
+    at = region[axis].start + draw(st.integers(1, sizes[axis] - 1))
+    first = (*region[:axis], slice(region[axis].start, at), *region[axis + 1 :])
+    second = (*region[:axis], slice(at, region[axis].stop), *region[axis + 1 :])
+    return [*draw(boxes(first)), *draw(boxes(second))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", ["memory", "files", "memory-filesystem"])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_many_at_once(kind, place, data, tmp_path_factory):
+    """Regions that share store keys, each a graph of its own, all computed together on threads."""
+    layout = data.draw(layouts(kind))
+    store = {
+        "memory": MemoryStore,
+        "files": lambda: LocalStore(tmp_path_factory.mktemp("x")),
+        "memory-filesystem": lambda: f"memory://{id(data)}-{np.random.default_rng().integers(1 << 60)}",
+    }[place]()
+    array = cm.create_array(store, **layout)
+    cuts = data.draw(boxes(tuple(slice(0, n) for n in layout["shape"])))
+    expected = values(layout["shape"], 3) + np.int16(1)
+    sources = [da.from_array(expected[cut], chunks=data.draw(blocks(extent(cut)))) for cut in cuts]
+    jobs = [cm.store(x, array, regions=cut, compute=False) for x, cut in zip(sources, cuts, strict=True)]
+    dask.compute(*jobs, scheduler="threads", num_workers=4)
+    np.testing.assert_array_equal(array[...], expected)
+
+
+def test_truncated_ends_of_n5():
+    """The last block is stored shorter; a part of it is written, then others, over its border too."""
+    array = cm.create_array(MemoryStore(), shape=(7, 5), dtype="i2", chunks=(4, 3), format="n5")
+    expected = np.zeros((7, 5), "i2")
+    for i, region in enumerate([np.s_[5:7, 4:5], np.s_[4:5, 3:5], np.s_[4:7, 3:5], np.s_[0:7, 4:5], np.s_[6:7, :]]):
+        expected[region] = array[region] = i + 1
+        np.testing.assert_array_equal(array[...], expected)

@@ -1,0 +1,498 @@
+"""The public functions: what arguments mean, and what is said of those that mean nothing."""
+
+import pickle
+import zipfile
+from pathlib import Path
+
+import dask.array as da
+import numcodecs
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import (
+    AlignmentError,
+    ChunkmillError,
+    MetadataError,
+    NodeExists,
+    NodeNotFound,
+    RegionError,
+    StoreError,
+    UnknownCodec,
+    UnsupportedFeature,
+)
+from chunkmill.stores.memory import MemoryStore
+
+FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
+
+
+def make(url, path="", **more):
+    return cm.create_array(url, path, **{"shape": (7, 5), "dtype": "i4", "chunks": (3, 2)} | more)
+
+
+def values(shape=(7, 5), dtype="i4"):
+    return (np.arange(np.prod(shape, dtype=int)) * 7 % 101 + 1).astype(dtype).reshape(shape)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Urls
+
+URLS = {
+    "path": lambda folder: folder / "x.zarr",
+    "text": lambda folder: str(folder / "x.zarr"),
+    "file url": lambda folder: f"file://{folder}/x.zarr",
+    "trailing slash": lambda folder: f"{folder}/x.zarr/",
+    "a name with spaces": lambda folder: folder / "x y.zarr",
+    "folder that is not there": lambda folder: folder / "a" / "b" / "x",
+    "zip": lambda folder: folder / "x.zip",
+    "zip of capitals": lambda folder: folder / "X.ZIP",
+    "zip url": lambda folder: f"zip://::{folder}/x.zip",
+    "memory": lambda folder: f"memory://test-api{folder}",
+    "store": lambda folder: MemoryStore(),
+}
+
+
+@pytest.fixture(params=URLS)
+def any_url(request, tmp_path):
+    return URLS[request.param](tmp_path)
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_round_trip_by_any_url(any_url, fmt):
+    with pytest.raises(NodeNotFound):
+        cm.open(any_url)
+    array = make(any_url, "g/a", format=fmt, attributes={"n": 1})
+    array[...] = values()
+    again = cm.open_array(any_url, "g/a")
+    assert (again.format, again.url, again.path) == (fmt, array.url, "g/a")
+    np.testing.assert_array_equal(again[...], values())
+    assert list(cm.open_group(any_url)["g"]) == ["a"]
+    make(any_url, "g/b", format=fmt)
+    assert list(cm.open_group(any_url, "g")) == ["a", "b"]
+    cm.to_store(da.from_array(values(), chunks=(2, 5)), any_url, "g/a", region=np.s_[:, :])
+    cm.to_store(-values()[:2, 1:3], any_url, "g/a", region=np.s_[4:6, 1:3])
+    expected = values()
+    expected[4:6, 1:3] = -values()[:2, 1:3]
+    np.testing.assert_array_equal(cm.from_store(any_url, "g/a"), expected)
+    make(any_url, "g/a", format=fmt, overwrite=True)
+    assert not cm.open_array(any_url, "g/a")[...].any()
+
+
+def test_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    make("~/x.zarr")
+    assert (tmp_path / "x.zarr" / "zarr.json").exists()
+
+
+def test_a_relative_path_is_the_same_store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    array = make("x.zarr")
+    monkeypatch.chdir("/")
+    assert array.url == f"file://{tmp_path}/x.zarr"
+    array[...] = 1
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "x.zarr")[...], np.ones((7, 5)))
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "text"),
+    [
+        ("", StoreError, "empty"),
+        ("nosuch://x", StoreError, "nosuch"),
+        (17, TypeError, "int"),
+        (None, TypeError, "NoneType"),
+    ],
+    ids=str,
+)
+def test_what_is_no_url(url, error, text):
+    with pytest.raises(error, match=text):
+        cm.open(url)
+    with pytest.raises(error, match=text):
+        make(url)
+
+
+def test_a_file_is_no_store(tmp_path):
+    (tmp_path / "x.nc").write_bytes(b"CDF")
+    with pytest.raises((StoreError, NodeNotFound)):
+        cm.open(tmp_path / "x.nc")
+    with pytest.raises(ChunkmillError):
+        make(tmp_path / "x.nc")
+    assert (tmp_path / "x.nc").read_bytes() == b"CDF"
+
+
+def test_arrays_pickle(tmp_path):
+    array = make(tmp_path, "a")
+    again = pickle.loads(pickle.dumps(array))
+    again[...] = values()
+    np.testing.assert_array_equal(array[...], values())
+    group = pickle.loads(pickle.dumps(cm.open_group(tmp_path)))
+    assert list(group) == ["a"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Zip files
+
+
+class TestZip:
+    @pytest.fixture
+    def path(self, tmp_path):
+        return tmp_path / "x.zip"
+
+    @pytest.mark.parametrize("fmt", FORMATS)
+    def test_others_find_every_member_once(self, path, fmt):
+        cm.to_store(da.from_array(values(), chunks=(2, 3)), path, "g/a", chunks=(3, 2), format=fmt)
+        with zipfile.ZipFile(path) as file:
+            assert file.testzip() is None
+            names = file.namelist()
+        assert len(names) == len(set(names))
+        assert not [name for name in names if name.startswith("/") or name.endswith("/")]
+        assert (
+            len(
+                [
+                    name
+                    for name in names
+                    if "zarr.json" not in name
+                    and "attributes" not in name
+                    and "/." not in name
+                    and not name.startswith((".", "meta"))
+                ]
+            )
+            == 9
+        )
+
+    def test_more_is_added_later(self, path):
+        make(path, "a")[...] = values()
+        make(path, "b", dtype="f8")[...] = values()
+        assert list(cm.open_group(path)) == ["a", "b"]
+        np.testing.assert_array_equal(cm.open_array(path, "a")[...], values())
+
+    def test_what_is_written_twice_reads_as_written_last(self, path):
+        array = make(path, "a")
+        array[...] = values()
+        array[...] = -values()
+        array[0, 0] = 7
+        np.testing.assert_array_equal(cm.open_array(path, "a")[1:], -values()[1:])
+        assert cm.open_array(path, "a")[0, 0] == 7
+
+    def test_consolidated(self, path):
+        make(path, "a", format="zarr2")
+        cm.consolidate(path)
+        assert list(cm.open_group(path, consolidated=True)) == ["a"]
+
+    def test_elements_are_in_the_file_when_it_is_closed(self, path):
+        array = make(path, "a", codecs="raw")
+        array[...] = values()
+        np.testing.assert_array_equal(cm.open_array(path, "a")[...], values())  # seen in this process at once
+        assert values()[:3, :2].tobytes() not in path.read_bytes()
+        array.store.close()
+        assert values()[:3, :2].tobytes() in path.read_bytes()
+
+    def test_what_is_no_zip(self, path):
+        path.write_bytes(b"PK but no more")
+        with pytest.raises(StoreError, match="zip"):
+            cm.open(path)
+        assert path.read_bytes() == b"PK but no more"
+
+    def test_a_truncated_one(self, path):
+        cm.to_store(values(), path, "a")
+        path.write_bytes(path.read_bytes()[:-30])
+        with pytest.raises(StoreError):
+            cm.open(path)
+
+    def test_a_folder_with_such_a_name(self, path):
+        path.mkdir()
+        make(path, "a")[...] = values()
+        assert (path / "a" / "zarr.json").exists()
+        np.testing.assert_array_equal(cm.open_array(path, "a")[...], values())
+
+    def test_a_flipped_byte_is_an_error(self, path):
+        cm.to_store(values(), path, "a", codecs="raw")
+        data = bytearray(path.read_bytes())
+        at = data.index(values().tobytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(ChunkmillError, match=r"CRC|crc|checksum"):
+            cm.open_array(path, "a")[...]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# open
+
+
+def test_modes():
+    store = MemoryStore()
+    make(store, "a")
+    array = cm.open_array(store, "a")
+    with pytest.raises(StoreError, match=r"mode='r\+'"):
+        array[...] = 1
+    cm.open_array(store, "a", mode="r+")[...] = 1
+    cm.open_group(store, mode="r+")["a"][0, 0] = 2
+    with pytest.raises(StoreError):
+        cm.open_group(store)["a"][0, 0] = 3
+    with pytest.raises(StoreError):
+        cm.open_group(store).arrays()["a"][0, 0] = 3
+    assert array[0, 0] == 2
+    for mode in ("w", "a", "x"):
+        with pytest.raises(ValueError, match="'r' or 'r\\+'"):
+            cm.open(store, "a", mode=mode)
+
+
+def test_format_names():
+    store = MemoryStore()
+    make(store, "a", format="zarr_v2")
+    assert cm.open(store, "a", format="zarr-v2").format == "zarr2"
+    with pytest.raises(UnsupportedFeature, match=r"'zarr3'.*'n5'"):
+        cm.open(store, "a", format="hdf5")
+    with pytest.raises(UnsupportedFeature, match="hdf5"):
+        make(store, "b", format="hdf5")
+
+
+def test_the_separator_of_old_nested_stores(tmp_path):
+    array = make(tmp_path, "a", format="zarr2")
+    array[...] = values()
+    for file in list((tmp_path / "a").glob("[0-9].[0-9]")):
+        nested = tmp_path / "a" / file.name.replace(".", "/")
+        nested.parent.mkdir(exist_ok=True)
+        file.rename(nested)
+    document = tmp_path / "a" / ".zarray"
+    document.write_text(document.read_text().replace('"dimension_separator": "."', '"x": 1'))
+    assert not cm.open_array(tmp_path, "a")[...].any()
+    np.testing.assert_array_equal(cm.open_array(tmp_path, "a", dimension_separator="/")[...], values())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# create_array
+
+
+def test_what_an_array_says():
+    array = make(MemoryStore(), "g/a", shards=(6, 4), fill_value=-1, dimension_names=("y", "x"), attributes={"n": 1})
+    assert (array.shape, array.ndim, array.size, array.nbytes, len(array)) == ((7, 5), 2, 35, 140, 7)
+    assert (array.chunks, array.shards, array.nchunks) == ((3, 2), (6, 4), 9)
+    assert (array.fill_value, array.dimension_names, array.attributes) == (-1, ("y", "x"), {"n": 1})
+    assert [codec.name for codec in array.codecs] == ["sharding_indexed"]
+    text = repr(array)
+    assert all(part in text for part in ("zarr3", "g/a", "(7, 5)", "int32", "(3, 2)", "(6, 4)"))
+    assert all(part in array._repr_html_() for part in ("int32", "7", "5"))
+
+
+DEFAULTS = {"zarr2": ["bytes"], "zarr3": ["bytes"], "zarr3-draft": ["bytes", "gzip"], "n5": ["n5_block"]}
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_default_codecs_compress(fmt):
+    array = make(MemoryStore(), format=fmt)
+    assert [codec.name for codec in array.codecs][: len(DEFAULTS[fmt])] == DEFAULTS[fmt]
+    array[...] = 3
+    (first, *_) = sorted(array.store.list_prefix(array.prefix), key=len)
+    assert first
+
+
+def test_raw_is_raw():
+    array = make(MemoryStore(), codecs="raw")
+    array[...] = values()
+    assert array.store.get("c/0/0") == values()[:3, :2].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("codecs", "names"),
+    [
+        ("raw", []),
+        ("gzip", ["gzip"]),
+        (None, []),
+        ([], []),
+        (numcodecs.Zlib(3), ["numcodecs.zlib"]),
+        ({"id": "zstd", "level": 2}, ["zstd"]),
+        ([numcodecs.Delta("<i4"), numcodecs.BZ2()], ["numcodecs.delta", "bytes", "numcodecs.bz2"]),
+        ([{"name": "crc32c"}], ["crc32c"]),
+        (
+            [{"name": "bytes", "configuration": {"endian": "big"}}, {"name": "gzip", "configuration": {"level": 2}}],
+            ["gzip"],
+        ),
+    ],
+    ids=str,
+)
+def test_codecs(codecs, names):
+    array = make(MemoryStore(), codecs=codecs)
+    found = [codec.name for codec in array.codecs]
+    assert [name for name in found if name in names] == names
+    assert len(found) == len([name for name in names if name != "bytes"]) + 1
+    array[...] = values()
+    np.testing.assert_array_equal(cm.open_array(array.store)[...], values())
+
+
+REFUSED = {
+    "unknown codec": ({"codecs": "snappy-of-mine"}, UnknownCodec, "snappy-of-mine"),
+    "a codec's own mistake": ({"codecs": [{"name": "gzip", "configuration": {"level": 99}}]}, ChunkmillError, "99"),
+    "two serializers": (
+        {"codecs": [{"name": "bytes", "configuration": {"endian": "little"}}] * 2},
+        ChunkmillError,
+        "bytes",
+    ),
+    "chunks of another rank": ({"chunks": (3, 2, 1)}, RegionError, "3 chunk lengths for 2 axes"),
+    "chunks of 0": ({"chunks": (0, 2)}, RegionError, "positive"),
+    "negative chunks": ({"chunks": (3, -2)}, RegionError, "-2"),
+    "chunks of floats": ({"chunks": (3.0, 2)}, RegionError, "3.0"),
+    "edges that do not add up": ({"chunks": ((3, 3), 2)}, RegionError, "7"),
+    "shards that are no multiple": ({"shards": (5, 4)}, AlignmentError, "multiples"),
+    "shards of another rank": ({"shards": (6,)}, RegionError, "1 chunk lengths"),
+    "negative shape": ({"shape": (-1, 5)}, RegionError, "negative"),
+    "shape of floats": ({"shape": (7.5, 5)}, RegionError, "integers"),
+    "names of another rank": ({"dimension_names": ("x",)}, RegionError, "1 dimension names for 2 axes"),
+    "fill that does not fit": ({"dtype": "u1", "fill_value": 300}, UnsupportedFeature, "300"),
+    "fill that is no integer": ({"fill_value": 0.5}, UnsupportedFeature, "0.5"),
+    "nan for an integer": ({"fill_value": float("nan")}, UnsupportedFeature, "nan"),
+    "fill with axes": ({"fill_value": [1, 2]}, UnsupportedFeature, r"\[1, 2\]"),
+    "dtype without a size": ({"dtype": "S"}, UnsupportedFeature, "length"),
+    "n5 of booleans": ({"format": "n5", "dtype": "?"}, UnsupportedFeature, "bool"),
+    "n5 with a fill value": ({"format": "n5", "fill_value": 1}, UnsupportedFeature, "fill value"),
+    "n5 with shards": ({"format": "n5", "shards": (6, 4)}, UnsupportedFeature, "sharding"),
+    "n5 with filters": (
+        {"format": "n5", "codecs": [numcodecs.Delta("<i4"), numcodecs.GZip()]},
+        UnsupportedFeature,
+        "delta",
+    ),
+    "n5 without axes": ({"format": "n5", "shape": (), "chunks": ()}, UnsupportedFeature, "0 dimensions"),
+    "v2 with shards": ({"format": "zarr2", "shards": (6, 4)}, UnsupportedFeature, "sharding"),
+    "v2 with unequal chunks": ({"format": "zarr2", "chunks": ((3, 1, 3), 2)}, UnsupportedFeature, "unequal"),
+    "draft with strings": ({"format": "zarr3-draft", "dtype": str}, UnsupportedFeature, "vlen-utf8"),
+    "draft with zstd": ({"format": "zarr3-draft", "codecs": "zstd"}, UnsupportedFeature, "zstd"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_made_is_refused_before_anything_is_written(name):
+    options, error, text = REFUSED[name]
+    store = MemoryStore()
+    with pytest.raises(error, match=text):
+        make(store, "g/a", **options)
+    assert list(store.list_prefix("")) == []
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        (3, (3, 3)),
+        ((3, 2), (3, 2)),
+        ([3, 2], (3, 2)),
+        ((-1, 2), (7, 2)),
+        (np.int64(2), (2, 2)),
+        ("auto", (7, 5)),
+        (((3, 3, 1), 5), (3, 5)),
+    ],
+    ids=str,
+)
+def test_chunks(chunks, expected):
+    assert make(MemoryStore(), chunks=chunks).chunks == expected
+
+
+def test_auto_chunks_are_neither_tiny_nor_huge():
+    array = make(MemoryStore(), shape=(10_000, 20_000), dtype="f8", chunks="auto")
+    assert 1 << 20 <= np.prod(array.chunks) * 8 <= 16 << 20
+    array = make(MemoryStore(), shape=(10_000, 20_000), dtype="f8", chunks="auto", shards=(5000, 4000))
+    assert all(s % c == 0 for s, c in zip((5000, 4000), array.chunks, strict=True))
+
+
+def test_a_length_is_a_shape():
+    assert make(MemoryStore(), shape=5, chunks=2).shape == (5,)
+
+
+@pytest.mark.parametrize("dtype", ["<i4", ">i4", np.int32, "int32", np.dtype("=i4")], ids=str)
+def test_dtypes_are_native(dtype):
+    array = make(MemoryStore(), dtype=dtype)
+    array[...] = values()
+    assert array.dtype == np.dtype("i4")
+    assert array.dtype.isnative
+    np.testing.assert_array_equal(cm.open_array(array.store)[...], values())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# from_store, to_store, store
+
+
+def test_numpy_arrays_are_sources_too():
+    store = MemoryStore()
+    cm.to_store(values(), store, chunks=(3, 2))
+    cm.store(-values(), cm.open_array(store, mode="r+"))
+    np.testing.assert_array_equal(cm.from_store(store), -values())
+
+
+def test_arrays_of_stores_are_sources_too():
+    store = MemoryStore()
+    array = make(store, "a")
+    array[...] = values()
+    cm.to_store(array, store, "b", format="n5")
+    np.testing.assert_array_equal(cm.from_store(store, "b"), values())
+
+
+def test_scalars():
+    store = MemoryStore()
+    cm.to_store(da.from_array(np.array(3.5)), store, "a")
+    assert cm.open_array(store, "a")[()] == 3.5
+    assert cm.from_store(store, "a").compute() == 3.5
+    text = make(store, "b", shape=(), chunks=(), dtype=str)
+    text[...] = "né"
+    assert text[()] == "né"
+    cm.to_store(da.from_array(np.array("né", np.dtypes.StringDType())), store, "c")
+    assert cm.open_array(store, "c")[()] == "né"
+
+
+def test_counts_must_match():
+    array = make(MemoryStore())
+    with pytest.raises(ValueError, match="2 sources, 1 targets"):
+        cm.store([values(), values()], [array])
+
+
+def test_into_a_group():
+    store = MemoryStore()
+    make(store, "g/a")
+    with pytest.raises(NodeExists, match="group"):
+        cm.to_store(values(), store, "g", mode="r+")
+    with pytest.raises(NodeExists):
+        cm.to_store(values(), store, "g")
+    assert "g/a" in cm.open_group(store)
+
+
+@pytest.mark.parametrize("region", [np.s_[0:3], np.s_[0:3, 0:5], np.s_[..., 0:3], np.s_[4:7, 0:5]], ids=str)
+def test_regions_are_indexed_as_numpy_is(region):
+    store = MemoryStore()
+    make(store)
+    part = values()[region] * 0 + 9
+    cm.to_store(part, store, region=region)
+    expected = np.zeros((7, 5), "i4")
+    expected[region] = 9
+    np.testing.assert_array_equal(cm.open_array(store)[...], expected)
+
+
+@pytest.mark.parametrize("region", [np.s_[::2], np.s_[0], np.s_[[1, 2]], np.s_[9:12], "auto"], ids=str)
+def test_what_is_no_region(region):
+    store = MemoryStore()
+    make(store)
+    with pytest.raises((RegionError, AlignmentError)):
+        cm.to_store(values()[:2], store, region=region)
+    assert not cm.open_array(store)[...].any()
+
+
+def test_options_go_to_the_filesystem(tmp_path):
+    array = make(f"file://{tmp_path}/x", storage_options={"auto_mkdir": True})
+    array[...] = 1
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    with pytest.raises((ChunkmillError, TypeError)):
+        cm.open_array("memory://x", storage_options={"nonsense": object()}, format="nonsense")
+
+
+def test_metadata_errors_name_the_document():
+    store = MemoryStore()
+    store.set(
+        "a/.zarray",
+        b'{"zarr_format": 2, "shape": [3], "chunks": [2], "dtype": "<i4", "fill_value": 0, "order": "C", "filters": null}',
+    )
+    with pytest.raises(MetadataError, match=r"'a/\.zarray', compressor: got 'nothing'") as caught:
+        cm.open(store, "a")
+    assert (caught.value.key, caught.value.field) == ("a/.zarray", "compressor")
+
+
+def test_everything_public_is_there():
+    assert set(cm.__all__) >= {
+        "Array", "ChunkmillError", "Group", "create_array", "create_group", "errors", "from_store", "open", "open_array", "open_group", "store", "to_store",
+    }  # fmt: skip
+    assert all(hasattr(cm, name) for name in cm.__all__)
+    assert Path(cm.__file__).name == "__init__.py"

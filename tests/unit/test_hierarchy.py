@@ -1,0 +1,638 @@
+"""Nodes: what is made, found, listed, replaced, and by which documents."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, UnsupportedFeature
+from chunkmill.stores.memory import MemoryStore
+
+FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
+ZARR = ["zarr2", "zarr3"]
+
+
+def keys(store):
+    return sorted(store.list_prefix(""))
+
+
+def make(store, path="", fmt="zarr3", **more):
+    return cm.create_array(store, path, format=fmt, **{"shape": (3,), "dtype": "i4", "chunks": (2,)} | more)
+
+
+def store_of(documents):
+    store = MemoryStore()
+    for key, value in documents.items():
+        store.set(key, value if isinstance(value, bytes) else json.dumps(value).encode())
+    return store
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is made
+
+DOCUMENTS = {
+    "zarr2": [".zattrs", ".zgroup", "a/.zattrs", "a/.zgroup", "a/b/.zarray", "a/b/.zattrs"],
+    "zarr3": ["a/b/zarr.json", "a/zarr.json", "zarr.json"],
+    "zarr3-draft": ["meta/a.group.json", "meta/a/b.array.json", "meta/group.json", "zarr.json"],
+    "n5": ["a/attributes.json", "a/b/attributes.json", "attributes.json"],
+}
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+class TestCreate:
+    def test_parents_are_made(self, fmt):
+        store = MemoryStore()
+        array = make(store, "a/b", fmt)
+        assert keys(store) == DOCUMENTS[fmt]
+        assert (array.path, array.format, array.url) == ("a/b", fmt, store.url)
+        root = cm.open_group(store)
+        assert (list(root), list(root["a"]), root.format) == (["a"], ["b"], fmt)
+
+    def test_parents_keep_what_they_have(self, fmt):
+        store = MemoryStore()
+        cm.create_group(store, format=fmt, attributes={"title": "root"})
+        cm.create_group(store, "a", format=fmt, attributes={"n": 1})
+        make(store, "a/b", fmt)
+        make(store, "a/c", fmt)
+        root = cm.open_group(store)
+        assert root.attributes == {"title": "root"}
+        assert root["a"].attributes == {"n": 1}
+        assert list(root["a"]) == ["b", "c"]
+
+    def test_at_the_root(self, fmt):
+        store = MemoryStore()
+        make(store, "", fmt)[...] = [1, 2, 3]
+        node = cm.open(store)
+        assert (node.format, node.path) == (fmt, "")
+        np.testing.assert_array_equal(node[...], [1, 2, 3])
+
+    def test_what_makes_a_node_comes_after_what_it_says(self, fmt):
+        """Attributes before the array that has them."""
+        store = RecordingStore(MemoryStore())
+        make(store, "a/b", fmt)
+        written = store.keys("set")
+        assert sorted(written) == DOCUMENTS[fmt]
+        if fmt == "zarr2":
+            assert written.index("a/b/.zattrs") < written.index("a/b/.zarray")
+
+    def test_paths_are_made_canonical(self, fmt):
+        store = MemoryStore()
+        assert make(store, "/a//b/", fmt).path == "a/b"
+        assert cm.open_array(store, "a/b/").path == "a/b"
+        assert cm.open_group(store, "/")["a//b"].path == "a/b"
+
+    def test_nothing_is_made_of_what_the_format_cannot_hold(self, fmt):
+        store = MemoryStore()
+        with pytest.raises((UnsupportedFeature, ValueError)):
+            make(store, "a/b", fmt, dtype=[("x", "O")], codecs="raw")
+        assert keys(store) == []
+
+    def test_twice(self, fmt):
+        store = MemoryStore()
+        make(store, "a", fmt)[...] = [1, 2, 3]
+        before = keys(store)
+        for again in (lambda: make(store, "a", fmt), lambda: cm.create_group(store, "a", format=fmt)):
+            with pytest.raises(NodeExists, match="overwrite=True") as caught:
+                again()
+            assert (caught.value.path, caught.value.found) == ("a", "array")
+        assert keys(store) == before
+
+    def test_an_empty_group_keeps_its_attributes_too(self, fmt):
+        store = MemoryStore()
+        cm.create_group(store, format=fmt, attributes={"title": "root"})
+        cm.create_group(store, "g", format=fmt, attributes={"n": 1})
+        for again in (lambda: make(store, "g", fmt), lambda: cm.create_group(store, "g", format=fmt)):
+            with pytest.raises(NodeExists):
+                again()
+        make(store, "h", fmt)
+        assert cm.open(store).attributes == {"title": "root"}
+        assert cm.open(store, "g").attributes == {"n": 1}
+
+    def test_a_group_is_not_overwritten_by_an_array(self, fmt):
+        store = MemoryStore()
+        make(store, "g/a", fmt)
+        with pytest.raises(NodeExists) as caught:
+            make(store, "g", fmt)
+        assert caught.value.found == "group"
+
+    @pytest.mark.parametrize("path", ["a/b", "a/b/c"])
+    def test_below_an_array(self, fmt, path):
+        store = MemoryStore()
+        make(store, "a", fmt)
+        before = keys(store)
+        with pytest.raises(NodeExists) as caught:
+            make(store, path, fmt, overwrite=True)
+        assert (caught.value.path, caught.value.found) == ("a", "array")
+        with pytest.raises(NodeExists):
+            cm.create_group(store, path, format=fmt)
+        assert keys(store) == before
+
+    @pytest.mark.parametrize("path", ["..", "a/../b", "../../x", "./a", "a/."])
+    def test_paths_that_lead_out(self, fmt, path):
+        store = MemoryStore()
+        for make_node in (lambda: make(store, path, fmt), lambda: cm.create_group(store, path, format=fmt)):
+            with pytest.raises(MetadataError):
+                make_node()
+        with pytest.raises(MetadataError):
+            cm.open(store, path)
+        assert keys(store) == []
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+class TestOverwrite:
+    def test_old_chunks_go(self, fmt):
+        """None of them may be seen through the new array, whose chunks are other ones."""
+        store = MemoryStore()
+        make(store, "a", fmt)[...] = [1, 2, 3]
+        make(store, "b", fmt)[...] = [4, 5, 6]
+        array = make(store, "a", fmt, shape=(5,), chunks=(1,), overwrite=True)
+        np.testing.assert_array_equal(array[...], np.zeros(5))
+        np.testing.assert_array_equal(cm.open_array(store, "b")[...], [4, 5, 6])
+
+    def test_a_group_with_all_below_it(self, fmt):
+        store = MemoryStore()
+        make(store, "g/h/a", fmt)[...] = 1
+        make(store, "gh", fmt)[...] = 1
+        make(store, "g", fmt, overwrite=True)
+        assert not [key for key in keys(store) if "/h" in key]
+        assert isinstance(cm.open(store, "g"), cm.Array)
+        np.testing.assert_array_equal(cm.open_array(store, "gh")[...], [1, 1, 1])
+
+    def test_an_array_by_a_group(self, fmt):
+        store = MemoryStore()
+        make(store, "a", fmt)[...] = 1
+        cm.create_group(store, "a", format=fmt, overwrite=True)
+        assert list(cm.open_group(store, "a")) == []
+        make(store, "a/b", fmt)
+
+    @pytest.mark.parametrize("other", FORMATS)
+    def test_a_node_of_another_format(self, fmt, other):
+        store = MemoryStore()
+        make(store, "a", other)[...] = 1
+        if {fmt, other} == {"zarr3", "zarr3-draft"}:  # both have their root in zarr.json
+            with pytest.raises(UnsupportedFeature, match="another url"):
+                make(store, "a", fmt, overwrite=True)
+            np.testing.assert_array_equal(cm.open_array(store, "a")[...], [1, 1, 1])
+            return
+        make(store, "a", fmt, overwrite=True)[...] = 2
+        array = cm.open_array(store, "a")
+        assert array.format == fmt
+        np.testing.assert_array_equal(array[...], [2, 2, 2])
+        fresh = MemoryStore()
+        make(fresh, "a", fmt)[...] = 2
+        roots = {".zgroup", ".zattrs", "zarr.json", "attributes.json", "meta/group.json"}
+        assert set(keys(fresh)) <= set(keys(store)) <= set(keys(fresh)) | roots
+        for each in set(FORMATS) - {fmt}:
+            with pytest.raises((NodeNotFound, MetadataError)):
+                cm.open_array(store, "a", format=each)
+
+    def test_a_document_that_is_broken(self, fmt):
+        store = MemoryStore()
+        array = make(store, "g/a", fmt)
+        array[...] = 1
+        document = next(
+            key
+            for key in keys(store)
+            if key.endswith(("g/a/.zarray", "g/a/zarr.json", "g/a.array.json", "g/a/attributes.json"))
+        )
+        store.set(document, b"{")
+        for mend in (False, True):
+            with pytest.raises(MetadataError):
+                cm.open(store, "g/a")
+            if not mend:
+                with pytest.raises(MetadataError):
+                    make(store, "g/a", fmt)
+        make(store, "g/a", fmt, overwrite=True)
+        np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], [0, 0, 0])
+
+
+def test_draft_and_final_share_no_store():
+    """Each would make the other's root document its own."""
+    store = MemoryStore()
+    make(store, "a", "zarr3")
+    with pytest.raises(UnsupportedFeature, match="another url"):
+        make(store, "d", "zarr3-draft")
+    store = MemoryStore()
+    make(store, "d", "zarr3-draft")
+    with pytest.raises(UnsupportedFeature, match="another url"):
+        make(store, "a", "zarr3")
+    assert list(cm.open_group(store)) == ["d"]
+
+
+NAMES = ["x y", "日本", "a.b", "-", "..x", "__x", "c", "0", "data", "meta", "zarr", "attributes"]
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("name", NAMES)
+def test_names(fmt, name):
+    """What one format bars does not bar others from being found."""
+    store = MemoryStore()
+    barred = {"zarr3": name == "__x", "zarr3-draft": name in {"x y", "日本"}}.get(fmt, False)
+    if barred:
+        with pytest.raises(MetadataError):
+            make(store, f"g/{name}", fmt)
+        assert keys(store) == []
+        return
+    make(store, f"g/{name}", fmt)[...] = [1, 2, 3]
+    node = cm.open(store, f"g/{name}")
+    assert (node.path, node.format) == (f"g/{name}", fmt)
+    assert list(cm.open_group(store, "g")) == [name]
+    np.testing.assert_array_equal(cm.open_group(store)["g"][name][...], [1, 2, 3])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is listed
+
+
+@pytest.fixture(params=FORMATS)
+def tree(request):
+    store = MemoryStore()
+    fmt = request.param
+    for path in ("b", "a/y/deep", "a/x"):
+        make(store, path, fmt)[...] = 1
+    cm.create_group(store, "none", format=fmt)
+    return cm.open_group(store)
+
+
+class TestGroup:
+    def test_children_are_sorted_and_direct(self, tree):
+        assert list(tree) == ["a", "b", "none"]
+        assert len(tree) == 3
+        assert (list(tree.arrays()), list(tree.groups())) == (["b"], ["a", "none"])
+        assert list(tree["none"]) == []
+
+    def test_contains(self, tree):
+        assert "b" in tree
+        assert "a/y/deep" in tree
+        assert "a/z" not in tree
+        assert "c" not in tree
+
+    def test_paths_go_on_from_the_group(self, tree):
+        assert tree["a"]["y"]["deep"].path == "a/y/deep"
+        assert tree["a/y/deep"].path == "a/y/deep"
+        with pytest.raises(NodeNotFound):
+            tree["a"]["b"]
+
+    def test_tree(self, tree):
+        expected = "/\n├── a\n│   ├── x (3,) int32\n│   └── y\n│       └── deep (3,) int32\n├── b (3,) int32\n└── none"
+        assert tree.tree() == expected
+
+    def test_html_names_everything(self, tree):
+        html = tree._repr_html_()
+        assert all(name in html for name in ("a", "b", "none"))
+
+    def test_chunks_are_no_children(self, tree):
+        assert "c" not in tree["a"]
+        assert "0" not in tree["a"]
+
+    def test_one_listing_and_one_round_of_documents(self):
+        store = RecordingStore(MemoryStore())
+        for n in range(20):
+            make(store, f"a{n}")
+        group = cm.open_group(store)
+        store.clear()
+        assert len(group.arrays()) == 20
+        assert len(store.keys("list_dir")) == 1
+        assert len(store.keys("get")) == 20
+
+
+def test_v3_prefixes_without_a_document_are_no_members():
+    store = MemoryStore()
+    array = make(MemoryStore(), "a").metadata
+    documents = cm.hierarchy.get_format("zarr3").emit_array("g/h/a", array)
+    store = store_of({**documents, "zarr.json": {"zarr_format": 3, "node_type": "group"}})
+    assert list(cm.open_group(store)) == []
+    assert cm.open_array(store, "g/h/a").shape == (3,)
+    with pytest.raises(NodeNotFound):
+        cm.open_group(store, "g")
+
+
+def test_n5_and_draft_groups_need_no_document():
+    for fmt in ("n5", "zarr3-draft"):
+        store = MemoryStore()
+        make(store, "g/h/a", fmt)
+        for key in keys(store):
+            if key.endswith(("group.json", "g/attributes.json", "h/attributes.json")):
+                store.delete(key)
+        assert list(cm.open_group(store)) == ["g"]
+        assert cm.open_group(store)["g/h"].format == fmt
+        assert cm.open(store, "g/h/a").shape == (3,)
+        with pytest.raises(NodeNotFound):
+            cm.open(store, "g/none")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Which format
+
+V2_ARRAY = {
+    "zarr_format": 2,
+    "shape": [3],
+    "chunks": [2],
+    "dtype": "<i4",
+    "fill_value": 0,
+    "order": "C",
+    "filters": None,
+    "compressor": None,
+}
+V3_GROUP = {"zarr_format": 3, "node_type": "group"}
+V3_ARRAY = {
+    "zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "int8", "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+    "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": [{"name": "bytes"}],
+}  # fmt: skip
+DRAFT_ENTRY = {
+    "zarr_format": "https://purl.org/zarr/spec/core/3.0",
+    "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"},
+    "extensions": [],
+}
+EXPERIMENT_ENTRY = {
+    "zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_encoding": "https://purl.org/zarr/spec/protocol/core/3.0",
+    "metadata_key_suffix": ".json", "extensions": [],
+}  # fmt: skip
+DRAFT_ARRAY = {
+    "shape": [5], "data_type": "<i2", "chunk_grid": {"type": "regular", "chunk_shape": [2], "separator": "/"}, "chunk_memory_layout": "C", "fill_value": 0,
+    "extensions": [], "attributes": {},
+}  # fmt: skip
+N5_ARRAY = {"dimensions": [6], "blockSize": [2], "dataType": "int16", "compression": {"type": "raw"}}
+
+GUESSES = {
+    "v2": ({".zarray": V2_ARRAY}, "", "zarr2", (3,)),
+    "v2 group": ({".zgroup": {"zarr_format": 2}}, "", "zarr2", None),
+    "v3": ({"zarr.json": V3_ARRAY}, "", "zarr3", (4,)),
+    "v3 before v2": ({".zarray": V2_ARRAY, "zarr.json": V3_ARRAY}, "", "zarr3", (4,)),
+    "v3 group before v2 array": ({".zarray": V2_ARRAY, "zarr.json": V3_GROUP}, "", "zarr3", None),
+    "v2 array inside a v3 group": ({"zarr.json": V3_GROUP, "a/.zarray": V2_ARRAY}, "a", "zarr2", (3,)),
+    "v3 array inside a v2 group": ({".zgroup": {"zarr_format": 2}, "a/zarr.json": V3_ARRAY}, "a", "zarr3", (4,)),
+    "v3 group with meta and data": ({"zarr.json": V3_GROUP, "meta/zarr.json": V3_GROUP, "data/zarr.json": V3_ARRAY}, "", "zarr3", None),
+    "v3 array called meta/array.json": ({"zarr.json": V3_GROUP, "meta/array.json/zarr.json": V3_ARRAY}, "meta/array.json", "zarr3", (4,)),
+    "draft": ({"zarr.json": DRAFT_ENTRY, "meta/array.json": DRAFT_ARRAY}, "", "zarr3-draft", (5,)),
+    "draft of http": ({"zarr.json": DRAFT_ENTRY | {"zarr_format": "http://purl.org/zarr/spec/core/3.0"}, "meta/a.array.json": DRAFT_ARRAY}, "a", "zarr3-draft", (5,)),
+    "draft of a later minor version": ({"zarr.json": DRAFT_ENTRY | {"zarr_format": "https://purl.org/zarr/spec/core/3.7", "more": 1}, "meta/a.array.json": DRAFT_ARRAY}, "a", "zarr3-draft", (5,)),
+    "draft, implicit root": ({"zarr.json": DRAFT_ENTRY, "meta/g/a.array.json": DRAFT_ARRAY}, "", "zarr3-draft", None),
+    "draft beside a v2 array": ({"zarr.json": DRAFT_ENTRY, "meta/a.array.json": DRAFT_ARRAY, "a/.zarray": V2_ARRAY}, "a", "zarr2", (3,)),
+    "experiment": (
+        {"zarr.json": EXPERIMENT_ENTRY, "meta/root/a.array.json": DRAFT_ARRAY | {"chunk_grid": {"type": "regular", "chunk_shape": [2], "separator": "/"}, "compressor": None}},
+        "a", "zarr3-experimental", (5,),
+    ),
+    "n5": ({"attributes.json": N5_ARRAY}, "", "n5", (6,)),
+    "n5 group": ({"attributes.json": {"n5": "2.0.0"}, "a/attributes.json": N5_ARRAY}, "", "n5", None),
+    "n5 without a version": ({"a/attributes.json": N5_ARRAY}, "a", "n5", (6,)),
+    "n5 without a version, its folder": ({"a/attributes.json": N5_ARRAY}, "", "n5", None),
+    "n5 beside v2": ({"attributes.json": N5_ARRAY, ".zarray": V2_ARRAY}, "", "zarr2", (3,)),
+    "n5 beside v3": ({"attributes.json": N5_ARRAY, "zarr.json": V3_ARRAY}, "", "zarr3", (4,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GUESSES)
+def test_guess(name):
+    documents, path, fmt, shape = GUESSES[name]
+    node = cm.open(store_of(documents), path)
+    assert node.format == fmt
+    assert (node.shape if isinstance(node, cm.Array) else None) == shape
+    same = cm.open(store_of(documents), path, format=fmt)
+    assert (same.format, type(same)) == (fmt, type(node))
+
+
+@pytest.mark.parametrize("fmt", ["zarr2", "n5"])
+def test_the_format_can_be_given(fmt):
+    documents, *_ = GUESSES["n5 beside v2"]
+    assert cm.open(store_of(documents), format=fmt).format == fmt
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        {"zarr.json": V3_GROUP | {"zarr_format": 4}},
+        {"zarr.json": DRAFT_ENTRY | {"zarr_format": "https://purl.org/zarr/spec/core/4.0"}},
+        {"zarr.json": DRAFT_ENTRY | {"zarr_format": "https://example.org/3.0"}},
+        {"zarr.json": {"node_type": "group"}},
+        {"zarr.json": V3_GROUP | {"node_type": "table"}},
+        {".zgroup": {"zarr_format": 3}},
+        {"attributes.json": {"n5": "5.0.0"}},
+        {"zarr.json": b"\xff"},
+    ],
+    ids=str,
+)
+def test_what_is_of_no_known_version_is_no_absence(documents):
+    with pytest.raises(MetadataError):
+        cm.open(store_of(documents))
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        {"data.csv": b"1,2"},
+        {"meta/array.json": DRAFT_ARRAY},
+        {"attributes.json": {"a": 1}},
+        {"a/attributes.json": {"a": 1}},
+    ],
+    ids=str,
+)
+def test_what_is_no_node(documents):
+    if "attributes.json" in documents:  # the attributes of an N5 group, for all that anyone can tell
+        assert cm.open(store_of(documents)).format == "n5"
+        return
+    with pytest.raises(NodeNotFound):
+        cm.open(store_of(documents))
+
+
+def test_wrong_kinds():
+    store = MemoryStore()
+    make(store, "g/a")
+    with pytest.raises(NodeNotFound, match="'a'"):
+        cm.open_array(store, "g")
+    with pytest.raises(NodeNotFound, match="open_array"):
+        cm.open_group(store, "g/a")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Consolidated metadata
+
+
+@pytest.mark.parametrize("fmt", ZARR)
+class TestConsolidated:
+    @pytest.fixture
+    def store(self, fmt):
+        store = RecordingStore(MemoryStore())
+        for path in ("g/a", "g/h/b", "top"):
+            make(store, path, fmt, attributes={"path": path})
+        cm.create_group(store, "none", format=fmt, attributes={"empty": True})
+        cm.consolidate(store)
+        store.clear()
+        return store
+
+    def test_a_walk_costs_no_further_request(self, store, fmt):
+        group = cm.open_group(store)
+        store.clear()
+        nodes = list(cm.hierarchy.walk(group))
+        assert len(nodes) == 7
+        assert group["g/h/b"].attributes == {"path": "g/h/b"}
+        assert group["none"].attributes == {"empty": True}
+        assert store.log == []
+
+    def test_it_can_be_left_aside(self, store, fmt):
+        group = cm.open_group(store, consolidated=False)
+        store.clear()
+        assert list(group) == ["g", "none", "top"]
+        assert store.keys("list_dir")
+
+    def test_it_can_be_demanded(self, store, fmt):
+        assert list(cm.open_group(store, consolidated=True)) == ["g", "none", "top"]
+        bare = MemoryStore()
+        make(bare, "a", fmt)
+        with pytest.raises(MetadataError, match="consolidated=True"):
+            cm.open_group(bare, consolidated=True)
+        with pytest.raises(NodeNotFound):
+            cm.open_group(MemoryStore(), consolidated=True)
+
+    def test_the_root_s_serves_below(self, store, fmt):
+        group = cm.open_group(store, "g", consolidated=True)
+        assert list(group) == ["a", "h"]
+        assert group["h/b"].path == "g/h/b"
+
+    def test_new_arrays_are_in_it(self, store, fmt):
+        make(store, "g/new", fmt, attributes={"late": 1})
+        for consolidated in (None, True, False):
+            group = cm.open_group(store, consolidated=consolidated)
+            assert list(group["g"]) == ["a", "h", "new"]
+            assert group["g/new"].attributes == {"late": 1}
+
+    def test_new_groups_and_their_parents_are_in_it(self, store, fmt):
+        cm.create_group(store, "x/y", format=fmt)
+        assert list(cm.open_group(store, consolidated=True)) == ["g", "none", "top", "x"]
+
+    def test_that_of_a_group_below_the_root_too(self, store, fmt):
+        cm.consolidate(store, "g")
+        make(store, "g/new", fmt)
+        assert list(cm.open_group(store, "g", consolidated=True)) == ["a", "h", "new"]
+        assert list(cm.open_group(store, consolidated=True)["g"]) == ["a", "h", "new"]
+
+    def test_what_is_replaced_leaves_no_ghost(self, store, fmt):
+        """An array that is gone would read as fill value."""
+        cm.create_group(store, "g", format=fmt, overwrite=True)
+        for consolidated in (None, True, False):
+            group = cm.open_group(store, consolidated=consolidated)
+            assert list(group["g"]) == []
+            assert "g/a" not in group
+        with pytest.raises(NodeNotFound):
+            cm.open(store, "g/a")
+
+    def test_replaced_by_another_format(self, store, fmt):
+        other = {"zarr2": "n5", "zarr3": "zarr2"}[fmt]
+        make(store, "g", other, overwrite=True)
+        assert "g/a" not in cm.open_group(store, format=fmt)
+        assert cm.open(store, "g").format == other
+
+    def test_stale_by_others(self, store, fmt):
+        """What others write without a word is seen when asked to look."""
+        below = store.below
+        (document,) = [key for key in keys(below) if key.endswith(("top/.zarray", "top/zarr.json"))]
+        below.set(document.replace("top", "other"), below.get(document))
+        assert "other" not in cm.open_group(store)
+        assert "other" in cm.open_group(store, consolidated=False)
+
+    def test_values_come_from_the_store(self, store, fmt):
+        array = cm.open_group(store, mode="r+")["g/a"]
+        array[...] = [1, 2, 3]
+        np.testing.assert_array_equal(cm.open_group(store)["g/a"][...], [1, 2, 3])
+
+    @pytest.mark.parametrize("hostile", ["../x", "a/../../x", "/x", "a//b"])
+    def test_keys_that_lead_out(self, store, fmt, hostile):
+        key = ".zmetadata" if fmt == "zarr2" else "zarr.json"
+        document = json.loads(store.get(key))
+        metadata = document["metadata"] if fmt == "zarr2" else document["consolidated_metadata"]["metadata"]
+        some = next(iter(v for k, v in metadata.items() if k.startswith("top")))
+        metadata[hostile + ("/.zarray" if fmt == "zarr2" else "")] = some
+        store.set(key, json.dumps(document).encode())
+        with pytest.raises(MetadataError):
+            cm.open_group(store)
+        assert list(cm.open_group(store, consolidated=False)) == ["g", "none", "top"]
+
+
+@pytest.mark.parametrize("fmt", ["n5", "zarr3-draft"])
+def test_formats_without_consolidated_metadata(fmt):
+    store = MemoryStore()
+    make(store, "a", fmt)
+    with pytest.raises(UnsupportedFeature, match="consolidated"):
+        cm.consolidate(store)
+    with pytest.raises(MetadataError):
+        cm.open_group(store, consolidated=True)
+
+
+def test_consolidating_an_array():
+    store = MemoryStore()
+    make(store)
+    with pytest.raises(NodeNotFound, match="group"):
+        cm.consolidate(store)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Attributes
+
+ATTRIBUTES = {
+    "text": "Zürich 日本 🙂", "empty": "", "null": None, "yes": True, "int": 7, "float": 0.1, "big": 2**60 + 1, "list": [1, [2, {"x": 3.5}], []], "": 1, "a/b": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_attributes(fmt):
+    store = MemoryStore()
+    make(store, "a", fmt, attributes=ATTRIBUTES)
+    cm.create_group(store, "g", format=fmt, attributes=ATTRIBUTES)
+    for path in ("a", "g"):
+        found = dict(cm.open(store, path).attributes)
+        assert found == ATTRIBUTES
+        assert type(found["float"]) is float
+        assert type(found["yes"]) is bool
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_attributes_that_json_has_not(fmt):
+    store = MemoryStore()
+    for value in ({1, 2}, object(), 1j):
+        with pytest.raises(MetadataError):
+            make(store, "a", fmt, attributes={"x": value})
+    assert keys(store) == []
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_nan_in_attributes_is_written_as_json_can(fmt):
+    store = MemoryStore()
+    make(store, "a", fmt, attributes={"valid_range": [float("nan"), float("inf")]})
+    for key in keys(store):
+        json.loads(store.get(key), parse_constant=partial(pytest.fail, f"no JSON in {key}"))
+    assert cm.open(store, "a").attributes == {"valid_range": ["NaN", "Infinity"]}
+
+
+def test_n5_keeps_its_own_attributes_to_itself():
+    store = MemoryStore()
+    for name in ("dimensions", "blockSize", "dataType", "compression"):
+        with pytest.raises(UnsupportedFeature, match=name):
+            make(store, "a", "n5", attributes={name: 1})
+    assert keys(store) == []
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_dimension_names(fmt):
+    store = MemoryStore()
+    make(store, "a", fmt, shape=(3, 4), chunks=(2, 2), dimension_names=("lat", "lon"), attributes={"units": "K"})
+    array = cm.open_array(store, "a")
+    assert array.dimension_names == ("lat", "lon")
+    expected = {"units": "K", "axes": ["lon", "lat"]} if fmt == "n5" else {"units": "K"}
+    assert dict(array.attributes) == expected
+
+
+def test_documents_of_an_array_with_other_attributes():
+    for fmt in FORMATS:
+        store = MemoryStore()
+        array = make(store, "g/a", fmt, attributes={"old": 1}, dimension_names=("x",))
+        cm.hierarchy.publish(store, cm.hierarchy.with_attributes(array, {"new": 2}))
+        again = cm.open_array(store, "g/a")
+        assert {"new": 2}.items() <= dict(again.attributes).items()
+        assert "old" not in again.attributes
+        assert again.dimension_names == ("x",)
+        cm.hierarchy.publish(store, cm.hierarchy.with_attributes(cm.open_group(store), {"title": "t"}))
+        assert cm.open_group(store).attributes == {"title": "t"}
+        assert cm.open_array(store, "g/a").shape == (3,)
