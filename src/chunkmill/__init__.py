@@ -19,6 +19,7 @@ from chunkmill.api import (
     to_store,
 )
 from chunkmill.array import Array
+from chunkmill.checking import check
 from chunkmill.errors import ChunkmillError
 from chunkmill.hierarchy import Group
 from chunkmill.rechunking import plan_rechunk, rechunk
@@ -30,6 +31,7 @@ __all__ = [
     "Array",
     "ChunkmillError",
     "Group",
+    "check",
     "concat_references",
     "consolidate",
     "convert",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
+from functools import cached_property
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -21,7 +22,7 @@ from chunkmill.codecs.fill import is_fill
 from chunkmill.errors import ChunkError, CodecError, RegionError, StoreError
 from chunkmill.local_locks import local_lock
 from chunkmill.locate import Grain, grains, inner_grid
-from chunkmill.model.grid import ChunkCoords, Overlap, Region
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.model.metadata import JSON, ArrayMetadata, NamedConfig
 from chunkmill.plans.region import full_region, region_shape, select
 from chunkmill.stores.base import ByteSpan, Store
@@ -74,8 +75,27 @@ class Array:
         self.prefix = prefix
         self.read_only = read_only
         self.read_missing = check_read_missing(read_missing)
-        self.reading, self.writing = grains(metadata, prefix)
-        self.chunk_grid = inner_grid(self.writing)
+
+    @cached_property
+    def _grains(self) -> tuple[Grain, Grain]:
+        # when first asked for: of a group of a thousand arrays, few are read
+        return grains(self.metadata, self.prefix)
+
+    @property
+    def reading(self) -> Grain:
+        """What single chunks are read by."""
+        return self._grains[0]
+
+    @property
+    def writing(self) -> Grain:
+        """What store keys are read and written by; the same as `reading` unless sharded."""
+        return self._grains[1]
+
+    @cached_property
+    def chunk_grid(self) -> ChunkGrid:
+        """The grid of chunks: of the inner ones, when sharded."""
+        is_sharded = any(codec.name == "sharding_indexed" for codec in self.codecs)
+        return inner_grid(self.writing) if is_sharded else self.metadata.chunk_grid
 
     @property
     def url(self) -> str:
@@ -106,9 +126,9 @@ class Array:
     @property
     def shards(self) -> tuple[Any, ...] | None:
         """Shard shape, or ``None`` when every chunk has a store key of its own."""
-        if self.chunk_grid is self.writing.grid:
+        grid = self.metadata.chunk_grid
+        if self.chunk_grid is grid:
             return None
-        grid = self.writing.grid
         return grid.chunk_shape if grid.is_regular else grid.dask_chunks
 
     @property
@@ -166,7 +186,7 @@ class Array:
             raise RegionError(index=repr(index)[:200], shape=self.shape, reason=reason)
         shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
         block = np.broadcast_to(np.asarray(values, self.dtype), shape)
-        write_region(self, selection.region, block.reshape(region_shape(selection.region)))
+        write_region(self, selection.region, block.reshape(region_shape(selection.region)), n_threads=own_threads())
 
     def check_writable(self) -> None:
         """Raise `StoreError` when the array was opened with ``mode="r"``."""
@@ -369,20 +389,38 @@ def _encode(array: Array, grain: Grain, coords: ChunkCoords, chunk: NDArray[Any]
 
 
 def write_region(
-    array: Array, region: Region, block: NDArray[Any], *, lock: LockFactory | None = None, write_empty: bool = False
+    array: Array,
+    region: Region,
+    block: NDArray[Any],
+    *,
+    lock: LockFactory | None = None,
+    write_empty: bool = False,
+    n_threads: int = 1,
 ) -> int:
     """Write `block` to `region` and return the bytes stored.
 
-    Store keys covered whole are written without reading; the others are changed by `update_chunk`.
+    Store keys covered whole are written without reading; the others are changed by `update_chunk`. A task of a
+    scheduler leaves `n_threads` 1.
     """
     n_bytes = 0
-    for overlap in array.writing.grid.overlaps(region):
-        part = block[(*overlap.in_region, ...)]  # the dots keep a 0-d block an array
-        if overlap.whole:
-            n_bytes += write_chunk(array, overlap.coords, part, write_empty=write_empty)
-        else:
-            n_bytes += update_chunk(array, overlap, part, lock=lock, write_empty=write_empty)
+    overlaps = array.writing.grid.overlaps(region)
+    while batch := list(islice(overlaps, _BATCH)):
+
+        def write(part: slice, batch: list[Overlap] = batch) -> int:
+            return sum(_write_part(array, o, block, lock=lock, write_empty=write_empty) for o in batch[part])
+
+        parts = cut_evenly(len(batch), _PARTS_A_THREAD * n_threads)
+        n_bytes += sum(in_threads(write, parts, n_threads if block.nbytes > _WORTH_A_THREAD else 1))
     return n_bytes
+
+
+def _write_part(
+    array: Array, overlap: Overlap, block: NDArray[Any], *, lock: LockFactory | None, write_empty: bool
+) -> int:
+    place: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
+    if overlap.whole:
+        return write_chunk(array, overlap.coords, block[place], write_empty=write_empty)
+    return update_chunk(array, overlap, block[place], lock=lock, write_empty=write_empty)
 
 
 def update_chunk(

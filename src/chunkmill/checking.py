@@ -9,11 +9,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from chunkmill.api import open as open_node
 from chunkmill.array import Array
+from chunkmill.errors import ChunkmillError
 from chunkmill.graph.check import CheckReport, check_store
 from chunkmill.hierarchy import Group
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_store
+from chunkmill.stores.overlay import OverlayStore
 
 __all__ = ["check"]
 
@@ -68,7 +71,18 @@ def check(
     [('corrupt', 'a/c/1', (1,))]
     """
     if isinstance(url, (Array, Group)):
-        store, path = url.store, "/".join(part for part in (url.path, path.strip("/")) if part)
+        path = "/".join(part for part in (url.path, path.strip("/")) if part)
+        store = url.store
     else:
-        store = open_store(url, storage_options)
+        store = _store_of(url, storage_options)
+    if isinstance(store, OverlayStore):  # consolidated metadata: what they stand for is what is checked
+        store = store.below
     return check_store(store, path, repair=repair, progress=progress)
+
+
+def _store_of(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None) -> Store:
+    """Return the store, or the one behind a reference set; that its root does not open is for the check to find."""
+    try:
+        return open_node(url, storage_options=storage_options, consolidated=False).store
+    except ChunkmillError:
+        return open_store(url, storage_options)

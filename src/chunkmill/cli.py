@@ -196,6 +196,35 @@ def verify(
     sys.exit(0 if report.equal else 1)
 
 
+@main.command(
+    short_help="Find what is damaged or left behind.",
+    epilog=examples("chunkmill check archive.zarr", "chunkmill check --repair --json s3://bucket/archive.zarr"),
+)
+@click.argument("url")
+@click.option("--path", default="", help="Path of the node inside the store.")
+@storage_option("--option", "storage_options", "")
+@click.option("--repair", is_flag=True, help="Remove leftovers, and write stale consolidated metadata anew.")
+@run_options
+def check(
+    url: str,
+    path: str,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    repair: bool,
+    scheduler: str,
+    progress: bool | None,
+    as_json: bool,
+) -> None:
+    """Open everything at and below URL; list torn, short and corrupt chunks, orphans, leftovers, unfinished jobs.
+
+    Exit code 1 when something is wrong and was not repaired.
+    """
+    with scheduled(scheduler, progress=progress):
+        report = cm.check(url, path, repair=repair, storage_options=storage_options)
+    show(report, as_json=as_json)
+    sys.exit(0 if report.ok else 1)
+
+
 @main.command(short_help="Run the main job on real data.", epilog=examples("chunkmill demo --output /tmp/demo"))
 @click.option("--output", default="demo-output", show_default=True, help="Folder for the stores and the plot.")
 @click.option("--workers", default=2, show_default=True, help="Processes of the local cluster.")

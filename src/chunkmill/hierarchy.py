@@ -6,18 +6,32 @@ Formats turn documents into descriptions, stores fetch documents; here the two m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from chunkmill.array import Array, ReadMissing, check_read_missing
-from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, StoreError, UnsupportedFeature
+from chunkmill.documents import (
+    Documents,
+    check_free,
+    check_root,
+    fetch,
+    forget_consolidated,
+    format_of_store,
+    may_have,
+    node_keys,
+    parents_of,
+    present,
+    refresh_consolidated,
+    set_all,
+)
+from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
-from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.stores.base import Store
 from chunkmill.stores.overlay import OverlayStore
 from chunkmill.stores.zip import ZipStore
 
@@ -37,8 +51,6 @@ __all__ = [
     "walk",
     "with_attributes",
 ]
-
-Documents = dict[str, bytes | None]
 
 
 class Group:
@@ -84,8 +96,8 @@ class Group:
         """Open every direct child but those named: one listing, then all documents at once where the store can."""
         names = [name for name in _child_names(self.store, self.documents, self.path) if name not in without]
         paths = {name: _join(self.path, name) for name in names}
-        keys = {name: tuple(_node_keys(self.documents, path)) for name, path in paths.items()}
-        documents = _fetch(self.store, chain.from_iterable(keys.values()))
+        keys = {name: tuple(node_keys(self.documents, path)) for name, path in paths.items()}
+        documents = fetch(self.store, chain.from_iterable(keys.values()))
         nodes = {name: self._node(paths[name], {key: documents[key] for key in keys[name]}) for name in names}
         return {name: node for name, node in nodes.items() if node is not None}
 
@@ -117,7 +129,7 @@ class Group:
     def __getitem__(self, path: str) -> Node:
         """Open the node at `path` below the group; `NodeNotFound` (a ``KeyError``) when there is none."""
         full = _join(self.path, self.documents.normalize_path(path))
-        node = self._node(full, _fetch(self.store, _node_keys(self.documents, full)))
+        node = self._node(full, fetch(self.store, node_keys(self.documents, full)))
         if node is None:
             hint = f"the group {self.path!r} has {', '.join(map(repr, list(self)[:20])) or 'no children'}"
             raise NodeNotFound(url=self.url, path=full, hint=hint)
@@ -184,25 +196,28 @@ def open_node(
         There is one and its documents are wrong.
     """
     if format is None:  # where no format can have such a path, the first says why
-        formats = tuple(each for each in FORMATS if _may_have(each, path)) or FORMATS
+        formats = tuple(each for each in FORMATS if may_have(each, path)) or FORMATS
     else:
         formats = (get_format(format) if isinstance(format, str) else format,)
-    documents = _fetch(store, (key for f in formats for key in _opening_keys(f, path, consolidated)))
+    documents = fetch(store, (key for f in formats for key in _opening_keys(f, path, consolidated)))
     for candidate in formats:
-        documents_format = candidate.configured(_present(documents))
+        documents_format = candidate.configured(present(documents))
         if documents_format is None:
             continue
         at = documents_format.normalize_path(path)
-        documents |= _fetch(store, set(_node_keys(documents_format, at)) - documents.keys())
-        node = _parse_node(store, at, documents_format, documents, read_only=read_only)
+        keys = tuple(node_keys(documents_format, at))
+        documents |= fetch(store, set(keys) - documents.keys())
         overlay = None
         if consolidated is not False:
-            overlay = _overlay(store, documents_format, at, documents)
+            overlay, prefix = _overlay(store, documents_format, at, documents)
+            if overlay is not None and prefix == at and documents_format.consolidated_key(at) in keys:
+                documents |= fetch(overlay, keys)  # the group's own, without what it holds of others: that may be long
+        node = _parse_node(store, at, documents_format, documents, read_only=read_only)
         if overlay is not None and isinstance(node, Group):
             node = Group(overlay, at, node.metadata, documents_format, read_only=read_only)
         elif overlay is not None and node is None:
             node = Group(overlay, "", GroupMetadata(), documents_format, read_only=read_only)._node(  # noqa: SLF001
-                at, _fetch(overlay, _node_keys(documents_format, at))
+                at, fetch(overlay, node_keys(documents_format, at))
             )
         if node is None and _is_implicit(store, documents_format, at, documents, given=format is not None):
             node = Group(store, at, GroupMetadata(), documents_format, read_only=read_only)
@@ -287,49 +302,9 @@ def consolidate(store: Store, group: Group) -> None:
     """Write the group's consolidated metadata from the documents that lie below it now."""
     documents: dict[str, bytes] = {}
     for node in walk(group):
-        keys = _node_keys(group.documents, node.path)
-        documents |= _present(_fetch(store, keys))
-    _set_all(store, group.documents.emit_consolidated(group.path, documents))
-
-
-def refresh_consolidated(store: Store, format: str, documents: Mapping[str, bytes]) -> None:  # noqa: A002
-    """Bring consolidated metadata above documents just published up to date with them, where there is some."""
-    documents_format = format_of_store(store, format)
-    groups = {group for key in documents for group in _parents(key)}
-    for group, known in _consolidated(store, documents_format, groups):
-        prefix = f"{group}/" if group else ""
-        below = {key: value for key, value in documents.items() if key.startswith(prefix)}
-        _set_all(store, documents_format.emit_consolidated(group, {**known, **below}))
-
-
-def _forget_consolidated(store: Store, path: str) -> None:
-    """Take a node that is gone, and what was below it, out of consolidated metadata above it, of whatever format."""
-    for documents_format in FORMATS:
-        if not _may_have(documents_format, path):
-            continue
-        gone = set(_node_keys(documents_format, path))
-        for group, known in _consolidated(store, documents_format, _parents(path)):
-            left = {k: v for k, v in known.items() if k not in gone and not k.startswith(f"{path}/")}
-            if left != known:
-                _set_all(store, documents_format.emit_consolidated(group, left))
-
-
-def _consolidated(
-    store: Store, documents_format: Format, groups: Iterable[str]
-) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield those of `groups` that have consolidated metadata, and the documents in them."""
-    keys = {group: key for group in groups if (key := documents_format.consolidated_key(group)) is not None}
-    found = _fetch(store, keys.values())
-    for group, key in keys.items():
-        value = found[key]
-        known = None if value is None else documents_format.parse_consolidated(group, value)
-        if known is not None:
-            yield group, known
-
-
-def _set_all(store: Store, documents: Mapping[str, bytes]) -> None:
-    for key, value in documents.items():
-        store.set(key, value)
+        keys = node_keys(group.documents, node.path)
+        documents |= present(fetch(store, keys))
+    set_all(store, group.documents.emit_consolidated(group.path, documents))
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -340,60 +315,32 @@ def walk(node: Node) -> Iterator[Node]:
             yield from walk(child)
 
 
-def format_of_store(store: Store, name: str) -> Format:
-    """Return the format as the store's root documents configure it; fresh when there are none."""
-    fresh = get_format(name)
-    found = fresh.configured(_present(_fetch(store, fresh.root_keys())))
-    return fresh if found is None else found
-
-
-def _may_have(documents_format: Format, path: str) -> bool:
-    try:
-        documents_format.normalize_path(path)
-    except MetadataError:
-        return False
-    return True
-
-
 def _opening_keys(documents_format: Format, path: str, consolidated: bool | None) -> Iterator[str]:
     yield from documents_format.root_keys()
     if documents_format.configured({}) is None:
         return  # where its documents lie is not known before the root is read
     at = documents_format.normalize_path(path)
-    yield from _node_keys(documents_format, at)
+    yield from node_keys(documents_format, at)
     if consolidated is not False:
         yield from (k for k in map(documents_format.consolidated_key, {at, ""}) if k is not None)
-
-
-def _node_keys(documents_format: Format, path: str) -> Iterator[str]:
-    yield from documents_format.array_keys(path)
-    yield from documents_format.group_keys(path)
-
-
-def _fetch(store: Store, keys: Iterable[str]) -> Documents:
-    """Get documents, all at once where the store can; ``None`` for those that are not there."""
-    wanted = list(dict.fromkeys(keys))
-    return dict(zip(wanted, store.get_many(ByteSpan(key) for key in wanted), strict=True))
-
-
-def _present(documents: Documents) -> dict[str, bytes]:
-    return {key: value for key, value in documents.items() if value is not None}
 
 
 def _parse_node(
     store: Store, path: str, documents_format: Format, documents: Documents, *, read_only: bool
 ) -> Node | None:
-    present = _present(documents)
-    array = documents_format.parse_array(path, present)
+    found = present(documents)
+    array = documents_format.parse_array(path, found)
     if array is not None:
         prefix = documents_format.chunk_prefix(path)
         return Array(store, path, array, documents_format.name, prefix, read_only=read_only)
-    group = documents_format.parse_group(path, present)
+    group = documents_format.parse_group(path, found)
     return None if group is None else Group(store, path, group, documents_format, read_only=read_only)
 
 
-def _overlay(store: Store, documents_format: Format, path: str, documents: Documents) -> OverlayStore | None:
-    """Return the store with the consolidated metadata at the node, or else at the root, in front of it."""
+def _overlay(
+    store: Store, documents_format: Format, path: str, documents: Documents
+) -> tuple[OverlayStore | None, str]:
+    """Return the store with the consolidated metadata at the node, or else at the root, in front; and which of both."""
     for prefix in dict.fromkeys((path, "")):
         key = documents_format.consolidated_key(prefix)
         value = None if key is None else documents.get(key)
@@ -401,8 +348,8 @@ def _overlay(store: Store, documents_format: Format, path: str, documents: Docum
             continue
         found = documents_format.parse_consolidated(prefix, value)
         if found is not None:
-            return OverlayStore(found, store, documents_format.document_names)
-    return None
+            return OverlayStore(found, store, documents_format.document_names), prefix
+    return None, ""
 
 
 def _is_implicit(store: Store, documents_format: Format, path: str, documents: Documents, *, given: bool) -> bool:
@@ -436,7 +383,7 @@ def _child_names(store: Store, documents_format: Format, path: str) -> list[str]
 
 def _make_room(store: Store, path: str, documents_format: Format, *, overwrite: bool) -> dict[str, bytes]:
     """Check and clear `path`; return the documents of the parents that it needs and that are not there yet."""
-    _check_root(store, documents_format)
+    check_root(store, documents_format)
     parents = _parent_documents(store, path, documents_format)
     _clear(store, path, documents_format, overwrite=overwrite)
     missing = {k: v for k, v in documents_format.emit_root().items() if store.get(k) is None}
@@ -446,16 +393,15 @@ def _make_room(store: Store, path: str, documents_format: Format, *, overwrite: 
 def _parent_documents(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
     """Return the documents of the groups above `path` that are not there; an array above it is refused."""
     documents: dict[str, bytes] = {}
-    parents = _parents(path)
-    fetched = _fetch(store, (key for p in parents for key in _node_keys(documents_format, p)))
+    parents = parents_of(path)
+    fetched = fetch(store, (key for p in parents for key in node_keys(documents_format, p)))
     for parent in parents:
         above = _parse_node(store, parent, documents_format, fetched, read_only=True)
         if isinstance(above, Array):
             raise NodeExists(url=store.url, path=parent, found="array")
         if above is None:
             group = documents_format.emit_group(parent, GroupMetadata())
-            if taken := [key for key in group if fetched.get(key) is not None and key.endswith(_ENTRY_POINT)]:
-                raise _of_another_format(documents_format, taken[0])
+            check_free(documents_format, group, fetched)
             documents |= group
     return documents
 
@@ -479,39 +425,17 @@ def _clear(store: Store, path: str, documents_format: Format, *, overwrite: bool
 
 def _is_bare(group: Group) -> bool:
     """Whether it is a group for no other reason than that there is such a prefix."""
-    documents = _present(_fetch(group.store, group.documents.group_keys(group.path)))
+    documents = present(fetch(group.store, group.documents.group_keys(group.path)))
     return group.documents.implicit_groups and not documents and not len(group)
-
-
-_ENTRY_POINT = "zarr.json"  # of a group in Zarr v3, of a whole store in its draft: what one writes would hide the other
-
-
-def _check_root(store: Store, documents_format: Format) -> None:
-    """Refuse a store whose root is configured by another format in the same documents."""
-    root = _present(_fetch(store, documents_format.root_keys()))
-    if root and documents_format.configured(root) is None:
-        raise _of_another_format(documents_format, next(iter(root)))
-
-
-def _of_another_format(documents_format: Format, key: str) -> UnsupportedFeature:
-    feature = "nodes in a store of another format, of which both need one document"
-    return UnsupportedFeature(format=documents_format.name, feature=feature, key=key, hint="give another url")
 
 
 def _delete_node(store: Store, path: str, documents_format: Format) -> None:
     documents_format = format_of_store(store, documents_format.name)
     for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
         store.delete_prefix(prefix)
-    for key in _node_keys(documents_format, path):
+    for key in node_keys(documents_format, path):
         store.delete(key)
-    _forget_consolidated(store, path)
-
-
-def _parents(path: str) -> list[str]:
-    if not path:
-        return []
-    parts = path.split("/")
-    return ["/".join(parts[:n]) for n in range(len(parts) - 1, -1, -1)]
+    forget_consolidated(store, path)
 
 
 def _join(path: str, name: str) -> str:

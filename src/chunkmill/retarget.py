@@ -47,8 +47,8 @@ def describe_target(
     Parameters
     ----------
     chunks, shards
-        ``"keep"``; ``None`` (shards: none); a shape (of another rank: keep); a dict by path; a callable of the array.
-        Shards are kept where the format has them; elsewhere their chunks get store keys of their own.
+        ``"keep"``; ``None`` (shards: none); a shape (of another rank: keep); a callable of the array. Shards are kept
+        where the format has them; elsewhere their chunks get store keys of their own.
     codecs
         ``"keep"``: the source's chain, as near as the format can express it without loss; or as in
         `chunkmill.create_array`.
@@ -146,14 +146,12 @@ def _chosen(option: Any, source: Array, name: str) -> Any:
     """Return what an option of a whole conversion says of one array."""
     if callable(option):
         option = option(source)
-    elif isinstance(option, Mapping):
-        option = option.get(source.path, option.get(f"/{source.path}", "keep"))
     elif isinstance(option, (tuple, list)) and len(option) != source.ndim:
         return "keep"
     if option is None and name == "chunks":
         return "keep"
     if isinstance(option, str) and option != "keep" and (option != "auto" or name == "shards"):
-        msg = f"{name}={option!r} for {source.path!r}: expected 'keep', a shape, a dict by path or a callable"
+        msg = f"{name}={option!r} for {source.path!r}: expected 'keep', a shape or a callable"
         raise ValueError(msg)
     return option
 

@@ -1,4 +1,4 @@
-"""Threads for reads that no scheduler runs: they begin and end with the read.
+"""Threads for reads and writes that no scheduler runs: they begin and end with them.
 
 No pool: nothing is left running, so that forks before and after are safe. Not here: schedulers (`chunkmill.graph`).
 """
@@ -10,12 +10,15 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import TypeVar
 
 __all__ = ["cut_evenly", "in_threads", "own_threads"]
 
+T = TypeVar("T")
+
 
 def own_threads() -> int:
-    """Return how many threads a read may use: as many as there are processors, in the main thread.
+    """Return how many threads a read or write may use: as many as there are processors, in the main thread.
 
     In any other thread 1: whoever started it (a scheduler, a server) has decided how much runs at once.
     """
@@ -37,12 +40,9 @@ def cut_evenly(n_items: int, n_parts: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(borders)]
 
 
-def in_threads(function: Callable[[slice], None], parts: Sequence[slice], n_threads: int) -> None:
+def in_threads(function: Callable[[slice], T], parts: Sequence[slice], n_threads: int) -> list[T]:
     """Call `function` with each part, in as many threads; the first error ends the rest and is raised."""
     if n_threads == 1 or len(parts) == 1:
-        for part in parts:
-            function(part)
-        return
+        return [function(part) for part in parts]
     with ThreadPoolExecutor(min(n_threads, len(parts))) as pool:
-        for _ in pool.map(function, parts):
-            pass
+        return list(pool.map(function, parts))

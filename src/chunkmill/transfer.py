@@ -12,8 +12,10 @@ from typing import Any
 
 from dask.utils import parse_bytes
 
+from chunkmill import hierarchy
 from chunkmill.api import open as open_node
 from chunkmill.array import Array
+from chunkmill.errors import RegionError
 from chunkmill.formats.base import Format
 from chunkmill.graph.convert import Target, plan_conversion
 from chunkmill.graph.memory import current_worker
@@ -22,6 +24,7 @@ from chunkmill.graph.rechunk import Settings, plan_rechunking
 from chunkmill.graph.verify import VerifyReport, compare
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.references import REFERENCE_OPTIONS
 from chunkmill.retarget import describe_group_target, describe_target
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_store
@@ -57,8 +60,9 @@ def plan_convert(
     format
         ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``.
     chunks, shards
-        ``"keep"``; ``None`` (shards: none); a chunk shape (arrays of another rank keep theirs); a dict by path; a
-        callable of the Array. Shards are kept where the format has them; elsewhere their chunks get keys of their own.
+        ``"keep"``; ``None`` (shards: none); a chunk shape (in a group, arrays of another rank keep theirs); a dict by
+        path below the source; a callable of the Array. Shards are kept where the format has them; elsewhere their
+        chunks get keys of their own.
     codecs
         ``"keep"``: the chain as near as the format can express it; or as in `create_array`.
     max_mem
@@ -95,6 +99,7 @@ def plan_convert(
     ('copy', {'copy': 4})
     """
     node = open_source(source, storage_options)
+    chunks, shards = _by_array(chunks, node, "chunks"), _by_array(shards, node, "shards")
     options = storage_options if target_storage_options is None else target_storage_options
     store, path = open_target(target, options)
 
@@ -186,6 +191,25 @@ def verify(
     return compare(first, second, sample=sample, seed=seed, progress=progress)
 
 
+def _by_array(option: Any, node: Node, name: str) -> Any:
+    """Return a dict by path below `node` as a callable, and raise for paths and ranks that fit no array."""
+    if isinstance(option, (tuple, list)) and isinstance(node, Array) and len(option) != node.ndim:
+        reason = f"{len(option)} lengths for {node.ndim} axes"
+        raise RegionError(index=f"{name}={option!r}", shape=node.shape, reason=reason)
+    if not isinstance(option, Mapping):
+        return option
+    by_path = {str(path).strip("/"): value for path, value in option.items()}
+    known = {_below(node, n) for n in hierarchy.walk(node) if isinstance(n, Array)}
+    if unknown := sorted(by_path.keys() - known):
+        msg = f"{name}= names {unknown}, where the arrays are {sorted(known)[:20]}"
+        raise ValueError(msg)
+    return lambda array: by_path.get(_below(node, array), "keep")
+
+
+def _below(top: Node, node: Node) -> str:
+    return node.path[len(top.path) :].strip("/")
+
+
 def open_source(source: Any, storage_options: Mapping[str, Any] | None = None) -> Node:
     """Return the node that a url, ``(url, path)``, an Array or a Group means."""
     if isinstance(source, (Array, Group)):
@@ -200,6 +224,8 @@ def open_target(target: Any, storage_options: Mapping[str, Any] | None = None) -
         return target.store, target.path
     url, path = target if isinstance(target, tuple) else (target, "")
     if isinstance(url, (str, os.PathLike)) or hasattr(url, "get_versioned"):
-        return open_store(url, storage_options), path
+        # those of a reference set as the source are no filesystem's
+        options = {name: value for name, value in (storage_options or {}).items() if name not in REFERENCE_OPTIONS}
+        return open_store(url, options), path
     msg = f"a target is a url, (url, path), an Array or a Group, not {type(url).__name__}"
     raise TypeError(msg)

@@ -170,6 +170,18 @@ def _lengths(grid: ChunkGrid) -> tuple[Any, ...]:
 
 
 def _codec_encoding(array: Array) -> dict[str, Any]:
+    """Return the codecs as the zarr engine has them; worked out once for arrays that share their chain."""
+    known = _SEEN.get("last")
+    if known is None or known[0] is not array.codecs or known[1] != (array.format, array.dtype, array.ndim):
+        known = array.codecs, (array.format, array.dtype, array.ndim), _new_codec_encoding(array)
+        _SEEN["last"] = known
+    return dict(known[2])
+
+
+_SEEN: dict[str, Any] = {}  # the arrays of a dataset mostly have one chain, the same object (formats.base.described_once)
+
+
+def _new_codec_encoding(array: Array) -> dict[str, Any]:
     chain = zarr_chain(array.codecs)
     if array.format in _NUMCODECS:
         _, before, compressor, _ = emit_chain(chain, array.dtype, array.ndim, key=array.path)

@@ -110,8 +110,8 @@ class StoredVariable:
 
     def _numbers(self, given: Any) -> Any:
         encoding = dict(self.encoding)
-        if "units" not in encoding and "_Unsigned" not in encoding:
-            encoding.pop("dtype", None)  # the cast is ours: it is checked
+        if given.dtype.kind == "f" and self.dtype.kind in "iu" and "_Unsigned" not in encoding:
+            encoding.pop("dtype", None)  # xarray would warn of the cast; ours is checked
         encoded = encode_cf(Variable(self.dims, given, {}, encoding), self.name).data
         meta = np.empty((0,) * given.ndim, self.dtype)
         return given.map_blocks(self.checked, encoded, dtype=self.dtype, meta=meta)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
+from dask.utils import format_bytes
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
@@ -27,6 +28,7 @@ from chunkmill.graph.write import WriteReport, report, run, write_graph
 from chunkmill.hierarchy import Group
 from chunkmill.model.grid import Overlap, Region
 from chunkmill.model.metadata import GroupMetadata
+from chunkmill.repr_report import report_html
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_store
 from chunkmill.xarray_plan import (
@@ -89,6 +91,18 @@ class DatasetReport:
             "variables": {path: each.to_dict() for path, each in self.variables.items()},
             "unchanged": list(self.unchanged),
         }
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (path, f"{one.n_keys:,}", f"{one.n_partial:,}", format_bytes(one.bytes_written))
+            for path, one in self.variables.items()
+        ]
+        facts = [
+            ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part"),
+            ("written", format_bytes(self.bytes_written)),
+            ("unchanged", ", ".join(self.unchanged) or "none"),
+        ]
+        return report_html("write_dataset: done", facts, [[("variable", "store keys", "in part", "written"), *rows]])
 
 
 def write_dataset(

@@ -4,7 +4,9 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
+import xarray as xr
 import yaml
 from click.testing import CliRunner
 
@@ -86,25 +88,68 @@ def _table_rows():
     return rows[2:]
 
 
-@pytest.mark.parametrize("row", _table_rows(), ids=lambda row: row[0])
-def test_support_table(row):
-    """Every format that is registered has a row, and formats that the table says are written can be."""
-    words = {
-        "zarr2": "Zarr v2",
-        "zarr3": "Zarr v3, regular",
-        "zarr3-draft": "Zarr v3 draft",
-        "zarr3-experimental": "experimental",
-        "n5": "N5",
-    }
-    assert {known.name for known in FORMATS} == set(words)
-    assert all(any(word in other[0] for other in _table_rows()) for word in words.values())
-    names = [name for name, word in words.items() if word in row[0]]
-    for name in names:
-        url = f"memory://readme-{name}"
-        make = {"shape": (4,), "dtype": "i4", "chunks": (2,), "format": name, "overwrite": True}
-        if row[2] == "yes":
-            cm.create_array(url, "a", **make)[1:3] = 5
-            assert cm.from_store(url, "a").sum().compute() == 10
-        else:
-            with pytest.raises(cm.ChunkmillError):
-                cm.create_array(url, "a", **make)
+ROWS = {row[0]: row[1:] for row in _table_rows()}
+
+# row of the table -> how an array is made that it speaks of
+MADE = {
+    "Zarr v2": {"format": "zarr2"},
+    "Zarr v3, regular and rectilinear grids": {"format": "zarr3", "chunks": ((1, 3), (2, 2))},
+    "Zarr v3, sharded (nested, both index locations)": {"format": "zarr3", "shards": (4, 2)},
+    "Zarr v3 draft of May 2022": {"format": "zarr3-draft"},
+    "zarr-python 2.13-2.18's experimental v3": {"format": "zarr3-experimental"},
+    "N5 4.0.0 (raw, gzip, bzip2, xz, lz4, blosc, zstd)": {"format": "n5"},
+}
+REFERENCES = "reference sets: JSON v0 and v1, parquet"
+
+
+def test_support_table_has_every_format():
+    assert {how["format"] for how in MADE.values()} == {known.name for known in FORMATS}
+    assert set(ROWS) == {*MADE, REFERENCES}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_support_table_is_right(name, tmp_path):
+    """What the table says can be done is done here, and what it says cannot be done is refused."""
+    read, write, dask, xarray, convert = ROWS[name]
+    how = {"shape": (4, 4), "dtype": "i4", "chunks": (2, 2)} | MADE[name]
+    url = tmp_path / "x"
+    assert (read, dask, xarray[:3], convert[:3]) == ("yes",) * 4
+    if write == "no":
+        assert (xarray, convert) == ("yes / no", "yes / no")
+        with pytest.raises(cm.ChunkmillError):
+            cm.create_array(url, "a", **how)
+        return
+    assert (write, convert) == ("yes", "yes / yes")
+    cm.create_array(url, "a", **how)[1:3] = 5
+    assert cm.from_store(url, "a").sum().compute() == 40
+    other = "zarr2" if how["format"] != "zarr2" else "zarr3"
+    to = {} if name != "Zarr v3, sharded (nested, both index locations)" else {"shards": (4, 2)}
+    cm.convert(url, tmp_path / "other", format=other, chunks=(2, 2), shards=None)
+    cm.convert(tmp_path / "other", tmp_path / "back", format=how["format"], **to)
+    assert cm.verify(url, tmp_path / "back").equal
+    ds = xr.Dataset({"t": (("y", "x"), np.arange(16.0).reshape(4, 4))}, coords={"x": [1, 2, 3, 4]})
+    encoding = {"t": {k: v for k, v in how.items() if k in {"chunks", "shards"}}}
+    cm.write_dataset(ds, tmp_path / "ds", format=how["format"], encoding=encoding)
+    xr.testing.assert_equal(xr.open_dataset(tmp_path / "ds", engine="chunkmill").load(), ds)
+    if xarray == "yes / numbers only":
+        with pytest.raises(cm.ChunkmillError):
+            cm.write_dataset(xr.Dataset({"s": ("x", ["a", "b"])}), tmp_path / "s", format=how["format"])
+    else:
+        assert xarray == "yes / yes"
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_support_table_is_right_about_references(kind, tmp_path):
+    assert ROWS[REFERENCES] == ["yes", "as a set over another store", "yes", "yes / no", "yes / `to_references`"]
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    ds = xr.Dataset({"t": (("y", "x"), np.arange(16.0).reshape(4, 4))})
+    cm.write_dataset(ds, tmp_path / "ds")
+    target = str(tmp_path / f"set.{kind}")
+    cm.to_references(tmp_path / "ds", target)
+    assert cm.from_store(target, "t").sum().compute() == 120
+    xr.testing.assert_equal(xr.open_dataset(target, engine="chunkmill").load(), ds)
+    cm.convert(target, tmp_path / "copy", format="zarr3")
+    assert cm.verify(target, tmp_path / "copy").equal
+    with pytest.raises((cm.ChunkmillError, ValueError)):
+        cm.open_array(target, "t", mode="r+")[0, 0] = 1

@@ -138,6 +138,14 @@ def test_refs(archive, tmp_path):
     assert "StoreError" in run("refs", "make", archive, tmp_path / "set.json", code=3).stderr
 
 
+def test_check(archive):
+    assert run_json("check", archive)["ok"]
+    torn = Path(archive) / "stack" / "0.0.0"
+    torn.write_bytes(torn.read_bytes()[:-3])
+    (problem,) = run_json("check", archive, code=1)["problems"]
+    assert (problem["kind"], problem["key"]) == ("short", "stack/0.0.0")
+
+
 def test_overwrite_must_be_asked_for(archive, tmp_path):
     run("convert", archive, tmp_path / "new.n5", "--format", "n5", "--path", "stack", "--codecs", "gzip")
     again = ["convert", archive, tmp_path / "new.n5", "--format", "n5", "--path", "stack", "--codecs", "gzip"]

@@ -373,6 +373,13 @@ def test_options_by_array():
     assert [cm.open_array(target, path).chunks for path in ("a", "deep/c", "line")] == [(7, 5), (3, 2), (4,)]
     assert cm.verify(source, target).equal
 
+    plan = cm.plan_convert((source, "deep"), MemoryStore(), format="zarr3", chunks={"er/b": (7, 5)})
+    assert plan.actions == {"copy": 9, "rechunk": 1}
+    with pytest.raises(ValueError, match=r"chunks= names \['deep/c'\]"):
+        cm.plan_convert((source, "deep"), MemoryStore(), format="zarr3", chunks={"deep/c": (7, 5)})
+    with pytest.raises(cm.errors.RegionError, match="3 lengths for 2 axes"):
+        cm.plan_convert((source, "a"), MemoryStore(), format="zarr3", chunks=(1, 2, 3))
+
     def series(array):
         return (array.shape[0],) + (1,) * (array.ndim - 1)
 

@@ -159,9 +159,9 @@ def test_processes(source, target):
 def test_a_worker_that_joins_late_is_checked(source, tmp_path):
     array = cm.open_array(source[0], "a")
     needs = describe_needs("convert", sources=[array], writes=[LocalStore(str(tmp_path / "t"))])
-    packed = jobs._Packed.of(jobs._Stage(len, None, None, 0), needs)
+    packed = jobs._Packed.of(jobs._Stage(len, None, None, 0), needs, None)
     assert packed.open().number == 0
-    other = jobs._Packed.of(jobs._Stage(len, None, None, 1), describe_needs("convert", sources=[array]))
+    other = jobs._Packed.of(jobs._Stage(len, None, None, 1), describe_needs("convert", sources=[array]), None)
     LocalStore(source[0]).set("a/.zarray", b"{}")
     with pytest.raises(JobError, match=r"finds something else under 'a/.zarray'"):
         other.open()
@@ -175,7 +175,7 @@ def test_versions_must_be_equal(source, monkeypatch):
     needs = describe_needs("convert", sources=[cm.open_array(source[0], "a")])
     monkeypatch.setattr("chunkmill.graph.preflight._version", lambda package: f"{package}-0.0")
     with pytest.raises(JobError, match=r"numcodecs numcodecs-0\.0 instead of"):
-        jobs._Packed.of(jobs._Stage(len, None, None, 2), needs).open()
+        jobs._Packed.of(jobs._Stage(len, None, None, 2), needs, None).open()
 
 
 # --------------------------------------------------------------------------------------------------------------------

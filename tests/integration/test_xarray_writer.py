@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from clusters import cluster_of
 from recording import FailingStore, RecordingStore
 
 import chunkmill as cm
@@ -463,7 +464,7 @@ def test_axes_in_another_order(url):
     ids=str,
 )
 def test_arguments_that_contradict_each_other(url, arguments):
-    with pytest.raises(ValueError, match="mode=|region="):
+    with pytest.raises(ValueError, match=r"mode=|region="):
         write_dataset(series(), url, **arguments)
 
 
@@ -551,12 +552,12 @@ def test_dask_times_that_do_not_fit_leave_nothing_visible(url):
         (np.array([1, 2], "i2"), np.array([1.0, 2.5]), "int16: 2.5 would read as 2"),
         (np.array([1, 2], "i2"), np.array([1.0, np.nan]), "int16: nan would read as"),
         (np.array([1, 2], "u1"), np.array([1, -1]), "uint8: -1 would read as 255"),
-        (np.array([1, 2], "f4"), np.array([1, 2**24 + 1]), "float32: 16777217 would read as 16777216"),
+        (np.array([1, 2], "f4"), np.array([1, 2**24 + 1]), r"float32: 16777217 would read as 1\.6777216e\+07"),
         (np.array([1, 2], "f4"), np.array([1, 1e40]), "float32: 1e\\+40 would read as inf"),
         (np.array(["a", "b"]), np.array(["a", "bcd"]), "up to 3 characters, but the store holds <U1: 'bcd'"),
         (np.array([b"ab", b"b"]), np.array([b"a", b"bcd"]), r"up to 3 characters, but the store holds \|S2: b'bcd'"),
-        (np.array(["a", "b"]), np.array([1, 2]), "the store holds str, got 1 of int"),
-        (np.array([True, False]), np.array([2, 3]), "bool: 2 would read as True"),
+        (np.array(["a", "b"]), np.array([1, 2]), r"the store holds str, got \d of int"),
+        (np.array([True, False]), np.array([2, 3]), r"bool: \d would read as True"),
         (np.array(["2000"], "M8[ns]"), np.array([1, 2]), "holds times in 'days since 2000-01-01"),
     ],
     ids=str,
@@ -565,9 +566,10 @@ def test_dask_times_that_do_not_fit_leave_nothing_visible(url):
 def test_values_that_the_store_cannot_hold(url, stored, given, message, lazily):
     write_dataset(xr.Dataset({"a": ("x", stored)}), url)
     ds = xr.Dataset({"a": ("x", given)})
-    with pytest.raises(DatasetError, match=message), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy, of casts in dask's tasks
-        write_dataset(ds.chunk(x=1) if lazily else ds, url, append_dim="x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, of casts in dask's tasks
+        with pytest.raises(DatasetError, match=message):
+            write_dataset(ds.chunk(x=1) if lazily else ds, url, append_dim="x")
     xr.testing.assert_identical(read(url).load(), xr.Dataset({"a": ("x", stored)}))
 
 
@@ -597,14 +599,14 @@ def test_values_that_the_store_cannot_hold(url, stored, given, message, lazily):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("lazily", [False, True], ids=["numpy", "dask"])
-@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
-def test_values_that_the_store_can_hold(url, stored, given, encoding, lazily, name):
+@pytest.mark.parametrize("how", ["zarr2-numpy", "zarr2-dask", "zarr3-numpy", "zarr3-dask"])
+def test_values_that_the_store_can_hold(url, stored, given, encoding, how):
+    name, _, kind = how.partition("-")
     write_dataset(xr.Dataset({"a": ("x", stored, {}, encoding)}), url, format=name)
     ds = xr.Dataset({"a": ("x", given)})
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="variable a has data in the form of a dask array with dtype=object")
-        write_dataset(ds.chunk(x=1) if lazily else ds, url, append_dim="x")
+        write_dataset(ds.chunk(x=1) if kind == "dask" else ds, url, append_dim="x")
     back = read(url).a[len(stored) :]
     if given.dtype.kind == "f":
         np.testing.assert_allclose(back, given, atol=0.005 if "scale_factor" in encoding else 0, rtol=1e-6)
@@ -645,7 +647,7 @@ def test_an_append_must_be_complete(url):
         write_dataset(
             later[["mask"]].expand_dims(time=2).drop_vars("mask").assign(w=("time", [1, 2])), url, append_dim="time"
         )
-    with pytest.raises(DatasetError, match="'w'.*only the part of 'time' that is appended"):
+    with pytest.raises(DatasetError, match=r"'w'.*only the part of 'time' that is appended"):
         write_dataset(later.assign(w=("time", [1, 2])), url, append_dim="time")
     with pytest.raises(DatasetError, match="append_dim='y' is no dimension of the store"):
         write_dataset(later, url, append_dim="y")
@@ -660,7 +662,7 @@ def test_readers_see_no_longer_array_before_it_is_written(url):
     write_dataset(series(), url)
     recording = RecordingStore(open_store(url))
     write_dataset(series(3, "2000-01-06").chunk(time=1), recording, append_dim="time")
-    keys = [key for key in recording.keys("set", "set_if")]
+    keys = recording.keys("set", "set_if")
     documents = [key for key in keys if key.endswith("zarr.json")]
     assert keys[-len(documents) :] == documents
     assert documents[-1] == "zarr.json"
@@ -765,7 +767,7 @@ def test_region_that_cannot_be_found(url):
         write_dataset(part, url, region=slice(0, 5))
     with pytest.raises(NodeNotFound):
         write_dataset(part, url, "other", region="auto")
-    with pytest.raises(DatasetError, match="'w'.*not in the store"):
+    with pytest.raises(DatasetError, match=r"'w'.*not in the store"):
         write_dataset(part.assign(w=part.v), url, region="auto")
 
 
@@ -831,12 +833,7 @@ def test_report(url):
 @pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
 def test_unaligned_writes_on_a_cluster(url, name):
     """Appends and regions that cut through chunks, from several workers at once."""
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster,
-        Client(cluster),
-    ):
+    with cluster_of(2, 2):
         write_dataset(series(5).chunk(time=1), url, format=name, encoding={"v": {"chunks": (4, 3)}})
         write_dataset(series(9, "2000-01-06").chunk(time=1), url, append_dim="time")
         xr.testing.assert_identical(read(url).load(), series(14))

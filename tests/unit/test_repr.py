@@ -5,6 +5,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import chunkmill as cm
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
@@ -172,3 +173,13 @@ def test_plans_and_reports(tmp_path, group):
     assert "verify: equal" in text_of(verified._repr_html_())
     cm.open_array(target, "flat", mode="r+")[0, 0] = 1
     assert "1 of 15" in text_of(cm.verify(group, target)._repr_html_())
+
+
+def test_reports_of_writes(tmp_path):
+    report = cm.to_store(np.ones((4, 4)), tmp_path / "a", chunks=(2, 2))
+    assert "4: of these 0 changed in part, 0 empty" in text_of(report._repr_html_())
+    ds = xr.Dataset({"t<b>": ("x", [1.0, 2.0])})
+    report = cm.write_dataset(ds, tmp_path / "ds")
+    html = report._repr_html_()
+    assert "t<b>" in text_of(html)
+    assert "<b>t" not in html.replace("<b>write", "")

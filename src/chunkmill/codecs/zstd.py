@@ -2,17 +2,20 @@
 
 Spec: zarr-extensions codecs/zstd; RFC 8878. Not here: zstd inside blosc (`chunkmill.codecs.compressors`).
 
-numcodecs decodes frames that state their size as fast as it can be done, and streams those that do not without any
-bound. So the frames are walked first where that matters: a header of three bytes for each block of up to 128 KiB.
+numcodecs decodes large frames that state their size as fast as it can be done, and streams those that do not without
+any bound. So the frames are walked first where that matters: a header of three bytes for each block of up to 128 KiB.
+Small frames are decoded by zstandard, which keeps its context: making one takes a sixth of the time of 64 KiB.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numcodecs.zstd
 import numpy as np
+import zstandard
 
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bounds import check_claim, integer
@@ -61,10 +64,12 @@ class Zstd:
         stated = _frame(byte_view(data))[0]
         if stated:
             check_claim(stated, max_bytes, buffer_size(data), _RATIO)
-            out = np.empty(stated, np.uint8)
             try:
+                if stated <= _SMALL:
+                    return _contexts.decompressor.decompress(byte_view(data), allow_extra_data=False)
+                out = np.empty(stated, np.uint8)
                 numcodecs.zstd.decompress(data, out)
-            except (ValueError, RuntimeError):  # broken, or there are more frames than this one
+            except (ValueError, RuntimeError, zstandard.ZstdError):  # broken, or there are more frames than this one
                 pass
             else:
                 return out
@@ -73,10 +78,21 @@ class Zstd:
 
 # the most that one byte of a frame can yield, generously: a block of 4 bytes yields 128 KiB at most
 _RATIO = 1 << 16
+_SMALL = 1 << 18
 _MAGIC = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50  # and the 15 after it
 _BLOCK = 1 << 17  # the most that one block yields
 _RAW, _RLE, _COMPRESSED = 0, 1, 2
+
+
+class _Contexts(threading.local):
+    """A decompressor for each thread: one is not safe among several."""
+
+    def __init__(self) -> None:
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_contexts = _Contexts()
 
 
 def _unzstd(data: Buffer, max_bytes: int) -> Buffer:

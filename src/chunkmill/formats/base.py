@@ -6,9 +6,9 @@ Bytes in, dataclasses out. A format never sees a store, a codec object or dask. 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import isfinite, isnan
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from chunkmill.errors import MetadataError
 from chunkmill.model.keys import ChunkKeyEncoding
@@ -20,12 +20,15 @@ __all__ = [
     "Format",
     "check_chunk_shape",
     "check_shape",
+    "described_once",
     "emit_json",
     "get_member",
     "normalize_path",
     "parse_json",
     "split_dimension_names",
 ]
+
+T = TypeVar("T")
 
 MAX_RANK = 64
 """Most axes of an array: numpy's limit."""
@@ -135,6 +138,29 @@ def parse_json(key: str, value: bytes) -> dict[str, JSON]:
     if not isinstance(document, dict):
         raise MetadataError(key=key, field="document", got=type(document).__name__, expected="a JSON object")
     return document
+
+
+def described_once(document: Hashable, describe: Callable[[], T]) -> T:
+    """Return what `describe` makes of a document, or made of an equal one before.
+
+    The arrays of one dataset differ in little but names and attributes: what is remembered must not depend on those.
+
+    Examples
+    --------
+    >>> described_once("document", lambda: [1]) is described_once("document", lambda: [1])
+    True
+    """
+    if document not in _DESCRIBED:
+        described = describe()
+        if len(_DESCRIBED) >= _MAX_DESCRIBED:
+            _DESCRIBED.clear()
+        _DESCRIBED[document] = described
+        return described
+    return cast("T", _DESCRIBED[document])
+
+
+_DESCRIBED: dict[Hashable, Any] = {}
+_MAX_DESCRIBED = 256
 
 
 def emit_json(key: str, document: Mapping[str, JSON]) -> bytes:

@@ -15,7 +15,7 @@ from chunkmill.errors import MetadataError
 from chunkmill.formats.base import emit_json, parse_json
 from chunkmill.model.metadata import JSON
 
-__all__ = ["V2_DOCUMENTS", "V3_DOCUMENTS", "emit_v2", "emit_v3", "parse_v2", "parse_v3"]
+__all__ = ["V2_DOCUMENTS", "V3_DOCUMENTS", "emit_v2", "emit_v3", "parse_v2", "parse_v3", "split_v3"]
 
 V2_DOCUMENTS = frozenset({".zarray", ".zgroup", ".zattrs"})
 """Last segments of the keys that ``.zmetadata`` holds."""
@@ -93,8 +93,15 @@ def parse_v3(value: bytes, key: str) -> dict[str, bytes] | None:
     >>> list(parse_v3(value, "g/zarr.json"))
     ['g/a/zarr.json']
     """
+    found = split_v3(value, key)
+    return None if found is None else {name: document for name, document in found.items() if name != key}
+
+
+def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
+    """Return what `parse_v3` does, and first the group's own document without what it holds of others."""
     field = "consolidated_metadata"
-    inline = parse_json(key, value).get(field)
+    own = parse_json(key, value)
+    inline = own.pop(field, None)
     if inline is None:  # zarr-python 3.0 wrote null for none
         return None
     if not isinstance(inline, dict):
@@ -102,7 +109,7 @@ def parse_v3(value: bytes, key: str) -> dict[str, bytes] | None:
     if inline.get("kind") != "inline":
         return None
     prefix = key.removesuffix("zarr.json")
-    found: dict[str, bytes] = {}
+    found = {key: _document(own)}
     for path, content in _entries(key, inline):
         _check_path(key, path)
         if path:

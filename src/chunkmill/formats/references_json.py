@@ -13,6 +13,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import NoneType
 from typing import Any
 
@@ -24,7 +25,7 @@ from chunkmill.formats.references_gen import add_generated
 from chunkmill.formats.references_template import TemplateText, parse_template, render
 from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.model.references import WHOLE, Reference, ReferenceSet
+from chunkmill.model.references import WHOLE, ReferenceSet
 
 __all__ = ["emit_reference_json", "is_reference_document", "is_reference_json", "parse_reference_json"]
 
@@ -150,8 +151,15 @@ def emit_reference_json(references: ReferenceSet, *, version: int = 1) -> Iterat
         raise MetadataError(key="<references>", field="version", got=version, expected="0 or 1")
     start, end = ("{", "\n}") if version == 0 else ('{"version": 1, "refs": {', "\n}}")
     pieces, size, comma = [start], 0, "\n"
+    quoted = lru_cache(maxsize=1 << 12)(json.dumps)  # of urls: few, or each a few times in a row
     for key, reference in references.items():
-        entry = f"{comma}{json.dumps(key)}: {json.dumps(_emit_reference(reference))}"
+        if reference.data is not None:
+            value = json.dumps(_emit_inline(reference.data))
+        elif reference.length is None:
+            value = f"[{quoted(reference.url)}]"
+        else:
+            value = f"[{quoted(reference.url)}, {reference.offset}, {reference.length}]"
+        entry = f"{comma}{json.dumps(key)}: {value}"
         comma = ",\n"
         pieces.append(entry)
         size += len(entry)
@@ -162,18 +170,14 @@ def emit_reference_json(references: ReferenceSet, *, version: int = 1) -> Iterat
     yield "".join(pieces).encode("ascii")
 
 
-def _emit_reference(reference: Reference) -> JSON:
-    if reference.data is not None:
-        try:
-            text = reference.data.decode("utf-8")
-        except UnicodeDecodeError:
-            text = _BASE64
-        if text.startswith(_BASE64):
-            return _BASE64 + base64.b64encode(reference.data).decode("ascii")
-        return text
-    if reference.length is None:
-        return [reference.url]
-    return [reference.url, reference.offset, reference.length]
+def _emit_inline(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = _BASE64
+    if text.startswith(_BASE64):
+        return _BASE64 + base64.b64encode(data).decode("ascii")
+    return text
 
 
 class _VersionFoundError(Exception):

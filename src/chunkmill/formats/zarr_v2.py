@@ -17,6 +17,7 @@ from chunkmill.formats import consolidated
 from chunkmill.formats.base import (
     check_chunk_shape,
     check_shape,
+    described_once,
     emit_json,
     get_member,
     normalize_path,
@@ -156,6 +157,15 @@ class ZarrV2:
         key, attributes_key = self.array_keys(path)
         if (value := documents.get(key)) is None:
             return None
+        content = (self.name, self.separator_override, bytes(value))
+        described, document = described_once(content, lambda: self._describe(key, value))
+        ndim = len(described.shape)
+        names, attributes = split_dimension_names(_parse_attributes(attributes_key, documents), ndim)
+        names = names if names is not None else _nczarr_names(document, attributes, ndim)
+        return replace(described, dimension_names=names, attributes=attributes)
+
+    def _describe(self, key: str, value: bytes) -> tuple[ArrayMetadata, Mapping[str, JSON]]:
+        """Parse ``.zarray``; return it as well."""
         document = parse_json(key, value)
         _check_version(key, document)
         shape = check_shape(get_member(key, document, "shape", list), key=key)
@@ -167,16 +177,14 @@ class ZarrV2:
         if "fill_value" not in document:
             raise MetadataError(key=key, field="fill_value", got="nothing", expected="a value or null")
         order_of_storage = dtype if dtype.kind == "T" else stored
-        names, attributes = split_dimension_names(_parse_attributes(attributes_key, documents), len(shape))
-        return ArrayMetadata(
+        metadata = ArrayMetadata(
             dtype=dtype,
             chunk_grid=ChunkGrid.regular(shape, chunks),
             chunk_keys=self._chunk_keys(key, document),
             codecs=codecs,
             fill_value=fill.parse_v2(document["fill_value"], order_of_storage, key=key, serializer=serializer),
-            dimension_names=names if names is not None else _nczarr_names(document, attributes, len(shape)),
-            attributes=attributes,
         )
+        return metadata, document
 
     def _chunk_keys(self, key: str, document: Mapping[str, JSON]) -> ChunkKeyEncoding:
         separator = document.get("dimension_separator", self.separator_override or ".")

@@ -9,6 +9,7 @@ Checked against: tests/golden/zarr_v3 (written by zarr-python 3, tensorstore, za
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -21,6 +22,7 @@ from chunkmill.formats.base import (
     MAX_SIZE,
     check_chunk_shape,
     check_shape,
+    described_once,
     emit_json,
     get_member,
     normalize_path,
@@ -133,8 +135,7 @@ class ZarrV3:
     def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:
         """Return the documents that the group at `path` holds inline, by full store key, its own among them."""
         (key,) = self.group_keys(path)
-        found = consolidated.parse_v3(value, key)
-        return None if found is None else {key: bytes(value), **found}
+        return consolidated.split_v3(value, key)
 
     def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:
         """Return the document of the group at `path`, which is among `documents`, with all of them inline."""
@@ -168,6 +169,14 @@ class ZarrV3:
         document = _node(key, documents, "array")
         if document is None:
             return None
+        rest = {name: value for name, value in document.items() if name not in {"attributes", "dimension_names"}}
+        # version 2: without references between equal objects, so that equal documents give equal bytes
+        described = described_once(marshal.dumps((self.name, rest), 2), lambda: self._describe(key, document))
+        names, attributes = _dimension_names(key, document, len(described.shape))
+        return replace(described, dimension_names=names, attributes=attributes)
+
+    def _describe(self, key: str, document: Mapping[str, JSON]) -> ArrayMetadata:
+        """Parse what a document says besides attributes and dimension names."""
         _check_members(key, document, _ARRAY)
         shape = check_shape(get_member(key, document, "shape", list), key=key)
         data_type = get_member(key, document, "data_type", (str, dict))
@@ -177,15 +186,12 @@ class ZarrV3:
             get_member(key, document, "codecs", list), dtype, lengths, lax=dtype.fields is not None, key=key
         )
         order = byte_order_of(codecs)
-        names, attributes = _dimension_names(key, document, len(shape))
         return ArrayMetadata(
             dtype=dtype,
             chunk_grid=grid,
             chunk_keys=_parse_chunk_keys(key, document),
             codecs=codecs,
             fill_value=fill.parse_v3(document.get("fill_value"), dtype, key=key, order=order),
-            dimension_names=names,
-            attributes=attributes,
         )
 
     def adapt(self, metadata: ArrayMetadata) -> ArrayMetadata:

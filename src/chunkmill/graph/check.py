@@ -160,7 +160,7 @@ def _check_keys(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) ->
     return TaskResult({"n_keys": len(todo), "bytes_read": n_bytes}, {}, problems)
 
 
-def _fetched(array: Array, todo: Sequence[ChunkCoords]) -> Iterator[tuple[ChunkCoords, bytes | None | Exception]]:
+def _fetched(array: Array, todo: Sequence[ChunkCoords]) -> Iterator[tuple[ChunkCoords, bytes | Exception | None]]:
     """Yield the values of store keys, all requested at once where that pays, and the errors of those that fail."""
     first = 0
     while first < len(todo):

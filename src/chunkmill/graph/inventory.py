@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,17 @@ from numpy.typing import NDArray
 
 from chunkmill import hierarchy
 from chunkmill.array import Array
-from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, UnknownCodec, UnsupportedFeature
-from chunkmill.formats.base import Format, parse_json
+from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError, UnknownCodec, UnsupportedFeature
+from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
 from chunkmill.graph.journal import JOB_PREFIX, unfinished_jobs
 from chunkmill.graph.preflight import PROBE_PREFIX
+from chunkmill.graph.stale import node_keys, staleness
 from chunkmill.hierarchy import Group, Node
-from chunkmill.retarget import same_json
-from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
 
 __all__ = ["Inventory", "Problem", "take_inventory"]
-
-_MAX_NAMED = 5  # of what differs, in one reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +88,18 @@ class Inventory:
     stale: list[Group] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
+    @property
+    def nodes(self) -> list[Node]:
+        """Groups and arrays."""
+        return [*self.groups, *self.arrays]
+
+    def add(self, node: Node) -> None:
+        """Put a node where it belongs."""
+        if isinstance(node, Array):
+            self.arrays.append(node)
+        else:
+            self.groups.append(node)
+
 
 def take_inventory(store: Store, path: str = "") -> Inventory:
     """List a store below `path` and say what its keys are.
@@ -99,25 +110,52 @@ def take_inventory(store: Store, path: str = "") -> Inventory:
         There is nothing at `path`, not even a job that was to write it.
     """
     found = Inventory(store, path.strip("/"))
-    jobs = _unfinished(found)
     try:
-        top = hierarchy.open_node(store, path, consolidated=False, read_only=False)
-    except NodeNotFound:
-        if not jobs:
-            raise
-        top = None
-    except MetadataError as error:
-        _report_document(found, found.path, error)
-        top = None
+        jobs = _unfinished(found)
+    except StoreError:  # a web server
+        return _without_listing(found)
+    top, nothing = _top(found)
     for node in () if top is None else _walk(found, top):
-        (found.arrays if isinstance(node, Array) else found.groups).append(node)  # type: ignore[arg-type]
+        found.add(node)
     _Keys(found, jobs).sort(_listed(store, found, top))
+    if nothing is not None and not (jobs or found.arrays or found.groups):
+        raise nothing
     _leftovers(found)
     for group in found.groups:
-        if reason := _staleness(group, [*found.groups, *found.arrays]):
+        key = group.documents.consolidated_key(group.path)
+        if key is not None and (reason := staleness(group, key, found.nodes)):
             found.stale.append(group)
-            found.problems.append(Problem("stale", group.path, _consolidated_key(group) or "", reason))
+            found.problems.append(Problem("stale", group.path, key, reason))
     return found
+
+
+def _top(found: Inventory) -> tuple[Node | None, NodeNotFound | None]:
+    """Open the node; without, return the error when nothing at all is there, or report what is wrong with it."""
+    for consolidated in (False, None):  # where only consolidated metadata are left, those
+        try:
+            return hierarchy.open_node(found.store, found.path, consolidated=consolidated, read_only=False), None
+        except NodeNotFound as error:
+            nothing = error
+        except ChunkmillError as error:
+            _report_document(found, found.path, error)
+            return None, None
+    return None, nothing
+
+
+def _without_listing(found: Inventory) -> Inventory:
+    """Take what the metadata tell of, consolidated ones too, where the store lists nothing."""
+    for node in hierarchy.walk(hierarchy.open_node(found.store, found.path)):
+        found.add(node)
+    for array in found.arrays:
+        grid_shape = array.writing.grid.grid_shape
+        if prod(grid_shape) > _MAX_UNLISTED:
+            reason = f"the store lists nothing, and a grid of {grid_shape} store keys is too large to ask for each"
+            raise StoreError(url=array.url, key=array.prefix, reason=reason)
+        found.chunks.append(np.indices(grid_shape, np.int64).reshape(array.ndim, -1).T)
+    return found
+
+
+_MAX_UNLISTED = 1 << 22
 
 
 def _walk(found: Inventory, node: Node) -> Iterator[Node]:
@@ -181,31 +219,63 @@ class _Keys:
 
     def __init__(self, found: Inventory, jobs: Iterable[Mapping[str, Any]]) -> None:
         self.found = found
-        self.owners = {array.prefix: i for i, array in enumerate(found.arrays)}
+        self.owners: dict[str, int] = {}
+        self.chunks: list[list[tuple[int, ...]]] = []
         self.documents: set[str] = set()
-        for node in (*found.groups, *found.arrays):
-            self.documents.update(_document_keys(node.path))
+        for node in found.nodes:
+            self._know(node)
         unreadable = [p.path for p in found.problems if p.kind in {"metadata", "unsupported"}]
+        self.documents.update(key for path in unreadable for key in _document_keys(FORMATS, path))
         hidden = [*unreadable, *(str(job["path"]) for job in jobs)]
-        self.documents.update(key for path in unreadable for key in _document_keys(path))
         self.hidden = tuple(prefix for path in hidden for prefix in _prefixes(path))
-        self.chunks: list[list[tuple[int, ...]]] = [[] for _ in found.arrays]
+
+    def _know(self, node: Node) -> None:
+        # a node may have documents of two formats, and some formats are configured by their root
+        own = hierarchy.format_of_store(node.store, node.format) if isinstance(node, Array) else node.documents
+        self.documents.update(_document_keys((own, *FORMATS), node.path))
+        if isinstance(node, Array):
+            self.owners[node.prefix] = len(self.chunks)
+            self.chunks.append([])
 
     def sort(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            if key in self.documents or key.startswith((JOB_PREFIX, PROBE_PREFIX)):
-                continue
-            which = self._owner(key)
-            if which is None:
-                if not key.startswith(self.hidden):
-                    self.found.problems.append(Problem("orphan", "", key, "it belongs to no node"))
-            else:
-                self._sort_chunk(which, key)
-        ranks = [array.ndim for array in self.found.arrays]
+        """Sort all keys, and take up the nodes that only their documents tell of."""
+        unknown = [key for key in keys if not self._sorted(key)]
+        if self._discovered(unknown):
+            unknown = [key for key in unknown if not self._sorted(key)]
+        for key in unknown:
+            if not key.startswith(self.hidden):
+                self.found.problems.append(Problem("orphan", "", key, "it belongs to no node"))
         self.found.chunks = [
-            np.array(sorted(coords), np.int64).reshape(-1, ndim) if ndim else np.zeros((len(coords), 0), np.int64)
-            for coords, ndim in zip(self.chunks, ranks, strict=True)
+            np.array(sorted(coords), np.int64).reshape(len(coords), array.ndim)
+            for array, coords in zip(self.found.arrays, self.chunks, strict=True)
         ]
+
+    def _sorted(self, key: str) -> bool:
+        if key in self.documents or key.startswith((JOB_PREFIX, PROBE_PREFIX)):
+            return True
+        which = self._owner(key)
+        if which is not None:
+            self._sort_chunk(which, key)
+        return which is not None
+
+    def _discovered(self, unknown: Iterable[str]) -> bool:
+        """Open nodes below what is no group by its documents: they are there for those who give their path."""
+        names = {key.rpartition("/")[2] for each in FORMATS if each.node_keys_known for key in node_keys(each, "a")}
+        paths = {key.rpartition("/")[0] for key in unknown if key.rpartition("/")[2] in names}
+        n_before = len(self.found.nodes)
+        for path in sorted(paths):
+            try:
+                node = hierarchy.open_node(self.found.store, path, consolidated=False, read_only=False)
+            except NodeNotFound:
+                continue
+            except ChunkmillError as error:
+                _report_document(self.found, path, error)
+                self.documents.update(_document_keys(FORMATS, path))
+                self.hidden = (*self.hidden, *_prefixes(path))
+            else:
+                self.found.add(node)
+                self._know(node)
+        return len(self.found.nodes) > n_before
 
     def _owner(self, key: str) -> int | None:
         """Return the number of the array below whose prefix the key lies."""
@@ -229,16 +299,15 @@ class _Keys:
             self.chunks[which].append(coords)
 
 
-def _document_keys(path: str) -> Iterator[str]:
-    """Yield the keys of a node's documents in every format: one node may have those of two."""
-    for documents_format in FORMATS:
+def _document_keys(formats: Iterable[Format], path: str) -> Iterator[str]:
+    """Yield the keys of a node's documents in each format."""
+    for documents_format in formats:
         try:
             path_there = documents_format.normalize_path(path)
-            yield from documents_format.array_keys(path_there)
-            yield from documents_format.group_keys(path_there)
         except MetadataError:
             continue
         yield from documents_format.root_keys()
+        yield from node_keys(documents_format, path_there)
         if (key := documents_format.consolidated_key(path_there)) is not None:
             yield key
 
@@ -281,59 +350,3 @@ def _leftovers(found: Inventory) -> None:
             problems.append(Problem("leftover", "", name, "a probe of a job's workers"))
         elif name.startswith(JOB_PREFIX) and store.get(f"{name}plan.json") is None:
             problems.append(Problem("leftover", "", name, "records of a job whose plan is gone"))
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Consolidated metadata
-
-
-def _consolidated_key(group: Group) -> str | None:
-    return group.documents.consolidated_key(group.path)
-
-
-def _staleness(group: Group, nodes: Iterable[Node]) -> str | None:
-    """Say how the group's consolidated metadata differ from the documents; ``None`` when there are none, or they do not."""
-    key = _consolidated_key(group)
-    value = None if key is None else group.store.get(key)
-    if key is None or value is None:
-        return None
-    try:
-        known = group.documents.parse_consolidated(group.path, value)
-    except MetadataError as error:
-        return str(error)
-    if known is None:
-        return None
-    actual = _actual(group, nodes, known)
-    differing = [name for name in sorted(known.keys() | actual.keys()) if not _same(known, actual, name)]
-    if not differing:
-        return None
-    more = f" and {len(differing) - _MAX_NAMED} more" if len(differing) > _MAX_NAMED else ""
-    return f"differs from what is there in {', '.join(map(repr, differing[:_MAX_NAMED]))}{more}"
-
-
-def _actual(group: Group, nodes: Iterable[Node], known: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the documents that consolidated metadata of the group should hold, as they are now."""
-    prefix = f"{group.path}/" if group.path else ""
-    wanted = set(known)
-    for node in nodes:
-        if node.path.startswith(prefix) and node.path != group.path:
-            wanted.update(_node_keys(group.documents, node.path))
-    found = group.store.get_many([ByteSpan(key) for key in sorted(wanted)])
-    return {key: value for key, value in zip(sorted(wanted), found, strict=True) if value is not None}
-
-
-def _node_keys(documents_format: Format, path: str) -> Iterator[str]:
-    yield from documents_format.array_keys(path)
-    yield from documents_format.group_keys(path)
-
-
-def _same(known: Mapping[str, bytes], actual: Mapping[str, bytes], key: str) -> bool:
-    if key not in known or key not in actual:
-        return False
-    try:
-        one, other = parse_json(key, known[key]), parse_json(key, actual[key])
-    except MetadataError:
-        return False
-    for document in (one, other):
-        document.pop("consolidated_metadata", None)  # of groups below, which have their own
-    return same_json(one, other)

@@ -7,6 +7,7 @@ Not here: what a task does (`chunkmill.graph.convert`, `chunkmill.graph.rechunk`
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import threading
@@ -22,7 +23,15 @@ from chunkmill import hierarchy
 from chunkmill.array import Array
 from chunkmill.errors import JobError
 from chunkmill.graph.journal import Journal
-from chunkmill.graph.preflight import Needs, check_client_workers, check_here, check_scheduler, describe_needs
+from chunkmill.graph.lending import Lender, Lent, Reads, borrowed
+from chunkmill.graph.preflight import (
+    Needs,
+    check_client_workers,
+    check_here,
+    check_scheduler,
+    describe_needs,
+    worker_name,
+)
 from chunkmill.graph.progress import JobProgress
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.stores.base import Store
@@ -79,12 +88,16 @@ class Stage:
         What all tasks share, such as the arrays: pickled once, and unpickled once in each process.
     tasks
         The specs: small, picklable, in the same order in every run of the plan (the journal knows them by number).
+    reads
+        Which store keys of which arrays the task of a spec asks for, so that of a reference set it need not be sent
+        more. ``None``: sets are sent whole.
     """
 
     name: str
     function: Callable[[Any, Any], TaskResult]
     common: Any
     tasks: Sequence[Any]
+    reads: Reads | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +254,12 @@ def run_stages(
             bars.begin(stage.name, len(groups), n_resumed)
             total = _Total(bars)
             here = _Stage(stage.function, stage.common, journal, number)
-            shared = here if scheduler.in_process else _Packed.of(here, needs)
-            scheduler.run(stage.name, run_task, shared, todo, total.add)
+            if scheduler.in_process:
+                scheduler.run(stage.name, run_task, here, todo, total.add)
+            else:
+                lender = None if stage.reads is None else Lender(stage.reads, stage.common)
+                packed = _Packed.of(here, needs, lender)
+                scheduler.run(stage.name, run_task, packed, lender.units(todo) if lender else todo, total.add)
             seconds = time.perf_counter() - begun
             results.append(StageResult(stage.name, len(groups), n_resumed, seconds, total.counts, total.details))
     return results
@@ -309,8 +326,8 @@ class _Packed:
     needs: bytes
 
     @classmethod
-    def of(cls, stage: _Stage, needs: Needs | None) -> _Packed:
-        return cls(uuid4().hex, pickle.dumps(stage), pickle.dumps(needs))
+    def of(cls, stage: _Stage, needs: Needs | None, lender: Lender | None) -> _Packed:
+        return cls(uuid4().hex, lender.pack(stage) if lender else pickle.dumps(stage), pickle.dumps(needs))
 
     def open(self) -> _Stage:
         with _OPENED_LOCK:
@@ -338,14 +355,16 @@ def _check_needs(needs: bytes) -> None:
     try:
         wanted: Needs | None = pickle.loads(needs)  # noqa: S301
     except Exception as error:
-        reason = f"this worker cannot take part: {type(error).__name__}: {error}"
-        raise JobError(job="preflight", reason=reason, hint="give every worker the client's packages") from error
+        reason = f"worker {worker_name() or os.getpid()} cannot take part: {type(error).__name__}: {error}"
+        raise JobError(job="a job", reason=reason, hint="give every worker the client's packages") from error
     if wanted is not None:
         check_here(wanted)
     _CHECKED.add(hash(needs))
 
 
-def run_task(shared: _Shared, index: int, specs: Sequence[Any]) -> tuple[dict[str, int], list[Any]]:
+def run_task(
+    shared: _Shared, index: int, specs: Sequence[Any], lent: Sequence[Lent] = ()
+) -> tuple[dict[str, int], list[Any]]:
     """Run a group of specs: the function of every task in the graph of a stage."""
     stage = shared.open()
     journal = stage.journal
@@ -354,11 +373,12 @@ def run_task(shared: _Shared, index: int, specs: Sequence[Any]) -> tuple[dict[st
     counts: dict[str, int] = {}
     writes: dict[str, Any] = {}
     details: list[Any] = []
-    for spec in specs:
-        result = stage.function(stage.common, spec)
-        add_counts(counts, result.counts)
-        writes.update(result.writes)
-        details.extend(result.details)
+    with borrowed(lent):
+        for spec in specs:
+            result = stage.function(stage.common, spec)
+            add_counts(counts, result.counts)
+            writes.update(result.writes)
+            details.extend(result.details)
     add_counts(counts, {"peak_memory_bytes": _peak_memory()})
     if journal is not None:
         journal.record(stage.number, index, counts, writes)

@@ -7,7 +7,10 @@ that can be read is true.
 Layout, at the root of the target's store, under a name that no format takes for a node::
 
     .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, documents to publish
-    .chunkmill-job-<hash of the target's path>/<stage>/<task>       counts; keys with size and crc32c, or null: empty
+    .chunkmill-job-<hash of the target's path>/<stage>/<task>-<run> counts; keys with size and crc32c, or null: empty
+
+A run is from the beginning of a job to its end, however often it is cut off and goes on. Its name in the records keeps
+tasks of a job that was given up, which may still be at work somewhere, from speaking for those of the next.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
+from uuid import uuid4
 
 from chunkmill.errors import JobError
 from chunkmill.model.metadata import JSON
@@ -45,7 +49,7 @@ def fingerprint(*parts: Any) -> str:
     return sha256(repr(parts).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Journal:
     """The journal of the job that writes the node at `path` of `store`.
 
@@ -55,12 +59,15 @@ class Journal:
         What the job is, for people: ``"convert to 'a' in file:///x"``.
     fingerprint
         Of the plan: only a job with the same one goes on with what is recorded.
+    run
+        The run's name, which `begin` gives and `resume` finds.
     """
 
     store: Store
     path: str
     job: str
     fingerprint: str
+    run: str = ""
 
     @property
     def prefix(self) -> str:
@@ -89,16 +96,19 @@ class Journal:
             reason = f"there is an unfinished job at the target with another plan ({began})"
             hint = "give resume=False to discard what it wrote and start anew, or finish it with its own arguments"
             raise JobError(job=self.job, reason=reason, hint=hint)
+        self.run = str(plan.get("run", ""))
         return {key: base64.b64decode(text) for key, text in plan["documents"].items()}
 
     def begin(self, documents: Mapping[str, bytes]) -> None:
         """Forget what another job recorded, and begin."""
         self.finish()
+        self.run = uuid4().hex[:8]
         plan = {
             "version": _VERSION,
             "job": self.job,
             "path": self.path,
             "fingerprint": self.fingerprint,
+            "run": self.run,
             "began": datetime.now(UTC).isoformat(timespec="seconds"),
             "documents": {key: base64.b64encode(value).decode() for key, value in documents.items()},
         }
@@ -108,15 +118,27 @@ class Journal:
         """Return stage and number of every task on record: one listing."""
         found = set()
         for key in self.store.list_prefix(self.prefix):
-            stage, _, task = key[len(self.prefix) :].partition("/")
-            if stage.isdigit() and task.isdigit():
+            stage, _, name = key[len(self.prefix) :].partition("/")
+            task, _, run = name.partition("-")
+            if stage.isdigit() and task.isdigit() and self.run in {"", run}:
                 found.add((int(stage), int(task)))
         return found
 
     def recall(self, stage: int, task: int) -> dict[str, int] | None:
-        """Return the counts of a task that was done; ``None`` when it was not."""
+        """Return the counts of a task that was done; ``None`` when it is still to be done.
+
+        Raises
+        ------
+        JobError
+            The job is over: done, or given up and begun anew. What the task would write is not wanted any more.
+        """
         value = self.store.get(self._key(stage, task))
-        return None if value is None else dict(_parse(value, self)["counts"])
+        if value is not None:
+            return dict(_parse(value, self)["counts"])
+        plan = self.store.get(self.plan_key)
+        if plan is None or _parse(plan, self).get("run") != self.run:
+            raise JobError(job=self.job, reason="this task is late: the job is over, or was begun anew")
+        return None
 
     def record(self, stage: int, task: int, counts: Mapping[str, int], writes: Mapping[str, Any]) -> None:
         """Put on record that a task is done: its data must be in the store."""
@@ -129,7 +151,7 @@ class Journal:
         self.store.delete_prefix(self.prefix)
 
     def _key(self, stage: int, task: int) -> str:
-        return f"{self.prefix}{stage}/{task}"
+        return f"{self.prefix}{stage}/{task}-{self.run}"
 
 
 def unfinished_jobs(store: Store) -> list[dict[str, JSON]]:

@@ -19,12 +19,25 @@ from chunkmill.array import Array
 from chunkmill.array import _decode as decode_chunk
 from chunkmill.array import _step as chunk_step
 from chunkmill.codecs.pipeline import CodecPipeline
+from chunkmill.graph.subsets import region_keys
 from chunkmill.model.grid import Region
-from chunkmill.plans.rechunk import RechunkPlan
+from chunkmill.plans.rechunk import RechunkPlan, nth_coords
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.metered import Meter, MeteredStore
 
-__all__ = ["Part", "Rechunk", "chunk_parts", "fetched", "fill_values", "metered", "n_ahead", "shifted", "within"]
+__all__ = [
+    "Part",
+    "Rechunk",
+    "box_reads",
+    "chunk_parts",
+    "fetched",
+    "fill_values",
+    "metered",
+    "n_ahead",
+    "shifted",
+    "spill_reads",
+    "within",
+]
 
 Part = tuple[Region, NDArray[Any] | None]
 """A region of the array and its values; ``None`` where they are absent."""
@@ -79,6 +92,21 @@ def chunk_parts(rechunk: Rechunk, source: Array, region: Region) -> Iterator[Par
             del data
             yield at, chunk
             del chunk
+
+
+def spill_reads(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
+    """Yield which store keys of the source the task that writes a temporary file asks for."""
+    rechunk = rechunks[spec[0]]
+    region = rechunk.plan.files.region(nth_coords(rechunk.plan.files, spec[1]))
+    yield rechunk.source, region_keys(rechunk.source, region)
+
+
+def box_reads(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
+    """Yield which store keys of the source the task that writes a box asks for: none, when it reads temporary files."""
+    rechunk = rechunks[spec[0]]
+    if rechunk.plan.reads is None:
+        region = rechunk.plan.writes.region(nth_coords(rechunk.plan.writes, spec[1]))
+        yield rechunk.source, region_keys(rechunk.source, region)
 
 
 _BATCH = 1 << 10

@@ -25,9 +25,19 @@ from distributed.worker import get_worker
 from chunkmill.array import Array
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
+from chunkmill.graph.subsets import held_references, without_references
+from chunkmill.locate import grains
 from chunkmill.stores.base import Store
 
-__all__ = ["PROBE_PREFIX", "Needs", "check_client_workers", "check_here", "check_scheduler", "describe_needs"]
+__all__ = [
+    "PROBE_PREFIX",
+    "Needs",
+    "check_client_workers",
+    "check_here",
+    "check_scheduler",
+    "describe_needs",
+    "worker_name",
+]
 
 _PACKAGES = ("chunkmill", "numcodecs")
 _MAX_SHOWN = 5
@@ -46,7 +56,7 @@ class Needs:
     versions
         Package -> the client's version.
     arrays
-        To unpickle them is to build their codecs.
+        Those whose codecs it must be able to build.
     reads
         Store, key and the hash of what the client read there.
     writes
@@ -68,12 +78,15 @@ def describe_needs(
     Of arrays with the same codecs, and of sources in one store, the first stands for all.
     """
     sources, targets = list(sources), list(targets)
-    kinds = {(repr(array.codecs), str(array.dtype), array.url): array for array in (*sources, *targets)}
+    kinds = {
+        (repr(array.codecs), str(array.dtype), array.url): without_references(array) for array in (*sources, *targets)
+    }
     reads = []
     for array in {id(array.store): array for array in reversed(sources)}.values():
         for key in get_format(array.format).array_keys(array.path):
             if (value := array.store.get(key)) is not None:
-                reads.append((array.store, key, sha256(value).hexdigest()))
+                held = held_references(array)  # of a set that travels with the tasks, no more than is looked at
+                reads.append((held.subset([key]) if held else array.store, key, sha256(value).hexdigest()))
                 break
     written = {store.url: store for store in (*(array.store for array in targets), *writes)}
     return Needs(job, _versions(), tuple(kinds.values()), tuple(reads), tuple(written.values()))
@@ -100,7 +113,7 @@ def check_here(needs: Needs) -> None:
     """Check this process, when it takes part for the first time."""
     with _probing(needs) as probe:
         name, text = _check(pickle.dumps(needs), probe)
-        _raise_lacking(needs, {_worker_name() or name: (name, text)}, probe)
+        _raise_lacking(needs, {worker_name() or name: (name, text)}, probe)
 
 
 @contextmanager
@@ -143,6 +156,8 @@ def _check(needs: bytes, probe: str) -> tuple[str, str | None]:
 def _lacks(needs: bytes, probe_key: str) -> str | None:
     try:
         wanted: Needs = pickle.loads(needs)  # noqa: S301 - made by the client
+        for array in wanted.arrays:
+            grains(array.metadata, "")  # an array builds its codecs when they are asked for first
     except Exception as error:  # noqa: BLE001 - whatever a package or a codec that is missing raises
         return _failed(error)
     if wrong := _wrong_versions(wanted.versions):
@@ -160,7 +175,7 @@ def _lacks(needs: bytes, probe_key: str) -> str | None:
     return None
 
 
-def _worker_name() -> str | None:
+def worker_name() -> str | None:
     """Return the address of the worker that this task runs on; ``None`` where it runs on none."""
     try:
         return str(get_worker().address)

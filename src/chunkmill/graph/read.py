@@ -21,6 +21,7 @@ from dask.utils import parse_bytes
 from chunkmill.array import Array, read_region
 from chunkmill.errors import RegionError
 from chunkmill.graph.layers import BlockRegions, Carried, DaskChunks
+from chunkmill.graph.subsets import SubsetRegions, held_references, read_subset, without_references
 from chunkmill.model.grid import ChunkGrid, Region
 
 __all__ = ["block_chunks", "read_block", "read_graph"]
@@ -37,12 +38,17 @@ def read_graph(array: Array, chunks: Any = None, name: str | None = None) -> da.
     """Return `array` as a dask array with blocks of `chunks` (see `Array.to_dask`).
 
     The array is inlined in the layer's tasks: one in a task of its own makes dask walk every key at the first slice.
+    Of a reference set in memory each task is sent the references that it needs.
     """
     dask_chunks = block_chunks(array, chunks)
     if name is None:
         name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks)}"
     index = tuple(range(array.ndim))
-    read, regions = Carried(partial(read_block, array)), BlockRegions(dask_chunks)
+    if held_references(array) is None:
+        read, regions = Carried(partial(read_block, array)), BlockRegions(dask_chunks)
+    else:
+        read = Carried(partial(read_subset, without_references(array)))
+        regions = SubsetRegions(array, dask_chunks)
     layer = blockwise(read, name, index, regions, index, numblocks={}, dependencies=(), _data_producer=True)
     graph = HighLevelGraph.from_collections(name, layer, dependencies=())
     return da.Array(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)

@@ -27,7 +27,7 @@ from chunkmill.graph.memory import (
     temporary_files,
     write_side,
 )
-from chunkmill.graph.parts import Rechunk
+from chunkmill.graph.parts import Rechunk, box_reads, spill_reads
 from chunkmill.graph.plan import Costs, Plan, PlannedStage
 from chunkmill.graph.spill import spill_file
 from chunkmill.graph.transfers import Transfer
@@ -65,9 +65,9 @@ class Settings:
 def rechunk_stages(rechunks: Sequence[Rechunk]) -> list[Stage]:
     """Return the stages that do all of `rechunks`: one that spills, where one of them does, and one that writes."""
     spills = [0 if r.plan.reads is None else r.plan.reads.n_chunks for r in rechunks]
-    stages = [Stage("rechunk-spill", spill_file, tuple(rechunks), _Specs(spills))] if any(spills) else []
+    stages = [Stage("rechunk-spill", spill_file, tuple(rechunks), _Specs(spills), spill_reads)] if any(spills) else []
     writes = [r.plan.writes.n_chunks for r in rechunks]
-    return [*stages, Stage("rechunk-write", write_box, tuple(rechunks), _Specs(writes))]
+    return [*stages, Stage("rechunk-write", write_box, tuple(rechunks), _Specs(writes), box_reads)]
 
 
 class _Specs(Sequence[tuple[int, int]]):

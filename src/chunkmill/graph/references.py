@@ -112,7 +112,7 @@ def locate_references(
     if not scheduler.in_process and specs:
         needs = describe_needs("to_references", sources=[virtual.array for virtual in virtuals])
         check_workers(scheduler, needs)
-    stage = Stage("references", locate_group, tuple(virtuals), specs)
+    stage = Stage("references", locate_group, tuple(virtuals), specs, _group_reads)
     (result,) = run_stages([stage], scheduler=scheduler, needs=needs, progress=progress)
     parts: list[list[_Part]] = [[] for _ in virtuals]
     for part in sorted(result.details, key=lambda part: (part.which, part.first)):
@@ -242,6 +242,12 @@ def locate_group(virtuals: Sequence[Virtual], spec: _Spec) -> TaskResult:
     return TaskResult(meter.counts() | {"n_keys": len(numbers)}, {}, [part])
 
 
+def _group_reads(virtuals: Sequence[Virtual], spec: _Spec) -> Iterator[tuple[Array, list[str]]]:
+    array, numbers = virtuals[spec[0]].array, spec[2].tolist()
+    grid_shape = array.writing.grid.grid_shape
+    yield array, [array.writing.locator.key(nth_coords(grid_shape, number)) for number in numbers]
+
+
 _Columns: TypeAlias = tuple[
     NDArray[np.integer], NDArray[np.integer], NDArray[np.integer], NDArray[np.integer], list[tuple[int, bytes]]
 ]
@@ -277,7 +283,7 @@ def _in_shards(virtual: Virtual, keyed: _Keyed, numbers: NDArray[np.int64]) -> _
             inside &= along < grid.grid_shape[axis]  # past the end of the array nothing is read
             chunks = chunks * grid.grid_shape[axis] + along
         columns = (np.full(len(here), row), chunks, starts.astype(np.int64), lengths.astype(np.int64))
-        found.append((*(column[inside] for column in columns), []))  # type: ignore[arg-type]
+        found.append((*(_narrow(column[inside]) for column in columns), []))  # type: ignore[arg-type]
     return _stacked(found)
 
 
@@ -355,6 +361,10 @@ _LOCATE: dict[Frame, Callable[[Virtual, _Keyed, NDArray[np.int64]], _Columns]] =
 }
 
 
+def _narrow(column: NDArray[np.int64]) -> NDArray[np.integer]:
+    return column.astype(np.int32) if not len(column) or int(column.max()) < 2**31 else column
+
+
 def _stacked(found: Sequence[_Columns]) -> _Columns:
     if not found:
         nothing: NDArray[Any] = np.zeros(0, np.int64)
@@ -364,5 +374,8 @@ def _stacked(found: Sequence[_Columns]) -> _Columns:
 
 
 def _joined(keys: NDArray[np.int64], parts: Sequence[_Part]) -> Located:
-    found = [(part.rows + part.first, part.chunks, part.offsets, part.lengths, part.inline) for part in parts]
+    found = [
+        (_narrow(part.rows + np.int64(part.first)), part.chunks, part.offsets, part.lengths, part.inline)
+        for part in parts
+    ]
     return Located(keys, *_stacked(found))

@@ -25,13 +25,14 @@ from chunkmill.codecs.bytes import byte_view
 from chunkmill.codecs.crc32c import Crc32c
 from chunkmill.codecs.n5_block import parse_header, write_header
 from chunkmill.graph.jobs import TaskResult
+from chunkmill.graph.subsets import region_keys
 from chunkmill.locate import Grain, ShardedChunks
-from chunkmill.model.grid import ChunkCoords, Region
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.plans.convert import Conversion, group_ranges
 from chunkmill.plans.region import region_shape
 from chunkmill.stores.metered import Meter, MeteredStore
 
-__all__ = ["Transfer", "metered", "transfer_group"]
+__all__ = ["Transfer", "covered", "metered", "transfer_group", "transfer_reads"]
 
 _CRC32C = Crc32c()
 
@@ -72,8 +73,25 @@ def transfer_group(transfers: Sequence[Transfer], spec: tuple[int, int]) -> Task
     return TaskResult.of(meter, n_keys=len(keys), **counts)
 
 
+def transfer_reads(transfers: Sequence[Transfer], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
+    """Yield which store keys of the source the task of `spec` asks for."""
+    transfer = transfers[spec[0]]
+    grid = transfer.target.writing.grid
+    ranges = group_ranges(grid, transfer.conversion.group, spec[1])
+    yield transfer.source, region_keys(transfer.source, covered(grid, ranges))
+
+
+def covered(grid: ChunkGrid, ranges: Sequence[range]) -> Region:
+    """Return the region that some chunks of each axis cover together."""
+    return tuple(
+        slice(axis.start(r[0]), min(axis.start(r[-1]) + axis.length(r[-1]), axis.size))
+        for axis, r in zip(grid.axes, ranges, strict=True)
+    )
+
+
 def metered(array: Array, meter: Meter) -> Array:
     """Return the array over a store that counts; nothing is built anew."""
+    _ = array.writing  # built now, once, for all that come after
     counted = object.__new__(Array)
     counted.__dict__.update(array.__dict__, store=MeteredStore(array.store, meter))
     return counted

@@ -22,7 +22,8 @@ from chunkmill.errors import ChunkmillError
 from chunkmill.graph.jobs import Stage, TaskResult, check_workers, run_stages
 from chunkmill.graph.preflight import describe_needs
 from chunkmill.graph.scheduling import Scheduler
-from chunkmill.graph.transfers import metered
+from chunkmill.graph.subsets import region_keys
+from chunkmill.graph.transfers import covered, metered
 from chunkmill.hierarchy import Node
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.plans.convert import Layout, group_keys, group_ranges, n_groups
@@ -162,7 +163,7 @@ def compare(
     if not scheduler.in_process and specs:
         needs = describe_needs("verify", sources=[array for pair in pairs for array in (pair.a, pair.b)])
         check_workers(scheduler, needs)
-    stage = Stage("verify", _compare_block, tuple(pairs), specs)
+    stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_reads)
     (result,) = run_stages([stage], scheduler=scheduler, needs=needs, progress=progress)
     found = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
     return VerifyReport(
@@ -274,11 +275,7 @@ class _Pair:
 
     def region(self, number: int) -> Region:
         """Return what one block covers."""
-        ranges = group_ranges(self.grid, self.group, number)
-        return tuple(
-            slice(axis.start(r[0]), min(axis.start(r[-1]) + axis.length(r[-1]), axis.size))
-            for axis, r in zip(self.grid.axes, ranges, strict=True)
-        )
+        return covered(self.grid, group_ranges(self.grid, self.group, number))
 
 
 def _grid(array: Array) -> ChunkGrid:
@@ -289,6 +286,11 @@ def _grid(array: Array) -> ChunkGrid:
 
 def _same_kind(a: Array, b: Array) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
+
+
+def _block_reads(pairs: Sequence[_Pair], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
+    pair, region = pairs[spec[0]], pairs[spec[0]].region(spec[1])
+    yield from ((array, region_keys(array, region)) for array in (pair.a, pair.b))
 
 
 def _compare_block(pairs: Sequence[_Pair], spec: tuple[int, int]) -> TaskResult:

@@ -19,17 +19,20 @@ import numpy as np
 from dask._task_spec import Task, TaskRef
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
+from dask.utils import format_bytes
 from numpy.typing import NDArray
 
 from chunkmill.array import Array, LockFactory, write_region
 from chunkmill.errors import AlignmentError
 from chunkmill.graph.journal import Journal
 from chunkmill.graph.layers import BlockRegions, Carried
+from chunkmill.graph.late import giving_up, wanted
 from chunkmill.graph.locks import check_guarded
 from chunkmill.graph.parts import metered
 from chunkmill.model.grid import Region
 from chunkmill.plans.region import region_shape
 from chunkmill.plans.write import aligned_chunks
+from chunkmill.repr_report import report_html
 from chunkmill.stores.metered import Meter
 
 __all__ = ["WriteReport", "block_number", "check_source", "report", "run", "write_blocks", "write_graph"]
@@ -68,6 +71,16 @@ class WriteReport:
     def to_dict(self) -> dict[str, int | str]:
         """Return the counts, and the guard, by name."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part, {self.n_empty:,} empty"),
+            ("written", format_bytes(self.bytes_written)),
+            ("blocks regrouped", f"{self.n_regrouped:,}"),
+            ("guard of partial writes", self.guard),
+            *([("blocks of an earlier run", f"{self.n_resumed:,}")] if self.n_resumed else []),
+        ]
+        return report_html("write: done", facts)
 
 
 def check_source(x: da.Array, shape: tuple[int, ...]) -> None:
@@ -112,7 +125,9 @@ def write_blocks(
     index = tuple(range(x.ndim))
     name = f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}"  # an effect: never the same twice
     start = tuple(cut.start for cut in region)
-    write = partial(write_block, array=array, start=start, lock=lock, write_empty=write_empty, journal=journal)
+    write = partial(
+        write_block, array=array, start=start, lock=lock, write_empty=write_empty, journal=journal, name=name
+    )
     counts = da.blockwise(
         Carried(write),
         (*index, x.ndim),
@@ -139,13 +154,15 @@ def write_block(
     lock: LockFactory,
     write_empty: bool,
     journal: Journal | None,
+    name: str,
 ) -> NDArray[np.int64]:
     """Write one block to its place and return its counts, shaped for the sum over all blocks."""
     region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, start, strict=True))
-    if journal is not None:
-        counts = _write_on_record(block, region, array, journal, lock=lock, write_empty=write_empty)
-    else:
-        counts = _write(block, region, array, lock=lock, write_empty=write_empty)
+    with wanted(name):
+        if journal is not None:
+            counts = _write_on_record(block, region, array, journal, lock=lock, write_empty=write_empty)
+        else:
+            counts = _write(block, region, array, lock=lock, write_empty=write_empty)
     return counts.reshape((1,) * block.ndim + (4,))
 
 
@@ -196,7 +213,9 @@ def run(counts: Sequence[da.Array], finish: Callable[..., T], *, compute: bool) 
     Not by ``delayed(finish)(*counts)``: that would hide the arrays from dask's fusion and double their graph.
     """
     if compute:
-        return finish(*dask.compute(*counts))
+        with giving_up(counts):
+            computed = dask.compute(*counts)
+        return finish(*computed)
     name = f"written-{uuid4().hex}"
     optimised = dask.optimize(*counts)
     keys = [TaskRef((c.name, *(0 for _ in c.numblocks))) for c in optimised]

@@ -95,6 +95,7 @@ class UrlTable(Sequence[str | None]):
         self._parts: list[KeyUrls | Sequence[str]] = []
         self._starts: list[int] = []
         self._n = 0
+        self._last: tuple[int, str | None] = (-1, None)  # neighbouring chunks often lie in one target
 
     def extend(self, urls: KeyUrls | Sequence[str]) -> int:
         """Add urls and return the number of the first."""
@@ -117,5 +118,9 @@ class UrlTable(Sequence[str | None]):
             return [self[i] for i in range(*number.indices(self._n))]
         if not 0 <= number < self._n:
             raise IndexError(number)
-        part = bisect_right(self._starts, number) - 1
-        return self._parts[part][number - self._starts[part]]
+        last, url = self._last
+        if number != last:
+            part = bisect_right(self._starts, number) - 1
+            url = self._parts[part][number - self._starts[part]]
+            self._last = number, url
+        return url

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import re
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from math import inf
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -45,6 +45,7 @@ _MAX_AHEAD_BYTES = 64 * 2**20  # fetched before they are asked for, of one `get_
 _MIN_AHEAD, _FIRST_AHEAD, _MAX_AHEAD = 4, 16, 128
 _MAX_GAP = 64 * 2**10  # bytes read in vain that cost less than one more request
 _MAX_MERGED = 8 * 2**20
+_MAX_SPANS = 512  # looked at together, for neighbours among them
 
 
 T = TypeVar("T")
@@ -154,8 +155,14 @@ class FsspecStore:
         todo: Iterator[ByteSpan | None],
         n_spans: int,
     ) -> None:
-        """Begin the requests of the next `n_spans` spans."""
-        spans = list(itertools.islice(todo, n_spans))
+        """Begin the requests of the next `n_spans` spans, and of more of them whose sizes are known to be small."""
+        spans = []
+        n_bytes: float = 0
+        for span in todo:
+            spans.append(span)
+            n_bytes += _known_bytes(span)
+            if len(spans) >= n_spans and (n_bytes > _MAX_MERGED or len(spans) >= _MAX_SPANS):
+                break
         requests: dict[ByteSpan, _Request] = {}
         for merged, parts in _merge(dict.fromkeys(span for span in spans if span is not None)):
             check_key(merged.key)
@@ -347,6 +354,14 @@ def _ahead(n_bytes: int, n_values: int) -> int:
     if n_values == 0:
         return _FIRST_AHEAD
     return max(_MIN_AHEAD, min(_MAX_AHEAD, _MAX_AHEAD_BYTES * n_values // max(1, n_bytes)))
+
+
+def _known_bytes(span: ByteSpan | None) -> float:
+    """Return how many bytes a span asks for; infinitely many where it does not say."""
+    if span is None:
+        return 0
+    length = None if span.byte_range is None else span.byte_range.length
+    return inf if length is None else length
 
 
 def _merge(spans: Iterable[ByteSpan]) -> Iterator[tuple[ByteSpan, list[ByteSpan]]]:

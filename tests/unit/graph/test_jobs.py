@@ -130,7 +130,8 @@ def test_a_record_follows_its_data(store):
         run_job(make_job(recording, n=2))
     sets = recording.keys("set")
     prefix = Journal(store, "a/b", "", "").prefix
-    assert sets.index("data/0") < sets.index(f"{prefix}0/0") < sets.index("doc")
+    (record,) = [key for key in sets if key.startswith(f"{prefix}0/0-")]
+    assert sets.index("data/0") < sets.index(record) < sets.index("doc")
     assert sets[0] == f"{prefix}plan.json"
 
 
@@ -212,9 +213,37 @@ def test_a_record_says_what_was_written(store):
     journal = Journal(store, "a/b", "put it", "plan")
     journal.begin({})
     jobs.run_task(jobs._Stage(put, store, journal, 1), 9, [3])
-    record = json.loads(store.get(f"{journal.prefix}1/9"))
+    record = json.loads(store.get(f"{journal.prefix}1/9-{journal.run}"))
     assert record["keys"] == {"data/3": [3, 0x6064A37A]}
     assert record["counts"]["bytes_written"] == 3
+
+
+def test_late_tasks_of_a_job_that_was_given_up(store):
+    """They may be at work on another machine when the next job begins: they speak for nobody."""
+    old = Journal(store, "a/b", "put it", "plan")
+    old.begin({})
+    new = Journal(store, "a/b", "put it", "plan")
+    new.begin({})
+    old.record(0, 3, {"n_keys": 1}, {})
+    assert new.done() == set()
+    assert new.recall(0, 3) is None
+    with pytest.raises(JobError, match="late"):
+        jobs.run_task(jobs._Stage(put, store, old, 0), 4, [4])
+    assert store.get("data/4") is None
+    new.finish()
+    with pytest.raises(JobError, match="late"):
+        new.recall(0, 4)
+    resumed = Journal(store, "a/b", "put it", "plan")
+    assert resumed.resume() is None
+
+
+def test_a_run_goes_on_under_its_name(store):
+    journal = Journal(store, "a/b", "put it", "plan")
+    journal.begin({"doc": b"x"})
+    journal.record(0, 3, {"n_keys": 1}, {})
+    again = Journal(store, "a/b", "put it", "plan")
+    assert again.resume() == {"doc": b"x"}
+    assert (again.run, again.done(), again.recall(0, 3)) == (journal.run, {(0, 3)}, {"n_keys": 1})
 
 
 def test_nothing_is_on_record_when_there_is_no_room(store):

@@ -1,0 +1,86 @@
+"""What a graph costs before anything is read: build, pickle, slice and cull, at 10^4 to 10^7 chunks.
+
+Nothing is stored: only the documents. ``open and build`` is what a user waits for; ``slice and cull`` is ``(x + 1)[a few
+chunks]`` until the tasks are known; ``materialise`` writes out every task, as computing everything does.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+
+import chunkmill as cm
+from benchmarks import harness
+from benchmarks.harness import Row
+
+OURS, ZARR = "chunkmill", "da.from_zarr"
+GRIDS = {4: (25, 20, 20), 5: (50, 50, 40), 6: (100, 100, 100), 7: (1000, 100, 100)}
+CHUNK = (8, 8, 8)
+MOST_PEER = 6  # da.from_zarr takes minutes at 10^7
+MOST_TASKS = 5  # materialised
+
+
+def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: ARG001 - one signature for all
+    results = []
+    for power, grid in GRIDS.items():
+        if quick and power > 5:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            results += bench_graph(power, grid, Path(folder) / "a", quick=quick)
+    return results
+
+
+def create(grid: tuple[int, ...], path: Path) -> None:
+    cm.create_array(str(path), shape=tuple(n * c for n, c in zip(grid, CHUNK, strict=True)), dtype="u1", chunks=CHUNK)
+
+
+def bench_graph(power: int, grid: tuple[int, ...], path: Path, *, quick: bool) -> list[Row]:
+    create(grid, path)
+    makers: dict[str, Callable[[], da.Array]] = {OURS: lambda: cm.from_store(str(path))}
+    if power <= MOST_PEER:
+        makers[ZARR] = lambda: da.from_zarr(str(path))
+    n_rounds = 2 if quick else 5
+    results = []
+
+    def add(case: str, contenders: dict[str, Callable[[], Any]], limit: float | None = None, **counts: Any) -> None:
+        times = harness.alternate(contenders, n_rounds)
+        rows = harness.rows("graph", f"10^{power} chunks, {case}", times, peers=(ZARR,), counts=counts or None)
+        if limit is not None:
+            rows[0].target = f"at most {harness.duration(limit)}"
+            rows[0].met = rows[0].seconds <= limit
+        results.extend(rows)
+
+    add("open and build", makers, 0.05)
+    arrays = {name: make() for name, make in makers.items()}
+    sizes = {name: {"graph bytes": len(pickle.dumps(x.dask))} for name, x in arrays.items()}
+    add("pickle", {name: lambda x=x: pickle.dumps(x.dask) for name, x in arrays.items()}, None, **sizes)
+    tasks = {name: {"tasks": harness.n_tasks(a_slice(x))} for name, x in arrays.items()}
+    add("slice and cull", {name: lambda make=make: dask.optimize(a_slice(make())) for name, make in makers.items()}, None, **tasks)
+    if power <= MOST_TASKS:
+        add("materialise", {name: lambda make=make: dict(make().dask) for name, make in makers.items()})
+    return results
+
+
+def a_slice(x: da.Array) -> da.Array:
+    return (x + 1)[:15, :15, 80:90]
+
+
+# --- as tests
+
+
+def test_a_graph_of_ten_million_chunks_is_small_and_culled(tmp_path):
+    create(GRIDS[7], tmp_path / "a")
+    x = cm.from_store(str(tmp_path / "a"))
+    assert x.npartitions == 10**7
+    assert len(pickle.dumps(x.dask)) < 20_000
+    assert harness.n_tasks(a_slice(x)) <= 12
+
+
+if __name__ == "__main__":
+    harness.main(__spec__.name)

@@ -1,0 +1,338 @@
+"""Rechunking: images to time series, time series to images, blocks to other blocks.
+
+The bare loop is what the job takes at least: two plain threads with ``os.read``, numcodecs and numpy, which spill raw
+once where the chunks lie across each other. Peers: tensorstore, copied in bands of as many bytes as we may use, and
+dask's task rechunk between our own reading and writing. Each run has a process of its own, so that its peak resident
+memory is its own too, interpreter and libraries included.
+
+``CHUNKMILL_BENCH_MIB=2048`` sets the size of the arrays; by default it is 512.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import numcodecs
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from benchmarks import harness
+from benchmarks.harness import BARE, Row, in_threads, read_file, write_file
+from chunkmill.rechunking import plan_rechunk
+
+OURS, CLUSTER = "chunkmill", "chunkmill, cluster"
+TENSORSTORE, DASK = "tensorstore", "dask rechunk"
+MAX_MEM = 384 << 20
+MOST_MEMORY = 512 << 20
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    source: Shape
+    target: Shape
+    codec: str
+    bare: Callable[[Case, Path, Path], None]
+    shape: Shape
+
+    def encode(self, block: np.ndarray) -> Any:
+        data = np.ascontiguousarray(block)
+        return numcodecs.zstd.compress(data, 1) if self.codec == "zstd" else data
+
+    def read(self, folder: Path, coords: Shape, shape: Shape) -> np.ndarray:
+        data = read_file(str(folder / "c" / "/".join(map(str, coords))))
+        if self.codec == "zstd":
+            data = numcodecs.zstd.decompress(data)
+        return np.frombuffer(data, "f4").reshape(shape)
+
+    def write(self, folder: Path, coords: Shape, block: np.ndarray) -> None:
+        path = folder / "c" / "/".join(map(str, coords))
+        try:
+            write_file(str(path), self.encode(block))
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(str(path), self.encode(block))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The bare loops
+
+
+N_TOGETHER = 16  # images, of 4 MiB each
+
+
+def bare_to_series(case: Case, source: Path, target: Path) -> None:
+    """Spill images by rows of series, then gather each row of series."""
+    n, rows, columns = case.shape
+    width = case.target[1]
+    piece = N_TOGETHER * width * columns * 4
+    (target / "tmp").mkdir(parents=True)
+
+    def spill(i: int) -> None:
+        out = np.empty((rows // width, N_TOGETHER, width, columns), "f4")
+        for k in range(N_TOGETHER):
+            out[:, k] = case.read(source, (i * N_TOGETHER + k, 0, 0), (rows // width, width, columns))
+        write_file(str(target / "tmp" / str(i)), out)
+
+    def gather(row: int) -> None:
+        units = np.empty((columns // width, n, width, width), "f4")
+        for i in range(n // N_TOGETHER):
+            data = read_part(target / "tmp" / str(i), piece, row * piece)
+            block = np.frombuffer(data, "f4").reshape(N_TOGETHER, width, columns // width, width)
+            units[:, i * N_TOGETHER : (i + 1) * N_TOGETHER] = block.transpose(2, 0, 1, 3)
+        for column, unit in enumerate(units):
+            case.write(target, (0, row, column), unit)
+
+    in_threads(spill, range(n // N_TOGETHER))
+    in_threads(gather, range(rows // width))
+    shutil.rmtree(target / "tmp")
+
+
+def bare_to_images(case: Case, source: Path, target: Path) -> None:
+    """Spill rows of series by images, then gather some images at once."""
+    n, rows, columns = case.shape
+    width = case.source[1]
+    piece = N_TOGETHER * width * columns * 4
+    (target / "tmp").mkdir(parents=True)
+
+    def spill(row: int) -> None:
+        out = np.empty((n, width, columns // width, width), "f4")
+        for column in range(columns // width):
+            out[:, :, column] = case.read(source, (0, row, column), (n, width, width))
+        write_file(str(target / "tmp" / str(row)), out)
+
+    def gather(i: int) -> None:
+        images = np.empty((N_TOGETHER, rows, columns), "f4")
+        for row in range(rows // width):
+            data = read_part(target / "tmp" / str(row), piece, i * piece)
+            images[:, row * width : (row + 1) * width] = np.frombuffer(data, "f4").reshape(N_TOGETHER, width, columns)
+        for k, image in enumerate(images):
+            case.write(target, (i * N_TOGETHER + k, 0, 0), image)
+
+    in_threads(spill, range(rows // width))
+    in_threads(gather, range(n // N_TOGETHER))
+    shutil.rmtree(target / "tmp")
+
+
+def bare_regrid(case: Case, source: Path, target: Path) -> None:
+    """Read boxes that fit both grids: nothing needs to be spilled."""
+    box = tuple(np.lcm(case.source, case.target).tolist())
+
+    def regrid(corner: Shape) -> None:
+        block = np.empty(box, "f4")
+        for offset in itertools.product(*(range(0, b, s) for b, s in zip(box, case.source, strict=True))):
+            at = tuple(slice(o, o + s) for o, s in zip(offset, case.source, strict=True))
+            block[at] = case.read(source, coords_of(corner, offset, case.source), case.source)
+        for offset in itertools.product(*(range(0, b, s) for b, s in zip(box, case.target, strict=True))):
+            at = tuple(slice(o, o + s) for o, s in zip(offset, case.target, strict=True))
+            case.write(target, coords_of(corner, offset, case.target), block[at])
+
+    in_threads(regrid, itertools.product(*(range(0, n, b) for n, b in zip(case.shape, box, strict=True))))
+
+
+def coords_of(corner: Shape, offset: Shape, chunks: Shape) -> Shape:
+    return tuple((a + o) // c for a, o, c in zip(corner, offset, chunks, strict=True))
+
+
+def read_part(path: Path, size: int, offset: int) -> bytes:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.pread(fd, size, offset)
+    finally:
+        os.close(fd)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Cases and contenders
+
+
+def cases(n_mib: int, side: int = 1024) -> list[Case]:
+    """Return all cases, with arrays of `n_mib`: a multiple of 128, or of 16 with images of 256 x 256."""
+    n = (n_mib << 18) // side**2
+    shape, cube = (n, side, side), (4 * n, side // 2, side // 2)
+    image, series = (1, side, side), (n, 32, 32)
+    return [
+        Case("images to series, raw", image, series, "raw", bare_to_series, shape),
+        Case("images to series, zstd", image, series, "zstd", bare_to_series, shape),
+        Case("series to images, zstd", series, image, "zstd", bare_to_images, shape),
+        Case("(64, 64, 64) to (128, 128, 16), zstd", (64, 64, 64), (128, 128, 16), "zstd", bare_regrid, cube),
+    ]
+
+
+def fill(case: Case, folder: Path) -> None:
+    codecs = "raw" if case.codec == "raw" else [{"name": "zstd", "configuration": {"level": 1, "checksum": False}}]
+    array = cm.create_array(str(folder), shape=case.shape, dtype="f4", chunks=case.source, codecs=codecs)
+    axis = 0 if case.source[0] < case.shape[0] else 1
+    step = max(16, case.source[axis])
+    for start in range(0, case.shape[axis], step):
+        at = tuple(slice(start, start + step) if i == axis else slice(0, n) for i, n in enumerate(case.shape))
+        array[at] = harness.volume(tuple(cut.stop - cut.start for cut in at), "f4", seed=start)
+
+
+def bare(case: Case, source: Path, target: Path) -> dict[str, float]:
+    case.bare(case, source, target)
+    return {}
+
+
+def ours(case: Case, source: Path, target: Path) -> dict[str, float]:
+    with dask.config.set(scheduler="threads", num_workers=harness.N_THREADS):
+        return counted(plan_rechunk(str(source), str(target), chunks=case.target, max_mem=MAX_MEM))
+
+
+def ours_on_a_cluster(case: Case, source: Path, target: Path) -> dict[str, float]:
+    return counted(plan_rechunk(str(source), str(target), chunks=case.target, max_mem=MAX_MEM // harness.N_THREADS))
+
+
+def counted(plan: Any) -> dict[str, float]:
+    """Run a plan, and return what it did next to what it foresaw."""
+    report = plan.run(progress=False)
+    return {
+        "tasks": report.n_tasks,
+        "requests": report.n_requests,
+        "bytes over plan": (report.bytes_read + report.bytes_written) / (plan.bytes_read + plan.bytes_written),
+        "peak of workers": report.peak_memory_bytes,
+    }
+
+
+def by_dask(case: Case, source: Path, target: Path) -> dict[str, float]:
+    with dask.config.set(scheduler="threads", num_workers=harness.N_THREADS):
+        x = cm.from_store(str(source)).rechunk(case.target, method="tasks")
+        cm.to_store(x, str(target), chunks=case.target, codecs=list(_codecs(source)))
+    return {}
+
+
+def _codecs(source: Path) -> list[dict[str, Any]]:
+    return [{"name": c.name, "configuration": dict(c.configuration)} for c in cm.open_array(str(source)).codecs]
+
+
+def by_tensorstore(case: Case, source: Path, target: Path) -> dict[str, float]:
+    """Copy band after band; along the axis that the source's chunks are shortest on compared with the target's."""
+    import tensorstore as ts
+
+    context = ts.Context({"file_io_sync": False, "data_copy_concurrency": {"limit": harness.N_THREADS}})
+    plan = plan_rechunk(str(source), str(target), chunks=case.target)
+    plan.job.publish(plan.job.prepare())  # an empty array of the same metadata
+    a, b = (
+        ts.open({"driver": "zarr3", "kvstore": {"driver": "file", "path": str(p)}}, context=context, open=True).result()
+        for p in (source, target)
+    )
+    axis = max(range(len(case.shape)), key=lambda i: case.source[i] / case.target[i])
+    n_bands = -(-4 * int(np.prod(case.shape)) // MAX_MEM)
+    unit = case.target[axis]
+    band = max(unit, case.shape[axis] // n_bands // unit * unit)
+    for start in range(0, case.shape[axis], band):
+        at = tuple(slice(start, min(start + band, n)) if i == axis else slice(None) for i, n in enumerate(case.shape))
+        b[at].write(a[at]).result()
+    return {}
+
+
+CONTENDERS: dict[str, Callable[[Case, Path, Path], dict[str, float]]] = {
+    BARE: bare,
+    OURS: ours,
+    CLUSTER: ours_on_a_cluster,
+    TENSORSTORE: by_tensorstore,
+    DASK: by_dask,
+}
+
+
+def run_one(name: str, contender: str, folder: str, n_mib: int) -> dict[str, Any]:
+    """Run one contender once, in this process, and return seconds, peak memory and counts."""
+    (case,) = [case for case in cases(n_mib) if case.name == name]
+    source, target = Path(folder) / "source", Path(folder) / "target"
+    start = time.perf_counter()
+    if contender == CLUSTER:
+        with harness.local_cluster():
+            start = time.perf_counter()
+            counts = CONTENDERS[contender](case, source, target)
+            seconds = time.perf_counter() - start
+    else:
+        counts = CONTENDERS[contender](case, source, target)
+        seconds = time.perf_counter() - start
+    return {"seconds": seconds, "counts": {"peak": resident_peak()} | counts}
+
+
+def resident_peak() -> int:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+
+
+def in_own_process(case: Case, contender: str, folder: Path, n_mib: int) -> dict[str, Any]:
+    shutil.rmtree(folder / "target", ignore_errors=True)
+    os.sync()  # what the one before wrote is not this one's to wait for
+    arguments = ["one", case.name, contender, str(folder), str(n_mib)]
+    command = [sys.executable, "-m", "benchmarks.bench_rechunk", *arguments]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
+    n_mib = 128 if quick else int(os.environ.get("CHUNKMILL_BENCH_MIB", "512"))
+    n_rounds = 1 if quick or n_mib > 1024 else 3
+    names = [name for name in CONTENDERS if cluster or name != CLUSTER]
+    results = []
+    for case in cases(n_mib):
+        if not re.search(harness.ONLY, case.name):
+            continue
+        with tempfile.TemporaryDirectory() as root:
+            folder = Path(root)
+            fill(case, folder / "source")
+            times: dict[str, list[float]] = {name: [] for name in names}
+            counts: dict[str, dict[str, float]] = {}
+            for i in range(n_rounds):
+                for name in names if i % 2 else names[::-1]:
+                    found = in_own_process(case, name, folder, n_mib)
+                    times[name].append(found["seconds"])
+                    counts[name] = found["counts"]
+        results += harness.rows(
+            "rechunk", f"{case.name}, {n_mib} MiB", times, peers=(TENSORSTORE, DASK),
+            targets={OURS: (BARE, 1.3)}, counts=counts,
+        )  # fmt: skip
+    return results
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# As tests: every contender does the job, ours with the bytes of its plan and within its memory
+
+
+@pytest.mark.parametrize("case", cases(16, 256), ids=lambda case: case.name)
+def test_every_contender_does_the_same(case, tmp_path):
+    fill(case, tmp_path / "source")
+    expected = cm.open_array(str(tmp_path / "source"))[...]
+    for name, contender in CONTENDERS.items():
+        if name in {CLUSTER, DASK} or (name == TENSORSTORE and "series" in case.name):
+            continue
+        target = tmp_path / name
+        counts = contender(case, tmp_path / "source", target)
+        if name == BARE:
+            plan = plan_rechunk(str(tmp_path / "source"), str(tmp_path / "metadata"), chunks=case.target)
+            plan.job.publish(plan.job.prepare())
+            shutil.copy(tmp_path / "metadata" / "zarr.json", target / "zarr.json")
+        if name == OURS:
+            assert counts["bytes over plan"] <= 1.05
+        np.testing.assert_array_equal(cm.open_array(str(target))[...], expected)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["one"]:
+        print(json.dumps(run_one(*sys.argv[2:5], int(sys.argv[5]))))
+    else:
+        harness.main("benchmarks.bench_rechunk")

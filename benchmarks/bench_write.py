@@ -1,0 +1,145 @@
+"""Writing whole arrays that lie in memory, to directories without chunks; nothing synced to the disk.
+
+(Over chunks that are there, ext4 begins to write the new ones out before the old ones go, whoever asks for it.)
+The bare loop encodes with numcodecs in two plain threads and writes each file in place: three system calls, and a
+reader may see half a chunk. We, zarr-python and tensorstore write to a hidden file and rename it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from benchmarks import harness, stores
+from benchmarks.bench_read import PEERS, TENSORSTORE, TENSORSTORE_DIRECT, ZARR, fill
+from benchmarks.harness import BARE, Row
+from benchmarks.stores import KIB, MIB, Layout
+
+OURS, DIRECT = "chunkmill", "chunkmill a[...] = x"
+
+
+def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: ARG001 - one signature for all
+    results = []
+    for layout in stores.layouts(quick=quick):
+        with tempfile.TemporaryDirectory() as folder, harness.threads():
+            path = Path(folder) / "a"
+            fill(layout, path)
+            results += bench_write(layout, path, quick=quick)
+    return results
+
+
+def bench_write(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
+    values = harness.volume(layout.shape, seed=1)
+    x = da.from_array(values, chunks=layout.keys, name=False)
+    a = cm.open_array(str(path), mode="r+")
+    contenders: dict[str, Callable[[], Any]] = {OURS: lambda: cm.store(x, a)}
+    if layout.shards is None:
+        contenders = {BARE: lambda: bare_write(layout, path, values)} | contenders
+    else:
+        contenders = {BARE: lambda: bare_write_shards(layout, path, values)} | contenders
+    contenders[DIRECT] = lambda: a.__setitem__(..., values)
+    if layout.format != "n5":
+        import zarr
+
+        z = zarr.open_array(str(path), mode="r+")
+        contenders[ZARR] = lambda: da.store(x, z, lock=False)
+    t = stores.open_tensorstore(layout, path)
+    contenders[TENSORSTORE] = lambda: write_tensorstore(x, t).compute()
+    contenders[TENSORSTORE_DIRECT] = lambda: t.write(values).result()
+    times = harness.alternate(contenders, harness.rounds(quick), before=lambda: clear(layout, path))
+    later = cm.store(x, a, compute=False)
+    (report,) = cm.store(x, a)
+    counts = {
+        OURS: {"tasks": harness.n_tasks(later), "bytes written": report.bytes_written, "keys": report.n_keys},
+        DIRECT: {"peak": harness.peak_bytes(contenders[DIRECT])},
+    }
+    at_least_1_mib = np.prod(layout.keys) * 2 >= MIB
+    targets = {OURS: (BARE, 1.25)} if at_least_1_mib else {}
+    return harness.rows("write", layout.name, times, peers=PEERS, targets=targets, counts=counts)
+
+
+def clear(layout: Layout, path: Path) -> None:
+    for name, _ in layout.units(path):
+        Path(name).unlink(missing_ok=True)
+
+
+def bare_write(layout: Layout, path: Path, values: np.ndarray) -> None:
+    header = a_header(layout)
+
+    def one(unit: tuple[str, Any]) -> None:
+        block = np.ascontiguousarray(values[unit[1]], layout.stored)
+        data = layout.encode(block)
+        harness.write_file(unit[0], b"".join((header, data)) if header else data)
+
+    harness.in_threads(one, layout.units(path))
+
+
+def a_header(layout: Layout) -> bytes:
+    if not layout.header:
+        return b""
+    return np.array([0, len(layout.chunks)], ">u2").tobytes() + np.array(layout.chunks[::-1], ">u4").tobytes()
+
+
+def bare_write_shards(layout: Layout, path: Path, values: np.ndarray) -> None:
+    """Write the shards the bare way; the index has no checksum, which would cost microseconds."""
+    from google_crc32c import value as crc32c
+
+    def one(unit: tuple[str, Any]) -> None:
+        shard = values[unit[1]]
+        parts, index, offset = [], [], 0
+        for coords in np.ndindex(*(s // c for s, c in zip(layout.shards, layout.chunks, strict=True))):
+            cut = tuple(slice(c * n, (c + 1) * n) for c, n in zip(coords, layout.chunks, strict=True))
+            parts.append(layout.encode(np.ascontiguousarray(shard[cut])))
+            index.append((offset, len(parts[-1])))
+            offset += len(parts[-1])
+        tail = np.array(index, "<u8").tobytes()
+        harness.write_file(unit[0], b"".join([*parts, tail, crc32c(tail).to_bytes(4, "little")]))
+
+    harness.in_threads(one, layout.units(path))
+
+
+def write_tensorstore(x: da.Array, array: Any) -> da.Array:
+    """Return what writes each block through tensorstore and gives a number for it."""
+
+    def write(block: np.ndarray, block_info: Any = None) -> np.ndarray:
+        region = tuple(slice(*cut) for cut in block_info[0]["array-location"])
+        array[region].write(block).result()
+        return np.ones((1,) * block.ndim, "i8")
+
+    counts = x.map_blocks(write, dtype="i8", chunks=(1,) * x.ndim, meta=np.empty((0,) * x.ndim, "i8"))
+    return counts.sum()
+
+
+# --- as tests
+
+
+@pytest.fixture(params=[layout for layout in stores.layouts(quick=True) if layout.chunks == stores.CHUNKS[64 * KIB]], ids=lambda x: x.name)
+def layout(request):
+    return request.param
+
+
+def test_the_bare_loop_writes_what_we_read(layout, tmp_path):
+    values = harness.volume(layout.shape, seed=1)
+    fill(layout, tmp_path / "a")
+    (bare_write if layout.shards is None else bare_write_shards)(layout, tmp_path / "a", values)
+    np.testing.assert_array_equal(cm.open_array(str(tmp_path / "a"))[...], values)
+
+
+def test_a_store_key_is_a_task(layout, tmp_path):
+    x = da.from_array(harness.volume(layout.shape), chunks=layout.keys, name=False)
+    a = layout.create(tmp_path / "a")
+    n_keys = int(np.prod(x.numblocks))
+    assert harness.n_tasks(cm.store(x, a, compute=False)) <= 3 * n_keys + 4
+    (report,) = cm.store(x, a)
+    assert (report.n_keys, report.n_partial, report.n_regrouped) == (n_keys, 0, 0)
+
+
+if __name__ == "__main__":
+    harness.main(__spec__.name)

@@ -1,0 +1,141 @@
+"""Documents in a store: fetched, written, and kept in step with the consolidated metadata above them.
+
+Bytes by key, and which keys a format has for a node. Not here: what documents say (`chunkmill.formats`), nodes
+(`chunkmill.hierarchy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.base import Format
+from chunkmill.formats.registry import FORMATS, get_format
+from chunkmill.stores.base import ByteSpan, Store
+
+__all__ = [
+    "Documents",
+    "check_free",
+    "check_root",
+    "fetch",
+    "forget_consolidated",
+    "format_of_store",
+    "may_have",
+    "node_keys",
+    "parents_of",
+    "present",
+    "refresh_consolidated",
+    "set_all",
+]
+
+Documents = dict[str, bytes | None]
+
+
+def format_of_store(store: Store, name: str) -> Format:
+    """Return the format as the store's root documents configure it; fresh when there are none."""
+    fresh = get_format(name)
+    found = fresh.configured(present(fetch(store, fresh.root_keys())))
+    return fresh if found is None else found
+
+
+def may_have(documents_format: Format, path: str) -> bool:
+    """Whether a node of the format can be at `path`: what one bars, others allow."""
+    try:
+        documents_format.normalize_path(path)
+    except MetadataError:
+        return False
+    return True
+
+
+def node_keys(documents_format: Format, path: str) -> Iterator[str]:
+    """Yield the keys of every document that an array or a group at `path` may have."""
+    yield from documents_format.array_keys(path)
+    yield from documents_format.group_keys(path)
+
+
+def fetch(store: Store, keys: Iterable[str]) -> Documents:
+    """Get documents, all at once where the store can; ``None`` for those that are not there."""
+    wanted = list(dict.fromkeys(keys))
+    return dict(zip(wanted, store.get_many(ByteSpan(key) for key in wanted), strict=True))
+
+
+def present(documents: Documents) -> dict[str, bytes]:
+    """Return those that are there."""
+    return {key: value for key, value in documents.items() if value is not None}
+
+
+def parents_of(path: str) -> list[str]:
+    """Return the paths of the groups above a node, the nearest first.
+
+    Examples
+    --------
+    >>> parents_of("a/b/c")
+    ['a/b', 'a', '']
+    """
+    if not path:
+        return []
+    parts = path.split("/")
+    return ["/".join(parts[:n]) for n in range(len(parts) - 1, -1, -1)]
+
+
+def refresh_consolidated(store: Store, format: str, documents: Mapping[str, bytes]) -> None:  # noqa: A002
+    """Bring consolidated metadata above documents just published up to date with them, where there is some."""
+    documents_format = format_of_store(store, format)
+    groups = {group for key in documents for group in parents_of(key)}
+    for group, known in _consolidated(store, documents_format, groups):
+        prefix = f"{group}/" if group else ""
+        below = {key: value for key, value in documents.items() if key.startswith(prefix)}
+        set_all(store, documents_format.emit_consolidated(group, {**known, **below}))
+
+
+def forget_consolidated(store: Store, path: str) -> None:
+    """Take a node that is gone, and what was below it, out of consolidated metadata above it, of whatever format."""
+    for documents_format in FORMATS:
+        if not may_have(documents_format, path):
+            continue
+        gone = set(node_keys(documents_format, path))
+        for group, known in _consolidated(store, documents_format, parents_of(path)):
+            left = {k: v for k, v in known.items() if k not in gone and not k.startswith(f"{path}/")}
+            if left != known:
+                set_all(store, documents_format.emit_consolidated(group, left))
+
+
+def _consolidated(
+    store: Store, documents_format: Format, groups: Iterable[str]
+) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Yield those of `groups` that have consolidated metadata, and the documents in them."""
+    keys = {group: key for group in groups if (key := documents_format.consolidated_key(group)) is not None}
+    found = fetch(store, keys.values())
+    for group, key in keys.items():
+        value = found[key]
+        known = None if value is None else documents_format.parse_consolidated(group, value)
+        if known is not None:
+            yield group, known
+
+
+def set_all(store: Store, documents: Mapping[str, bytes]) -> None:
+    """Write documents, whatever their order."""
+    for key, value in documents.items():
+        store.set(key, value)
+
+
+_ENTRY_POINT = "zarr.json"  # of a group in Zarr v3, of a whole store in its draft: what one writes would hide the other
+
+
+def check_root(store: Store, documents_format: Format) -> None:
+    """Refuse a store whose root is configured by another format in the same documents."""
+    root = present(fetch(store, documents_format.root_keys()))
+    if root and documents_format.configured(root) is None:
+        raise _of_another_format(documents_format, next(iter(root)))
+
+
+def check_free(documents_format: Format, new: Iterable[str], there: Documents) -> None:
+    """Refuse to write documents that are there and belong to another format."""
+    for key in new:
+        if key.endswith(_ENTRY_POINT) and there.get(key) is not None:
+            raise _of_another_format(documents_format, key)
+
+
+def _of_another_format(documents_format: Format, key: str) -> UnsupportedFeature:
+    feature = "nodes in a store of another format, of which both need one document"
+    return UnsupportedFeature(format=documents_format.name, feature=feature, key=key, hint="give another url")

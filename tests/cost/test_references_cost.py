@@ -1,0 +1,167 @@
+"""What reference sets cost: bytes that tasks are sent, requests for neighbouring ranges, requests to write a set."""
+
+import pickle
+
+import dask
+import numpy as np
+import pytest
+import servers
+from recording import RecordingStore
+from servers import http_server  # noqa: F401
+
+import chunkmill as cm
+from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.referencing import to_references
+from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.targets import Targets
+
+pytestmark = servers.WARNINGS
+
+N = 100_000
+ZARRAY = b"""{"zarr_format": 2, "shape": [%d], "chunks": [4], "dtype": "|u1", "order": "C", "fill_value": 0,
+              "filters": null, "compressor": null}"""
+
+
+def ranges(url, n=N, source="memory://refs.json"):
+    """An array of `n` chunks of 4 bytes, one after the other in one file."""
+    builder = ReferenceBuilder()
+    builder.add_data("a/.zarray", ZARRAY % (4 * n))
+    numbers = np.arange(n)
+    ids = np.full(n, builder.url_id(url))
+    builder.add_table("a/", ".", numbers.reshape(-1, 1), ids, 4 * numbers, np.full(n, 4))
+    return ReferenceStore(builder.build(), Targets(source), url=source)
+
+
+@pytest.fixture(scope="module")
+def large():
+    return cm.open_array(ranges("s3://bucket/archive.nc"), "a")
+
+
+def test_the_whole_set_is_large(large):
+    assert len(pickle.dumps(large)) > 500_000
+
+
+@pytest.mark.parametrize("operation", [lambda x: x, lambda x: (x + 1)[:200].sum()], ids=["read", "fused"])
+def test_a_task_is_sent_the_references_that_it_needs(large, operation):
+    (x,) = dask.optimize(operation(large.to_dask(chunks=40)))
+    tasks = dict(x.dask)
+    sizes = [len(pickle.dumps(task)) for task in list(tasks.values())[:20]]
+    assert max(sizes) < 4000
+
+
+def test_nothing_a_chunk_exists_before(large, monkeypatch):
+    def refuse(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(ReferenceStore, "subset", refuse)
+    from chunkmill.graph import subsets
+
+    monkeypatch.setattr(subsets, "region_keys", refuse)
+    monkeypatch.setattr("chunkmill.graph.read.without_references", lambda array: array)
+    assert large.to_dask().npartitions == N
+    assert len(large.to_dask().dask.layers) == 1
+
+
+def test_what_was_sent_reads_the_same(tmp_path):
+    (tmp_path / "all.bin").write_bytes(bytes(range(240)))
+    array = cm.open_array(ranges(str(tmp_path / "all.bin"), 60), "a")
+    x = array.to_dask(chunks=16)
+    for i in range(3):
+        (key,) = [k for k in x.__dask_keys__() if k[1] == i]
+        task = pickle.loads(pickle.dumps(dict(x.dask)[key]))
+        np.testing.assert_array_equal(task(), np.arange(16 * i, 16 * i + 16))
+    np.testing.assert_array_equal(x.compute(scheduler="threads"), np.arange(240))
+
+
+def test_a_set_with_consolidated_metadata(tmp_path):
+    (tmp_path / "all.bin").write_bytes(bytes(range(240)))
+    store = ranges(str(tmp_path / "all.bin"), 60)
+    from chunkmill.stores.overlay import OverlayStore
+
+    over = OverlayStore({"a/.zarray": ZARRAY % 240}, store, frozenset({".zarray", ".zattrs"}))
+    x = cm.open_array(over, "a").to_dask(chunks=4)
+    assert len(pickle.dumps(next(iter(dict(x.dask).values())))) < 3000
+    np.testing.assert_array_equal(x.compute(scheduler="sync"), np.arange(240))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Requests
+
+
+def test_neighbouring_ranges_are_one_request_a_task(http_server):  # noqa: F811
+    pytest.importorskip("aiohttp")
+    (http_server.folder / "all.bin").write_bytes(bytes(range(240)))
+    array = cm.open_array(ranges(f"{http_server.url}/all.bin", 60), "a")
+    np.testing.assert_array_equal(array.to_dask(chunks=80).compute(scheduler="sync"), np.arange(240))
+    assert sorted(http_server.log) == [("GET", "all.bin", f"bytes={start}-{start + 79}") for start in (0, 160, 80)]
+
+
+def test_ranges_far_apart_stay_apart(http_server):  # noqa: F811
+    pytest.importorskip("aiohttp")
+    (http_server.folder / "all.bin").write_bytes(bytes(300_000))
+    builder = ReferenceBuilder()
+    builder.add_data("a/.zarray", ZARRAY % 8)
+    builder.add("a/0", f"{http_server.url}/all.bin", 0, 4)
+    builder.add("a/1", f"{http_server.url}/all.bin", 299_996, 4)
+    array = cm.open_array(ReferenceStore(builder.build(), url="memory://refs.json"), "a")
+    array.to_dask(chunks=8).compute(scheduler="sync")
+    assert sorted(entry[2] for entry in http_server.log) == ["bytes=0-3", "bytes=299996-299999"]
+
+
+class TestWriting:
+    @pytest.fixture(autouse=True)
+    def scheduler(self):
+        with dask.config.set(scheduler="sync"):
+            yield
+
+    def requests(self, tmp_path, name, **options):
+        """Requests to write a set over a memory filesystem's store, below what counts them, without documents."""
+        from chunkmill.stores.fsspec import FsspecStore
+
+        store = FsspecStore(f"memory://cost-{name}")
+        a = cm.create_array(store, "a", shape=(8, 8), chunks=(2, 2), dtype="i4", overwrite=True, **options)
+        a[:4] = 1
+        recording = RecordingStore(store)
+        array = cm.open_array(recording, "a")
+        recording.clear()
+        report = to_references(array, tmp_path / f"{name}.json")
+        return [(method, bounds) for method, key, bounds in recording.log], report
+
+    def test_whole_objects_cost_a_listing(self, tmp_path):
+        log, report = self.requests(tmp_path, "whole")
+        assert log == []  # sizes come with the listing, which goes to the store itself
+        assert (report.n_references, report.n_tasks) == (8, 0)
+
+    def test_a_shard_costs_its_index(self, tmp_path):
+        log, report = self.requests(tmp_path, "sharded", shards=(4, 4))
+        assert [method for method, _ in log] == ["get"] * 2
+        assert all(bounds.start == -(4 * 16 + 4) for _, bounds in log)
+        assert report.n_references == 8
+
+    def test_an_n5_block_costs_its_header(self, tmp_path):
+        log, report = self.requests(tmp_path, "n5", format="n5", codecs="gzip")
+        assert [(method, bounds.start, bounds.length) for method, bounds in log] == [("get", 0, 12)] * 8
+        assert report.n_references == 8
+
+
+def test_ten_thousand_plain_chunks_keep_no_urls(tmp_path):
+    """Of chunks with store keys of their own the urls are spelt when they are written."""
+    from chunkmill.model.reference_urls import KeyUrls
+
+    url = f"memory://cost-urls-{tmp_path.name}"
+    a = cm.create_array(url, "a", shape=(10_000,), chunks=(1,), dtype="u1", codecs="raw")
+    for i in range(0, 10_000, 7):
+        a.store.set(a.writing.locator.key((i,)), b"\1")
+    held = []
+    original = KeyUrls.__init__
+
+    def spy(self, *args):
+        original(self, *args)
+        held.append(self.numbers.nbytes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeyUrls, "__init__", spy)
+        report = to_references(url, tmp_path / "refs.json")
+    assert report.n_references == len(range(0, 10_000, 7))
+    assert held == [4 * report.n_references]
+    assert cm.verify(url, tmp_path / "refs.json").equal

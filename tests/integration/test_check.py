@@ -1,0 +1,428 @@
+"""`cm.check`: finds what is wrong, finds nothing where nothing is, repairs what follows from what is there."""
+
+import json
+import os
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from recording import FailingStore
+from servers import WARNINGS, serve_files
+
+import chunkmill as cm
+from chunkmill.cli import main
+from chunkmill.errors import NodeNotFound, StoreError
+from chunkmill.graph.journal import Journal
+from chunkmill.stores.directory_lock import PARTIAL_SUFFIX
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+pytestmark = WARNINGS
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+LAYOUTS = {
+    "zarr2": {"format": "zarr2", "chunks": (4, 4)},
+    "zarr3": {"format": "zarr3", "chunks": (4, 4)},
+    "sharded": {"format": "zarr3", "chunks": (2, 2), "shards": (4, 4)},
+    "zarr3-draft": {"format": "zarr3-draft", "chunks": (4, 4)},
+    "n5": {"format": "n5", "chunks": (4, 4)},
+}
+
+
+def kinds(report):
+    return sorted(problem.kind for problem in report.problems)
+
+
+def filled(store, layout="zarr3", path="g/a", **kwargs):
+    """Write an array of ten by nine, with one chunk of fill value, which is absent."""
+    values = np.arange(90, dtype="i4").reshape(10, 9) + 1
+    values[:4, :4] = 0
+    cm.to_store(da.from_array(values, chunks=5), store, path, **LAYOUTS[layout], **kwargs)
+    return cm.open_array(store, path, mode="r+")
+
+
+class TestNothingIsWrong:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("path", ["", "a", "g/a"])
+    def test_own_stores(self, layout, path):
+        store = MemoryStore()
+        filled(store, layout, path)
+        report = cm.check(store)
+        assert report.problems == ()
+        assert report.ok
+        assert (report.n_arrays, report.n_keys) == (1, 8)
+        assert report.bytes_read == sum(
+            store.size(k) for k in store.list_prefix("") if not k.endswith((".json", ".zarray", ".zattrs", ".zgroup"))
+        )
+
+    @pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+    def test_consolidated(self, fmt):
+        store = MemoryStore()
+        for path in ("a", "g/b", "g/h/c"):
+            filled(store, fmt, path, attributes={"x": float("nan")})
+        cm.consolidate(store, "g")
+        cm.consolidate(store)
+        report = cm.check(store)
+        assert report.problems == ()
+        assert (report.n_arrays, report.n_groups) == (3, 3)
+
+    def test_those_of_others(self):
+        """Of 972 golden stores, all that were not made to be wrong; some have data types that we do not."""
+        writers = [
+            p for f in ("n5", "zarr_v2", "zarr_v3", "zarr_v3_draft") for p in (GOLDEN / f).iterdir() if p.is_dir()
+        ]
+        n_stores = 0
+        for writer in writers:
+            if writer.name.startswith(("hand", "lz4-java")):
+                continue
+            for folder in writer.iterdir():
+                found = {(p.kind, p.key) for p in cm.check(folder, progress=False).problems}
+                n_stores += 1
+                allowed = {("orphan", "meta/root/consolidated/.zmetadata"), ("metadata", "data/attributes.json")}
+                assert all(kind == "unsupported" for kind, _ in found - allowed), (folder, found)
+        assert n_stores > 400
+
+    def test_scalars_and_axes_without_elements(self):
+        store = MemoryStore()
+        cm.create_array(store, "scalar", shape=(), dtype="i4", chunks=())[...] = 5
+        cm.create_array(store, "empty", shape=(0, 3), dtype="i4", chunks=(2, 2))
+        assert cm.check(store).problems == ()
+        assert cm.check(store).n_keys == 1
+
+
+# layout -> what happens to the bytes of a chunk -> the kind
+DAMAGE = [
+    ("zarr2", lambda b: b[: len(b) // 2], "short"),
+    ("zarr3", lambda b: b[:-1], "short"),
+    ("zarr3", lambda b: b"", "short"),
+    ("zarr3-draft", lambda b: b[: len(b) // 2], "short"),
+    ("n5", lambda b: b[:6], "short"),
+    ("n5", lambda b: b[: len(b) // 2], "short"),
+    ("zarr3", lambda b: b[: len(b) // 2] + bytes(len(b) - len(b) // 2), "corrupt"),
+    ("zarr2", lambda b: b"nonsense" * 5, "corrupt"),
+    ("sharded", lambda b: b[: len(b) // 2], "torn"),
+    ("sharded", lambda b: b[: len(b) // 2] + bytes(len(b) - len(b) // 2), "torn"),
+    ("sharded", lambda b: b"", "short"),
+]
+
+
+class TestChunks:
+    @pytest.mark.parametrize(("layout", "damage", "kind"), DAMAGE)
+    def test_damage(self, layout, damage, kind):
+        store = MemoryStore()
+        array = filled(store, layout)
+        key = array.writing.locator.key((1, 2))
+        store.set(key, damage(store.get(key)))
+        (problem,) = cm.check(store).problems
+        assert (problem.kind, problem.key, problem.coords, problem.path) == (kind, key, (1, 2), "g/a")
+        assert problem.reason
+
+    def test_every_damaged_chunk_of_a_shard_is_named(self):
+        store = MemoryStore()
+        array = filled(store, "sharded")
+        key = array.writing.locator.key((1, 1))
+        value = bytearray(store.get(key))
+        for coords in ((2, 2), (3, 3)):
+            (span,) = array.reading.locator.locate(store, [coords])
+            value[span.byte_range.start + 3] ^= 0xFF
+        store.set(key, bytes(value))
+        report = cm.check(store)
+        assert [(p.kind, p.key, p.coords) for p in report.problems] == [
+            ("corrupt", key, (2, 2)),
+            ("corrupt", key, (3, 3)),
+        ]
+
+    def test_what_the_store_cannot_deliver(self):
+        store = MemoryStore()
+        filled(store)
+
+        class Failing(FailingStore):
+            def _before(self, method, key, byte_range=None):
+                if key.endswith(("c/1/1", "c/2/2")):
+                    super()._before(method, key, byte_range)
+
+        report = cm.check(Failing(store, 1))
+        assert [(p.kind, p.key) for p in report.problems] == [("failed", "g/a/c/1/1"), ("failed", "g/a/c/2/2")]
+        assert "injected failure" in report.problems[0].reason
+
+    @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
+    def test_schedulers(self, tmp_path, scheduler):
+        array = filled(str(tmp_path))
+        (tmp_path / array.writing.locator.key((0, 1))).write_bytes(b"x")
+        with dask.config.set(scheduler=scheduler, num_workers=2):
+            report = cm.check(tmp_path)
+        assert kinds(report) == ["corrupt"]
+
+
+class TestKeys:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_orphans(self, layout):
+        store = MemoryStore()
+        array = filled(store, layout)
+        outside = array.writing.locator.key((3, 0))
+        strange = array.prefix + "notes.txt"
+        for key in (outside, strange, "elsewhere/c/0/0"):
+            store.set(key, b"?")
+        report = cm.check(store)
+        found = {p.key: (p.kind, p.coords, p.path) for p in report.problems}
+        assert found == {
+            outside: ("orphan", (3, 0), "g/a"),
+            strange: ("orphan", None, "g/a"),
+            "elsewhere/c/0/0": ("orphan", None, ""),
+        }
+        assert not report.ok
+
+    def test_chunks_left_by_a_smaller_shape(self):
+        store = MemoryStore()
+        filled(store, path="a")
+        document = json.loads(store.get("a/zarr.json"))
+        document["shape"] = [10, 4]
+        store.set("a/zarr.json", json.dumps(document).encode())
+        report = cm.check(store)
+        assert {p.key for p in report.problems} == {f"a/c/{i}/{j}" for i in range(3) for j in (1, 2)}
+
+    def test_nodes_that_only_their_documents_tell_of(self):
+        """No group above: they are there for those who know the path."""
+        store = MemoryStore()
+        filled(store, path="g/a")
+        store.delete("zarr.json")
+        store.delete("g/zarr.json")
+        report = cm.check(store)
+        assert (report.n_arrays, report.problems) == (1, ())
+
+    def test_wrong_documents_hide_what_is_below(self):
+        store = MemoryStore()
+        filled(store, path="g/a")
+        filled(store, path="g/b")
+        store.set("g/a/zarr.json", b"{")
+        report = cm.check(store)
+        assert [(p.kind, p.key, p.path) for p in report.problems] == [("metadata", "g/a/zarr.json", "g/a")]
+        assert report.n_arrays == 1
+
+    def test_codecs_that_are_not_here(self):
+        store = MemoryStore()
+        filled(store, path="a")
+        document = json.loads(store.get("a/zarr.json"))
+        document["codecs"][-1] = {"name": "of-another-planet"}
+        store.set("a/zarr.json", json.dumps(document).encode())
+        (problem,) = cm.check(store).problems
+        assert problem.kind == "unsupported"
+        assert "of-another-planet" in problem.reason
+
+    def test_below_a_path_only(self):
+        store = MemoryStore()
+        for path in ("g/a", "h/a"):
+            array = filled(store, path=path)
+            store.set(array.writing.locator.key((1, 1)), b"x")
+        assert [p.path for p in cm.check(store, "g").problems] == ["g/a"]
+        assert [p.path for p in cm.check(cm.open_group(store)["h"]).problems] == ["h/a"]
+        assert [p.path for p in cm.check(cm.open_group(store), "h/a").problems] == ["h/a"]
+        assert len(cm.check(store).problems) == 2
+
+    def test_nothing_there(self, tmp_path):
+        with pytest.raises(NodeNotFound):
+            cm.check(tmp_path)
+        with pytest.raises(NodeNotFound):
+            cm.check(MemoryStore(), "a")
+
+
+def contents(store):
+    return {key: store.get(key) for key in store.list_prefix("")}
+
+
+def leave_partial(folder):
+    """Die while a value is being written."""
+    pid = os.fork()
+    if pid == 0:
+        store = LocalStore(folder)
+        os.replace = lambda *_: os._exit(0)
+        store.set("g/a/c/1/1", b"never there")
+    os.waitpid(pid, 0)
+
+
+class TestRepair:
+    def test_leftovers(self, tmp_path):
+        filled(str(tmp_path))
+        leave_partial(tmp_path)
+        store = LocalStore(tmp_path)
+        before = contents(store)
+        report = cm.check(tmp_path)
+        assert kinds(report) == ["leftover"]
+        assert report.problems[0].key.startswith("g/a/c/1/.1.")
+        assert not report.ok
+        report = cm.check(tmp_path, repair=True)
+        assert report.ok
+        assert [p.repaired for p in report.problems] == [True]
+        assert contents(store) == before
+        assert not [p for p in tmp_path.rglob("*") if p.name.endswith(PARTIAL_SUFFIX)]
+        assert cm.check(tmp_path).problems == ()
+
+    def test_what_is_being_written_stays(self, tmp_path):
+        filled(str(tmp_path))
+        partial = LocalStore(tmp_path)._write_partial("g/a/c/0/0", str(tmp_path / "g/a/c/0/0"), b"half")
+        assert cm.check(tmp_path, repair=True).problems == ()
+        assert Path(partial).exists()
+
+    @pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+    @pytest.mark.parametrize("change", ["other", "gone", "new", "broken"])
+    def test_stale_consolidated_metadata(self, fmt, change):
+        store = MemoryStore()
+        for path in ("g/a", "g/b"):
+            filled(store, fmt, path)
+        cm.consolidate(store, "g")
+        name = "zarr.json" if fmt == "zarr3" else ".zarray"
+        key = "g/zarr.json" if fmt == "zarr3" else "g/.zmetadata"
+        if change == "other":
+            store.set(f"g/a/{name}", store.get(f"g/a/{name}").replace(b"10", b"11"))
+        elif change == "gone":
+            store.delete_prefix("g/a/")
+        elif change == "new":
+            fresh = MemoryStore()
+            filled(fresh, fmt, "g/c")
+            for k in fresh.list_prefix("g/c/"):
+                store.set(k, fresh.get(k))
+        else:
+            value = json.loads(store.get(key))
+            (value["metadata"] if fmt == "zarr2" else value["consolidated_metadata"]["metadata"])["../x"] = {}
+            store.set(key, json.dumps(value).encode())
+        report = cm.check(store)
+        assert [(p.kind, p.key, p.path) for p in report.problems] == [("stale", key, "g")]
+        before = contents(store)
+        report = cm.check(store, repair=True)
+        assert report.ok
+        after = contents(store)
+        assert {k for k in before.keys() | after.keys() if before.get(k) != after.get(k)} == {key}
+        assert cm.check(store).problems == ()
+        expected = {"other": ["a", "b"], "gone": ["b"], "new": ["a", "b", "c"], "broken": ["a", "b"]}[change]
+        assert list(cm.open_group(store, "g", consolidated=True)) == expected
+
+    def test_stale_and_unreadable_stays_stale(self):
+        """What cannot be read would be missing from the new metadata, for good."""
+        store = MemoryStore()
+        for path in ("a", "b"):
+            filled(store, path=path)
+        cm.consolidate(store)
+        store.set("a/zarr.json", b"{")
+        before = contents(store)
+        report = cm.check(store, repair=True)
+        assert kinds(report) == ["metadata", "stale"]
+        assert not report.ok
+        assert contents(store) == before
+
+    def test_chunks_orphans_and_jobs_are_not_touched(self):
+        store = MemoryStore()
+        array = filled(store)
+        store.set(array.writing.locator.key((1, 1)), b"torn")
+        store.set("g/a/c/7/7", b"orphan")
+        Journal(store, "g/b", "write to 'g/b'", "mark").begin({})
+        before = contents(store)
+        report = cm.check(store, repair=True)
+        assert kinds(report) == ["corrupt", "orphan", "unfinished"]
+        assert not report.ok
+        assert contents(store) == before
+
+
+class TestJobs:
+    def cut_off(self, store):
+        def fail(block):
+            if (block == 1).any():
+                raise RuntimeError("no such luck")
+            return block
+
+        x = da.from_array(np.arange(8), chunks=2, name="eight").map_blocks(fail, dtype=int, meta=np.empty(0, int))
+        with dask.config.set(scheduler="synchronous"), pytest.raises(RuntimeError):
+            cm.to_store(x, store, "g/a", resume=True)
+
+    def test_unfinished(self):
+        store = MemoryStore()
+        self.cut_off(store)
+        assert list(store.list_prefix("g/a/c/"))
+        report = cm.check(store)
+        (problem,) = report.problems  # what it has written so far is not an orphan
+        assert (problem.kind, problem.path) == ("unfinished", "g/a")
+        assert "'g/a'" in problem.reason
+        assert cm.check(store, "g").problems == report.problems
+
+    def test_beside_other_arrays(self):
+        store = MemoryStore()
+        filled(store, path="g/b")
+        self.cut_off(store)
+        assert kinds(cm.check(store)) == ["unfinished"]
+        assert kinds(cm.check(store, "g/b")) == []
+
+    def test_records_without_a_plan_and_probes(self):
+        store = MemoryStore()
+        filled(store)
+        journal = Journal(store, "g/b", "write", "mark")
+        journal.begin({})
+        journal.record(0, 1, {}, {})
+        store.delete(journal.plan_key)
+        store.set(".chunkmill-probe-123/4-on-here", b"probe")
+        assert kinds(cm.check(store)) == ["leftover", "leftover"]
+        assert cm.check(store, repair=True).ok
+        assert not [key for key in store.list_prefix("") if key.startswith(".chunkmill")]
+
+    def test_a_plan_that_is_damaged(self):
+        store = MemoryStore()
+        filled(store)
+        journal = Journal(store, "g/b", "write", "mark")
+        journal.begin({})
+        store.set(journal.plan_key, b"{")
+        assert kinds(cm.check(store)) == ["unfinished"]
+
+
+class TestShown:
+    def test_report(self):
+        store = MemoryStore()
+        filled(store)
+        assert str(cm.check(store)).startswith("check: ok\n")
+        store.set("g/a/c/1/1", b"x")
+        store.set("g/a/c/9/9", b"x")
+        report = cm.check(store)
+        lines = str(report).splitlines()
+        assert lines[0] == "check: 2 problems"
+        assert lines[3].split()[:3] == ["problem", "key", "chunk"]
+        assert "<b>check: 2 problems</b>" in report._repr_html_()
+        found = json.loads(json.dumps(report.to_dict()))
+        assert found["ok"] is False
+        assert found["problems"][1]["coords"] == [1, 1]
+        assert str(report.problems[1]).startswith("corrupt: g/a/c/1/1 chunk (1, 1): codec ")
+
+    def test_command(self, tmp_path):
+        filled(str(tmp_path))
+        run = CliRunner().invoke
+        assert run(main, ["check", str(tmp_path)]).exit_code == 0
+        (tmp_path / "g/a/c/1/1").write_bytes(b"x")
+        result = run(main, ["check", str(tmp_path), "--path", "g", "--json"])
+        assert result.exit_code == 1
+        assert json.loads(result.stdout)["problems"][0]["key"] == "g/a/c/1/1"
+        leave_partial(tmp_path)
+        assert "leftover (repaired)" in run(main, ["check", str(tmp_path), "--repair"]).stdout
+        assert run(main, ["check", str(tmp_path / "nowhere")]).exit_code == 3
+
+
+class TestWithoutListing:
+    """Over HTTP, with servers that list nothing: what the metadata tell of."""
+
+    def test_array(self, tmp_path):
+        filled(str(tmp_path / "x"), path="a")
+        with serve_files(tmp_path / "x", listing=False) as server:
+            report = cm.check(server.url, "a")
+            assert (report.problems, report.n_keys) == ((), 9)
+            (tmp_path / "x/a/c/1/1").write_bytes(b"x")
+            assert kinds(cm.check(server.url, "a")) == ["corrupt"]
+
+    def test_consolidated_group(self, tmp_path):
+        filled(str(tmp_path / "x"), path="a")
+        cm.consolidate(str(tmp_path / "x"))
+        with serve_files(tmp_path / "x", listing=False) as server:
+            report = cm.check(server.url)
+            assert (report.problems, report.n_arrays) == ((), 1)
+
+    def test_too_large_to_ask_for(self, tmp_path):
+        cm.create_array(str(tmp_path / "x"), shape=(1 << 40,), dtype="i1", chunks=(1,))
+        with serve_files(tmp_path / "x", listing=False) as server, pytest.raises(StoreError, match="lists nothing"):
+            cm.check(server.url)

@@ -1,0 +1,232 @@
+"""`to_store(resume=True)`: what a run has written is not computed again by the next."""
+
+import threading
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import JobError, NodeExists, NodeNotFound
+from chunkmill.graph.journal import Journal, unfinished_jobs
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+VALUES = np.random.default_rng(0).integers(1, 99, (12, 10)).astype("i4")
+
+
+class Source:
+    """A dask array of 20 blocks that counts which of them are computed, and fails at some."""
+
+    def __init__(self, fails=(), name="values", values=VALUES):
+        self.computed: list[tuple[int, int]] = []
+        self.fails = set(fails)
+        self.lock = threading.Lock()
+        self.values = values
+        self.x = da.map_blocks(
+            self._block, chunks=((3,) * 4, (2,) * 5), dtype="i4", meta=np.empty((0, 0), "i4"), name=name
+        )
+
+    def __dask_tokenize__(self):
+        return "a source"
+
+    def _block(self, block_info=None):
+        i, j = block_info[None]["chunk-location"]
+        with self.lock:
+            if (i, j) in self.fails:
+                raise RuntimeError("no such luck")
+            self.computed.append((i, j))
+        return self.values[3 * i : 3 * i + 3, 2 * j : 2 * j + 2]
+
+
+def write(source, store, **kwargs):
+    return cm.to_store(source.x, store, "a", **{"resume": True} | kwargs)
+
+
+def fail_half_way(store, n=1, **kwargs):
+    source = Source([(i, 4) for i in range(n)], **{k: kwargs.pop(k) for k in ("name", "values") if k in kwargs})
+    with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(RuntimeError, match="no such luck"):
+        write(source, store, **kwargs)
+    return source
+
+
+def traces(store):
+    return [key for key in store.list_prefix("") if key.startswith(".chunkmill")]
+
+
+def test_without_an_accident():
+    store = MemoryStore()
+    report = write(Source(), store)
+    assert (report.n_keys, report.n_resumed) == (20, 0)
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+    assert traces(store) == []
+
+
+@pytest.mark.parametrize("layout", [{}, {"format": "n5"}, {"shards": (6, 4), "chunks": (3, 2)}, {"chunks": (5, 4)}])
+def test_only_what_was_not_written_is_computed(tmp_path, layout):
+    store = LocalStore(tmp_path)
+    first = fail_half_way(store, **layout)
+    with pytest.raises(NodeNotFound):
+        cm.open_array(store, "a")
+    (job,) = unfinished_jobs(store)
+    assert job["path"] == "a"
+    n_done = len([key for key in traces(store) if not key.endswith("plan.json")])
+    second = Source()
+    report = write(second, store, **layout)
+    assert report.n_resumed == n_done > 0
+    assert len(second.computed) < 20
+    if not layout or "format" in layout:  # blocks are store keys: each was computed once
+        assert not set(first.computed[:n_done]) & set(second.computed) or n_done < len(first.computed)
+        assert report.n_keys + report.n_resumed == 20
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+    assert traces(store) == []
+    assert cm.check(store).problems == ()
+
+
+def test_again_and_again():
+    store = MemoryStore()
+    for n in (3, 2, 1):
+        fail_half_way(store, n)
+    last = Source()
+    report = write(last, store)
+    assert report.n_resumed + report.n_keys == 20
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+
+
+def test_blocks_of_fill_are_done_too():
+    """Nothing is stored for them, and they are not computed again: the record says so."""
+    store = MemoryStore()
+    zeros = np.zeros_like(VALUES)
+    fail_half_way(store, values=zeros)
+    last = Source(values=zeros)
+    report = write(last, store)
+    assert report.n_resumed > 0
+    assert len(last.computed) == 20 - report.n_resumed
+    assert list(store.list_prefix("a/c/")) == []
+
+
+def test_another_source_is_refused():
+    store = MemoryStore()
+    fail_half_way(store)
+    before = {key: store.get(key) for key in store.list_prefix("")}
+    with pytest.raises(JobError, match=r"another plan.*resume=False.*known by its name.*'other'"):
+        write(Source(name="other"), store)
+    for other in ({"codecs": "gzip"}, {"chunks": (4, 2)}, {"format": "zarr2"}, {"fill_value": 3}):
+        with pytest.raises(JobError, match="another plan"):
+            write(Source(), store, **other)
+    assert {key: store.get(key) for key in store.list_prefix("")} == before
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_beginning_anew(resume):
+    store = MemoryStore()
+    fail_half_way(store)
+    other = Source(name="other", values=VALUES + 1)
+    if resume:
+        with pytest.raises(JobError):
+            write(other, store)
+    report = write(other, store, resume=False)
+    assert (report.n_keys, report.n_resumed) == (20, 0)
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES + 1)
+    assert traces(store) == []
+
+
+def test_a_task_that_is_repeated_sees_its_record(monkeypatch):
+    """On a cluster, when a worker dies with results that nobody has fetched yet."""
+    store = MemoryStore()
+    fail_half_way(store)
+    n_done = len(traces(store)) - 1
+    before = {key: store.get_versioned(key)[1] for key in store.list_prefix("a/c/")}
+    monkeypatch.setattr(Journal, "done", lambda _: set())
+    report = write(Source(), store)
+    assert (report.n_keys, report.n_resumed) == (20, 0)
+    after = {key: store.get_versioned(key)[1] for key in before}
+    assert sum(before[key] == after[key] for key in before) >= n_done > 0  # not written again
+
+
+def test_replacing(tmp_path):
+    """What is replaced goes when the write begins, not when it goes on."""
+    store = LocalStore(tmp_path)
+    cm.to_store(da.zeros((2, 2)), store, "a")
+    with pytest.raises(NodeExists):
+        write(Source(), store)
+    assert traces(store) == []
+    fail_half_way(store, mode="w")
+    with pytest.raises(NodeNotFound):
+        cm.open_array(store, "a")
+    report = write(Source(), store, mode="w")
+    assert report.n_resumed > 0
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+    with pytest.raises(NodeExists):
+        write(Source(), store)
+
+
+@pytest.mark.parametrize("mode", ["a", "r+"])
+def test_onto_an_array_that_exists(mode):
+    store = MemoryStore()
+    cm.create_array(store, "a", shape=VALUES.shape, dtype="i4", chunks=(3, 2))
+    fail_half_way(store, mode=mode)
+    report = write(Source(), store, mode=mode)
+    assert report.n_resumed > 0
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+    assert traces(store) == []
+
+
+def test_killed_before_the_records_were_deleted(monkeypatch):
+    store = MemoryStore()
+    monkeypatch.setattr(Journal, "finish", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    source = Source()
+    monkeypatch.setattr(Journal, "begin", _begin)
+    with pytest.raises(KeyboardInterrupt):
+        write(source, store)
+    monkeypatch.undo()
+    assert len(unfinished_jobs(store)) == 1
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+    again = Source()
+    report = write(again, store)
+    assert (report.n_resumed, again.computed) == (20, [])
+    assert traces(store) == []
+
+
+def _begin(journal, documents):
+    """As `Journal.begin` without forgetting first."""
+    finish = Journal.finish
+    Journal.finish = lambda _: None
+    try:
+        begin(journal, documents)
+    finally:
+        Journal.finish = finish
+
+
+begin = Journal.begin
+
+
+def test_processes(tmp_path):
+    x = da.from_array(VALUES, chunks=(3, 2))
+    with dask.config.set(scheduler="processes", num_workers=2):
+        report = cm.to_store(x, tmp_path, "a", resume=True)
+    assert report.n_keys == 20
+    np.testing.assert_array_equal(cm.open_array(tmp_path, "a")[...], VALUES)
+
+
+def test_arrays_without_elements():
+    store = MemoryStore()
+    report = cm.to_store(da.zeros((0, 4), chunks=(2, 2)), store, "a", resume=True)
+    assert report.n_keys == 0
+    assert cm.open_array(store, "a").shape == (0, 4)
+
+
+def test_scalars():
+    store = MemoryStore()
+    cm.to_store(da.full((), 5), store, "a", resume=True)
+    assert cm.open_array(store, "a")[...] == 5
+
+
+def test_only_whole_arrays_and_now(tmp_path):
+    cm.create_array(tmp_path, "a", shape=(4,), dtype="i4", chunks=(2,))
+    x = da.ones(2, dtype="i4")
+    with pytest.raises(ValueError, match="whole arrays and now"):
+        cm.to_store(x, tmp_path, "a", region=(slice(0, 2),), resume=True)
+    with pytest.raises(ValueError, match="whole arrays and now"):
+        cm.to_store(x, tmp_path, "b", compute=False, resume=True)
