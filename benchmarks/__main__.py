@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--quick] [--cluster] [--only REGEX] [names…]``: run benchmarks, write ``benchmarks/results/``.
+"""``python -m benchmarks [--quick] [--cluster] [--only REGEX] [names…]``: run, and write ``benchmarks/results/``.
 
 Names are those of the modules without ``bench_``; all, when none is given. ``--quick``: small sizes and few rounds, to
 see that all works. ``--cluster``: on a LocalCluster of two processes, too.

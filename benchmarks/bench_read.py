@@ -54,7 +54,9 @@ def bench_sum(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
     contenders |= {name: lambda x=x: x.sum().compute() for name, x in arrays.items()}
     times = harness.alternate(contenders, harness.rounds(quick))
     counts = {
-        name: {"tasks": harness.n_tasks(x.sum()), "graph": graph_bytes(x)} for name, x in arrays.items() if name != EMPTY
+        name: {"tasks": harness.n_tasks(x.sum()), "graph": graph_bytes(x)}
+        for name, x in arrays.items()
+        if name != EMPTY
     }
     counts[OURS]["peak"] = harness.peak_bytes(contenders[OURS])
     counts[BARE] = {"peak": harness.peak_bytes(contenders[BARE])}
@@ -83,7 +85,9 @@ def bench_all(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
 
 def bench_cluster(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
     with harness.local_cluster():
-        contenders = {name: lambda x=x: x.sum().compute() for name, x in dask_arrays(layout, path, processes=True).items()}
+        contenders = {
+            name: lambda x=x: x.sum().compute() for name, x in dask_arrays(layout, path, processes=True).items()
+        }
         times = harness.alternate(contenders, 2 if quick else 5)
     small = layout.chunks == stores.CHUNKS[64 * KIB] and layout.shards is None
     targets = {OURS: (EMPTY, 1.2)} if small else {}
@@ -163,7 +167,10 @@ def graph_bytes(x: da.Array) -> int:
 # --- as tests: what is read is right, at little cost
 
 
-@pytest.fixture(params=[layout for layout in stores.layouts(quick=True) if layout.chunks == stores.CHUNKS[64 * KIB]], ids=lambda x: x.name)
+@pytest.fixture(
+    params=[layout for layout in stores.layouts(quick=True) if layout.chunks == stores.CHUNKS[64 * KIB]],
+    ids=lambda x: x.name,
+)
 def written(request, tmp_path):
     fill(request.param, tmp_path / "a")
     return request.param, tmp_path / "a"

@@ -1,7 +1,7 @@
 """Remote stores: HTTP with 20 ms latency, and S3 (moto, whose own slowness everyone shares).
 
-300 chunks of 256 KiB, not compressed. The servers run in processes of their own. The bare loop asks for whole values in 32 threads,
-each with a connection of its own that it keeps.
+300 chunks of 256 KiB, not compressed. The servers run in processes of their own. The bare loop asks for whole values in
+32 threads, each with a connection of its own that it keeps.
 """
 
 from __future__ import annotations

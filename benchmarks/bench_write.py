@@ -120,7 +120,10 @@ def write_tensorstore(x: da.Array, array: Any) -> da.Array:
 # --- as tests
 
 
-@pytest.fixture(params=[layout for layout in stores.layouts(quick=True) if layout.chunks == stores.CHUNKS[64 * KIB]], ids=lambda x: x.name)
+@pytest.fixture(
+    params=[layout for layout in stores.layouts(quick=True) if layout.chunks == stores.CHUNKS[64 * KIB]],
+    ids=lambda x: x.name,
+)
 def layout(request):
     return request.param
 

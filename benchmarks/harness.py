@@ -62,7 +62,7 @@ class Row:
         return statistics.median(self.ratios) if self.ratios else None
 
 
-def rounds(quick: bool, slow: int = 9) -> int:
+def rounds(quick: bool, slow: int = 7) -> int:
     return 3 if quick else slow
 
 
@@ -121,31 +121,32 @@ def paired(times: list[float], others: list[float]) -> list[float]:
     return [a / b for a, b in zip(times, others, strict=True)]
 
 
+class _Shared:
+    """An iterator that threads may share."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.items, self.lock = iter(items), threading.Lock()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        with self.lock:
+            return next(self.items)
+
+
 def in_threads(function: Callable[[Any], Any], items: Iterable[Any], n_threads: int = N_THREADS) -> list[Any]:
     """Run `function` over `items` in plain threads that take the next one when they are done: the bare loop's."""
-    todo = iter(items)
+    todo = _Shared(items)
     results: list[Any] = []
     errors: list[BaseException] = []
 
     def work() -> None:
         try:
-            for item in todo:
-                results.append(function(item))
+            results.extend(map(function, todo))
         except BaseException as error:  # noqa: BLE001 - raised again below
             errors.append(error)
 
-    class _Locked:
-        def __init__(self, it: Iterator[Any]) -> None:
-            self.it, self.lock = it, threading.Lock()
-
-        def __iter__(self) -> Iterator[Any]:
-            return self
-
-        def __next__(self) -> Any:
-            with self.lock:
-                return next(self.it)
-
-    todo = _Locked(todo)
     threads = [threading.Thread(target=work) for _ in range(n_threads)]
     for thread in threads:
         thread.start()
@@ -262,7 +263,9 @@ def machine() -> dict[str, str]:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        cpu = next((line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line), cpu)
+        cpu = next(
+            (line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line), cpu
+        )
     versions = {}
     for package in PACKAGES:
         try:

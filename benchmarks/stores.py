@@ -65,10 +65,11 @@ class Layout:
     def units(self, folder: Path) -> list[tuple[str, Region]]:
         """Return the path and the region of every store key: what the bare loop goes through."""
         counts = [n // k for n, k in zip(self.shape, self.keys, strict=True)]
-        return [
-            (str(folder / self.key(coords)), tuple(slice(c * k, (c + 1) * k) for c, k in zip(coords, self.keys, strict=True)))
-            for coords in itertools.product(*map(range, counts))
-        ]
+        found = []
+        for coords in itertools.product(*map(range, counts)):
+            region = tuple(slice(c * k, (c + 1) * k) for c, k in zip(coords, self.keys, strict=True))
+            found.append((str(folder / self.key(coords)), region))
+        return found
 
     def blocks(self, path: str) -> Iterator[tuple[Region, np.ndarray]]:
         """Read one store key the bare way: each chunk in it, and where it lies in it."""
@@ -124,9 +125,19 @@ def _contiguous(block: np.ndarray) -> Any:
 def layouts(*, quick: bool = False) -> list[Layout]:
     """Return every layout that ``--only`` names; with `quick`, of few chunks."""
     found = []
-    sizes = [n for n in CHUNKS if not quick or n <= MIB]
-    for name, parts in (("v3 zstd", _zstd()), ("v2 blosc", _blosc()), ("v3 raw", _raw()), ("N5 gzip", _n5_gzip()), ("N5 raw", _n5_raw())):  # fmt: skip
-        found += [Layout(f"{name}, {size_name(n)}", chunks=CHUNKS[n], shape=_shape(n, quick), **parts) for n in sizes]
+    chains = {
+        "v3 zstd": (_zstd(), CHUNKS),
+        "v2 blosc": (_blosc(), CHUNKS),
+        "v3 raw": (_raw(), (64 * KIB, MIB)),
+        "N5 gzip": (_n5_gzip(), (64 * KIB, MIB)),
+        "N5 raw": (_n5_raw(), (64 * KIB, MIB)),
+    }
+    for name, (parts, sizes) in chains.items():
+        found += [
+            Layout(f"{name}, {size_name(n)}", chunks=CHUNKS[n], shape=_shape(n, quick), **parts)
+            for n in sizes
+            if n <= (MIB if quick else 16 * MIB)
+        ]
     for inner, shard in ((64 * KIB, (64, 128, 128)), (MIB, (128, 256, 256))):
         shape = _shape(inner if quick else 16 * MIB, quick)
         shape = tuple(max(n, s) for n, s in zip(shape, shard, strict=True))

@@ -7,6 +7,7 @@ Import the fixtures you use: ``from servers import http_server, s3_server  # noq
 from __future__ import annotations
 
 import contextlib
+import http.client
 import logging
 import os
 import re
@@ -22,7 +23,18 @@ from uuid import uuid4
 
 import pytest
 
-__all__ = ["FORK_WARNING", "WARNINGS", "HttpServer", "S3Server", "http_server", "s3_server", "serve_files", "serve_s3"]
+__all__ = [
+    "FORK_WARNING",
+    "WARNINGS",
+    "FlakyProxy",
+    "HttpServer",
+    "S3Server",
+    "http_server",
+    "s3_server",
+    "serve_files",
+    "serve_flaky",
+    "serve_s3",
+]
 
 # Python 3.12 and later warn of forks while threads run, which is what these tests are about
 FORK_WARNING = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -217,6 +229,90 @@ def serve_s3() -> Iterator[S3Server]:
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
+
+
+@dataclass
+class FlakyProxy:
+    """Stands before a server, and answers some requests with 503 in its place.
+
+    Of every `every` requests whose method is in `methods`, one is answered so; `after`: when the server has done what
+    was asked, so that the client cannot know.
+    """
+
+    url: str
+    every: int
+    methods: tuple[str, ...] = ("GET", "PUT", "DELETE", "HEAD")
+    after: bool = False
+    n_requests: int = 0
+    n_failures: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fails(self, method: str) -> bool:
+        with self.lock:
+            if method not in self.methods:
+                return False
+            self.n_requests += 1
+            failing = self.n_requests % self.every == 0
+            self.n_failures += failing
+            return failing
+
+
+@contextlib.contextmanager
+def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
+    """Pass requests on to `endpoint_url`, but for some."""
+    proxy = FlakyProxy("", **knobs)
+    host, port = endpoint_url.removeprefix("http://").split(":")
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_): ...
+
+        def do_GET(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            failing = proxy.fails(self.command)
+            if failing and not proxy.after:
+                self.unavailable()
+                return
+            connection = http.client.HTTPConnection(host, int(port), timeout=30)
+            try:
+                connection.request(self.command, self.path, body, dict(self.headers))
+                response = connection.getresponse()
+                data = response.read()
+            finally:
+                connection.close()
+            if failing:
+                self.unavailable()
+                return
+            self.send_response(response.status)
+            for name, value in response.getheaders():
+                if name.lower() not in {"transfer-encoding", "connection", "content-length", "server", "date"}:
+                    self.send_header(name, value)
+            length = response.getheader("Content-Length") if self.command == "HEAD" else None
+            self.send_header("Content-Length", length or str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815, the names that http.server calls
+
+        def unavailable(self):
+            body = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+            self.send_response(503)
+            self.send_header("Content-Length", "0" if self.command == "HEAD" else str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+    server = _Quiet(("127.0.0.1", 0), Handler)
+    proxy.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @pytest.fixture

@@ -385,7 +385,7 @@ def to_store(
         discard_journal(array)
     counts, n_regrouped = write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks)
     finish = partial(_finish, n_regrouped=n_regrouped, array=array, documents=documents)
-    return run([counts], finish, compute=compute)
+    return run([counts], finish, compute=compute, arrays=[array])
 
 
 def store(
@@ -425,7 +425,7 @@ def store(
         where = _write_region(array, region)
         planned.append(write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks))
     finish = partial(_reports, n_regrouped=[n for _, n in planned], arrays=targets)
-    return run([counts for counts, _ in planned], finish, compute=compute)
+    return run([counts for counts, _ in planned], finish, compute=compute, arrays=targets)
 
 
 def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:

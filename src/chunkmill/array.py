@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.codecs.fill import is_fill
-from chunkmill.errors import ChunkError, CodecError, RegionError, StoreError
+from chunkmill.errors import ChunkError, RegionError, StoreError
 from chunkmill.local_locks import local_lock
 from chunkmill.locate import Grain, grains, inner_grid
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.model.metadata import JSON, ArrayMetadata, NamedConfig
 from chunkmill.plans.region import full_region, region_shape, select
+from chunkmill.steps import chunk_step
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.threads import cut_evenly, in_threads, own_threads
 
@@ -307,7 +308,7 @@ def _fetch(
 ) -> Iterator[bytes | None]:
     values = array.store.get_many(spans)
     for one in coords:
-        with _step(array, grain, one, "get"):
+        with chunk_step(array, grain, one, "get"):
             data = next(values)
         if data is None:
             _check_missing(array, grain, one)
@@ -316,13 +317,14 @@ def _fetch(
 
 def read_chunk(array: Array, grain: Grain, coords: ChunkCoords, part: Region) -> NDArray[Any]:
     """Read `part` of one chunk of `grain`; the array may be read-only."""
-    with _step(array, grain, coords, "get"):
+    with chunk_step(array, grain, coords, "get"):
         (span,) = grain.locator.locate(array.store, [coords])
         data = None if span is None else array.store.get(span.key, span.byte_range)
     if data is None:
         _check_missing(array, grain, coords)
     dots: tuple[Any, ...] = (*part, ...)  # keep a 0-d array an array
-    return _decode(array, grain, coords, data)[dots]
+    chunk: NDArray[Any] = _decode(array, grain, coords, data)[dots]
+    return chunk
 
 
 def _check_missing(array: Array, grain: Grain, coords: ChunkCoords) -> None:
@@ -339,9 +341,9 @@ def _decode(
     if data is None:  # one element, seen spec.shape times: an absent chunk costs no memory
         fill = spec.fill_value
         one = np.zeros((), spec.dtype) if fill is None else np.full((), fill, spec.dtype)
-        with _step(array, grain, coords, "decode"):  # a chunk larger than numpy can count
+        with chunk_step(array, grain, coords, "decode"):  # a chunk larger than numpy can count
             return np.broadcast_to(one, spec.shape)
-    with _step(array, grain, coords, "decode"):
+    with chunk_step(array, grain, coords, "decode"):
         return grain.codecs.decode(data, spec, out)
 
 
@@ -363,7 +365,7 @@ def write_chunk(array: Array, coords: ChunkCoords, chunk: NDArray[Any], *, write
     grain = array.writing
     key = grain.locator.key(coords)
     data = _encode(array, grain, coords, chunk, write_empty=write_empty)
-    with _step(array, grain, coords, "set"):
+    with chunk_step(array, grain, coords, "set"):
         if data is None:
             array.store.delete(key)
             return 0
@@ -377,7 +379,7 @@ def _encode(array: Array, grain: Grain, coords: ChunkCoords, chunk: NDArray[Any]
     # an undefined fill value leaves nothing out: what other readers give for an absent chunk is chance then
     if not write_empty and spec.fill_value is not None and is_fill(chunk, spec.fill_value):
         return None
-    with _step(array, grain, coords, "encode"):
+    with chunk_step(array, grain, coords, "encode"):
         if chunk.shape != spec.shape:
             if array.metadata.edge_chunks == "truncated":
                 spec = type(spec)(chunk.shape, spec.dtype, spec.fill_value)
@@ -438,15 +440,15 @@ def update_chunk(
     n_refused = 0
     while n_refused < _MAX_REFUSED:
         with (lock or default_lock)(f"{array.url}/{key}", contended):
-            with _step(array, grain, coords, "get"):
+            with chunk_step(array, grain, coords, "get"):
                 data, version = array.store.get_versioned(key)
             n_refused = n_refused + 1 if version == seen else 0
             extent: tuple[Any, ...] = (*grain.grid.extent(coords), ...)  # the dots keep a 0-d array an array
-            with _step(array, grain, coords, "decode"):  # a chunk that does not fit into memory, too
+            with chunk_step(array, grain, coords, "decode"):  # a chunk that does not fit into memory, too
                 chunk = _writable(_decode(array, grain, coords, data)[extent])
             chunk[overlap.in_chunk] = part
             encoded = _encode(array, grain, coords, chunk, write_empty=write_empty)
-            with _step(array, grain, coords, "set"):
+            with chunk_step(array, grain, coords, "set"):
                 if array.store.set_if(key, encoded, version):
                     return 0 if encoded is None else memoryview(encoded).nbytes
         seen, contended = version, True
@@ -473,33 +475,6 @@ def _writable(block: NDArray[Any]) -> NDArray[Any]:
         owner = owner.base
     alone = owner.flags.owndata and owner.nbytes == block.nbytes
     return block if alone and block.flags.writeable and block.flags.c_contiguous else block.copy(order="C")
-
-
-class _step:  # noqa: N801 - reads as the statement it is
-    """Turn what fails inside into a `ChunkError` that names the store key, the chunk and the step.
-
-    A class, not a generator: this stands on the path of every chunk, and enters in a tenth of the time.
-    """
-
-    __slots__ = ("array", "coords", "grain", "name")
-
-    def __init__(self, array: Array, grain: Grain, coords: ChunkCoords, name: str) -> None:
-        self.array, self.grain, self.coords, self.name = array, grain, coords, name
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, ChunkError) or not isinstance(error, Exception):
-            return
-        if isinstance(error, CodecError):
-            step, reason = error.codec, error.reason
-        else:
-            step, reason = (
-                self.name,
-                str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}",
-            )
-        key = self.grain.locator.key(self.coords)
-        raise ChunkError(url=self.array.url, key=key, coords=self.coords, step=step, reason=reason) from error
 
 
 def _document(metadata: ArrayMetadata) -> str:

@@ -332,7 +332,9 @@ def _parse_node(
     array = documents_format.parse_array(path, found)
     if array is not None:
         prefix = documents_format.chunk_prefix(path)
-        return Array(store, path, array, documents_format.name, prefix, read_only=read_only)
+        # chunks are not in consolidated metadata, and every task carries its array
+        below = store.below if isinstance(store, OverlayStore) else store
+        return Array(below, path, array, documents_format.name, prefix, read_only=read_only)
     group = documents_format.parse_group(path, found)
     return None if group is None else Group(store, path, group, documents_format, read_only=read_only)
 

@@ -57,15 +57,8 @@ def array_encoding(array: Array, dims: Sequence[str], *, masked: bool) -> dict[s
     >>> encoding["chunks"], encoding["preferred_chunks"], [c["name"] for c in encoding["compressors"]]
     ((2,), {'x': 4}, ['gzip'])
     """
-    keys = array.metadata.chunk_grid
-    encoding: dict[str, Any] = {
-        "chunks": _lengths(array.chunk_grid),
-        "preferred_chunks": dict(zip(dims, _lengths(keys), strict=True)),
-    }
-    if array.dtype.kind == "T":
-        encoding["dtype"] = array.dtype  # else xarray would turn strings into objects
-    encoding |= _codec_encoding(array)
-    encoding["shards"] = None if array.shards is None else _lengths(keys)
+    storage, lengths = _storage(array)
+    encoding = {**storage, "preferred_chunks": dict(zip(dims, lengths, strict=True))}
     if not masked and array.format not in _NUMCODECS:
         encoding["fill_value"] = array.fill_value
     return encoding
@@ -169,19 +162,35 @@ def _lengths(grid: ChunkGrid) -> tuple[Any, ...]:
     )
 
 
+def _storage(array: Array) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """Return what the encoding says of storage, and the lengths of store keys along each axis.
+
+    Worked out once for arrays described alike, as most of a dataset are: they share the objects that describe them.
+    """
+    metadata = array.metadata
+    seen = _SEEN.get("last")
+    if seen is None or seen[0] is not metadata.codecs or seen[1] is not metadata.chunk_grid or seen[2] != array.format:
+        seen = metadata.codecs, metadata.chunk_grid, array.format, *_new_storage(array)
+        _SEEN["last"] = seen
+    return seen[3], seen[4]
+
+
+_SEEN: dict[str, Any] = {}
+
+
+def _new_storage(array: Array) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    keys = _lengths(array.metadata.chunk_grid)
+    encoding = {
+        "chunks": _lengths(array.chunk_grid),
+        **_codec_encoding(array),
+        "shards": None if array.shards is None else keys,
+    }
+    if array.dtype.kind == "T":
+        encoding["dtype"] = array.dtype  # else xarray would turn strings into objects
+    return encoding, keys
+
+
 def _codec_encoding(array: Array) -> dict[str, Any]:
-    """Return the codecs as the zarr engine has them; worked out once for arrays that share their chain."""
-    known = _SEEN.get("last")
-    if known is None or known[0] is not array.codecs or known[1] != (array.format, array.dtype, array.ndim):
-        known = array.codecs, (array.format, array.dtype, array.ndim), _new_codec_encoding(array)
-        _SEEN["last"] = known
-    return dict(known[2])
-
-
-_SEEN: dict[str, Any] = {}  # the arrays of a dataset mostly have one chain, the same object (formats.base.described_once)
-
-
-def _new_codec_encoding(array: Array) -> dict[str, Any]:
     chain = zarr_chain(array.codecs)
     if array.format in _NUMCODECS:
         _, before, compressor, _ = emit_chain(chain, array.dtype, array.ndim, key=array.path)

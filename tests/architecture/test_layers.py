@@ -50,7 +50,7 @@ def test_nothing_is_left_for_later():
 
 def test_only_the_format_layer_knows_formats():
     """Formats end where the model begins: no question about a format outside ``formats/``."""
-    question = re.compile(r"zarr_format|(==|\bin\b) *\{?[\"'](zarr[23]|n5)[\"']")
+    question = re.compile(r"[\"']zarr_format[\"']|\bzarr_format *[!=]=|(==|\bin\b) *\{?[\"'](zarr[23]|n5)[\"']")
     own = {"formats", "codecs"}
     asked = [p for p in SOURCES if p.parent.name not in own and question.search(p.read_text())]
     assert not asked

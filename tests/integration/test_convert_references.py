@@ -159,6 +159,22 @@ def test_a_set_in_a_stage_that_does_not_say_what_it_reads_travels_whole(stage):
     assert len(common[0].source.store.references) == 1001
 
 
+def watch_sets():
+    """In a worker: return how many references the largest set had that came here, since this was called first."""
+    from chunkmill.model.references import ReferenceSet
+
+    if not hasattr(ReferenceSet, "largest"):
+        ReferenceSet.largest = 0
+        original = ReferenceSet.__setstate__
+
+        def setstate(self, state):
+            original(self, state)
+            ReferenceSet.largest = max(ReferenceSet.largest, len(self))
+
+        ReferenceSet.__setstate__ = setstate
+    return ReferenceSet.largest
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["processes", "cluster"])
 def test_other_processes(scheduler, tmp_path, monkeypatch):
@@ -182,12 +198,17 @@ def test_other_processes(scheduler, tmp_path, monkeypatch):
         "refs.json": lambda url: to_references(store, url),
     }
     if scheduler == "cluster":
-        with cluster_of(2):
+        with cluster_of(2) as client:
+            client.run(watch_sets)
             for name, make in cases.items():
                 make(tmp_path / name)
                 assert cm.verify(store, tmp_path / name).equal
             array = cm.open_array(store, "a")
-            np.testing.assert_array_equal(array.to_dask(chunks=400).compute(), array[...])
+            x = array.to_dask(chunks=40)
+            np.testing.assert_array_equal(x.compute(), array[...])
+            assert int((x + 1)[::3].sum().compute()) == int((array[...] + 1)[::3].sum(dtype="u8"))
+            largest = client.run(watch_sets)
+            assert 0 < max(largest.values()) < 500
     else:
         with dask.config.set(scheduler="processes", num_workers=2):
             cases["copy.zarr"](tmp_path / "copy.zarr")

@@ -437,6 +437,27 @@ def test_goes_on_where_it_failed(tmp_path, strategy):
     check(store, values, "")
 
 
+@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
+def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path, temp_codec):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(0, 0)])
+    store = LocalStore(tmp_path / "b.zarr")
+    arguments = {"chunks": (40, 1), "strategy": "spill", "temp_codec": temp_codec}
+
+    class Losing(RecordingStore):
+        def set(self, key, value):
+            super().set(key, value)
+            if "/c/" in f"/{key}":
+                (lost, *_) = (k for k in store.list_prefix("") if "/pieces/" in k and not k.endswith(".absent"))
+                store.delete(lost)
+
+    with pytest.raises(StoreError, match="temporary file was written and is gone"):
+        planned_tightly(array, Losing(store), **arguments).run()
+    with pytest.raises(StoreError, match="resume=False"):
+        planned_tightly(array, store, **arguments).run()
+    planned_tightly(array, store, **arguments).run(resume=False)
+    check(store, values, "")
+
+
 def test_a_job_of_another_plan_is_not_gone_on_with(tmp_path):
     array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40))
     store = LocalStore(tmp_path / "b.zarr")

@@ -18,6 +18,7 @@ __all__ = [
     "MAX_RANK",
     "MAX_SIZE",
     "Format",
+    "ParsedDocument",
     "check_chunk_shape",
     "check_shape",
     "described_once",
@@ -126,11 +127,19 @@ class Format(Protocol):
         """Whether a prefix with anything below it is a group without any document."""
 
 
+class ParsedDocument(bytes):
+    """A document that was parsed as a part of another one, so that `parse_json` need not do it again."""
+
+    parsed: dict[str, JSON]
+
+
 def parse_json(key: str, value: bytes) -> dict[str, JSON]:
     """Parse one document that must be a JSON object; every way to fail is a `MetadataError`.
 
     Bare ``NaN`` and ``Infinity`` are read (xarray and netCDF-C write them) though never written.
     """
+    if isinstance(value, ParsedDocument):
+        return dict(value.parsed)
     try:
         document = json.loads(bytes(value).decode("utf-8"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError

@@ -8,11 +8,13 @@ Spec: ``.zmetadata`` is zarr-python 2's convention; the inline form is zarr-pyth
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from json.decoder import JSONDecoder, scanstring
 from typing import Any
 
 from chunkmill.errors import MetadataError
-from chunkmill.formats.base import emit_json, parse_json
+from chunkmill.formats.base import ParsedDocument, emit_json, parse_json
 from chunkmill.model.metadata import JSON
 
 __all__ = ["V2_DOCUMENTS", "V3_DOCUMENTS", "emit_v2", "emit_v3", "parse_v2", "parse_v3", "split_v3"]
@@ -45,7 +47,7 @@ def parse_v2(value: bytes, key: str) -> dict[str, bytes] | None:
     >>> parse_v2(value, "g/.zmetadata")
     {'g/a/.zgroup': b'{"zarr_format": 2}'}
     """
-    document = parse_json(key, value)
+    document, sources = _parse_whole(key, value, ["metadata"])
     if document.get("zarr_consolidated_format") != 1 or "record_size" in document:  # the latter: references in parquet
         return None
     prefix = key.removesuffix(".zmetadata")
@@ -54,7 +56,7 @@ def parse_v2(value: bytes, key: str) -> dict[str, bytes] | None:
         path, _, name = relative.rpartition("/")
         _check_path(key, path, "\\")
         if name in V2_DOCUMENTS:
-            found[prefix + relative] = _document(content)
+            found[prefix + relative] = _document(content, sources.get(relative))
     return found
 
 
@@ -100,7 +102,7 @@ def parse_v3(value: bytes, key: str) -> dict[str, bytes] | None:
 def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
     """Return what `parse_v3` does, and first the group's own document without what it holds of others."""
     field = "consolidated_metadata"
-    own = parse_json(key, value)
+    own, sources = _parse_whole(key, value, [field, "metadata"])
     inline = own.pop(field, None)
     if inline is None:  # zarr-python 3.0 wrote null for none
         return None
@@ -113,7 +115,8 @@ def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
     for path, content in _entries(key, inline):
         _check_path(key, path)
         if path:
-            found[f"{prefix}{path}/zarr.json"] = _document({n: v for n, v in content.items() if n != field})
+            source = sources.get(path) if field not in content else None
+            found[f"{prefix}{path}/zarr.json"] = _document({n: v for n, v in content.items() if n != field}, source)
     return found
 
 
@@ -171,6 +174,61 @@ def _check_path(key: str, path: str, barred: str = "") -> None:
         raise MetadataError(key=key, field="metadata", got=path, expected="keys of nodes below the group")
 
 
-def _document(content: Mapping[str, JSON]) -> bytes:
+def _document(content: dict[str, JSON], source: str | None = None) -> bytes:
+    """Return a document of `content`: `source`, which it was parsed from, where that is known."""
     # for this library's eyes only, so that bare NaN may stay: xarray's attributes have it
-    return json.dumps(content, ensure_ascii=True).encode("ascii")
+    document = ParsedDocument((json.dumps(content, ensure_ascii=True) if source is None else source).encode("utf-8"))
+    document.parsed = content
+    return document
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# A document of documents, parsed once: at a thousand arrays, most of the time to open them is JSON's
+
+
+def _parse_whole(key: str, value: bytes, path: Sequence[str]) -> tuple[dict[str, JSON], dict[str, str]]:
+    """Parse a document, and return with it the sources of the members of the object at `path` inside it."""
+    sources: dict[str, str] = {}
+    try:
+        text = bytes(value).decode("utf-8")
+        document, end = _parse_object(text, _skip(text, 0), path, sources)
+        if _skip(text, end) == len(text):
+            return document, sources
+    except (ValueError, IndexError, RecursionError):
+        pass
+    return parse_json(key, value), {}  # which says what is wrong
+
+
+def _parse_object(text: str, at: int, path: Sequence[str], sources: dict[str, str]) -> tuple[dict[str, JSON], int]:
+    """Parse the object that begins at `at`; return also where it ends."""
+    members: dict[str, JSON] = {}
+    at = _after(text, at, "{")
+    while text[at] != "}" or members:
+        name, at = scanstring(text, _after(text, at, '"', spaces=False))
+        start = _after(text, _skip(text, at), ":")
+        if path and name == path[0] and text[start] == "{":
+            members[name], at = _parse_object(text, start, path[1:], sources)
+        else:
+            members[name], at = _raw_decode(text, start)
+        if not path:
+            sources[name] = text[start:at]
+        at = _skip(text, at)
+        if text[at] == "}":
+            break
+        at = _after(text, at, ",")
+    return members, at + 1
+
+
+def _after(text: str, at: int, expected: str, *, spaces: bool = True) -> int:
+    if text[at] != expected:
+        raise ValueError
+    return _skip(text, at + 1) if spaces else at + 1
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACES(text, at)
+    return at if found is None else found.end()
+
+
+_SPACES = re.compile(r"[ \t\n\r]*").match
+_raw_decode = JSONDecoder().raw_decode

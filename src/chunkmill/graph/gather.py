@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array import _step as chunk_step
 from chunkmill.array import write_chunk
 from chunkmill.graph.jobs import TaskResult
 from chunkmill.graph.parts import Rechunk, chunk_parts, fill_values, metered, within
@@ -21,6 +20,7 @@ from chunkmill.graph.spill import piece_parts
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.plans.rechunk import nth_coords
 from chunkmill.plans.region import region_shape
+from chunkmill.steps import chunk_step
 from chunkmill.stores.metered import Meter, MeteredStore
 
 __all__ = ["write_box"]

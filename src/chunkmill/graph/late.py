@@ -2,7 +2,8 @@
 
 When one task fails, or the user interrupts, dask raises at once and others go on in their threads, here or on workers.
 What they would write could meet the next attempt's. So a task asks, before it writes, whether it still should; and in
-this process those that are writing are waited for. Not here: jobs, whose journal tells (`chunkmill.graph.journal`).
+this process those that are writing are waited for. Those that died while they wrote left files half done, which are
+removed. Not here: jobs, whose journal tells (`chunkmill.graph.journal`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from contextlib import contextmanager
 import dask.array as da
 from distributed.worker import get_worker
 
+from chunkmill.array import Array
 from chunkmill.errors import JobError
+from chunkmill.graph.scheduling import Scheduler
+from chunkmill.stores.local import LocalStore
 
-__all__ = ["giving_up", "wanted"]
+__all__ = ["giving_up", "swept", "wanted"]
 
 _PATIENCE = 60.0  # seconds to wait for writes under way: one that takes longer hangs, and waiting does not help it
 
@@ -66,6 +70,22 @@ def giving_up(arrays: Iterable[da.Array]) -> Iterator[None]:
             _writes.given_up.update(names)
             _writes.changed.wait_for(lambda: not names & _writes.n_writing.keys(), _PATIENCE)
         raise
+
+
+@contextmanager
+def swept(arrays: Iterable[Array], *, after_death: bool = False) -> Iterator[None]:
+    """Write to `arrays` inside; then remove what was left by workers that are gone, or by a run that was cut off."""
+    before = _workers()
+    yield
+    if after_death or before - _workers():
+        for array in arrays:
+            if isinstance(array.store, LocalStore):
+                array.store.sweep(array.prefix)
+
+
+def _workers() -> set[str]:
+    client = Scheduler().client
+    return set() if client is None else set(client.scheduler_info(n_workers=-1)["workers"])
 
 
 def _check_worker(write: str) -> None:

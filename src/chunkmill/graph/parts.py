@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from chunkmill.array import Array
 from chunkmill.array import _decode as decode_chunk
-from chunkmill.array import _step as chunk_step
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.graph.subsets import region_keys
 from chunkmill.model.grid import Region
 from chunkmill.plans.rechunk import RechunkPlan, nth_coords
+from chunkmill.steps import chunk_step
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.metered import Meter, MeteredStore
 

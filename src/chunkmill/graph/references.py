@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from chunkmill.array import Array
 from chunkmill.array import _decode as decode_chunk
-from chunkmill.array import _step as chunk_step
 from chunkmill.codecs.n5_block import parse_header
 from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeature
 from chunkmill.graph.jobs import Stage, StageResult, TaskResult, check_workers, run_stages
@@ -30,6 +29,7 @@ from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.reference_urls import nth_coords
 from chunkmill.plans.region import region_shape
+from chunkmill.steps import chunk_step
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.metered import Meter
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from chunkmill.array import Array, LockFactory
 from chunkmill.errors import JobError
 from chunkmill.graph.journal import Journal, fingerprint
-from chunkmill.graph.late import giving_up
+from chunkmill.graph.late import giving_up, swept
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.graph.write import WriteReport, block_number, report, write_blocks
 from chunkmill.plans.region import full_region
@@ -68,7 +68,7 @@ def resumable_write(
     region = full_region(array.shape)
     blocks, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, journal=journal)
     keys = [(blocks.name, *index, 0) for index, number in _numbered(x, array) if number not in done]
-    with giving_up([blocks]):
+    with giving_up([blocks]), swept([array], after_death=bool(done)):
         counts = _compute(blocks, keys)
     publish(documents)
     journal.finish()

@@ -6,8 +6,8 @@ read::
     raw     | piece 0 | bits | piece 1 | bits | …                where each lies is arithmetic
     coded   | end of the index, of piece 0, of piece 1, … | piece 0 | bits | piece 1 | bits | …
 
-The bits are the same behind every piece: one for each source chunk of the file, set when that chunk is there. A file
-all of whose chunks are absent is absent too.
+The bits are the same behind every piece: one for each source chunk of the file, set when that chunk is there. Of a file
+all of whose chunks are absent there is only the mark of that: what is neither there nor marked was lost.
 """
 
 from __future__ import annotations
@@ -22,29 +22,39 @@ from numpy.typing import NDArray
 
 from chunkmill.array import Array
 from chunkmill.codecs.base import ChunkSpec
+from chunkmill.errors import StoreError
 from chunkmill.graph.jobs import TaskResult
 from chunkmill.graph.parts import Part, Rechunk, chunk_parts, fetched, fill_values, metered, n_ahead, shifted, within
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
-from chunkmill.plans.rechunk import RechunkPlan, nth_coords
+from chunkmill.plans.rechunk import RechunkPlan, nth_coords, number_of
 from chunkmill.plans.region import region_shape
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
-from chunkmill.stores.metered import Meter, MeteredStore
+from chunkmill.stores.metered import Meter
 
 __all__ = ["piece_parts", "spill_file"]
 
 
 def spill_file(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> TaskResult:
     """Write one temporary file: `spec` is the array's number, and the file's."""
-    rechunk, number = rechunks[spec[0]], spec[1]
-    meter, spilled = Meter(), Meter()
+    rechunk, meter = rechunks[spec[0]], Meter()
     source = metered(rechunk.source, meter)
-    file = nth_coords(rechunk.plan.files, number)
-    key = f"{rechunk.prefix}{number}"
+    file = nth_coords(rechunk.plan.files, spec[1])
+    key = _key(rechunk, file)
     value = _fill_raw(rechunk, source, file) if rechunk.coder is None else _fill_coded(rechunk, source, file)
-    if value is not None:
-        MeteredStore(rechunk.temporary, spilled).set(key, value)
-    counts = {name: n + spilled.counts()[name] for name, n in meter.counts().items()}
-    return TaskResult(counts | {"bytes_temporary": spilled.bytes_written}, spilled.writes)
+    if value is None:
+        key, value = f"{key}{_ABSENT}", memoryview(b"")
+    rechunk.temporary.set(key, value)  # not through the meter: nobody asks for a checksum of what is soon gone
+    counts = meter.counts()
+    counts["n_requests"] += 1
+    counts["bytes_written"] += value.nbytes
+    return TaskResult(counts | {"bytes_temporary": value.nbytes})
+
+
+_ABSENT = ".absent"
+
+
+def _key(rechunk: Rechunk, file: ChunkCoords) -> str:
+    return f"{rechunk.prefix}{number_of(rechunk.plan.files, file)}"
 
 
 def _fill_raw(rechunk: Rechunk, source: Array, file: ChunkCoords) -> memoryview | None:
@@ -139,12 +149,13 @@ def piece_parts(rechunk: Rechunk, store: Store, box: ChunkCoords) -> Iterator[Pa
     overlaps = plan.files.overlaps(region)
     largest = plan.itemsize * prod(map(min, plan.writes.chunk_shape, plan.files.chunk_shape)) + plan.trailer_bytes
     while batch := list(islice(overlaps, n_ahead(rechunk, largest))):
-        spans = [_piece_span(rechunk, store, overlap.coords, box) for overlap in batch]
+        spans = _piece_spans(rechunk, store, [overlap.coords for overlap in batch], box)
         results = fetched(store, spans)
         for overlap in batch:
             at = shifted(overlap.in_region, region)
             data = next(results)
             if data is None:
+                _check_marked(rechunk, store, overlap.coords)
                 yield at, None
                 continue
             bits = np.frombuffer(data, np.uint8)[len(data) - plan.trailer_bytes :]
@@ -154,18 +165,31 @@ def piece_parts(rechunk: Rechunk, store: Store, box: ChunkCoords) -> Iterator[Pa
             del values, bits
 
 
-def _piece_span(rechunk: Rechunk, store: Store, file: ChunkCoords, box: ChunkCoords) -> ByteSpan | None:
-    """Return where a piece lies; of an encoded one the file's index is asked."""
-    plan = rechunk.plan
-    number, offset, n_bytes = plan.piece_span(file, box)
-    key = f"{rechunk.prefix}{np.ravel_multi_index(file, plan.files.grid_shape) if file else 0}"
-    if rechunk.coder is not None:
-        ends = store.get(key, ByteRange(8 * number, 16))
-        if ends is None:
-            return None
-        offset, stop = (int(end) for end in np.frombuffer(ends, "<u8"))
-        n_bytes = stop - offset
-    return ByteSpan(key, ByteRange(offset, n_bytes))
+def _piece_spans(
+    rechunk: Rechunk, store: Store, files: Sequence[ChunkCoords], box: ChunkCoords
+) -> list[ByteSpan | None]:
+    """Return where the pieces of a box lie in files; of encoded ones the files' indexes are asked."""
+    keys = [_key(rechunk, file) for file in files]
+    places = [rechunk.plan.piece_span(file, box) for file in files]
+    if rechunk.coder is None:
+        return [ByteSpan(key, ByteRange(*place[1:])) for key, place in zip(keys, places, strict=True)]
+    indexes = [ByteSpan(key, ByteRange(8 * number, 16)) for key, (number, *_) in zip(keys, places, strict=True)]
+    return [
+        None if ends is None else ByteSpan(key, _between(*np.frombuffer(ends, "<u8").tolist()))
+        for key, ends in zip(keys, fetched(store, indexes), strict=True)
+    ]
+
+
+def _between(start: int, stop: int) -> ByteRange:
+    return ByteRange(start, stop - start)
+
+
+def _check_marked(rechunk: Rechunk, store: Store, file: ChunkCoords) -> None:
+    """Raise `StoreError` when a temporary file is gone that was there."""
+    key = _key(rechunk, file)
+    if store.get(f"{key}{_ABSENT}") is None:
+        reason = "this temporary file was written and is gone; run the job anew with resume=False"
+        raise StoreError(url=store.url, key=key, reason=reason)
 
 
 def _decoded_piece(rechunk: Rechunk, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -55,14 +55,14 @@ class SubsetRegions(BlockRegions):
     Examples
     --------
     >>> import pickle
-    >>> from chunkmill.api import open_array
-    >>> refs = {"refs": {"a/.zarray": {"zarr_format": 2, "shape": [9], "chunks": [1], "dtype": "|u1", "order": "C",
-    ...                                "fill_value": 0, "filters": None, "compressor": None}}, "version": 1}
-    >>> refs["refs"] |= {f"a/{i}": ["s3://bucket/a.nc", i, 1] for i in range(9)}
-    >>> array = open_array("reference://", "a", storage_options={"fo": refs})
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-subsets", "a", shape=(9,), dtype="u1", chunks=(1,))
+    >>> a[...] = 1
+    >>> report = cm.to_references("memory://doc-subsets", "memory://doc-subsets-set/refs.json")
+    >>> array = cm.open_array("memory://doc-subsets-set/refs.json", "a")
     >>> task = SubsetRegions(array, ((3, 3, 3),))[1,].value
     >>> task.region, len(task.array.store.references), len(pickle.loads(pickle.dumps(task)).store.references)
-    ((slice(3, 6, None),), 10, 3)
+    ((slice(3, 6, None),), 13, 3)
     """
 
     def __init__(self, array: Array, chunks: DaskChunks) -> None:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from chunkmill.array import Array
 from chunkmill.array import _decode as decode_chunk
 from chunkmill.array import _encode as encode_chunk
-from chunkmill.array import _step as chunk_step
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import byte_view
 from chunkmill.codecs.crc32c import Crc32c
@@ -30,6 +29,7 @@ from chunkmill.locate import Grain, ShardedChunks
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.plans.convert import Conversion, group_ranges
 from chunkmill.plans.region import region_shape
+from chunkmill.steps import chunk_step
 from chunkmill.stores.metered import Meter, MeteredStore
 
 __all__ = ["Transfer", "covered", "metered", "transfer_group", "transfer_reads"]

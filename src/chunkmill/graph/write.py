@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
-import dask
 import dask.array as da
 import numpy as np
 from dask._task_spec import Task, TaskRef
+from dask.base import compute as compute_all
+from dask.base import optimize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.utils import format_bytes
@@ -25,8 +26,8 @@ from numpy.typing import NDArray
 from chunkmill.array import Array, LockFactory, write_region
 from chunkmill.errors import AlignmentError
 from chunkmill.graph.journal import Journal
+from chunkmill.graph.late import giving_up, swept, wanted
 from chunkmill.graph.layers import BlockRegions, Carried
-from chunkmill.graph.late import giving_up, wanted
 from chunkmill.graph.locks import check_guarded
 from chunkmill.graph.parts import metered
 from chunkmill.model.grid import Region
@@ -207,19 +208,21 @@ def block_number(array: Array, region: Region) -> int:
     return number
 
 
-def run(counts: Sequence[da.Array], finish: Callable[..., T], *, compute: bool) -> T | Delayed:
-    """Compute what `write_graph` gave and return ``finish(*computed)``; or a `Delayed` that does so.
+def run(
+    counts: Sequence[da.Array], finish: Callable[..., T], *, compute: bool, arrays: Sequence[Array] = ()
+) -> T | Delayed:
+    """Compute what `write_graph` gave for `arrays` and return ``finish(*computed)``; or a `Delayed` that does so.
 
     Not by ``delayed(finish)(*counts)``: that would hide the arrays from dask's fusion and double their graph.
     """
     if compute:
-        with giving_up(counts):
-            computed = dask.compute(*counts)
+        with giving_up(counts), swept(arrays):
+            computed = compute_all(*counts)
         return finish(*computed)
     name = f"written-{uuid4().hex}"
-    optimised = dask.optimize(*counts)
+    optimised = optimize(*counts)
     keys = [TaskRef((c.name, *(0 for _ in c.numblocks))) for c in optimised]
-    layer = {name: Task(name, finish, *keys)}
+    layer: dict[Any, Any] = {name: Task(name, finish, *keys)}
     return Delayed(name, HighLevelGraph.from_collections(name, layer, dependencies=optimised))
 
 

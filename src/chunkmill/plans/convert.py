@@ -121,8 +121,8 @@ def plan_array(
     {'copy': 9}
     """
     old, new = split_shards(source), split_shards(target)
-    limits = {"max_bytes": max_bytes, "max_keys": max_keys, "align_bytes": align_bytes}
-    group = group_keys(old, new, target.dtype.itemsize, **limits)
+    itemsize = target.dtype.itemsize
+    group = group_keys(old, new, itemsize, max_bytes=max_bytes, max_keys=max_keys, align_bytes=align_bytes)
     materialize = not same_fill(source, target)
     if old.chunks != new.chunks:
         reason = f"the chunks differ: {old.chunks.chunk_shape} and {new.chunks.chunk_shape}"

@@ -40,7 +40,18 @@ from chunkmill.plans.strategies import (
     smallest_boxes,
 )
 
-__all__ = ["Costs", "Estimate", "Limits", "RechunkPlan", "Side", "Strategy", "Temporary", "nth_coords", "plan_rechunk"]
+__all__ = [
+    "Costs",
+    "Estimate",
+    "Limits",
+    "RechunkPlan",
+    "Side",
+    "Strategy",
+    "Temporary",
+    "nth_coords",
+    "number_of",
+    "plan_rechunk",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +138,20 @@ def nth_coords(grid: ChunkGrid, number: int) -> ChunkCoords:
         number, i = divmod(number, n_chunks)
         coords.append(i)
     return tuple(reversed(coords))
+
+
+def number_of(grid: ChunkGrid, coords: ChunkCoords) -> int:
+    """Return the place of a chunk in C order: what `nth_coords` undoes.
+
+    Examples
+    --------
+    >>> number_of(ChunkGrid.regular((4, 6), (2, 2)), (1, 1))
+    4
+    """
+    number = 0
+    for n_chunks, i in zip(grid.grid_shape, coords, strict=True):
+        number = number * n_chunks + i
+    return number
 
 
 def _bounds(cut: slice) -> tuple[int, int]:

@@ -132,9 +132,9 @@ def test_encoded_pieces_need_more():
     ],
 )
 def test_large_plans_take_seconds_and_few_tasks(shape, source, target):
-    begun = time.perf_counter()
+    begun = time.process_time()
     chosen = plan(shape, source, target, 2048 * MIB)
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
     assert sum(chosen.estimate.n_tasks) <= 100_000
     assert chosen.estimate.peak_bytes <= 2048 * MIB
 
@@ -144,9 +144,9 @@ def test_rectilinear_axes_of_many_edges_stay_cheap():
     size = sum(n for n, _ in lengths)
     source = ChunkGrid((RunsAxis(size, lengths),))
     target = ChunkGrid.regular((size,), (100,))
-    begun = time.perf_counter()
+    begun = time.process_time()
     chosen = plan_rechunk(Side(source, source, 64), Side(target, target, 800), 4, Limits(MIB))
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 10
     assert chosen.estimate.peak_bytes <= MIB
 
 

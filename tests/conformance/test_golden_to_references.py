@@ -1,0 +1,46 @@
+"""References over every golden store read the same through the set, or say why there can be none."""
+
+import dask
+import pytest
+from interop.corpus import GOLDENS, UNWRITTEN
+
+import chunkmill as cm
+from chunkmill.errors import NodeNotFound, UnsupportedFeature
+from chunkmill.referencing import to_references
+
+# What no set can say, and in which words that is refused.
+REFUSED = {
+    "lz4": "lz4 compression",
+    "zip": "no url of its own",
+}
+
+READ = [golden for golden in GOLDENS if golden.id not in UNWRITTEN]
+
+
+def test_there_are_goldens():
+    assert len(READ) > 100
+
+
+def nodes(golden):
+    """The root, or where no group is above them the arrays themselves."""
+    try:
+        return [golden.open("")]
+    except NodeNotFound:
+        return [golden.open(expected.path) for expected in golden.arrays]
+
+
+@pytest.mark.filterwarnings("ignore:.*is unknown here and read as:UserWarning")  # the draft's fallbacks
+@pytest.mark.parametrize("golden", READ, ids=lambda golden: golden.id)
+def test_values(golden, tmp_path):
+    refused = [text for name, text in REFUSED.items() if name in golden.id]
+    for i, node in enumerate(nodes(golden)):
+        target = tmp_path / f"refs-{i}.json"
+        with dask.config.set(scheduler="sync"):
+            try:
+                to_references(node, target)
+            except UnsupportedFeature as error:
+                if not any(text in str(error) for text in refused):
+                    raise
+                continue
+            report = cm.verify(node, target)
+        assert report.equal, report
