@@ -1,7 +1,7 @@
 """What a graph costs before anything is read: build, pickle, slice and cull, at 10^4 to 10^7 chunks.
 
 Nothing is stored: only the documents. ``open and build`` is what a user waits for; ``slice and cull`` is
-``(x + 1)[a few chunks]`` until the tasks are known; ``materialise`` writes out every task, as computing everything does.
+``(x + 1)[a few chunks]`` until the tasks are known; ``materialise`` writes out every task, as computing all does.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def run_demo(output: str | os.PathLike[str], *, n_workers: int = 2) -> dict[str,
     console.print(f"[bold]chunkmill demo[/] on {n_workers} processes, into {folder}")
     with (
         dask.config.set({"chunkmill.progress": True}),
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
         Client(cluster),
     ):
         means = _climate(folder, steps)

@@ -207,18 +207,12 @@ def open_node(
         at = documents_format.normalize_path(path)
         keys = tuple(node_keys(documents_format, at))
         documents |= fetch(store, set(keys) - documents.keys())
-        overlay = None
-        if consolidated is not False:
-            overlay, prefix = _overlay(store, documents_format, at, documents)
-            if overlay is not None and prefix == at and documents_format.consolidated_key(at) in keys:
-                documents |= fetch(overlay, keys)  # the group's own, without what it holds of others: that may be long
+        overlay, prefix = (None, "") if consolidated is False else _overlay(store, documents_format, at, documents)
+        if overlay is not None and prefix == at and documents_format.consolidated_key(at) in keys:
+            documents |= fetch(overlay, keys)  # the group's own, without what it holds of others: that may be long
         node = _parse_node(store, at, documents_format, documents, read_only=read_only)
-        if overlay is not None and isinstance(node, Group):
-            node = Group(overlay, at, node.metadata, documents_format, read_only=read_only)
-        elif overlay is not None and node is None:
-            node = Group(overlay, "", GroupMetadata(), documents_format, read_only=read_only)._node(  # noqa: SLF001
-                at, fetch(overlay, node_keys(documents_format, at))
-            )
+        if overlay is not None:
+            node = _behind(overlay, at, documents_format, node, read_only=read_only)
         if node is None and _is_implicit(store, documents_format, at, documents, given=format is not None):
             node = Group(store, at, GroupMetadata(), documents_format, read_only=read_only)
         if node is not None and consolidated and overlay is None:
@@ -227,6 +221,18 @@ def open_node(
         if node is not None:
             return node
     raise NodeNotFound(url=store.url, path=path, hint=_hint(store, path, formats))
+
+
+def _behind(
+    overlay: OverlayStore, path: str, documents_format: Format, node: Node | None, *, read_only: bool
+) -> Node | None:
+    """Return the node as consolidated metadata know it: a group lists by them, and they may know what else is gone."""
+    if isinstance(node, Array):
+        return node
+    if node is not None:
+        return Group(overlay, path, node.metadata, documents_format, read_only=read_only)
+    root = Group(overlay, "", GroupMetadata(), documents_format, read_only=read_only)
+    return root._node(path, fetch(overlay, node_keys(documents_format, path)))  # noqa: SLF001 - the same module
 
 
 def create_array(
@@ -373,12 +379,15 @@ def _has_keys(store: Store, documents_format: Format, path: str) -> bool:
         return False
 
 
+_OURS = ".chunkmill-"  # journals of unfinished jobs: every folder is a group in N5
+
+
 def _child_names(store: Store, documents_format: Format, path: str) -> list[str]:
     names = {
         name
         for prefix in documents_format.list_prefixes(path)
         for listed in store.list_dir(prefix)
-        if (name := documents_format.child_name(path, prefix, listed)) is not None
+        if not listed.startswith(_OURS) and (name := documents_format.child_name(path, prefix, listed)) is not None
     }
     return sorted(names)
 

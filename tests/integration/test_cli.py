@@ -246,7 +246,7 @@ def test_shell_completion():
 def test_schedulers(archive, tmp_path):
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         for name in (cluster.scheduler_address, "processes", "synchronous"):
             target = tmp_path / f"{name.partition(':')[0]}.zarr"
             done = shell(
