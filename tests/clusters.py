@@ -30,9 +30,13 @@ def cluster_of(n_workers: int = 2, n_threads: int = 1, config: dict[str, Any] | 
 
 
 def worker_pids(client: Client) -> dict[str, int]:
-    """Return the process id of every worker by address, as their nannies know them: nobody is asked who may be dead."""
-    nannies = list(client.cluster.workers.values())
-    return {nanny.worker_address: nanny.pid for nanny in nannies if nanny.worker_address and nanny.pid}
+    """Return the process id of every worker that is at work, by address.
+
+    Nobody is asked who may be dead; and whoever is killed while it starts is given up by its nanny.
+    """
+    known = client.cluster.scheduler.workers
+    nannies = [nanny for nanny in client.cluster.workers.values() if nanny.worker_address in known]
+    return {nanny.worker_address: nanny.pid for nanny in nannies if nanny.pid}
 
 
 def kill_worker(pid: int) -> None:

@@ -22,7 +22,9 @@ from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.retarget import describe_group_target, describe_target
 from chunkmill.stores.base import Store
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.open import open_store
+from chunkmill.stores.zip import ZipStore
 
 __all__ = ["plan_rechunk", "rechunk"]
 
@@ -70,8 +72,8 @@ def plan_rechunk(
         libraries; or as text (``"256 MiB"``). When ``None``, ``chunkmill.max-mem`` in dask's config, or else a third of
         the worker's memory limit.
     temp
-        Where temporary files lie until the job is done, a url or a store that all workers reach; beside the target,
-        where no reader takes them for a node, when ``None``.
+        Where temporary files lie until the job is done, a url or a store that all workers reach; in the target's store,
+        where no reader takes them for a node (beside a zip file), when ``None``.
     temp_codec
         ``"lz4"`` where bytes are dearer than time.
     strategy
@@ -112,7 +114,7 @@ def plan_rechunk(
         raise ValueError(msg)
     settings = Settings(
         current_worker(max_mem),
-        None if temp is None else open_store(temp, options),
+        _temporary_store(temp, target, options),
         compress=temp_codec == "lz4",
         strategy=strategy,
     )
@@ -202,6 +204,16 @@ def _open_target(target: Any, storage_options: Mapping[str, Any] | None) -> tupl
         return open_store(url, storage_options), path
     msg = f"a target is a url, (url, path), an Array or a Group, not {type(url).__name__}"
     raise TypeError(msg)
+
+
+def _temporary_store(temp: Any, target: Any, storage_options: Mapping[str, Any] | None) -> Store | None:
+    """Return the store for temporary files; ``None`` where they may lie in the target's."""
+    if temp is not None:
+        return open_store(temp, storage_options)
+    store = target.store if isinstance(target, (Array, Group)) else _open_target(target, storage_options)[0]
+    if isinstance(store, ZipStore):  # what is deleted from a zip file leaves its bytes there
+        return LocalStore(os.path.dirname(store.url.rpartition("file://")[2]))  # noqa: PTH120
+    return None
 
 
 _READ_ONLY_FORMATS = {"zarr3-experimental": "zarr3"}

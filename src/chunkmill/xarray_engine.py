@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree, Variable
 from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint
-from xarray.backends.store import StoreBackendEntrypoint
 from xarray.core import indexing
 
 from chunkmill import api
@@ -28,6 +27,7 @@ from chunkmill.errors import ChunkmillError, DatasetError
 from chunkmill.gather import read_outer, read_points
 from chunkmill.hierarchy import Group, Node
 from chunkmill.xarray_coding import array_encoding, decoded_attributes, masks_fill_value
+from chunkmill.xarray_decode import decode
 
 __all__ = ["ChunkmillBackendEntrypoint", "GroupVariables", "LazyArray", "dimension_names", "open_variable"]
 
@@ -203,9 +203,9 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         dropped = _dropped(drop_variables)
         if isinstance(node, Array):
             arrays = {node.path.rpartition("/")[2] or _ROOT_ARRAY: node}
-            return _decode(GroupVariables(arrays, {}, use_zarr_fill_value_as_mask), decoders)
+            return decode(GroupVariables(arrays, {}, use_zarr_fill_value_as_mask), decoders)
         arrays, _ = _split(node, dropped)
-        return _decode(GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders)
+        return decode(GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders)
 
     def open_datatree(  # noqa: D102 - as open_dataset
         self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None, **kwargs: Any
@@ -235,7 +235,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         while waiting:
             path, node = waiting.pop(0)
             arrays, groups = _split(node, dropped)
-            datasets[path] = _decode(GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders)
+            datasets[path] = decode(GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders)
             waiting[:0] = [(f"{path.rstrip('/')}/{name}", child) for name, child in groups.items()]
         return datasets
 
@@ -260,7 +260,3 @@ def _split(group: Group, dropped: frozenset[str]) -> tuple[dict[str, Array], dic
     children = group.children(without=dropped)
     arrays = {name: node for name, node in children.items() if isinstance(node, Array)}
     return arrays, {name: node for name, node in children.items() if isinstance(node, Group)}
-
-
-def _decode(variables: GroupVariables, decoders: Mapping[str, Any]) -> Dataset:
-    return StoreBackendEntrypoint().open_dataset(variables, **decoders)

@@ -103,14 +103,11 @@ def source(tmp_path):
 
 @pytest.mark.slow
 class TestWorkersAreKilled:
-    @pytest.mark.parametrize("seed", [1, 2])
-    @pytest.mark.parametrize("resume", [False, True], ids=["plain", "on record"])
+    @pytest.mark.parametrize(("seed", "resume"), [(1, False), (2, True)], ids=["plain", "on record"])
     def test_to_store(self, client, tmp_path, seed, resume):
-        target = SlowStore(LocalStore(tmp_path / "x"), 0.02, ["set"])
         with Killer(client, seed) as killer:
-            cm.to_store(slow_source(0.03), target, "a", chunks=CHUNKS, resume=resume)
+            cm.to_store(slow_source(0.1), tmp_path / "x", "a", chunks=CHUNKS, resume=resume)
         assert killer.killed
-        sweep_of_the_slow(target, tmp_path / "x")
         check(tmp_path / "x")
 
     def test_partial_writes(self, client, tmp_path):
@@ -201,7 +198,8 @@ def test_the_client_is_killed_and_goes_on(tmp_path, scheduler):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), str(tests / "integration")])}
     chance = random.Random(6)
     store = LocalStore(tmp_path / "x")
-    for n_kills in range(3):
+    n_runs = 3 if scheduler == "threads" else 2
+    for run in range(n_runs):
         process = subprocess.Popen(
             [sys.executable, str(script), str(tmp_path), scheduler],
             env=environment,
@@ -209,7 +207,7 @@ def test_the_client_is_killed_and_goes_on(tmp_path, scheduler):
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        if n_kills < 2:
+        if run < n_runs - 1:
             wait_for_keys(store, len(list(store.list_prefix("a/"))) + chance.randint(5, 25), process)
             process.kill()  # the workers notice, and end
             process.communicate()

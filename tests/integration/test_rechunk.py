@@ -147,8 +147,28 @@ def test_temporary_files_elsewhere(tmp_path, temp_codec):
     )
     plan.run()
     assert any(".chunkmill-job-" in str(entry) for entry in seen.log)
-    assert not list(LocalStore(temp).list_prefix(""))
+    assert not list(temp.iterdir())
     check(str(tmp_path / "b.zarr"), values, "")
+
+
+def test_into_a_zip_file(tmp_path):
+    array, values = make(str(tmp_path / "a.zarr"))
+    rechunk(array, str(tmp_path / "b.zip"), chunks=(20, 7, 4), strategy="spill")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.zip"]
+    assert (tmp_path / "b.zip").stat().st_size < 2 * values.nbytes  # nothing spilled is left in it
+    check(str(tmp_path / "b.zip"), values, "")
+
+
+def test_two_jobs_share_a_scratch_folder(tmp_path):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40))
+    store = LocalStore(tmp_path / "b.zarr")
+    arguments = {"chunks": (40, 1), "strategy": "spill", "temp": str(tmp_path / "scratch")}
+    with pytest.raises((StoreError, ChunkError)):
+        planned_tightly(array, FailingStore(store, every=19, methods=["set"], times=1), **arguments).run()
+    planned_tightly(array, str(tmp_path / "c.zarr"), **arguments).run()
+    assert planned_tightly(array, store, **arguments).run().n_resumed > 0
+    check(store, values, "")
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_incompressible_pieces_and_compressible_ones():
@@ -167,11 +187,11 @@ def test_incompressible_pieces_and_compressible_ones():
 @pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
 def test_absent_stays_absent(strategy, temp_codec):
     store = MemoryStore()
-    array, values = make(store, shape=(12, 12), chunks=(2, 12), fill_value=-1, absent=[(0, 0), (1, 0), (4, 0)])
+    array, values = make(store, shape=(12, 12), chunks=(2, 12), fill_value=-1, absent=[(0, 0), (1, 0), (3, 0), (4, 0)])
     plan = planned_tightly(array, (store, "b"), chunks=(4, 4), strategy=strategy, temp_codec=temp_codec)
     report = plan.run()
     got = check(store, values)
-    # rows 0 to 3 have no source; rows 8 and 9 share their chunks with 10 and 11, which have
+    # rows 0 to 3 have no source; 6 and 7, 8 and 9 share their chunks with rows that have one
     assert keys(got) == {(i, j) for i in (1, 2) for j in range(3)}
     assert report.actions == {"rechunk": 6, "absent": 3}
 

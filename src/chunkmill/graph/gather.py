@@ -71,33 +71,37 @@ class _Units:
         last = tuple(axis.index(cut.stop - 1) for axis, cut in zip(grid.axes, region, strict=True))
         n_units = tuple(stop - start + 1 for start, stop in zip(self._first, last, strict=True))
         self._present = np.full(n_units, rechunk.materialize, bool)
-        self._absent: list[Region] = []
+        self._gaps = np.zeros(n_units, bool)  # units to be made of fill value, since parts of them were absent before
         self._units: dict[ChunkCoords, NDArray[Any]] = {}
         through_block = rechunk.plan.estimate.through_block
         self._block = np.empty(region_shape(region), self._source.dtype) if through_block else None
 
     def put(self, at: Region, values: NDArray[Any] | None) -> None:
         """Copy the values of region `at` to where they belong."""
+        touched = within(self._touched(at))
         if values is None:
-            self._absent.append(at)
-            return
-        self._present[within(self._touched(at))] = True
-        self._copy(at, values)
+            self._gaps[touched] = True
+            self._copy(at, fill_values(self._source, region_shape(at)), begin=False)
+        else:
+            self._present[touched] = True
+            self._copy(at, values)
 
     def take(self) -> Iterator[tuple[ChunkCoords, NDArray[Any] | None]]:
         """Yield every unit, which is forgotten then; ``None`` for those that nothing was put into."""
-        for at in self._absent:
-            if self._present[within(self._touched(at))].any():
-                self._copy(at, fill_values(self._source, region_shape(at)))
         for overlap in self._grid.overlaps(self._region):
-            if not self._present[tuple(i - n for i, n in zip(overlap.coords, self._first, strict=True))]:
+            if not self._present[self._place(overlap.coords)]:
                 yield overlap.coords, None
-            elif self._block is None:
-                yield overlap.coords, self._units.pop(overlap.coords)
-            else:
+            elif self._block is not None:
                 yield overlap.coords, self._block[within(overlap.in_region)]
+            else:
+                yield overlap.coords, self._taken(overlap.coords)
 
-    def _copy(self, at: Region, values: NDArray[Any]) -> None:
+    def _taken(self, coords: ChunkCoords) -> NDArray[Any]:
+        unit = self._units.pop(coords, None)
+        return self._begun(coords) if unit is None else unit  # all of it absent, and to be written all the same
+
+    def _copy(self, at: Region, values: NDArray[Any], *, begin: bool = True) -> None:
+        """Copy values into the block, or into units; into such as hold something already, unless `begin`."""
         if self._block is not None:
             starts = [cut.start for cut in self._region]
             to = tuple(slice(cut.start - s, cut.stop - s) for cut, s in zip(at, starts, strict=True))
@@ -106,9 +110,21 @@ class _Units:
         for overlap in self._grid.overlaps(at):
             unit = self._units.get(overlap.coords)
             if unit is None:
-                shape = region_shape(self._grid.extent(overlap.coords))
-                unit = self._units[overlap.coords] = np.empty(shape, self._source.dtype)
+                if not begin:
+                    continue
+                unit = self._units[overlap.coords] = self._begun(overlap.coords)
             unit[within(overlap.in_chunk)] = values[within(overlap.in_region)]
+
+    def _begun(self, coords: ChunkCoords) -> NDArray[Any]:
+        """Return a unit to copy into."""
+        shape = region_shape(self._grid.extent(coords))
+        if self._gaps[self._place(coords)]:
+            return fill_values(self._source, shape).copy()
+        return np.empty(shape, self._source.dtype)
+
+    def _place(self, coords: ChunkCoords) -> ChunkCoords:
+        """Return where a unit is counted from the first of the box."""
+        return tuple(i - first for i, first in zip(coords, self._first, strict=True))
 
     def _touched(self, at: Region) -> Region:
         """Return which units share elements with `at`, counted from the first of the box."""

@@ -74,6 +74,7 @@ def current_worker(max_mem: int | str | None = None) -> Worker:
     if scheduler.client is not None:
         workers = list(scheduler.client.scheduler_info(n_workers=-1)["workers"].values())
         n_workers = max(1, len(workers))
+        n_threads = n_threads if workers else CPU_COUNT  # workers to come: as many as they are likely to have
         limit = min((w["memory_limit"] or MEMORY_LIMIT // n_workers for w in workers), default=MEMORY_LIMIT)
     elif not scheduler.in_process:
         n_workers = int(dask.config.get("num_workers", None) or CPU_COUNT)

@@ -17,7 +17,7 @@ from dask.utils import format_bytes
 
 from chunkmill.graph.gather import write_box
 from chunkmill.graph.jobs import Job, Stage
-from chunkmill.graph.journal import Journal, fingerprint
+from chunkmill.graph.journal import JOB_PREFIX, Journal, fingerprint
 from chunkmill.graph.memory import (
     Worker,
     itemsize,
@@ -54,12 +54,15 @@ class Settings:
         Whether temporary files are compressed (lz4).
     strategy
         Consider only this one.
+    operation
+        What the plan and the job are called.
     """
 
     worker: Worker
     temporary: Store | None = None
     compress: bool = False
     strategy: Strategy | None = None
+    operation: str = "rechunk"
 
 
 def rechunk_stages(rechunks: Sequence[Rechunk]) -> list[Stage]:
@@ -125,6 +128,8 @@ class _Rechunking:
 
     def plan(self) -> Plan:
         """Return the plan, with what it is expected to cost."""
+        if not self.plans:
+            return replace(self.conversion, operation=self.settings.operation, job=self._job())
         stages = self._planned_stages()
         estimates = [plan.estimate for plan in self.plans.values()]
         actions: dict[str, int] = {}
@@ -148,7 +153,7 @@ class _Rechunking:
         strategy, reason = self._strategy()
         return replace(
             self.conversion,
-            operation="rechunk",
+            operation=self.settings.operation,
             strategy=strategy,
             reason=reason,
             costs=costs,
@@ -178,14 +183,12 @@ class _Rechunking:
 
     def _strategy(self) -> tuple[str, str]:
         if len(self.transfers) == 1:
-            if 0 in self.plans:
-                return self.plans[0].strategy, _reason(self.plans[0])
-            return self.conversion.strategy, self.conversion.reason
+            return self.plans[0].strategy, _reason(self.plans[0])
         counted: dict[str, int] = {}
         for i, transfer in enumerate(self.transfers):
             name = self.plans[i].strategy if i in self.plans else transfer.conversion.action
             counted[name] = counted.get(name, 0) + 1
-        return " + ".join(counted) or "metadata only", ", ".join(f"{name}: {n} arrays" for name, n in counted.items())
+        return " + ".join(counted), ", ".join(f"{name}: {n} arrays" for name, n in counted.items())
 
     def _row(self, i: int, row: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**row, "action": self.plans[i].strategy, "why": _reason(self.plans[i])} if i in self.plans else row
@@ -195,9 +198,11 @@ class _Rechunking:
     def _job(self) -> Job:
         job, temporary = self.conversion.job, self.settings.temporary
         known = [(i, p.reads, p.writes, p.temporary, p.trailer_bytes) for i, p in sorted(self.plans.items())]
-        mark = fingerprint("rechunk", _VERSION, job.fingerprint, known, temporary and temporary.url)
-        name = f"rechunk {job.name.partition(' ')[2]}"
+        mark = fingerprint(self.settings.operation, _VERSION, job.fingerprint, known, temporary and temporary.url)
+        name = f"{self.settings.operation} {job.name.partition(' ')[2]}"
         prefix = f"{Journal(job.store, job.path, name, mark).prefix}pieces/"
+        if temporary is not None:  # where other jobs may have theirs
+            prefix = f"{JOB_PREFIX}{fingerprint(job.store.url, job.path)[:16]}-pieces/"
 
         def prepare() -> Mapping[str, bytes]:
             if temporary is not None:
@@ -226,7 +231,7 @@ class _Rechunking:
         transfers: Sequence[Transfer] = stage.common
         stages = [replace(stage, tasks=self.left)] if self.left else []
         rechunks = [self._rechunk(transfers[i], plan, f"{prefix}{i}/") for i, plan in self.plans.items()]
-        return [*stages, *rechunk_stages(rechunks)] if rechunks else stages
+        return [*stages, *rechunk_stages(rechunks)] if rechunks else [stage]
 
     def _rechunk(self, transfer: Transfer, plan: RechunkPlan, prefix: str) -> Rechunk:
         return Rechunk(

@@ -106,20 +106,14 @@ def _scatter(
     """
     plan = rechunk.plan
     region = plan.files.region(file)
-    present, absent = [], []
+    present = bytearray()
     starts = {piece.coords: [cut.start for cut in piece.in_chunk] for piece in pieces}
     for at, chunk in chunk_parts(rechunk, source, region):
         present.append(chunk is not None)
-        if chunk is None:
-            absent.append(at)
-        else:
-            _copy_into(plan.writes, starts, views, at, chunk)
+        _copy_into(plan.writes, starts, views, at, fill_values(source, region_shape(at)) if chunk is None else chunk)
         del chunk  # before the next one is fetched
-    if any(present):
-        for at in absent:
-            _copy_into(plan.writes, starts, views, at, fill_values(source, region_shape(at)))
     bits = np.zeros(plan.trailer_bytes, np.uint8)
-    packed = np.packbits(np.array(present, bool))
+    packed = np.packbits(np.frombuffer(present, bool))
     bits[: packed.size] = packed
     return bits
 

@@ -1,19 +1,29 @@
 """How to bring an array from one chunk grid to another within a given memory: integers in, a frozen plan out.
 
-Two strategies, of which the cheaper one that fits into memory is taken. Source in columns, target in rows::
+Say that the source lies in six chunks, its columns, and the target shall lie in three, its rows::
 
-    direct                           spill
-    ┌─┬─┬─┬─┬─┬─┐                    ┌─┬─┬─┬─┬─┬─┐     stage 1: a task owns whole source chunks, reads each once
-    ├─┼─┼─┼─┼─┼─┤ a task owns whole  │ : │ : │ : │     (here two), and writes one file, with a piece (:) for
-    ├─┼─┼─┼─┼─┼─┤ target units and   ├.:.├.:.├.:.┤     each task of stage 2
-    └─┴─┴─┴─┴─┴─┘ reads all source   │ : │ : │ : │
-                  chunks under them  └─┴─┴─┴─┴─┴─┘     stage 2: a task owns whole target units and reads a range
-                                                       of every file above them
-    each chunk is decoded once for
-    every task that touches it       each element is decoded, spilled, fetched and written once
+    source  ┌─┬─┬─┬─┬─┬─┐        target  ┌───────────┐
+            │ │ │ │ │ │ │                ├───────────┤
+            │ │ │ │ │ │ │                ├───────────┤
+            └─┴─┴─┴─┴─┴─┘                └───────────┘
 
-The same element never has two owners, no task waits for another of its stage, and there are as many files as tasks of
-stage 1. Nothing here walks a grid: 10**7 chunks are planned as fast as ten.
+**direct**: each task owns whole target units, here a row, and reads the chunks that it meets: all columns are decoded
+three times over. Where boxes of target units fit both grids, once.
+
+**spill**: each task of stage 1 owns whole source chunks, here two columns, reads them once and writes one file, with a
+piece for each task of stage 2. Each of those owns whole target units and reads one range of every file it meets::
+
+            ┌───┬───┬───┐
+            │a0 │b0 │c0 │        file a = a0 a1 a2        row 0 = a0 b0 c0
+            │a1 │b1 │c1 │        file b = b0 b1 b2        row 1 = a1 b1 c1
+            │a2 │b2 │c2 │        file c = c0 c1 c2        row 2 = a2 b2 c2
+            └───┴───┴───┘
+
+Each element is decoded, spilled, fetched and written once; there are as many files as tasks of stage 1, and as many
+ranged reads as pieces. The larger the boxes of both stages, the fewer pieces; memory says how large they can be.
+
+No element has two owners, and no task waits for another one of its stage. Nothing here walks a grid: 10**7 chunks are
+planned as fast as ten. The cheaper strategy that fits into memory is taken.
 Not here: stores, codecs, dask (`chunkmill.graph.rechunk` runs what is planned here; a loop over numpy arrays does so in
 the tests).
 """
