@@ -339,6 +339,12 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
+def redraw(name: str) -> None:
+    """Draw the plot of saved results again."""
+    document = json.loads((RESULTS / f"{name}.json").read_text())
+    plot(RESULTS / f"{name}.png", name, [Row(**row) for row in document["rows"]])
+
+
 def save(name: str, results: list[Row], command: str) -> None:
     """Write ``results/<name>.json``, ``.md`` and ``.png``."""
     RESULTS.mkdir(exist_ok=True)
@@ -351,7 +357,7 @@ def save(name: str, results: list[Row], command: str) -> None:
 
 
 def plot(path: Path, title: str, results: list[Row]) -> None:
-    """Draw a bar for each contender, in multiples of the bare loop (of the fastest, where there is none)."""
+    """Draw a dot for each contender of each case, in multiples of the bare loop (of the fastest, without one)."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -360,24 +366,36 @@ def plot(path: Path, title: str, results: list[Row]) -> None:
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    cases = list(dict.fromkeys((row.benchmark, row.case) for row in results))
-    fig, axes = plt.subplots(len(cases), 1, figsize=(8, 0.5 + 0.28 * len(results) + 0.35 * len(cases)), squeeze=False)
-    sizes = [sum((row.benchmark, row.case) == case for row in results) for case in cases]
-    axes[0][0].get_gridspec().set_height_ratios(sizes)
-    for (benchmark, case), (ax,) in zip(cases, axes, strict=True):
-        own = [row for row in results if (row.benchmark, row.case) == (benchmark, case)]
-        unit = next((row.seconds for row in own if row.contender == BARE), min(row.seconds for row in own))
-        lengths = [row.seconds / unit for row in own]
-        spread = [[abs(q / unit - n) for q in _quartiles(row.times)] for row, n in zip(own, lengths, strict=True)]
-        colors = ["0.6" if row.contender == BARE else "C0" if "chunkmill" in row.contender else "C1" for row in own]
-        ax.barh([row.contender for row in own], lengths, xerr=np.transpose(spread), color=colors, ecolor="0.3")
-        ax.axvline(1, color="0.3", lw=0.8)
+    names = list(dict.fromkeys(row.benchmark for row in results))
+    contenders = list(dict.fromkeys(row.contender for row in results))
+    n_cases = max(len({row.case for row in results if row.benchmark == name}) for name in names)
+    size = (6.5 * len(names), 2.2 + 0.38 * n_cases)
+    fig, axes = plt.subplots(1, len(names), figsize=size, squeeze=False, layout="constrained")
+    for name, ax in zip(names, axes[0], strict=True):
+        cases = list(dict.fromkeys(row.case for row in results if row.benchmark == name))
+        for row in (row for row in results if row.benchmark == name):
+            own = [other for other in results if (other.benchmark, other.case) == (name, row.case)]
+            unit = next((r.seconds for r in own if r.contender == BARE), min(r.seconds for r in own))
+            low, high = _quartiles(row.times)
+            number = contenders.index(row.contender)
+            ax.errorbar(
+                row.seconds / unit,
+                cases.index(row.case) + (number - len(contenders) / 2) * 0.07,
+                xerr=[[(row.seconds - low) / unit], [(high - row.seconds) / unit]],
+                fmt="D" if "chunkmill" in row.contender else "|" if row.contender == BARE else "o",
+                color="k" if row.contender == BARE else f"C{number % 10}",
+                ms=5,
+                lw=1,
+                label=row.contender,
+            )
+        ax.axvline(1, color="0.6", lw=0.8, zorder=0)
+        ax.set_xscale("log")
+        ax.set_yticks(range(len(cases)), cases, fontsize=8)
         ax.invert_yaxis()
-        ax.set_title(f"{benchmark}: {case}", fontsize=8, loc="left", pad=2)
-        ax.tick_params(labelsize=7)
-        ax.set_xlim(0, min(max(lengths) * 1.15, 12))
-    fig.suptitle(f"{title}: multiples of the bare loop (or of the fastest), medians and quartiles", fontsize=9)
-    fig.tight_layout()
+        ax.set_title(name, fontsize=10)
+        ax.set_xlabel("time, in multiples of the bare loop (of the fastest); medians and quartiles", fontsize=8)
+    handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    fig.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=8, title=title)
     fig.savefig(path, dpi=110)
     plt.close(fig)
 

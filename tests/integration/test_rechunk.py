@@ -197,6 +197,15 @@ def test_absent_stays_absent(strategy, temp_codec):
 
 
 @pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_absent_chunks_are_an_error_where_the_source_says_so(strategy):
+    store = MemoryStore()
+    make(store, absent=[(1, 0, 0)])
+    strict = cm.open_array(store, "a", read_missing="error")
+    with pytest.raises(ChunkError, match="read_missing='error'"):
+        rechunk(strict, (store, "b"), chunks=(20, 7, 4), strategy=strategy)
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
 def test_a_wholly_absent_array_stays_so(strategy):
     store = MemoryStore()
     cm.create_array(store, "a", shape=(12, 12), dtype="f4", chunks=(2, 12), fill_value=np.nan)
@@ -426,10 +435,24 @@ def test_a_spill_reads_every_chunk_once_and_every_file_in_pieces(tmp_path):
 def test_stores_with_latency_are_asked_for_many_things_at_once():
     below = MemoryStore()
     _, values = make(below, shape=(40, 40), chunks=(1, 40))
-    slow = SlowStore(below, 0.001)
-    slow.is_remote = True
-    rechunk(cm.open_array(slow, "a"), (slow, "b"), chunks=(40, 1), strategy="spill")
+    batches = []
+
+    class Remote(RecordingStore):
+        def get_many(self, spans):
+            asked = list(spans)
+            batches.append(asked)
+            return super().get_many(asked)
+
+    remote = Remote(below)
+    remote.is_remote = True
+    plan = plan_rechunk(cm.open_array(remote, "a"), (remote, "b"), chunks=(40, 1), strategy="spill", max_mem="16 MiB")
+    batches.clear()
+    plan.run()
     check(below, values)
+    sizes = [len(batch) for batch in batches if batch[0].key.startswith("a/c/")]
+    assert sum(sizes) == 40
+    assert max(sizes) > 10
+    assert len([batch for batch in batches if "/pieces/" in batch[0].key]) == plan.stages[1].n_tasks
 
 
 # --------------------------------------------------------------------------------------------------------------------

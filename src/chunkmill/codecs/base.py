@@ -25,6 +25,7 @@ __all__ = [
     "ChunkSpec",
     "Codec",
     "CodecFactory",
+    "DecodesInto",
     "Memo",
     "fill_array",
 ]
@@ -106,6 +107,16 @@ class CodecFactory(Protocol):
 
     def __call__(self, configuration: Mapping[str, Any], spec: ChunkSpec) -> Codec:
         """Build the codec for chunks like `spec`; a bad configuration raises `ValueError`."""
+
+
+class DecodesInto:
+    """A serializer that can put what it decodes where it is to end."""
+
+    __slots__ = ()
+
+    def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
+        """Fill `out`, of ``spec.shape``, and return it."""
+        raise NotImplementedError
 
 
 class Memo:

@@ -15,14 +15,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec
+from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto
 from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = ["BytesCodec", "buffer_size", "byte_view"]
 
 
 @dataclass(frozen=True, slots=True)
-class BytesCodec:
+class BytesCodec(DecodesInto):
     """Raw elements.
 
     Attributes
@@ -80,6 +80,16 @@ class BytesCodec:
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
         """Return a view of `data`, or a copy in native byte order; wrong lengths raise."""
+        chunk = self._view(data, spec)
+        return chunk if chunk.dtype == spec.dtype else chunk.astype(spec.dtype)
+
+    def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
+        """Put the elements, in native byte order, where they are to end; wrong lengths raise."""
+        out[...] = self._view(data, spec)
+        return out
+
+    def _view(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
+        """Return the elements in the byte order that they are stored in."""
         dtype, shape = spec.dtype, spec.shape
         stored = self._stored(dtype)
         if (size := buffer_size(data)) != (expected := prod(shape) * stored.itemsize):
@@ -88,9 +98,6 @@ class BytesCodec:
             return _booleans(np.frombuffer(data, np.uint8)).reshape(shape)
         # an array's view, not a memoryview's: what a compressor has just made stays writable, and known to be its own
         flat = data.view(stored) if isinstance(data, np.ndarray) else np.frombuffer(data, stored)
-        if stored != dtype:
-            flat = flat.astype(dtype)
-        _check_text(flat)
         return flat.reshape(shape)
 
     def _stored(self, dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, CodecFactory, fill_array
+from chunkmill.codecs.base import Buffer, ChunkSpec, CodecFactory, DecodesInto, fill_array
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.model.metadata import JSON, NamedConfig
 
@@ -81,7 +81,7 @@ def parse_header(data: Buffer, limit: tuple[int, ...]) -> tuple[tuple[int, ...],
 
 
 @dataclass(frozen=True, slots=True)
-class N5Block:
+class N5Block(DecodesInto):
     """The serializer of N5: header, then the chunk through `payload`.
 
     Blocks at the end of an axis are truncated by some writers and padded by others; the header says which. A block
@@ -109,10 +109,19 @@ class N5Block:
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
         """Return the chunk, of ``spec.shape``; a smaller block is followed by fill values."""
+        return self._decode(data, spec, None)
+
+    def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
+        """Put the chunk where it is to end."""
+        if (chunk := self._decode(data, spec, out)) is not out:
+            out[...] = chunk
+        return out
+
+    def _decode(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any] | None) -> NDArray[Any]:
         view = np.frombuffer(data, np.uint8).data
         shape, offset = parse_header(view, spec.shape)
         if shape == spec.shape:
-            return self.payload.decode(view[offset:], spec)
+            return self.payload.decode(view[offset:], spec, out)
         block = self.payload.decode(view[offset:], ChunkSpec(shape, spec.dtype, spec.fill_value))
         chunk = fill_array(spec)
         chunk[tuple(map(slice, shape))] = block

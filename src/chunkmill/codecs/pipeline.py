@@ -17,11 +17,12 @@ from chunkmill.codecs.base import (
     Buffer,
     BytesBytesCodec,
     ChunkSpec,
+    DecodesInto,
     Memo,
 )
 from chunkmill.errors import ChunkmillError, CodecError
 
-__all__ = ["MAX_CHUNK_BYTES", "CodecPipeline", "DecodesInto"]
+__all__ = ["MAX_CHUNK_BYTES", "CodecPipeline"]
 
 # A chunk is decoded in memory at once; metadata that asks for more than this is a mistake or an attack.
 MAX_CHUNK_BYTES = 1 << 36
@@ -29,16 +30,6 @@ MAX_CHUNK_BYTES = 1 << 36
 # The encoded size of values of variable length is not known before they are decoded. What a frame may claim for
 # them is bounded by what any writer keeps in one chunk (blosc, lz4 and N5 all end at 2 GiB).
 _MAX_VARIABLE_BYTES = 1 << 31
-
-
-class DecodesInto:
-    """A serializer that can put what it decodes where it is to end."""
-
-    __slots__ = ()
-
-    def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
-        """Fill `out`, of ``spec.shape``, and return it."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +85,8 @@ class CodecPipeline(Memo):
     def decode(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Decode `data` to an array of ``spec.shape`` and ``spec.dtype``; raises `CodecError`.
 
-        The array may be read-only and may share memory with `data`. A shard is decoded straight into `out`, which is
-        returned then; other codecs leave `out` alone.
+        The array may be read-only and may share memory with `data`. Where nothing comes after the serializer it may put
+        the chunk straight into `out`, which is returned then; otherwise `out` is left alone.
         """
         codec: Any = self.serializer
         try:

@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, Memo
+from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto, Memo
 from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.fill import is_fill
-from chunkmill.codecs.pipeline import CodecPipeline, DecodesInto
+from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.errors import CodecError
 from chunkmill.model.metadata import JSON, NamedConfig
 

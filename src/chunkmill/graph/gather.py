@@ -45,7 +45,7 @@ def write_box(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> TaskResult:
     for coords, unit in units.take():
         n_keys += 1
         if unit is not None:
-            write_chunk(target, coords, unit, write_empty=True)
+            write_chunk(target, coords, unit.astype(target.dtype, copy=False), write_empty=True)
             continue
         n_empty += 1
         if not rechunk.fresh:

@@ -23,6 +23,7 @@ from chunkmill import hierarchy
 from chunkmill.array import Array
 from chunkmill.errors import JobError
 from chunkmill.graph.journal import Journal
+from chunkmill.graph.late import swept
 from chunkmill.graph.lending import Lender, Lent, Reads, borrowed
 from chunkmill.graph.preflight import (
     Needs,
@@ -208,9 +209,10 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
         journal.begin(documents)
     else:
         done = journal.done()
-    results = run_stages(
-        job.stages(), scheduler=scheduler, needs=needs, journal=journal, done=done, progress=progress
-    )  # fmt: skip
+    with swept(job.targets, after_death=bool(done)):
+        results = run_stages(
+            job.stages(), scheduler=scheduler, needs=needs, journal=journal, done=done, progress=progress
+        )
     job.publish(documents)
     journal.finish()
     hierarchy.settle(job.store)

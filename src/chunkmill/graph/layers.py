@@ -31,6 +31,7 @@ class BlockRegions(ArrayBlockwiseDep):
     def __init__(self, chunks: DaskChunks) -> None:
         self.numblocks = tuple(map(len, chunks))
         self.grid = ChunkGrid(tuple(map(_axis, chunks)))
+        self._cuts: tuple[dict[int, slice], ...] = tuple({} for _ in chunks)  # those asked for, shared by their blocks
 
     @property
     def chunks(self) -> DaskChunks:  # type: ignore[override]  # dask's own keep it
@@ -39,7 +40,16 @@ class BlockRegions(ArrayBlockwiseDep):
 
     def __getitem__(self, index: tuple[int, ...]) -> DataNode:
         """Return the region as dask wants constants: wrapped, so that it is not searched for tasks."""
-        return DataNode(None, self.grid.region(index))
+        region = []
+        for axis, cuts, i in zip(self.grid.axes, self._cuts, index, strict=True):
+            if (cut := cuts.get(i)) is None:
+                start = axis.start(i)
+                cut = cuts[i] = slice(start, min(start + axis.length(i), axis.size))
+            region.append(cut)
+        return DataNode(None, tuple(region))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_cuts": tuple({} for _ in self._cuts)}
 
     def __dask_tokenize__(self) -> tuple[str, ChunkGrid]:
         return "chunkmill.BlockRegions", self.grid

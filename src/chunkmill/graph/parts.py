@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array import Array
+from chunkmill.array import _check_missing as check_missing
 from chunkmill.array import _decode as decode_chunk
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.graph.subsets import region_keys
@@ -86,6 +87,7 @@ def chunk_parts(rechunk: Rechunk, source: Array, region: Region) -> Iterator[Par
                 data = next(results)
             at = shifted(overlap.in_region, region)
             if data is None:
+                check_missing(source, grain, overlap.coords)
                 yield at, None
                 continue
             chunk = decode_chunk(source, grain, overlap.coords, data)[within(overlap.in_chunk)]

@@ -23,6 +23,8 @@ from dask.multiprocessing import RemoteException
 from dask.system import CPU_COUNT
 from distributed import Client, Future, as_completed
 
+from chunkmill.graph import forks  # noqa: F401 - for what it registers
+
 __all__ = ["Scheduler"]
 
 # Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.

@@ -40,7 +40,9 @@ def write_netcdf(path: Path) -> None:
         v = f.create_variable("checked", ("step",), "f4", chunks=(3,), fletcher32=True)
         v[...] = np.arange(6, dtype="f4") / 4  # kerchunk 0.2.10 leaves it out
         group = f.create_group("deep/er")
-        group.create_variable("air", ("time", "lat"), "u1", chunks=(3, 3), compression="gzip")[...] = air()[:, :, 0] % 200
+        group.create_variable("air", ("time", "lat"), "u1", chunks=(3, 3), compression="gzip")[...] = (
+            air()[:, :, 0] % 200
+        )
 
 
 def main() -> None:

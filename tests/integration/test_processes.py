@@ -1,0 +1,137 @@
+"""Processes that fork or spawn, before and after chunkmill was used: nothing hangs, and what they write is there."""
+
+import multiprocessing
+import os
+import threading
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from servers import WARNINGS, s3_server  # noqa: F401 - a fixture
+
+import chunkmill as cm
+from chunkmill.local_locks import local_lock
+
+pytestmark = WARNINGS
+
+N, PART = 4, 5
+SHAPE = (N * PART, 300, 300)  # large enough that reading it takes threads
+
+
+def work(url, options, i):
+    """Read everything, write a part that cuts chunks, and both by dask."""
+    array = cm.open_array(url, "a", mode="r+", storage_options=options)
+    assert int(array[...].max()) <= N
+    array[i * PART : (i + 1) * PART, 0, 0] = i + 1
+    with dask.config.set(scheduler="threads", num_workers=2):
+        part = da.full((PART, 1, 1), i + 1, dtype="i2", chunks=2)
+        cm.store(part, array, regions=(slice(i * PART, (i + 1) * PART), slice(1, 2), slice(1, 2)))
+        assert int(array.to_dask().max().compute()) >= i + 1
+    os._exit(0) if multiprocessing.parent_process() is None else None
+
+
+def make(url, options):
+    """Make the array in a process of its own, so that this one has not used anything."""
+    array = cm.create_array(
+        url, "a", shape=SHAPE, dtype="i2", chunks=(3, 300, 300), codecs="zstd", storage_options=options
+    )
+    array[...] = 0
+    array[0] = 0
+
+
+def in_process(context, function, *arguments, n=1):
+    processes = [context.Process(target=function, args=(*arguments, i) if n > 1 else arguments) for i in range(n)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        hangs = process.is_alive()
+        process.kill()
+        assert not hangs
+        assert process.exitcode == 0
+
+
+@pytest.mark.parametrize("used_before", [False, True])
+@pytest.mark.parametrize(
+    ("place", "method"),
+    [
+        ("local", "fork"),
+        ("s3", "fork"),
+        pytest.param("local", "spawn", marks=pytest.mark.slow),
+        pytest.param("local", "forkserver", marks=pytest.mark.slow),
+        pytest.param("s3", "spawn", marks=pytest.mark.slow),
+    ],
+)
+def test_processes(request, tmp_path, place, method, used_before):
+    context = multiprocessing.get_context(method)
+    url, options = str(tmp_path / "x"), None
+    if place == "s3":
+        server = request.getfixturevalue("s3_server")
+        url, options = server.new_bucket() + "/x.zarr", server.storage_options
+    if used_before:
+        make(url, options)
+        with dask.config.set(scheduler="threads", num_workers=2):
+            assert int(cm.from_store(url, "a", storage_options=options).sum().compute()) == 0
+        assert not cm.open_array(url, "a", storage_options=options)[...].any()
+    else:
+        in_process(context, make, url, options)
+    in_process(context, work, url, options, n=N)
+    found = cm.open_array(url, "a", storage_options=options)[...]
+    expected = np.repeat(np.arange(N) + 1, PART)
+    np.testing.assert_array_equal(found[:, 0, 0], expected)
+    np.testing.assert_array_equal(found[:, 1, 1], expected)
+
+
+def test_fork_while_threads_write(tmp_path):
+    """Locks that threads of the parent hold at the moment of the fork are free in the child."""
+    array = cm.create_array(tmp_path, "a", shape=(64,), dtype="i4", chunks=(64,))
+    over = threading.Event()
+
+    def write(i):
+        while not over.is_set():
+            array[i] = i + 1
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(10, 20):
+            pid = os.fork()
+            if pid == 0:
+                threading.Timer(20, os._exit, (9,)).start()  # a child that hangs ends
+                array[i] = i + 1
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    np.testing.assert_array_equal(array[10:20], np.arange(10, 20) + 1)
+    np.testing.assert_array_equal(array[:3], [1, 2, 3])
+
+
+def test_importing_and_opening_start_no_thread(tmp_path):
+    """So that whoever forks later has nothing to lose."""
+    make(str(tmp_path), None)
+    code = f"""
+        import threading, chunkmill as cm
+        a = cm.open_array({str(tmp_path)!r}, "a")
+        a.to_dask(), a[0, 0, 0]
+        assert threading.active_count() == 1, threading.enumerate()
+    """
+    import subprocess
+    import sys
+    import textwrap
+
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
+
+
+def test_local_locks_are_made_anew_in_children():
+    lock = local_lock("x")
+    with lock:
+        pid = os.fork()
+        if pid == 0:
+            with local_lock("x"):
+                os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -1,0 +1,48 @@
+"""Rechunking in object stores, temporary files and journal included."""
+
+import dask
+import numpy as np
+import pytest
+from recording import FailingStore
+from servers import WARNINGS, s3_server  # noqa: F401
+
+import chunkmill as cm
+from chunkmill.errors import ChunkError, StoreError
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.open import open_store
+
+pytestmark = WARNINGS
+
+SHAPE = (24, 30, 8)
+VALUES = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE) + 1
+
+
+@pytest.fixture
+def store(s3_server):  # noqa: F811
+    return open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
+
+
+@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+@pytest.mark.parametrize("shards", [None, (6, 10, 8)], ids=["chunks", "shards"])
+def test_values(store, shards, strategy, temp_codec):
+    cm.create_array(store, "a", shape=SHAPE, dtype="i4", chunks=(2, 5, 8), shards=shards)[...] = VALUES
+    with dask.config.set(scheduler="threads", num_workers=2):
+        report = cm.rechunk((store, "a"), (store, "b"), chunks=(24, 7, 3), strategy=strategy, temp_codec=temp_codec)
+    np.testing.assert_array_equal(cm.open_array(store, "b")[...], VALUES)
+    assert report.actions == {"rechunk": 15}
+    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
+
+
+def test_resumes(store):
+    source = MemoryStore()
+    cm.create_array(source, "a", shape=SHAPE, dtype="i4", chunks=(2, 30, 8))[...] = VALUES
+    arguments = {"chunks": (24, 7, 3), "strategy": "spill", "max_mem": "8 MiB"}
+    failing = FailingStore(store, every=7, methods=["set"], times=1)
+    with dask.config.set(scheduler="threads", num_workers=1):
+        with pytest.raises((ChunkError, StoreError)):
+            cm.rechunk((source, "a"), failing, **arguments)
+        report = cm.rechunk((source, "a"), store, **arguments)
+    assert report.n_resumed > 0
+    np.testing.assert_array_equal(cm.open_array(store)[...], VALUES)
+    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
