@@ -189,6 +189,10 @@ class Array:
         block = np.broadcast_to(np.asarray(values, self.dtype), shape)
         write_region(self, selection.region, block.reshape(region_shape(selection.region)), n_threads=own_threads())
 
+    def check_codecs(self) -> None:
+        """Raise now, rather than at the first chunk, when a codec is unknown or does not fit."""
+        _ = self._grains
+
     def check_writable(self) -> None:
         """Raise `StoreError` when the array was opened with ``mode="r"``."""
         if self.read_only:

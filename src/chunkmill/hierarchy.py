@@ -133,6 +133,8 @@ class Group:
         if node is None:
             hint = f"the group {self.path!r} has {', '.join(map(repr, list(self)[:20])) or 'no children'}"
             raise NodeNotFound(url=self.url, path=full, hint=hint)
+        if isinstance(node, Array):
+            node.check_codecs()
         return node
 
     def arrays(self) -> dict[str, Array]:
@@ -218,6 +220,8 @@ def open_node(
         if node is not None and consolidated and overlay is None:
             key = documents_format.consolidated_key("") or documents_format.name
             raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
+        if isinstance(node, Array):
+            node.check_codecs()
         if node is not None:
             return node
     raise NodeNotFound(url=store.url, path=path, hint=_hint(store, path, formats))

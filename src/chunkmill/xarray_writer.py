@@ -176,7 +176,7 @@ def write_dataset(
     >>> write_dataset(ds, "memory://doc-write-dataset", format="zarr2").n_keys
     2
     >>> later = ds.assign_coords(x=ds.x + 6)
-    >>> write_dataset(later, "memory://doc-write-dataset", append_dim="x").n_partial
+    >>> write_dataset(later, "memory://doc-write-dataset", append_dim="x").n_keys
     2
     >>> xr.open_dataset("memory://doc-write-dataset", engine="chunkmill").t.size
     12

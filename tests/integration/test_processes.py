@@ -15,7 +15,7 @@ from chunkmill.local_locks import local_lock
 
 pytestmark = WARNINGS
 
-N, PART = 4, 5
+N, PART = 2, 5
 SHAPE = (N * PART, 300, 300)  # large enough that reading it takes threads
 
 
@@ -52,15 +52,19 @@ def in_process(context, function, *arguments, n=1):
         assert process.exitcode == 0
 
 
-@pytest.mark.parametrize("used_before", [False, True])
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
-    ("place", "method"),
+    ("place", "method", "used_before"),
     [
-        ("local", "fork"),
-        ("s3", "fork"),
-        pytest.param("local", "spawn", marks=pytest.mark.slow),
-        pytest.param("local", "forkserver", marks=pytest.mark.slow),
-        pytest.param("s3", "spawn", marks=pytest.mark.slow),
+        ("local", "fork", False),
+        ("local", "fork", True),
+        pytest.param("s3", "fork", False, marks=SLOW),
+        pytest.param("s3", "fork", True, marks=SLOW),
+        pytest.param("local", "spawn", False, marks=SLOW),
+        pytest.param("s3", "spawn", True, marks=SLOW),
+        pytest.param("local", "forkserver", True, marks=SLOW),
     ],
 )
 def test_processes(request, tmp_path, place, method, used_before):

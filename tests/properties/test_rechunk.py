@@ -46,7 +46,7 @@ def problems(draw, *, max_rank=3, max_size=12):
         draw(st.integers(100, 6000)), draw(st.integers(1, 3)), max_tasks=draw(st.sampled_from([4, 100_000]))
     )
     strategy = draw(st.sampled_from([None, "direct", "spill"]))
-    return source, target, limits, strategy, draw(st.sampled_from(["raw", "lz4"]))
+    return source, target, limits, strategy, draw(st.sampled_from(["raw", "coded"]))
 
 
 def planned(problem):

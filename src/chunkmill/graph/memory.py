@@ -141,7 +141,7 @@ def piece_coder(array: Array, *, compress: bool) -> CodecPipeline | None:
 def temporary_files(store: Store, coder: CodecPipeline | None, worker: Worker) -> Temporary:
     """Describe temporary files in `store`."""
     is_remote = store.is_remote
-    return Temporary("raw" if coder is None else "lz4", worker.ahead_bytes if is_remote else 0, int(is_remote))
+    return Temporary("raw" if coder is None else "coded", worker.ahead_bytes if is_remote else 0, int(is_remote))
 
 
 _REMOTE_REQUEST = 5e-3  # 40 ms each, eight at once

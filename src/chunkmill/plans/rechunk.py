@@ -36,19 +36,8 @@ from math import prod
 
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap
-from chunkmill.plans.strategies import (
-    Candidate,
-    Costs,
-    Direct,
-    Estimate,
-    Limits,
-    Side,
-    Spill,
-    Strategy,
-    Temporary,
-    best_boxes,
-    smallest_boxes,
-)
+from chunkmill.plans.estimates import Costs, Estimate, Limits, Side, Strategy, Temporary
+from chunkmill.plans.strategies import Candidate, Direct, Spill, best_boxes, smallest_boxes
 
 __all__ = [
     "Costs",

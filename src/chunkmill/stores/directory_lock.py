@@ -44,8 +44,7 @@ def locked(directory: str) -> Iterator[None]:
     if not CAN_LOCK:
         yield
         return
-    fd = os.open(directory, os.O_RDONLY)
-    try:
+    with _opened(directory, os.O_RDONLY) as fd:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
         except OSError as error:
@@ -58,27 +57,58 @@ def locked(directory: str) -> Iterator[None]:
             with _lock_file(os.path.join(directory, f".lock{PARTIAL_SUFFIX}")):  # noqa: PTH118
                 yield
             return
-        yield
-    finally:
-        os.close(fd)
+        try:
+            yield
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager
 def _lock_file(path: str) -> Iterator[None]:
     """Hold a lock on a hidden file that its holder unlinks: valid only while the name leads to the locked file."""
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
+        with _opened(path, os.O_RDWR | os.O_CREAT) as fd:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116
-                    try:
-                        yield
-                        return
-                    finally:
-                        os.unlink(path)  # noqa: PTH108
-        finally:
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116
+                        try:
+                            yield
+                            return
+                        finally:
+                            os.unlink(path)  # noqa: PTH108
+            finally:
+                fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def _opened(path: str, flags: int) -> Iterator[int]:
+    """Open a file to lock it.
+
+    A process that forks meanwhile shares the lock with its child, until one of them unlocks (closing is not enough),
+    or the child has closed it: it does so first of all.
+    """
+    fd = os.open(path, flags, 0o666)
+    _HELD.add(fd)
+    try:
+        yield fd
+    finally:
+        _HELD.discard(fd)
+        os.close(fd)
+
+
+_HELD: set[int] = set()
+
+
+def _let_go() -> None:
+    for fd in _HELD:
+        with contextlib.suppress(OSError):
             os.close(fd)
+    _HELD.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 @lru_cache(maxsize=1024)

@@ -116,7 +116,7 @@ def test_shards_fetch_their_index_once_a_task():
 
 def test_encoded_pieces_need_more():
     arguments = (512, 1024, 1024), (1, 1024, 1024), (512, 32, 32), 256 * MIB
-    raw, encoded = plan(*arguments), plan(*arguments, temporary=Temporary("lz4"))
+    raw, encoded = plan(*arguments), plan(*arguments, temporary=Temporary("coded"))
     assert encoded.estimate.peak_bytes <= 256 * MIB
     assert encoded.estimate.n_requests > raw.estimate.n_requests  # where a piece lies is asked for first
 
