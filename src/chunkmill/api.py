@@ -92,8 +92,8 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     --------
     >>> import chunkmill as cm
     >>> _ = cm.create_array("memory://doc-open", "a", shape=(4,), dtype="i4", chunks=(2,))
-    >>> cm.open("memory://doc-open")
-    <chunkmill.Group zarr3 memory:///doc-open>
+    >>> cm.open("memory://doc-open").arrays()["a"].shape
+    (4,)
     """
     if mode not in {"r", "r+"}:
         raise ValueError(f"mode={mode!r}: open nodes with 'r' or 'r+'; create_array and to_store make new ones")

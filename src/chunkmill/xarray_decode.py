@@ -27,11 +27,12 @@ def decode(source: AbstractDataStore, decoders: Mapping[str, Any]) -> Dataset:
 
     The same as xarray's ``StoreBackendEntrypoint().open_dataset(source, **decoders)``.
     """
-    variables, attributes = source.load()
+    variables, attributes = source.load()  # type: ignore[no-untyped-call]
     plain = _pass_plain(variables, decoders)
     rest = {name: variable for name, variable in variables.items() if name not in plain}
     decoded, attributes, coordinates = conventions.decode_cf_variables(rest, attributes, **decoders)
-    data, coords = {}, {}
+    data: dict[Any, Any] = {}
+    coords: dict[Any, Any] = {}
     for name in variables:
         variable = plain[name] if name in plain else decoded[name]
         (coords if name in coordinates or variable.dims == (name,) else data)[name] = variable

@@ -73,7 +73,9 @@ def check(node, case, formats):
 
 def test_refusals_name_what_is_refused():
     (path,) = (
-        p for _, p, c in STORES if c.format == "n5" and c.name == "n5/compression_jpeg" or c.name == "compression_jpeg"
+        p
+        for _, p, c in STORES
+        if (c.format == "n5" and c.name == "n5/compression_jpeg") or c.name == "compression_jpeg"
     )
     (case,) = (c for _, p, c in STORES if p == path)
     with pytest.raises(UnsupportedFeature, match="jpeg"):

@@ -10,6 +10,7 @@ codec.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -109,14 +110,14 @@ class CodecFactory(Protocol):
         """Build the codec for chunks like `spec`; a bad configuration raises `ValueError`."""
 
 
-class DecodesInto:
+class DecodesInto(ABC):
     """A serializer that can put what it decodes where it is to end."""
 
     __slots__ = ()
 
+    @abstractmethod
     def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
         """Fill `out`, of ``spec.shape``, and return it."""
-        raise NotImplementedError
 
 
 class Memo:

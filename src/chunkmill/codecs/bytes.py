@@ -81,11 +81,14 @@ class BytesCodec(DecodesInto):
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
         """Return a view of `data`, or a copy in native byte order; wrong lengths raise."""
         chunk = self._view(data, spec)
-        return chunk if chunk.dtype == spec.dtype else chunk.astype(spec.dtype)
+        native = chunk if chunk.dtype == spec.dtype else chunk.astype(spec.dtype)
+        if native.dtype.kind in _MAY_HOLD_TEXT:
+            _check_text(native)
+        return native
 
     def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
         """Put the elements, in native byte order, where they are to end; wrong lengths raise."""
-        out[...] = self._view(data, spec)
+        out[...] = self.decode(data, spec) if spec.dtype.kind in _MAY_HOLD_TEXT else self._view(data, spec)
         return out
 
     def _view(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
@@ -134,6 +137,9 @@ def byte_view(data: Any) -> memoryview:
 def _booleans(raw: NDArray[np.uint8]) -> NDArray[Any]:
     """Return `raw` as booleans; numpy's own are undefined for bytes other than 0 and 1."""
     return raw != 0 if raw.size and raw.max() > 1 else raw.view(np.bool)
+
+
+_MAY_HOLD_TEXT = "UV"  # text, and structures that may have some
 
 
 def _check_text(values: NDArray[Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from json.decoder import JSONDecoder, scanstring
+from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]
 from typing import Any
 
 from chunkmill.errors import MetadataError
@@ -65,8 +65,8 @@ def emit_v2(documents: Mapping[str, bytes], key: str = ".zmetadata") -> bytes:
 
     Examples
     --------
-    >>> parse_v2(emit_v2({"a/.zgroup": b'{"zarr_format": 2}'}), ".zmetadata")
-    {'a/.zgroup': b'{"zarr_format": 2}'}
+    >>> list(parse_v2(emit_v2({"a/.zgroup": b'{"zarr_format": 2}'}), ".zmetadata"))
+    ['a/.zgroup']
     """
     prefix = key.removesuffix(".zmetadata")
     metadata = {

@@ -167,10 +167,16 @@ def _walk(found: Inventory, node: Node) -> Iterator[Node]:
 
 
 def _children(found: Inventory, group: Group) -> Iterable[Node]:
+    listed: list[Node] = []
     try:
-        return list(group.children().values())
+        for node in group.children().values():
+            if isinstance(node, Array):
+                node.check_codecs()
+            listed.append(node)
     except ChunkmillError:
         pass  # one of them, so one by one
+    else:
+        return listed
     nodes = []
     for path in _child_paths(group):
         try:
@@ -288,7 +294,7 @@ class _Keys:
     def _sort_chunk(self, which: int, key: str) -> None:
         array = self.found.arrays[which]
         coords = array.metadata.chunk_keys.decode(key[len(array.prefix) :], array.ndim)
-        shape = array.writing.grid.grid_shape
+        shape = array.metadata.chunk_grid.grid_shape  # not of its grain: its codecs may be unknown here
         if coords is None:
             reason = "it lies below an array and is none of its chunk keys"
             self.found.problems.append(Problem("orphan", array.path, key, reason))
