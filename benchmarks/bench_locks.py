@@ -1,0 +1,291 @@
+"""Partial writes: what lock and fence cost one that meets nobody, and unaligned regions against aligned ones.
+
+``one element``: a chunk is read, changed and written back. The bare loop does it with ``os.read``, numcodecs and a
+write in place: no lock, no fence, and a reader may see half a chunk.
+``region``: the same bytes, from blocks of a chunk's size, to a region that lies on the borders of store keys, and to
+one shifted by half a chunk along each axis: blocks are regrouped, and the keys at the rim read, changed and written
+back. The peers write the shifted one: ``da.store`` under its one lock, xarray with ``safe_chunks=False`` (it refuses
+otherwise; two processes may lose data), tensorstore without dask. Target: at most 1.5 times the aligned one, and half
+of ``da.store``. On clusters (``--cluster``) of 2 and of 4 processes, all contenders on the same one.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numcodecs
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from benchmarks import harness
+from benchmarks.harness import BARE, Row
+from chunkmill.array import update_chunk
+from chunkmill.graph.locks import ClusterLock, no_lock
+from chunkmill.local_locks import local_lock
+
+KIB, MIB = 2**10, 2**20
+ALIGNED, SHIFTED = "chunkmill, aligned", "chunkmill, unaligned"
+STORE, XARRAY, TENSORSTORE, ZARR = "da.store, its lock", "xarray, unsafe", "tensorstore", "zarr-python"
+ONE, UNGUARDED = "chunkmill a[i] = v", "chunkmill, no lock"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Square chunks of 16-bit values, so many along each axis, zstd."""
+
+    side: int
+    n_chunks: int
+
+    @property
+    def name(self) -> str:
+        size = 2 * self.side**2
+        return f"v2 zstd, {size // MIB} MiB" if size >= MIB else f"v2 zstd, {size // KIB} KiB"
+
+    @property
+    def chunks(self) -> tuple[int, int]:
+        return self.side, self.side
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n = self.side * (self.n_chunks + 1)  # one more than a region has: there is room to shift it
+        return n, n
+
+    def region(self, *, shifted: bool) -> tuple[slice, slice]:
+        start, n = (self.side // 2 if shifted else 0), self.side * self.n_chunks
+        return (slice(start, start + n),) * 2
+
+    def create(self, folder: Path) -> cm.Array:
+        array = cm.create_array(
+            str(folder), shape=self.shape, dtype="u2", chunks=self.chunks, format="zarr2", codecs=numcodecs.Zstd(1)
+        )  # fmt: skip
+        array[...] = harness.volume(self.shape)
+        return array
+
+    def values(self) -> np.ndarray:
+        n = self.side * self.n_chunks
+        return harness.volume((n, n), seed=1)
+
+
+CASES = [Case(181, 24), Case(724, 6)]  # 64 KiB, 1 MiB
+QUICK = [Case(64, 6)]
+
+
+def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
+    results = []
+    for case in QUICK if quick else CASES:
+        with tempfile.TemporaryDirectory() as folder, harness.threads():
+            results += bench_element(case, Path(folder), quick=quick)
+            results += bench_region(case, Path(folder), f"{case.name}, 2 threads", quick=quick)
+        for n_workers in (2, 4) if cluster else ():
+            with tempfile.TemporaryDirectory() as folder, cluster_of(n_workers) as client:
+                results += bench_cluster_lock(case, Path(folder), client, n_workers, quick=quick)
+                results += bench_region(case, Path(folder), f"{case.name}, {n_workers} processes", quick=quick)
+    return results
+
+
+@contextmanager
+def cluster_of(n_workers: int) -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+# --- one element
+
+
+def bench_element(case: Case, folder: Path, *, quick: bool) -> list[Row]:
+    n = 20 if quick else 100
+    contenders = element_contenders(case, folder)
+    times = harness.alternate(
+        {name: lambda write=write: [write(i) for i in range(n)] for name, write in contenders.items()},
+        harness.rounds(quick),
+    )
+    times = {name: [seconds / n for seconds in own] for name, own in times.items()}
+    cost = {"lock alone, µs": 1e6 * time_of(lambda: local_lock("file:///x/0.0"), 2000)}
+    return harness.rows("one element", case.name, times, peers=(ZARR, TENSORSTORE), counts={ONE: cost})
+
+
+def element_contenders(case: Case, folder: Path) -> dict[str, Callable[[int], Any]]:
+    """Return what writes value `i` to one element of chunk (0, 0), by contender."""
+    import tensorstore
+    import zarr
+
+    a = case.create(folder / "element")
+    (overlap,) = a.writing.grid.overlaps((slice(1, 2), slice(1, 2)))
+    z = zarr.open_array(folder / "element", mode="r+")
+    t = tensorstore.open(tensorstore_spec(folder / "element")).result()
+    path, codec = str(folder / "element" / "0.0"), numcodecs.Zstd(1)
+
+    def bare(i: int) -> None:
+        block = np.frombuffer(codec.decode(harness.read_file(path)), "u2").reshape(case.chunks).copy()
+        block[1, 1] = i
+        harness.write_file(path, codec.encode(block))
+
+    return {
+        BARE: bare,
+        ONE: lambda i: a.__setitem__((1, 1), i),
+        UNGUARDED: lambda i: update_chunk(a, overlap, np.full((1, 1), i, "u2"), lock=no_lock),
+        ZARR: lambda i: z.__setitem__((1, 1), i),
+        TENSORSTORE: lambda i: t[1, 1].write(i).result(),
+    }
+
+
+def time_of(lock: Callable[[], Any], n: int) -> float:
+    """Return the seconds that entering and leaving a lock takes."""
+    import time
+
+    start = time.perf_counter()
+    for _ in range(n):
+        with lock():
+            pass
+    return (time.perf_counter() - start) / n
+
+
+def bench_cluster_lock(case: Case, folder: Path, client: Any, n_workers: int, *, quick: bool) -> list[Row]:
+    """Time the cluster's lock, which is asked for only when others are met, and a partial write that meets nobody."""
+    array = case.create(folder / "lock")
+    n = 20 if quick else 100
+    contenders = {
+        "chunkmill's lock": lambda: client.submit(take_ours, n, pure=False).result(),
+        "distributed.Lock": lambda: client.submit(take_theirs, n, pure=False).result(),
+        ONE: lambda: client.submit(write_elements, array, n, pure=False).result(),
+    }
+    times = {name: [] for name in contenders}
+    for _ in range(harness.rounds(quick)):
+        for name, function in contenders.items():
+            times[name].append(function())
+    return harness.rows("lock of a cluster", f"{case.name}, {n_workers} processes", times, peers=("distributed.Lock",))
+
+
+def take_ours(n: int) -> float:
+    from distributed import get_worker
+
+    return time_of(lambda: ClusterLock(get_worker(), "file:///x/0.0"), n)
+
+
+def take_theirs(n: int) -> float:
+    from distributed import Lock
+
+    return time_of(lambda: Lock("file:///x/0.0"), n)
+
+
+def write_elements(array: cm.Array, n: int) -> float:
+    import time
+
+    start = time.perf_counter()
+    for i in range(n):
+        array[1, 1] = i
+    return (time.perf_counter() - start) / n
+
+
+# --- regions
+
+
+def bench_region(case: Case, folder: Path, name: str, *, quick: bool) -> list[Row]:
+    contenders = region_contenders(case, folder)
+    times = harness.alternate(contenders, 3 if quick else 7)
+    (report,) = contenders[SHIFTED]()
+    counts = {SHIFTED: {"keys": report.n_keys, "partial": report.n_partial, "regrouped": report.n_regrouped}}
+    aligned = harness.rows(
+        "region", name, times, peers=(STORE, XARRAY, TENSORSTORE), baseline=None, counts=counts,
+        targets={SHIFTED: (ALIGNED, 1.5)},
+    )  # fmt: skip
+    against = harness.rows("", "", times, baseline=None, targets={SHIFTED: (STORE, 0.5)})
+    for row, other in zip(aligned, against, strict=True):
+        if row.contender == SHIFTED:
+            row.target, row.met = f"{row.target}; {other.target}", bool(row.met and other.met)
+    return aligned
+
+
+def region_contenders(case: Case, folder: Path) -> dict[str, Callable[[], Any]]:
+    import tensorstore
+    import xarray as xr
+    import zarr
+
+    values = case.values()
+    x = da.from_array(values, chunks=case.chunks, name=False)
+    arrays = {name: case.create(folder / name) for name in ("aligned", "shifted", "store", "tensorstore")}
+    shifted = case.region(shifted=True)
+    z = zarr.open_array(folder / "store", mode="r+")
+    t = tensorstore.open(tensorstore_spec(folder / "tensorstore")).result()
+    dataset = xr.Dataset({"a": (("y", "x"), x)})
+    template = xr.Dataset({"a": (("y", "x"), da.from_array(harness.volume(case.shape), chunks=case.chunks))})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        template.to_zarr(folder / "xarray", zarr_format=2, consolidated=False, encoding={"a": {"chunks": case.chunks}})
+
+    def xarray() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            region = dict(zip(("y", "x"), shifted, strict=True))
+            dataset.to_zarr(folder / "xarray", region=region, safe_chunks=False, consolidated=False)
+
+    return {
+        ALIGNED: lambda: cm.store(x, arrays["aligned"], regions=case.region(shifted=False)),
+        SHIFTED: lambda: cm.store(x, [arrays["shifted"]], regions=shifted),
+        STORE: lambda: da.store(x, z, regions=shifted),
+        XARRAY: xarray,
+        TENSORSTORE: lambda: t[shifted].write(values).result(),
+    }
+
+
+def tensorstore_spec(folder: Path) -> dict[str, Any]:
+    # without syncing every file to the disk, which nobody else does
+    return {
+        "driver": "zarr",
+        "kvstore": {"driver": "file", "path": str(folder), "file_io_sync": False},
+        "recheck_cached_data": "open",
+    }
+
+
+# --- tests
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_all_write_the_same(tmp_path):
+    case = QUICK[0]
+    contenders = region_contenders(case, tmp_path)
+    before, values = harness.volume(case.shape), case.values()
+    with harness.threads():
+        for name, place, shifted in (
+            (ALIGNED, "aligned", False),
+            (SHIFTED, "shifted", True),
+            (STORE, "store", True),
+            (TENSORSTORE, "tensorstore", True),
+        ):
+            contenders[name]()
+            expected = before.copy()
+            expected[case.region(shifted=shifted)] = values
+            np.testing.assert_array_equal(cm.open_array(str(tmp_path / place))[...], expected)
+
+
+def test_only_the_rim_is_partial(tmp_path):
+    case = QUICK[0]
+    with harness.threads():
+        contenders = region_contenders(case, tmp_path)
+        (aligned,), (shifted,) = contenders[ALIGNED](), contenders[SHIFTED]()
+    n = case.n_chunks
+    assert (aligned.n_keys, aligned.n_partial, aligned.n_regrouped) == (n * n, 0, 0)
+    assert (shifted.n_keys, shifted.n_partial, shifted.n_regrouped) == ((n + 1) ** 2, 4 * n, n * n)
+
+
+def test_elements(tmp_path):
+    for i, write in enumerate(element_contenders(QUICK[0], tmp_path).values()):
+        write(i + 1)
+        assert cm.open_array(str(tmp_path / "element"))[1, 1] == i + 1
+
+
+if __name__ == "__main__":
+    harness.main(__spec__.name)

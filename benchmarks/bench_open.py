@@ -1,0 +1,129 @@
+"""Opening datasets with xarray: a thousand variables, on disk and over HTTP with 20 ms latency.
+
+What a user waits for in ``xr.open_dataset``: documents fetched and parsed, variables made, index coordinates read.
+xarray's own work is in all of the times: for a dataset like these, a third of what its zarr engine takes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from benchmarks import harness
+from benchmarks.bench_remote import serve
+from benchmarks.harness import Row
+from chunkmill.stores.open import open_store
+from chunkmill.xarray_writer import write_dataset
+
+OURS, ZARR, SERIAL = "chunkmill", "engine='zarr'", "a document a variable, one by one"
+FORMATS = {"v2": "zarr2", "v3": "zarr3"}
+N_VARIABLES = 1000
+
+
+def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: ARG001 - one signature for all
+    n = 50 if quick else N_VARIABLES
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for label, stored in FORMATS.items():
+            write_dataset(fields(n), folder / label, format=stored)
+        results = [row for label in FORMATS for row in bench_disk(folder / label, label, n, quick=quick)]
+        with serve(folder) as url:
+            for label in FORMATS:
+                results += bench_http(f"{url}/{label}", label, n, quick=quick)
+    return results
+
+
+def fields(n: int) -> xr.Dataset:
+    """Return `n` small fields on one grid."""
+    values = np.arange(4 * 6 * 8, dtype="f4").reshape(4, 6, 8)
+    attributes = [{"units": "K", "long_name": f"field number {i}"} for i in range(n)]
+    return xr.Dataset(
+        {f"v{i:04}": (("t", "y", "x"), values + i, attributes[i]) for i in range(n)},
+        coords={"t": np.arange(4), "y": np.arange(6.0), "x": np.arange(8.0)},
+    )
+
+
+def opened(url: Any, engine: str, *, consolidated: bool) -> xr.Dataset:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return xr.open_dataset(url, engine=engine, consolidated=consolidated)
+
+
+def bench_disk(path: Path, label: str, n: int, *, quick: bool) -> list[Row]:
+    results = []
+    for consolidated in (True, False):
+        contenders = {
+            OURS: lambda consolidated=consolidated: opened(path, "chunkmill", consolidated=consolidated),
+            ZARR: lambda consolidated=consolidated: opened(path, "zarr", consolidated=consolidated),
+        }
+        times = harness.alternate(contenders, harness.rounds(quick, 15))
+        case = f"{label}, {n} variables, {'consolidated' if consolidated else 'not consolidated'}"
+        targets = {OURS: (ZARR, 0.5)} if not quick else None
+        results += harness.rows("open, on disk", case, times, peers=(ZARR,), baseline=None, targets=targets)
+    return results
+
+
+def bench_http(url: str, label: str, n: int, *, quick: bool) -> list[Row]:
+    results = []
+    for consolidated in (True, False):
+        contenders = {
+            OURS: lambda consolidated=consolidated: opened(url, "chunkmill", consolidated=consolidated),
+            ZARR: lambda consolidated=consolidated: opened(url, "zarr", consolidated=consolidated),
+        }
+        times = harness.alternate(contenders, harness.rounds(quick, 5))
+        case = f"{label}, {n} variables, {'consolidated' if consolidated else 'not consolidated'}"
+        targets = None
+        if not consolidated:
+            times[SERIAL] = [one_by_one(url, n)] * len(times[OURS])
+            targets = None if quick else {OURS: (SERIAL, 0.1)}
+        peers = (ZARR,)
+        results += harness.rows("open, HTTP, 20 ms", case, times, peers=peers, baseline=None, targets=targets)
+    return results
+
+
+def one_by_one(url: str, n: int) -> float:
+    """Return the seconds that it takes to ask for one document of each variable in turn, once."""
+    store = open_store(url)
+    start = time.perf_counter()
+    for i in range(n):
+        store.get(f"v{i:04}/zarr.json")  # of v2 there is none, which takes as long to say
+    return time.perf_counter() - start
+
+
+# --- as tests
+
+
+def test_requests_to_open(tmp_path):
+    """One document where metadata are consolidated; else a listing, and all documents at once."""
+    from servers import serve_files
+
+    n = 40
+    for label, stored in FORMATS.items():
+        write_dataset(fields(n), tmp_path / label, format=stored)
+        with serve_files(tmp_path / label, latency=0.02) as server:
+            for consolidated, most_documents in ((True, 8), (False, 2 * (n + 3) + 8)):
+                server.log.clear()
+                server.most_at_once = 0
+                ds = opened(server.url, "chunkmill", consolidated=consolidated)
+                assert len(ds.data_vars) == n
+                documents = [path for _, path, _ in server.log if path.rpartition("/")[2][:1] in {".", "z"}]
+                assert len(documents) == len(set(documents)) <= most_documents
+                assert consolidated or server.most_at_once > 8
+
+
+def test_both_engines_open_the_same(tmp_path):
+    write_dataset(fields(3), tmp_path / "a", format="zarr3")
+    xr.testing.assert_identical(
+        opened(tmp_path / "a", "chunkmill", consolidated=True).load(),
+        opened(tmp_path / "a", "zarr", consolidated=True).load(),
+    )
+
+
+if __name__ == "__main__":
+    harness.main(__spec__.name)
