@@ -139,3 +139,11 @@ def test_an_array_of_more_chunks_than_dask_can_name_is_refused_at_once():
     with pytest.raises(RegionError):
         array[...]
     assert array[10**18 - 1] == 0
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("i4", 7), (str, "snow"), ("U3", "abc"), ("S2", b"x")], ids=str)
+def test_a_shard_without_axes(dtype, value):
+    array = cm.create_array(MemoryStore(), shape=(), dtype=dtype, chunks=(), shards=())
+    array[...] = value
+    assert cm.open_array(array.store)[...] == value
+    assert array.to_dask().compute() == value

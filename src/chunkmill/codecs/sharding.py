@@ -154,7 +154,7 @@ class ShardingIndexed(Memo, DecodesInto):
                 try:
                     out[region] = decode(view[offset : offset + size], inner_spec)
                 except CodecError as error:
-                    coords = tuple(cut.start // n for cut, n in zip(region, self.chunk_shape, strict=True))
+                    coords = tuple(cut.start // n for cut, n in zip(region[:-1], self.chunk_shape, strict=True))
                     reason = f"inner chunk {coords}: {error.reason}"
                     raise CodecError(codec=error.codec, reason=reason) from error
         return out
@@ -212,7 +212,8 @@ class ShardingIndexed(Memo, DecodesInto):
     def _all_coords(self, spec: ChunkSpec) -> Iterator[ChunkCoords]:
         return product(*map(range, self.inner_grid_shape(spec)))
 
-    def _regions(self, spec: ChunkSpec) -> Iterator[tuple[slice, ...]]:
+    def _regions(self, spec: ChunkSpec) -> Iterator[tuple[Any, ...]]:
         """Yield where each inner chunk lies in the shard, in C order of coords."""
         counts = zip(self.inner_grid_shape(spec), self.chunk_shape, strict=True)
-        return product(*([slice(i * length, (i + 1) * length) for i in range(count)] for count, length in counts))
+        cuts = ([slice(i * length, (i + 1) * length) for i in range(count)] for count, length in counts)
+        return product(*cuts, [...])  # the dots make an array, not a scalar, of a chunk without axes
