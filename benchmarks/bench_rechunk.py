@@ -5,6 +5,7 @@ once where the chunks lie across each other. Peers: tensorstore, copied in bands
 dask's task rechunk between our own reading and writing. Each run has a process of its own, so that its peak resident
 memory is its own too, interpreter and libraries included.
 
+``cpu`` is that of the whole process in seconds, imports included: on a busy machine it says more than the clock.
 ``CHUNKMILL_BENCH_MIB=2048`` sets the size of the arrays; by default it is 512.
 """
 
@@ -264,7 +265,7 @@ def run_one(name: str, contender: str, folder: str, n_mib: int) -> dict[str, Any
     else:
         counts = CONTENDERS[contender](case, source, target)
         seconds = time.perf_counter() - start
-    return {"seconds": seconds, "counts": {"peak": resident_peak()} | counts}
+    return {"seconds": seconds, "counts": {"cpu": time.process_time(), "peak": resident_peak()} | counts}
 
 
 def resident_peak() -> int:

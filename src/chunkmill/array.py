@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.codecs.fill import is_fill
-from chunkmill.errors import ChunkError, RegionError, StoreError
+from chunkmill.errors import ChunkError, ChunkmillError, RegionError, StoreError
 from chunkmill.local_locks import local_lock
 from chunkmill.locate import Grain, grains, inner_grid
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
@@ -80,7 +80,11 @@ class Array:
     @cached_property
     def _grains(self) -> tuple[Grain, Grain]:
         # when first asked for: of a group of a thousand arrays, few are read
-        return grains(self.metadata, self.prefix)
+        try:
+            return grains(self.metadata, self.prefix)
+        except ChunkmillError as error:
+            error.add_note(f"in the codecs of array {self.path!r} of {self.url}")
+            raise
 
     @property
     def reading(self) -> Grain:

@@ -96,8 +96,12 @@ class Group:
         """Open every direct child but those named: one listing, then all documents at once where the store can."""
         names = [name for name in _child_names(self.store, self.documents, self.path) if name not in without]
         paths = {name: _join(self.path, name) for name in names}
-        keys = {name: tuple(node_keys(self.documents, path)) for name, path in paths.items()}
+        keys = {name: self.documents.array_keys(path) for name, path in paths.items()}
         documents = fetch(self.store, chain.from_iterable(keys.values()))
+        for name, path in paths.items():  # a group's are asked for where there is no array
+            if documents[keys[name][0]] is None:
+                keys[name] = tuple(node_keys(self.documents, path))
+        documents |= fetch(self.store, (key for key in chain.from_iterable(keys.values()) if key not in documents))
         nodes = {name: self._node(paths[name], {key: documents[key] for key in keys[name]}) for name in names}
         return {name: node for name, node in nodes.items() if node is not None}
 

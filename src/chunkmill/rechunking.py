@@ -22,9 +22,7 @@ from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.retarget import describe_group_target, describe_target
 from chunkmill.stores.base import Store
-from chunkmill.stores.local import LocalStore
 from chunkmill.stores.open import open_store
-from chunkmill.stores.zip import ZipStore
 
 __all__ = ["plan_rechunk", "rechunk"]
 
@@ -114,7 +112,7 @@ def plan_rechunk(
         raise ValueError(msg)
     settings = Settings(
         current_worker(max_mem),
-        _temporary_store(temp, target, options),
+        None if temp is None else open_store(temp, options),
         compress=temp_codec == "lz4",
         strategy=strategy,
     )
@@ -204,16 +202,6 @@ def _open_target(target: Any, storage_options: Mapping[str, Any] | None) -> tupl
         return open_store(url, storage_options), path
     msg = f"a target is a url, (url, path), an Array or a Group, not {type(url).__name__}"
     raise TypeError(msg)
-
-
-def _temporary_store(temp: Any, target: Any, storage_options: Mapping[str, Any] | None) -> Store | None:
-    """Return the store for temporary files; ``None`` where they may lie in the target's."""
-    if temp is not None:
-        return open_store(temp, storage_options)
-    store = target.store if isinstance(target, (Array, Group)) else _open_target(target, storage_options)[0]
-    if isinstance(store, ZipStore):  # what is deleted from a zip file leaves its bytes there
-        return LocalStore(os.path.dirname(store.url.rpartition("file://")[2]))  # noqa: PTH120
-    return None
 
 
 _READ_ONLY_FORMATS = {"zarr3-experimental": "zarr3"}

@@ -49,6 +49,7 @@ def _pass_plain(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) 
     spoken_of = {
         word
         for variable in variables.values()
+        if not _RELATED.isdisjoint(variable.attrs)
         for attribute in _RELATED & variable.attrs.keys()
         for word in str(variable.attrs[attribute]).replace(":", " ").split()
     }
@@ -66,9 +67,10 @@ def _pass_plain(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) 
 def _is_plain(variable: Variable, *, masks: bool) -> bool:
     """Whether xarray would decode a variable to itself, but for a ``_FillValue`` of NaN, which marks what is NaN."""
     attributes = variable.attrs
-    found = _DECODED & attributes.keys()
-    if found and not (masks and found == {"_FillValue"} and _is_nan(attributes["_FillValue"], variable)):
-        return False
+    if not _DECODED.isdisjoint(attributes):
+        only_mask = masks and _DECODED & attributes.keys() == {"_FillValue"}
+        if not only_mask or not _is_nan(attributes["_FillValue"], variable):
+            return False
     units = attributes.get("units", "")
     is_time = isinstance(units, str) and ("since" in units or units in _TIMES)
     return variable.dtype.kind in "biufc" and not is_time

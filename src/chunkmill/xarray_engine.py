@@ -73,12 +73,12 @@ class GroupVariables(AbstractDataStore):
     def get_variables(self) -> dict[str, Variable]:
         """Return the variables; `DatasetError` when two disagree about the length of a dimension."""
         variables = {name: open_variable(name, array, self._masked) for name, array in self._arrays.items()}
-        first: dict[Any, str] = {}
+        first: dict[Any, tuple[int, str]] = {}
         for name, variable in variables.items():
             for dim, size in zip(variable.dims, variable.shape, strict=True):
-                other = first.setdefault(dim, name)
-                if variables[other].sizes[dim] != size:
-                    reason = f"dimension {dim!r} has length {size}, but {variables[other].sizes[dim]} in {other!r}"
+                length, other = first.setdefault(dim, (size, name))
+                if length != size:
+                    reason = f"dimension {dim!r} has length {size}, but {length} in {other!r}"
                     hint = f"open one alone with group={self._arrays[name].path!r}, or drop_variables=[{name!r}]"
                     raise DatasetError(variable=name, url=self._arrays[name].url, reason=reason, hint=hint)
         return variables

@@ -274,7 +274,7 @@ def _attributes(key: str, document: Mapping[str, JSON]) -> dict[str, JSON]:
     attributes = document.get("attributes", {})
     if not isinstance(attributes, dict):
         raise MetadataError(key=key, field="attributes", got=attributes, expected="an object")
-    return attributes
+    return dict(attributes)
 
 
 def _dimension_names(

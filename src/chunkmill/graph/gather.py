@@ -8,6 +8,7 @@ chunks is there is not written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,9 @@ def write_box(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> TaskResult:
 class _Units:
     """The target units of one box, while they are put together.
 
-    Each has memory of its own from the first part that is copied into it until it is written, or all are views of one
-    block (``plan.estimate.through_block``).
+    Each is contiguous, so that what it is made into is what is encoded, or all are parts of one block
+    (``plan.estimate.through_block``). In either case one piece of memory holds all: the system gives a large one in
+    large pages, and has it back when the box is done, whatever the allocator thinks of small ones.
     """
 
     def __init__(self, rechunk: Rechunk, grid: ChunkGrid, region: Region) -> None:
@@ -73,8 +75,10 @@ class _Units:
         self._present = np.full(n_units, rechunk.materialize, bool)
         self._gaps = np.zeros(n_units, bool)  # units to be made of fill value, since parts of them were absent before
         self._units: dict[ChunkCoords, NDArray[Any]] = {}
-        through_block = rechunk.plan.estimate.through_block
-        self._block = np.empty(region_shape(region), self._source.dtype) if through_block else None
+        shape = region_shape(region)
+        self._memory = np.empty(prod(shape), self._source.dtype)
+        self._n_used = 0
+        self._block = self._memory.reshape(shape) if rechunk.plan.estimate.through_block else None
 
     def put(self, at: Region, values: NDArray[Any] | None) -> None:
         """Copy the values of region `at` to where they belong."""
@@ -118,9 +122,11 @@ class _Units:
     def _begun(self, coords: ChunkCoords) -> NDArray[Any]:
         """Return a unit to copy into."""
         shape = region_shape(self._grid.extent(coords))
+        start, self._n_used = self._n_used, self._n_used + prod(shape)
+        unit = self._memory[start : self._n_used].reshape(shape)
         if self._gaps[self._place(coords)]:
-            return fill_values(self._source, shape).copy()
-        return np.empty(shape, self._source.dtype)
+            unit[...] = fill_values(self._source, shape)
+        return unit
 
     def _place(self, coords: ChunkCoords) -> ChunkCoords:
         """Return where a unit is counted from the first of the box."""

@@ -7,6 +7,7 @@ Not here: who reads and writes what (`chunkmill.plans.rechunk`), what a task doe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -34,6 +35,8 @@ from chunkmill.graph.transfers import Transfer
 from chunkmill.locate import Grain
 from chunkmill.plans.rechunk import Limits, RechunkPlan, Strategy, plan_rechunk
 from chunkmill.stores.base import Store
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.zip import ZipStore
 
 __all__ = ["Settings", "plan_rechunking", "rechunk_stages"]
 
@@ -49,7 +52,7 @@ class Settings:
     worker
         What runs the tasks.
     temporary
-        The store for temporary files; the target's when ``None``.
+        The store for temporary files; the target's when ``None`` (a zip file's folder).
     compress
         Whether temporary files are compressed (lz4).
     strategy
@@ -107,7 +110,8 @@ class _Rechunking:
 
     def __init__(self, conversion: Plan, settings: Settings) -> None:
         self.conversion, self.settings = conversion, settings
-        self.temporary = settings.temporary or conversion.job.store
+        self.apart = _apart(conversion.job.store, settings.temporary)
+        self.temporary = self.apart or conversion.job.store
         (stage,) = conversion.job.stages()
         self.transfers: Sequence[Transfer] = stage.common
         self.plans = {i: self._planned(t) for i, t in enumerate(self.transfers) if t.conversion.action == "rechunk"}
@@ -188,7 +192,8 @@ class _Rechunking:
         for i, transfer in enumerate(self.transfers):
             name = self.plans[i].strategy if i in self.plans else transfer.conversion.action
             counted[name] = counted.get(name, 0) + 1
-        return " + ".join(counted), ", ".join(f"{name}: {n} arrays" for name, n in counted.items())
+        each = ", ".join(f"{name} {n}" for name, n in counted.items())
+        return " + ".join(counted), f"{len(self.transfers)} arrays: {each}"
 
     def _row(self, i: int, row: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**row, "action": self.plans[i].strategy, "why": _reason(self.plans[i])} if i in self.plans else row
@@ -196,7 +201,7 @@ class _Rechunking:
     # --- the job
 
     def _job(self) -> Job:
-        job, temporary = self.conversion.job, self.settings.temporary
+        job, temporary = self.conversion.job, self.apart
         known = [(i, p.reads, p.writes, p.temporary, p.trailer_bytes) for i, p in sorted(self.plans.items())]
         mark = fingerprint(self.settings.operation, _VERSION, job.fingerprint, known, temporary and temporary.url)
         name = f"{self.settings.operation} {job.name.partition(' ')[2]}"
@@ -245,6 +250,13 @@ class _Rechunking:
             transfer.conversion.materialize,
             transfer.fresh,
         )
+
+
+def _apart(target: Store, given: Store | None) -> Store | None:
+    """Return the store for temporary files where it is not the target's."""
+    if given is None and isinstance(target, ZipStore):  # what is deleted from a zip file leaves its bytes there
+        return LocalStore(os.path.dirname(target.url.rpartition("file://")[2]))  # noqa: PTH120
+    return given
 
 
 class _Sum:
