@@ -58,7 +58,7 @@ def fields(n: int) -> xr.Dataset:
 class Ready(BackendEntrypoint):
     """An engine that asks no store: `fields`, with data that are never read."""
 
-    def open_dataset(self, filename_or_obj: int, *, drop_variables: Any = None, **_: Any) -> xr.Dataset:
+    def open_dataset(self, filename_or_obj: int, *, drop_variables: Any = None, **_: Any) -> xr.Dataset:  # noqa: ARG002
         template = _ready(filename_or_obj)
         return xr.Dataset(
             {name: xr.Variable(*variable) for name, variable in template.items()},
