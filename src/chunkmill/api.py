@@ -16,7 +16,7 @@ from dask.delayed import Delayed
 
 from chunkmill import hierarchy
 from chunkmill.array import Array, ReadMissing, check_read_missing
-from chunkmill.describe import describe_array
+from chunkmill.describe import describe_array, format_above
 from chunkmill.errors import NodeExists, NodeNotFound, RegionError
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
@@ -156,7 +156,7 @@ def create_array(
     dtype: Any,
     chunks: int | Sequence[int] | Literal["auto"] = "auto",
     shards: int | Sequence[int] | None = None,
-    format: str = "zarr3",  # noqa: A002
+    format: str | None = None,  # noqa: A002
     codecs: Any = "default",
     fill_value: Any = None,
     dimension_names: Sequence[str | None] | None = None,
@@ -175,6 +175,9 @@ def create_array(
         Chunk shape (of the inner chunks when sharded); a shorter tuple does not do. ``"auto"``: some 1 to 16 MiB.
     shards
         Shard shape, a multiple of `chunks`; Zarr v3 only.
+    format
+        ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``. ``None``: that of the group that the array is created
+        in; ``"zarr3"`` in a new store.
     codecs
         ``"default"``, a name (``"zstd"``, ``"blosc"``, ``"gzip"``, ``"raw"``), a list of
         ``{"name": …, "configuration": {…}}`` (the whole chain or only the compressors), or numcodecs objects.
@@ -198,6 +201,7 @@ def create_array(
     ((2, 3), (4, 6))
     """
     target = open_store(url, storage_options)
+    format = format or format_above(target, path)  # noqa: A001
     metadata = describe_array(
         get_format(format),
         shape=shape,
@@ -218,12 +222,12 @@ def create_group(
     url: Url,
     path: str = "",
     *,
-    format: str = "zarr3",  # noqa: A002
+    format: str | None = None,  # noqa: A002
     attributes: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Group:
-    """Create a group, and the groups above it that are not there yet.
+    """Create a group, and the groups above it that are not there yet; of their format, where none is given.
 
     Examples
     --------
@@ -232,6 +236,7 @@ def create_group(
     {'title': 'x'}
     """
     target = open_store(url, storage_options)
+    format = format or format_above(target, path)  # noqa: A001
     metadata = GroupMetadata(dict(attributes or {}))
     group, documents = hierarchy.create_group(target, path, metadata, format=format, overwrite=overwrite)
     hierarchy.appear(target, documents, format)
@@ -283,7 +288,7 @@ def to_store(
     url: Url,
     path: str = "",
     *,
-    format: str = "zarr3",  # noqa: A002
+    format: str | None = None,  # noqa: A002
     chunks: Any = None,
     shards: Any = None,
     codecs: Any = "default",
@@ -305,6 +310,8 @@ def to_store(
 
     Parameters
     ----------
+    format
+        Of a new array; that of the group above it when ``None``, ``"zarr3"`` in a new store.
     chunks
         Chunk shape; the largest block of `x` along each axis when ``None`` (of a shard, when sharded).
     region
@@ -356,6 +363,7 @@ def to_store(
         where = _write_region(array, region)
         check_source(x, region_shape(where))
     else:
+        format = format or format_above(target, path)  # noqa: A001
         metadata = describe_array(
             get_format(format),
             shape=_known_shape(x),
@@ -373,7 +381,7 @@ def to_store(
     def prepare() -> dict[str, bytes]:
         if existing is not None:
             return {}
-        return hierarchy.create_array(target, path, array.metadata, format=format, overwrite=mode == "w")[1]
+        return hierarchy.create_array(target, path, array.metadata, format=array.format, overwrite=mode == "w")[1]
 
     if resume:
         if region is not None or not compute:

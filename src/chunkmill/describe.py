@@ -1,4 +1,4 @@
-"""What users say of a new array -> its description.
+"""What users say of a new array -> its description; and the format of what they say nothing of.
 
 Not here: documents (`chunkmill.formats`), whether there is room for it (`chunkmill.hierarchy`).
 """
@@ -13,15 +13,21 @@ from typing import Any
 import numpy as np
 
 from chunkmill.codecs.registry import parse_codecs, sharded
-from chunkmill.errors import AlignmentError, RegionError, UnsupportedFeature
+from chunkmill.documents import may_have, parents_of
+from chunkmill.errors import AlignmentError, NodeNotFound, RegionError, UnsupportedFeature
 from chunkmill.formats.base import Format
+from chunkmill.formats.registry import FORMATS
+from chunkmill.hierarchy import open_node
 from chunkmill.locate import grains
 from chunkmill.model.dtypes import to_native
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.keys import ChunkKeyEncoding
 from chunkmill.model.metadata import ArrayMetadata
+from chunkmill.stores.base import Store
 
-__all__ = ["describe_array", "make_grid"]
+__all__ = ["describe_array", "format_above", "make_grid"]
+
+_DEFAULT_FORMAT = "zarr3"
 
 # Large enough that neither a request nor a task costs more than the bytes, small enough that a few fit in a cache.
 _AUTO_CHUNK_BYTES = 4 << 20
@@ -77,6 +83,29 @@ def describe_array(
     adapted = documents_format.adapt(metadata)
     grains(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
     return adapted
+
+
+def format_above(store: Store, path: str) -> str:
+    """Return the name of the format of the nearest group above `path`; of a new store, the default.
+
+    What is created without a word about its format follows this: the documents that another format puts at the root
+    would hide all that is there from whoever opens the store without a word.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> group = cm.create_group(MemoryStore(), format="zarr2")
+    >>> format_above(group.store, "a/b"), format_above(MemoryStore(), "a/b")
+    ('zarr2', 'zarr3')
+    """
+    for parent in parents_of(path.strip("/")):
+        if any(may_have(documents_format, parent) for documents_format in FORMATS):
+            try:
+                return open_node(store, parent, consolidated=False).format
+            except NodeNotFound:
+                continue
+    return _DEFAULT_FORMAT
 
 
 def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within: Any = None) -> ChunkGrid:

@@ -22,6 +22,7 @@ from xarray import Dataset, DataTree
 
 from chunkmill import hierarchy
 from chunkmill.array import Array, LockFactory, write_region
+from chunkmill.describe import format_above
 from chunkmill.errors import DatasetError, NodeExists, NodeNotFound
 from chunkmill.graph.locks import check_guarded, lock_factory
 from chunkmill.graph.write import WriteReport, report, run, write_graph
@@ -110,7 +111,7 @@ def write_dataset(
     url: Any,
     path: str = "",
     *,
-    format: str = "zarr3",  # noqa: A002
+    format: str | None = None,  # noqa: A002
     mode: Mode = "w-",
     region: Mapping[Hashable, Any] | Literal["auto"] | None = None,
     append_dim: Hashable | None = None,
@@ -129,7 +130,8 @@ def write_dataset(
     Parameters
     ----------
     format
-        Of a new store; an existing group keeps its own.
+        Of a new group: ``None`` takes that of the group above it, and Zarr v3 for a new store. An existing group keeps
+        its own.
     mode
         ``"w-"``: create, fail if there is a node; ``"w"``: replace it; ``"a"``: write into the existing group (or
         create it): existing variables are overwritten in place, others added; ``"r+"``: existing variables only.
@@ -188,7 +190,8 @@ def write_dataset(
     if root is not None:
         plan = plan_existing(groups, root, region=region, append_dim=append_dim, adds=mode == "a")
     else:
-        plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, format))
+        name = format or format_above(store, groups[0].path)
+        plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, name))
         _check_source(groups, store, mode)
     publication = Publication(store, plan.documents_format, tuple(plan.groups), consolidated, replaces=root is None)
     if root is None:

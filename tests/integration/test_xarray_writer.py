@@ -936,3 +936,11 @@ def test_adding_and_appending_to_trees(url):
         write_dataset(part, url, append_dim="t")
     write_dataset(part["a/deep"].to_dataset(), url, "a/deep", append_dim="t")
     assert xr.open_datatree(url, engine="zarr", consolidated=True)["a/deep"].sizes["t"] == 5
+
+
+@pytest.mark.parametrize("mode", ["w-", "w", "a"])
+def test_a_new_group_is_of_the_format_around_it(url, layout, mode):
+    write_dataset(series(), url, **layout)
+    write_dataset(series(), url, "more/of_it", mode=mode)
+    assert cm.open(url).format == cm.open(url, "more/of_it").format == layout["format"]
+    xr.testing.assert_identical(read(url, group="more/of_it").load(), read(url).load())

@@ -636,3 +636,61 @@ def test_documents_of_an_array_with_other_attributes():
         cm.hierarchy.publish(store, cm.hierarchy.with_attributes(cm.open_group(store), {"title": "t"}))
         assert cm.open_group(store).attributes == {"title": "t"}
         assert cm.open_array(store, "g/a").shape == (3,)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The format of what is created without a word about it
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+class TestFormatAbove:
+    def test_of_a_group(self, fmt):
+        store = MemoryStore()
+        make(store, "g/a", fmt)
+        assert cm.create_array(store, "b", shape=(2,), dtype="i4").format == fmt
+        assert cm.create_array(store, "g/h/c", shape=(2,), dtype="i4").format == fmt
+        assert cm.create_group(store, "g/k").format == fmt
+        cm.to_store(np.ones(3), store, "g/x")
+        cm.to_store(np.ones(3), store, "g/y", mode="a")
+        root = cm.open_group(store)
+        assert root.format == fmt
+        assert list(root) == ["b", "g"]
+        assert list(root["g"]) == ["a", "h", "k", "x", "y"]
+
+    def test_given(self, fmt):
+        store = MemoryStore()
+        make(store, "g/a", "n5")
+        if fmt != "n5":
+            assert make(store, "g/b", fmt).format == fmt
+
+    def test_of_a_root_that_is_replaced(self, fmt):
+        """Nothing of the old one stays, so that nothing is to be followed."""
+        store = MemoryStore()
+        make(store, "", fmt)
+        array = cm.create_array(store, shape=(2,), dtype="i4", overwrite=True, format=fmt)
+        assert array.format == fmt
+        cm.create_group(store, overwrite=True, format=fmt)
+
+
+def test_the_nearest_group_says_the_format():
+    store = MemoryStore()
+    cm.create_group(store, format="n5")
+    cm.create_group(store, "in/zarr", format="zarr2")
+    assert cm.create_array(store, "in/zarr/a", shape=(2,), dtype="i4").format == "zarr2"
+    assert cm.create_array(store, "b", shape=(2,), dtype="i4").format == "zarr2"  # which all guess of the root, too
+    assert cm.create_array(MemoryStore(), "a/b", shape=(2,), dtype="i4").format == "zarr3"
+
+
+def test_groups_without_documents_say_it_too():
+    """Only tensorstore makes such roots: an N5 array in a folder that says nothing of itself."""
+    store = MemoryStore()
+    make(store, "a", "n5")[...] = 1
+    store.delete("attributes.json")
+    assert cm.create_array(store, "b", shape=(2,), dtype="i4").format == "n5"
+
+
+def test_below_an_array_is_no_place_whatever_the_format():
+    store = MemoryStore()
+    make(store, "a", "zarr2")
+    with pytest.raises(NodeExists, match="'a'"):
+        cm.create_array(store, "a/b", shape=(2,), dtype="i4")
