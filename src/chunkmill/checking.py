@@ -14,6 +14,7 @@ from chunkmill.array import Array
 from chunkmill.errors import ChunkmillError
 from chunkmill.graph.check import CheckReport, check_store
 from chunkmill.hierarchy import Group
+from chunkmill.references import without_reference_options
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_store
 from chunkmill.stores.overlay import OverlayStore
@@ -85,4 +86,4 @@ def _store_of(url: str | os.PathLike[str] | Store, storage_options: Mapping[str,
     try:
         return open_node(url, storage_options=storage_options, consolidated=False).store
     except ChunkmillError:
-        return open_store(url, storage_options)
+        return open_store(url, without_reference_options(storage_options))

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.errors import MetadataError, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format
+from chunkmill.formats.references_grid import ROOT_KEY
+from chunkmill.formats.references_parquet import is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.overlay import OverlayStore
 
 __all__ = [
+    "READ_ONLY_SET",
     "Documents",
     "check_free",
     "check_root",
     "fetch",
     "forget_consolidated",
     "format_of_store",
+    "is_reference_folder",
     "may_have",
     "node_keys",
     "parents_of",
@@ -122,14 +126,25 @@ def set_all(store: Store, documents: Mapping[str, bytes]) -> None:
         store.set(key, value)
 
 
+READ_ONLY_SET = (
+    "there is a reference set, and those are read-only: give another url, "
+    "or convert the set to a store of its own and write there"
+)
 _ENTRY_POINT = "zarr.json"  # of a group in Zarr v3, of a whole store in its draft: what one writes would hide the other
 
 
 def check_root(store: Store, documents_format: Format) -> None:
-    """Refuse a store whose root is configured by another format in the same documents."""
-    root = present(fetch(store, documents_format.root_keys()))
+    """Refuse a store whose root is configured by another format in the same documents, and a reference set."""
+    root = present(fetch(store, {ROOT_KEY: None, **dict.fromkeys(documents_format.root_keys())}))
+    if is_reference_root(root.pop(ROOT_KEY, None)):
+        raise StoreError(url=store.url, key=ROOT_KEY, reason=READ_ONLY_SET)
     if root and documents_format.configured(root) is None:
         raise _of_another_format(documents_format, next(iter(root)))
+
+
+def is_reference_folder(store: Store) -> bool:
+    """Whether the store is the folder of a reference set in parquet."""
+    return is_reference_root(store.get(ROOT_KEY))
 
 
 def check_free(documents_format: Format, new: Iterable[str], there: Documents) -> None:

@@ -14,12 +14,14 @@ from typing import Any
 
 from chunkmill.array import Array, ReadMissing, check_read_missing
 from chunkmill.documents import (
+    READ_ONLY_SET,
     Documents,
     check_free,
     check_root,
     fetch,
     forget_consolidated,
     format_of_store,
+    is_reference_folder,
     may_have,
     node_keys,
     parents_of,
@@ -228,7 +230,8 @@ def open_node(
             node.check_codecs()
         if node is not None:
             return node
-    raise NodeNotFound(url=store.url, path=path, hint=_hint(store, path, formats))
+    hint = _hint(store, path, formats) if read_only or not is_reference_folder(store) else READ_ONLY_SET
+    raise NodeNotFound(url=store.url, path=path, hint=hint)
 
 
 def _behind(

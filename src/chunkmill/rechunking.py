@@ -5,7 +5,6 @@ Not here: what is done (`chunkmill.graph.rechunk`), what the target becomes (`ch
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -20,9 +19,10 @@ from chunkmill.graph.plan import Plan, Report
 from chunkmill.graph.rechunk import Settings, plan_rechunking
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.references import without_reference_options
 from chunkmill.retarget import describe_group_target, describe_target
-from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_store
+from chunkmill.transfer import open_source, open_target
 
 __all__ = ["plan_rechunk", "rechunk"]
 
@@ -105,20 +105,20 @@ def plan_rechunk(
     >>> plan.strategy, plan.n_keys, plan.read_amplification
     ('direct', 25, 1.0)
     """
-    node = _open_source(source, storage_options)
+    node = open_source(source, storage_options)
     options = storage_options if target_storage_options is None else target_storage_options
     if temp_codec not in {"raw", "lz4"} or strategy not in {None, "direct", "spill"}:
         msg = f"temp_codec={temp_codec!r}, strategy={strategy!r}: expected 'raw' or 'lz4'; None, 'direct' or 'spill'"
         raise ValueError(msg)
     settings = Settings(
         current_worker(max_mem),
-        None if temp is None else open_store(temp, options),
+        None if temp is None else open_store(temp, without_reference_options(options)),
         compress=temp_codec == "lz4",
         strategy=strategy,
     )
     if isinstance(target, Array):
         return plan_rechunking(_into_existing(node, target, chunks), settings)
-    store, path = _open_target(target, options)
+    store, path = open_target(target, options)
     chosen, packed = _Choice(node, chunks, "chunks"), _Choice(node, shards, "shards")
 
     def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
@@ -185,23 +185,6 @@ class _Choice:
             by_path = {str(path).strip("/"): value for path, value in option.items()}
             return by_path.get(self._below(array), "keep")
         return option(array) if callable(option) else option
-
-
-def _open_source(source: Any, storage_options: Mapping[str, Any] | None) -> Node:
-    if isinstance(source, (Array, Group)):
-        return source
-    url, path = source if isinstance(source, tuple) else (source, "")
-    return hierarchy.open_node(open_store(url, storage_options), path)
-
-
-def _open_target(target: Any, storage_options: Mapping[str, Any] | None) -> tuple[Store, str]:
-    if isinstance(target, Group):
-        return target.store, target.path
-    url, path = target if isinstance(target, tuple) else (target, "")
-    if isinstance(url, (str, os.PathLike)) or hasattr(url, "get_versioned"):
-        return open_store(url, storage_options), path
-    msg = f"a target is a url, (url, path), an Array or a Group, not {type(url).__name__}"
-    raise TypeError(msg)
 
 
 _READ_ONLY_FORMATS = {"zarr3-experimental": "zarr3"}

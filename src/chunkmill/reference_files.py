@@ -16,14 +16,13 @@ from typing import Any, Self
 
 from numcodecs.zstd import compress as zstd_compress
 
-from chunkmill.errors import MetadataError, StoreError
-from chunkmill.formats.base import parse_json
+from chunkmill.errors import StoreError
 from chunkmill.formats.references_grid import ROOT_KEY
 from chunkmill.formats.references_json import emit_reference_json, is_reference_json
-from chunkmill.formats.references_parquet import is_reference_metadata
+from chunkmill.formats.references_parquet import is_reference_root
 from chunkmill.formats.references_parquet_write import emit_reference_parquet
 from chunkmill.model.references import References, ReferenceSet
-from chunkmill.references import REFERENCE_OPTIONS, may_be_reference_file
+from chunkmill.references import may_be_reference_file, without_reference_options
 from chunkmill.stores.base import ByteRange, Store
 from chunkmill.stores.open import open_store
 from chunkmill.stores.targets import split_url
@@ -76,7 +75,7 @@ class SetFile:
         if record_size < 1:
             msg = f"record_size={record_size!r}: expected 1 or more"
             raise ValueError(msg)
-        options = {name: value for name, value in (storage_options or {}).items() if name not in REFERENCE_OPTIONS}
+        options = without_reference_options(storage_options)
         root, key = split_url(os.fspath(url)) if kind == "json" else (os.fspath(url), "")
         return cls(open_store(root, options), key, kind, version, record_size)
 
@@ -104,11 +103,7 @@ class SetFile:
         if self.key:
             head = self.store.get(self.key, ByteRange(0, min(self.store.size(self.key) or 0, _HEAD)))
             return head is not None and (head.startswith(_COMPRESSED) or is_reference_json(head))
-        document = self.store.get(ROOT_KEY)
-        try:
-            return document is not None and is_reference_metadata(parse_json(ROOT_KEY, document))
-        except MetadataError:
-            return False
+        return is_reference_root(self.store.get(ROOT_KEY))
 
     def write(self, references: ReferenceSet, *, overwrite: bool) -> None:
         """Write the set; what makes it one comes last."""

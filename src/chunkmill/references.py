@@ -14,21 +14,29 @@ from typing import Any
 
 from numcodecs.zstd import decompress
 
-from chunkmill.errors import MetadataError, NodeNotFound
-from chunkmill.formats.base import parse_json
+from chunkmill.documents import READ_ONLY_SET
+from chunkmill.errors import MetadataError, NodeNotFound, StoreError
+from chunkmill.formats.references_grid import ROOT_KEY
 from chunkmill.formats.references_json import is_reference_json, parse_reference_json
-from chunkmill.formats.references_parquet import ParquetReferences, is_reference_metadata
+from chunkmill.formats.references_parquet import ParquetReferences, is_reference_root
 from chunkmill.stores.base import ByteRange, Store
 from chunkmill.stores.open import open_store
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.targets import Targets, split_url
 
-__all__ = ["REFERENCE_OPTIONS", "is_reference_set", "may_be_reference_file", "open_reference_store"]
+__all__ = [
+    "REFERENCE_OPTIONS",
+    "is_reference_set",
+    "may_be_reference_file",
+    "open_reference_store",
+    "open_target_store",
+    "without_reference_options",
+]
 
 REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_protocols", "target", "template_overrides")
 """Members of ``storage_options`` that are meant for the set; the others open the file or folder that it is in."""
 
-_ROOT_KEY = ".zmetadata"
+_BARE = ("reference://", "reference")  # as fsspec has it: the option ``fo`` says where, or is the set itself
 _HEAD = 4096
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
@@ -65,7 +73,7 @@ def open_reference_store(
     own = {name: options.pop(name) for name in REFERENCE_OPTIONS if name in options}
     overrides = own.pop("template_overrides", None)
     location = os.fspath(url)
-    if location in {"reference://", "reference"}:
+    if location in _BARE:
         options |= options.pop("target_options", None) or {}
         if isinstance(given := options.pop("fo", ""), Mapping):
             references = parse_reference_json(json.dumps(given).encode(), template_overrides=overrides)
@@ -79,7 +87,7 @@ def open_reference_store(
             references = parse_reference_json(document, source=shown, template_overrides=overrides)
             return ReferenceStore(references, Targets(shown, **own, set_options=options), url=shown)
     folder = open_store(location, options)
-    if folder.get(_ROOT_KEY) is None:
+    if folder.get(ROOT_KEY) is None:
         raise NodeNotFound(url=folder.url, path="", wanted="reference set (JSON file, or folder with .zmetadata)")
     parquet = ParquetReferences(folder.get, folder.url)
     return ReferenceStore(parquet, Targets(folder.url, **own, set_options=options), url=folder.url)
@@ -90,19 +98,15 @@ def is_reference_set(url: str | os.PathLike[str], storage_options: Mapping[str, 
 
     Any name with ``.json`` in it is looked into; a folder is one when its ``.zmetadata`` says so.
     """
-    options = {name: value for name, value in (storage_options or {}).items() if name not in REFERENCE_OPTIONS}
+    options = without_reference_options(storage_options)
     url = os.fspath(url)
-    if url in {"reference://", "reference"}:
+    if url in _BARE:
         return True
     if ".json" in url.rsplit("/", 1)[-1]:
         head = _read_head(url, options)
         if head is not None:
-            return head.startswith((_GZIP, _ZSTD)) or is_reference_json(head)
-    document = open_store(url, options).get(_ROOT_KEY)
-    try:
-        return document is not None and is_reference_metadata(parse_json(_ROOT_KEY, document))
-    except MetadataError:  # whoever reads it as consolidated metadata will say what is wrong
-        return False
+            return _is_reference_head(head)
+    return is_reference_root(open_store(url, options).get(ROOT_KEY))
 
 
 def may_be_reference_file(url: str | os.PathLike[str]) -> bool:
@@ -114,7 +118,36 @@ def may_be_reference_file(url: str | os.PathLike[str]) -> bool:
     (True, False)
     """
     name = os.fspath(url).rstrip("/").rsplit("/", 1)[-1]
-    return os.fspath(url) in {"reference://", "reference"} or ".json" in name
+    return os.fspath(url) in _BARE or ".json" in name
+
+
+def open_target_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """Return the store at `url` for writing nodes; `StoreError` when that is the file of a reference set.
+
+    A folder of one is refused where nodes are created (`chunkmill.documents.check_root`), in the same requests.
+
+    Examples
+    --------
+    >>> open_target_store("/data/x.zarr")
+    LocalStore('/data/x.zarr')
+    """
+    options = without_reference_options(storage_options)
+    if isinstance(url, (str, os.PathLike)) and may_be_reference_file(url):
+        head = None if os.fspath(url) in _BARE else _read_head(os.fspath(url).rstrip("/"), options)
+        if os.fspath(url) in _BARE or (head is not None and _is_reference_head(head)):
+            raise StoreError(url=os.fspath(url), key="", reason=READ_ONLY_SET)
+    return open_store(url, options)
+
+
+def without_reference_options(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options that are for the filesystem.
+
+    Examples
+    --------
+    >>> without_reference_options({"anon": True, "base": "/data"})
+    {'anon': True}
+    """
+    return {name: value for name, value in (storage_options or {}).items() if name not in REFERENCE_OPTIONS}
 
 
 def _file(url: str, options: Mapping[str, Any]) -> tuple[Store, str]:
@@ -126,6 +159,10 @@ def _read_head(url: str, options: Mapping[str, Any]) -> bytes | None:
     store, key = _file(url, options)
     size = store.size(key)
     return None if size is None else store.get(key, ByteRange(0, min(size, _HEAD)))
+
+
+def _is_reference_head(head: bytes) -> bool:
+    return head.startswith((_GZIP, _ZSTD)) or is_reference_json(head)
 
 
 def _decompressed(url: str, document: bytes) -> bytes:

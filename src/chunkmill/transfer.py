@@ -24,7 +24,7 @@ from chunkmill.graph.rechunk import Settings, plan_rechunking
 from chunkmill.graph.verify import VerifyReport, compare
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.references import REFERENCE_OPTIONS
+from chunkmill.references import open_target_store, without_reference_options
 from chunkmill.retarget import describe_group_target, describe_target
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_store
@@ -114,7 +114,9 @@ def plan_convert(
     plan = plan_conversion(node, where, max_mem=None if max_mem is None else parse_bytes(max_mem))
     if "rechunk" not in plan.actions:
         return plan
-    settings = Settings(current_worker(max_mem), None if temp is None else open_store(temp, options))
+    settings = Settings(
+        current_worker(max_mem), None if temp is None else open_store(temp, without_reference_options(options))
+    )
     return replace(plan_rechunking(plan, settings), operation="convert")
 
 
@@ -224,8 +226,6 @@ def open_target(target: Any, storage_options: Mapping[str, Any] | None = None) -
         return target.store, target.path
     url, path = target if isinstance(target, tuple) else (target, "")
     if isinstance(url, (str, os.PathLike)) or hasattr(url, "get_versioned"):
-        # those of a reference set as the source are no filesystem's
-        options = {name: value for name, value in (storage_options or {}).items() if name not in REFERENCE_OPTIONS}
-        return open_store(url, options), path
+        return open_target_store(url, storage_options), path
     msg = f"a target is a url, (url, path), an Array or a Group, not {type(url).__name__}"
     raise TypeError(msg)

@@ -29,6 +29,7 @@ from chunkmill.graph.write import WriteReport, report, run, write_graph
 from chunkmill.hierarchy import Group
 from chunkmill.model.grid import Overlap, Region
 from chunkmill.model.metadata import GroupMetadata
+from chunkmill.references import open_target_store
 from chunkmill.repr_report import report_html
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_store
@@ -184,7 +185,7 @@ def write_dataset(
     12
     """
     mode = _mode(mode, region, append_dim)
-    store = open_store(url, storage_options)
+    store = open_target_store(url, storage_options)
     groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
     root = _existing(store, groups[0].path, mode, must_exist=region is not None or append_dim is not None)
     if root is not None:

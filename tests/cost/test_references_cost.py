@@ -2,10 +2,12 @@
 
 import pickle
 
+import cloudpickle
 import dask
 import numpy as np
 import pytest
 import servers
+from dask._task_spec import Task
 from recording import RecordingStore
 from servers import http_server  # noqa: F401
 
@@ -82,6 +84,49 @@ def test_a_set_with_consolidated_metadata(tmp_path):
     x = cm.open_array(over, "a").to_dask(chunks=4)
     assert len(pickle.dumps(next(iter(dict(x.dask).values())))) < 3000
     np.testing.assert_array_equal(x.compute(scheduler="sync"), np.arange(240))
+
+
+class Sending:
+    """A dask scheduler that treats every task as if it ran elsewhere, and keeps how many bytes went there."""
+
+    def __init__(self):
+        self.shared, self.tasks = [], []
+
+    def get(self, dsk, keys, **_):
+        sent = {}
+        for key, task in dsk.items():
+            sent[key] = cloudpickle.dumps(task)
+            (self.tasks if isinstance(task, Task) else self.shared).append(len(sent[key]))
+        return dask.get({key: cloudpickle.loads(task) for key, task in sent.items()}, keys)
+
+
+@pytest.mark.parametrize(
+    "job",
+    {
+        "convert": lambda array, folder: cm.convert(array, folder / "t", format="zarr3", shards=(400,)),
+        "rechunk": lambda array, folder: cm.rechunk(array, folder / "t", chunks=(400,)),
+        "spill": lambda array, folder: cm.rechunk(array, folder / "t", chunks=(400,), strategy="spill"),
+        "verify": lambda array, _: cm.verify(array, array),
+        "check": lambda array, _: cm.check(array),
+        "to_references": lambda array, folder: to_references(array, folder / "refs.json"),
+    }.items(),
+    ids=lambda job: job[0],
+)
+def test_the_tasks_of_jobs_are_sent_the_references_that_they_need(job, tmp_path):
+    """Of 10,000 references, which take 40 kB at their best."""
+    n = 10_000
+    (tmp_path / "all.bin").write_bytes(bytes(4 * n))
+    array = cm.open_array(ranges(str(tmp_path / "all.bin"), n), "a")
+    assert len(pickle.dumps(array)) > 40_000
+    sending = Sending()
+    with dask.config.set(scheduler=sending.get):
+        done = job[1](array, tmp_path)
+    assert getattr(done, "equal", True)
+    assert getattr(done, "ok", True)
+    assert sending.tasks
+    assert max(sending.shared, default=0) < 5_000
+    assert max(sending.tasks) < 25_000
+    assert sum(sending.tasks) < 600_000
 
 
 # --------------------------------------------------------------------------------------------------------------------

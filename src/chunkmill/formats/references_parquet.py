@@ -16,7 +16,7 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +26,10 @@ from numpy.typing import NDArray
 from chunkmill.errors import MetadataError
 from chunkmill.formats.base import parse_json
 from chunkmill.formats.references_grid import ROOT_KEY, ArrayKeys, find_array, parse_array_keys
-from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import Reference, ReferenceSet
 
-__all__ = ["ParquetReferences", "RecordTable", "import_pyarrow", "is_reference_metadata", "parse_records"]
+__all__ = ["ParquetReferences", "RecordTable", "import_pyarrow", "is_reference_root", "parse_records"]
 
 _MAX_ROWS = 4_000_000  # of record tables kept by one set in one process: about 100 MB
 _MAX_SETS = 8  # kept by one process between the tasks that unpickle them
@@ -47,17 +46,23 @@ def import_pyarrow() -> Any:
     return pa
 
 
-def is_reference_metadata(document: Mapping[str, JSON]) -> bool:
+def is_reference_root(document: bytes | None) -> bool:
     """Return whether a ``.zmetadata`` document is that of a reference set, not of consolidated Zarr metadata.
 
     Examples
     --------
-    >>> is_reference_metadata({"metadata": {}, "record_size": 10000})
+    >>> is_reference_root(b'{"metadata": {}, "record_size": 10000}')
     True
-    >>> is_reference_metadata({"metadata": {}, "zarr_consolidated_format": 1})
-    False
+    >>> is_reference_root(b'{"metadata": {}, "zarr_consolidated_format": 1}'), is_reference_root(None)
+    (False, False)
     """
-    return "record_size" in document and "metadata" in document
+    if document is None or b'"record_size"' not in document:  # most are long, and need not be parsed for this
+        return False
+    try:
+        members = parse_json(ROOT_KEY, document)
+    except MetadataError:  # whoever reads it as consolidated metadata will say what is wrong
+        return False
+    return "record_size" in members and "metadata" in members
 
 
 @dataclass(frozen=True, slots=True, eq=False)

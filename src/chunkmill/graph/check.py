@@ -115,7 +115,7 @@ def check_store(
     if not scheduler.in_process and specs:
         needs = describe_needs("check", sources=found.arrays)
         check_workers(scheduler, needs)
-    stage = Stage("check", _check_keys, tuple(found.arrays), specs)
+    stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_reads)
     (result,) = run_stages([stage], scheduler=scheduler, needs=needs, progress=progress)
     chunks = sorted(result.details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
     problems = [*found.problems, *chunks]
@@ -143,6 +143,11 @@ def _groups(array: Array, coords: NDArray[np.int64]) -> Iterator[NDArray[np.int6
 
 # --------------------------------------------------------------------------------------------------------------------
 # One task
+
+
+def _key_reads(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) -> Iterator[tuple[Array, list[str]]]:
+    array = arrays[spec[0]]
+    yield array, [array.writing.locator.key(tuple(row)) for row in spec[1].tolist()]
 
 
 def _check_keys(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) -> TaskResult:

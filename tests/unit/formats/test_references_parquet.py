@@ -11,7 +11,7 @@ import pytest
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.references_grid import parse_array_keys
 from chunkmill.formats.references_json import parse_reference_json
-from chunkmill.formats.references_parquet import ParquetReferences, is_reference_metadata, parse_records
+from chunkmill.formats.references_parquet import ParquetReferences, is_reference_root, parse_records
 from chunkmill.formats.references_parquet_write import emit_reference_parquet
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import Reference
@@ -334,8 +334,10 @@ def test_pyarrow_is_an_extra(monkeypatch):
 
 
 def test_consolidated_metadata_is_no_reference_set():
-    assert is_reference_metadata({"metadata": {}, "record_size": 1})
-    assert not is_reference_metadata({"metadata": {}, "zarr_consolidated_format": 1})
+    assert is_reference_root(b'{"metadata": {}, "record_size": 1}')
+    assert not is_reference_root(b'{"metadata": {}, "zarr_consolidated_format": 1}')
+    assert not is_reference_root(b'{"metadata": {"a/.zattrs": {"record_size": 1}}, "zarr_consolidated_format": 1}')
+    assert not is_reference_root(b'{"record_size')
 
 
 # --- writing
