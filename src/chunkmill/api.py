@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 
-from chunkmill import hierarchy
+from chunkmill import hierarchy, references
 from chunkmill.array import Array, ReadMissing, check_read_missing
 from chunkmill.describe import describe_array, format_above
 from chunkmill.errors import NodeExists, NodeNotFound, RegionError
@@ -27,15 +27,7 @@ from chunkmill.hierarchy import Group, Node
 from chunkmill.model.grid import Region
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.plans.region import full_region, region_shape, select
-from chunkmill.references import (
-    is_reference_set,
-    may_be_reference_file,
-    open_reference_store,
-    open_target_store,
-    without_reference_options,
-)
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import open_store
 
 __all__ = [
     "consolidate",
@@ -111,14 +103,14 @@ def open(  # noqa: A001 - the contract's name, as in zarr
 
 def _open(url: Url, path: str, storage_options: Mapping[str, Any] | None, given: dict[str, Any]) -> Node:
     """Open a node of a store or of a reference set, whichever `url` leads to."""
-    if isinstance(url, (str, os.PathLike)) and may_be_reference_file(url):
-        return hierarchy.open_node(open_reference_store(url, storage_options), path, **given)
+    if isinstance(url, (str, os.PathLike)) and references.may_be_reference_file(url):
+        return hierarchy.open_node(references.open_reference_store(url, storage_options), path, **given)
     try:
-        return hierarchy.open_node(open_store(url, without_reference_options(storage_options)), path, **given)
+        return hierarchy.open_node(references.open_plain_store(url, storage_options), path, **given)
     except NodeNotFound:  # a folder of parquet files is looked for last: it costs requests that few need
-        if not isinstance(url, (str, os.PathLike)) or not is_reference_set(url, storage_options):
+        if not isinstance(url, (str, os.PathLike)) or not references.is_reference_set(url, storage_options):
             raise
-    return hierarchy.open_node(open_reference_store(url, storage_options), path, **given)
+    return hierarchy.open_node(references.open_reference_store(url, storage_options), path, **given)
 
 
 def open_array(url: Url, path: str = "", **kwargs: Any) -> Array:
@@ -206,7 +198,7 @@ def create_array(
     >>> a.chunks, a.shards
     ((2, 3), (4, 6))
     """
-    target = open_target_store(url, storage_options)
+    target = references.open_target_store(url, storage_options)
     format = format or format_above(target, path)  # noqa: A001
     metadata = describe_array(
         get_format(format),
@@ -241,7 +233,7 @@ def create_group(
     >>> cm.create_group("memory://doc-create-group", "a/b", attributes={"title": "x"}).attributes
     {'title': 'x'}
     """
-    target = open_target_store(url, storage_options)
+    target = references.open_target_store(url, storage_options)
     format = format or format_above(target, path)  # noqa: A001
     metadata = GroupMetadata(dict(attributes or {}))
     group, documents = hierarchy.create_group(target, path, metadata, format=format, overwrite=overwrite)
@@ -360,7 +352,7 @@ def to_store(
     >>> cm.open_array("memory://doc-to")[3:5]
     array([3, 4])
     """
-    target = open_target_store(url, storage_options)
+    target = references.open_target_store(url, storage_options)
     x = _as_dask(x)
     factory = lock_factory(lock)
     existing = _existing(target, path, mode="r+" if region is not None else mode)

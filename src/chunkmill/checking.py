@@ -14,9 +14,8 @@ from chunkmill.array import Array
 from chunkmill.errors import ChunkmillError
 from chunkmill.graph.check import CheckReport, check_store
 from chunkmill.hierarchy import Group
-from chunkmill.references import without_reference_options
+from chunkmill.references import open_plain_store
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import open_store
 from chunkmill.stores.overlay import OverlayStore
 
 __all__ = ["check"]
@@ -86,4 +85,4 @@ def _store_of(url: str | os.PathLike[str] | Store, storage_options: Mapping[str,
     try:
         return open_node(url, storage_options=storage_options, consolidated=False).store
     except ChunkmillError:
-        return open_store(url, without_reference_options(storage_options))
+        return open_plain_store(url, storage_options)

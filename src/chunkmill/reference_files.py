@@ -22,9 +22,8 @@ from chunkmill.formats.references_json import emit_reference_json, is_reference_
 from chunkmill.formats.references_parquet import is_reference_root
 from chunkmill.formats.references_parquet_write import emit_reference_parquet
 from chunkmill.model.references import References, ReferenceSet
-from chunkmill.references import may_be_reference_file, without_reference_options
+from chunkmill.references import may_be_reference_file, open_plain_store
 from chunkmill.stores.base import ByteRange, Store
-from chunkmill.stores.open import open_store
 from chunkmill.stores.targets import split_url
 
 __all__ = ["SetFile", "in_memory"]
@@ -75,9 +74,8 @@ class SetFile:
         if record_size < 1:
             msg = f"record_size={record_size!r}: expected 1 or more"
             raise ValueError(msg)
-        options = without_reference_options(storage_options)
         root, key = split_url(os.fspath(url)) if kind == "json" else (os.fspath(url), "")
-        return cls(open_store(root, options), key, kind, version, record_size)
+        return cls(open_plain_store(root, storage_options), key, kind, version, record_size)
 
     @property
     def url(self) -> str:

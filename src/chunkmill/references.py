@@ -28,6 +28,7 @@ __all__ = [
     "REFERENCE_OPTIONS",
     "is_reference_set",
     "may_be_reference_file",
+    "open_plain_store",
     "open_reference_store",
     "open_target_store",
     "without_reference_options",
@@ -137,6 +138,17 @@ def open_target_store(url: str | os.PathLike[str] | Store, storage_options: Mapp
         if os.fspath(url) in _BARE or (head is not None and _is_reference_head(head)):
             raise StoreError(url=os.fspath(url), key="", reason=READ_ONLY_SET)
     return open_store(url, options)
+
+
+def open_plain_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """Return the store at `url`, whose filesystem is not given the options that are for a reference set.
+
+    Examples
+    --------
+    >>> open_plain_store("/data/x.zarr", {"base": "/data"})
+    LocalStore('/data/x.zarr')
+    """
+    return open_store(url, without_reference_options(storage_options))
 
 
 def without_reference_options(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -24,10 +24,9 @@ from chunkmill.graph.rechunk import Settings, plan_rechunking
 from chunkmill.graph.verify import VerifyReport, compare
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.references import open_target_store, without_reference_options
+from chunkmill.references import open_plain_store, open_target_store
 from chunkmill.retarget import describe_group_target, describe_target
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import open_store
 
 __all__ = ["convert", "open_source", "open_target", "plan_convert", "verify"]
 
@@ -114,9 +113,7 @@ def plan_convert(
     plan = plan_conversion(node, where, max_mem=None if max_mem is None else parse_bytes(max_mem))
     if "rechunk" not in plan.actions:
         return plan
-    settings = Settings(
-        current_worker(max_mem), None if temp is None else open_store(temp, without_reference_options(options))
-    )
+    settings = Settings(current_worker(max_mem), None if temp is None else open_plain_store(temp, options))
     return replace(plan_rechunking(plan, settings), operation="convert")
 
 
