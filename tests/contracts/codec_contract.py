@@ -81,6 +81,20 @@ class CodecContract:
             encoded = bytes(pipeline.encode(array, spec))
             assert same(pipeline.decode(wrap(encoded), spec), pipeline.decode(encoded, spec))
 
+    def test_where_a_chunk_is_put_changes_nothing(self):
+        for array, spec, pipeline in self.cases():
+            if array.dtype.hasobject or array.dtype.kind == "T":
+                continue
+            encoded = bytes(pipeline.encode(array, spec))
+            decoded = pipeline.decode(encoded, spec)
+            contiguous = np.empty(spec.shape, spec.dtype)
+            strided = np.empty((*spec.shape, 2), spec.dtype)[..., 0]
+            for out in (contiguous, strided):
+                assert same(pipeline.decode(encoded, spec, out), decoded)
+            if self.detects and encoded:
+                with pytest.raises(CodecError):
+                    pipeline.decode(encoded[: len(encoded) // 2], spec, contiguous)
+
     def test_configuration_round_trip(self):
         for array, spec, pipeline in self.cases():
             codecs = (*pipeline.filters, pipeline.serializer, *pipeline.compressors)

@@ -27,6 +27,7 @@ __all__ = [
     "Codec",
     "CodecFactory",
     "DecodesInto",
+    "DecompressesInto",
     "Memo",
     "fill_array",
 ]
@@ -118,6 +119,16 @@ class DecodesInto(ABC):
     @abstractmethod
     def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
         """Fill `out`, of ``spec.shape``, and return it."""
+
+
+class DecompressesInto(ABC):
+    """A compressor that can put what it decodes where it is to end."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def decode_into(self, data: Buffer, out: NDArray[np.uint8]) -> Buffer:
+        """Undo `encode`, yielding at most ``out.nbytes``: return `out`, or another buffer if that is faster."""
 
 
 class Memo:

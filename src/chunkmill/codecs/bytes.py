@@ -69,6 +69,10 @@ class BytesCodec(DecodesInto):
         """Return the number of elements times their size."""
         return prod(spec.shape) * self._stored(spec.dtype).itemsize
 
+    def is_plain(self, spec: ChunkSpec) -> bool:
+        """Whether the elements lie in the store as in memory, and any bits make one."""
+        return spec.dtype.kind in "iufc" and self._stored(spec.dtype) == spec.dtype
+
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
         """Return the elements' bytes; shares memory with `chunk` where it lies as it is stored."""
         stored = self._stored(spec.dtype)

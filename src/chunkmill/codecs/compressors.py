@@ -21,7 +21,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec
+from chunkmill.codecs.base import Buffer, ChunkSpec, DecompressesInto
 from chunkmill.codecs.bounds import check_claim, integer
 from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.model.metadata import JSON, NamedConfig
@@ -94,7 +94,7 @@ class Gzip:
 
 
 @dataclass(frozen=True, slots=True)
-class Blosc:
+class Blosc(DecompressesInto):
     """c-blosc 1 frames."""
 
     cname: str
@@ -157,6 +157,13 @@ class Blosc:
 
     def decode(self, data: Buffer, max_bytes: int) -> Buffer:
         """Decompress; the header's sizes are checked first."""
+        return self._decode(data, max_bytes, None)
+
+    def decode_into(self, data: Buffer, out: NDArray[np.uint8]) -> Buffer:
+        """Decompress into `out` where the header states its size."""
+        return self._decode(data, out.nbytes, out)
+
+    def _decode(self, data: Buffer, max_bytes: int, out: NDArray[np.uint8] | None) -> Buffer:
         size = buffer_size(data)
         if size < _BLOSC_HEADER:
             raise ValueError(f"{size} bytes cannot hold a blosc header of {_BLOSC_HEADER}")
@@ -169,7 +176,9 @@ class Blosc:
         if stated == 0:
             return b""
         # an array, unlike bytes, is writable: the chunk needs no copy
-        return numcodecs.blosc.decompress(data, np.empty(stated, np.uint8))  # type: ignore[no-any-return]
+        if out is None or out.nbytes != stated:
+            out = np.empty(stated, np.uint8)
+        return numcodecs.blosc.decompress(data, out)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

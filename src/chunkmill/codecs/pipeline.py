@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import (
@@ -18,8 +19,10 @@ from chunkmill.codecs.base import (
     BytesBytesCodec,
     ChunkSpec,
     DecodesInto,
+    DecompressesInto,
     Memo,
 )
+from chunkmill.codecs.bytes import BytesCodec
 from chunkmill.errors import ChunkmillError, CodecError
 
 __all__ = ["MAX_CHUNK_BYTES", "CodecPipeline"]
@@ -37,12 +40,14 @@ class _Plan:
     """What the chunks of one spec have in common.
 
     ``specs`` before and after each filter, in encode order; in decode order the compressors with the most that each
-    may yield, and the filters with the spec to which each leads back.
+    may yield, and the filters with the spec to which each leads back. ``in_place``: whether the last decompressor can
+    put the chunk where it is to end.
     """
 
     specs: tuple[ChunkSpec, ...]
     decompressors: tuple[tuple[BytesBytesCodec, int], ...]
     unfilters: tuple[tuple[ArrayArrayCodec, ChunkSpec], ...]
+    in_place: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +91,17 @@ class CodecPipeline(Memo):
         """Decode `data` to an array of ``spec.shape`` and ``spec.dtype``; raises `CodecError`.
 
         The array may be read-only and may share memory with `data`. Where nothing comes after the serializer it may put
-        the chunk straight into `out`, which is returned then; otherwise `out` is left alone.
+        the chunk straight into `out`, of ``spec.shape``, which is returned then; otherwise what `out` holds means
+        nothing.
         """
         codec: Any = self.serializer
         try:
             plan = self._plan(spec)
             for codec, limit in plan.decompressors:
-                data = codec.decode(data, limit)
+                if out is not None and plan.in_place and codec is self.compressors[0] and out.flags.c_contiguous:
+                    data = codec.decode_into(data, out.reshape(-1).view(np.uint8))
+                else:
+                    data = codec.decode(data, limit)
             codec = self.serializer
             if out is not None and not plan.unfilters and isinstance(codec, DecodesInto):
                 return codec.decode_into(data, spec, out)
@@ -132,7 +141,9 @@ class CodecPipeline(Memo):
             # what no compressor exceeds on incompressible data (checksums and containers included)
             limit = limit + limit // 8 + 4096 if size is None else size
         unfilters = zip(self.filters[::-1], specs[-2::-1], strict=True)
-        return _Plan(tuple(specs), tuple(decompressors[::-1]), tuple(unfilters))
+        in_place = bool(self.compressors) and not self.filters and isinstance(self.compressors[0], DecompressesInto)
+        in_place = in_place and isinstance(self.serializer, BytesCodec) and self.serializer.is_plain(spec)
+        return _Plan(tuple(specs), tuple(decompressors[::-1]), tuple(unfilters), in_place)
 
 
 def _reason(error: Exception) -> str:

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numcodecs.zstd
 import numpy as np
 import zstandard
+from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec
+from chunkmill.codecs.base import Buffer, ChunkSpec, DecompressesInto
 from chunkmill.codecs.bounds import check_claim, integer
 from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.model.metadata import JSON, NamedConfig
@@ -26,7 +27,7 @@ __all__ = ["Zstd"]
 
 
 @dataclass(frozen=True, slots=True)
-class Zstd:
+class Zstd(DecompressesInto):
     """Zstandard frames."""
 
     level: int
@@ -61,13 +62,21 @@ class Zstd:
 
     def decode(self, data: Buffer, max_bytes: int) -> Buffer:
         """Decompress one frame or several, whether they state their size or not."""
+        return self._decode(data, max_bytes, None)
+
+    def decode_into(self, data: Buffer, out: NDArray[np.uint8]) -> Buffer:
+        """Decompress into `out` where one large frame states its size."""
+        return self._decode(data, out.nbytes, out)
+
+    def _decode(self, data: Buffer, max_bytes: int, out: NDArray[np.uint8] | None) -> Buffer:
         stated = _frame(byte_view(data))[0]
         if stated:
             check_claim(stated, max_bytes, buffer_size(data), _RATIO)
             try:
                 if stated <= _SMALL:
                     return _contexts.decompressor.decompress(byte_view(data), allow_extra_data=False)
-                out = np.empty(stated, np.uint8)
+                if out is None or out.nbytes != stated:
+                    out = np.empty(stated, np.uint8)
                 numcodecs.zstd.decompress(data, out)
             except (ValueError, RuntimeError, zstandard.ZstdError):  # broken, or there are more frames than this one
                 pass

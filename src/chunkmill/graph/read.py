@@ -84,8 +84,8 @@ def _grid_chunks(array: Array, grid: ChunkGrid) -> DaskChunks:
 def _grouped_chunks(array: Array) -> DaskChunks:
     """Return blocks of whole store keys, as near to dask's ``array.chunk-size`` as they come.
 
-    Of an array of few such blocks they are smaller, or most threads would have nothing to do. Axes grow from the last,
-    so that a block's keys lie next to each other and its rows are contiguous.
+    Of an array of few such blocks they are smaller, or most threads would have nothing to do. Axes grow from the first,
+    so that chunks lie one after the other in a block's memory, and are decoded there.
     """
     grid = array.writing.grid
     if not grid.is_regular:
@@ -93,7 +93,7 @@ def _grouped_chunks(array: Array) -> DaskChunks:
     limit = min(parse_bytes(dask.config.get("array.chunk-size")), max(_SMALL_BLOCK, array.nbytes // _FEW_BLOCKS))
     multiples = [1] * array.ndim
     n_bytes = prod(grid.chunk_shape) * _sized(array.dtype).itemsize
-    for axis in reversed(range(array.ndim)):
+    for axis in range(array.ndim):
         room = max(1, limit // max(1, n_bytes * prod(multiples)))
         multiples[axis] = max(1, min(grid.grid_shape[axis], room))
     shape = [n * m for n, m in zip(grid.chunk_shape, multiples, strict=True)]

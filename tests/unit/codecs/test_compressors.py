@@ -264,3 +264,17 @@ def test_blosc_writes_every_parameter_out(given, dtype, shuffle, typesize):
         "typesize": typesize,
         "blocksize": 0,
     }
+
+
+@pytest.mark.parametrize("name", ["blosc", "zstd"])
+def test_a_large_chunk_is_decoded_where_it_is_to_end(name, monkeypatch):
+    array = np.arange(100_000, dtype="i4")
+    spec = spec_of(array)
+    pipeline = pipeline_of([LITTLE, name], spec)
+    encoded = pipeline.encode(array, spec)
+    block = np.zeros((3, *array.shape), "i4")
+    monkeypatch.setattr(np, "empty", None)  # nothing is allocated beside it
+    pipeline.decode(encoded, spec, block[1])
+    assert block[1].tolist() == array.tolist()
+    assert not block[0].any()
+    assert not block[2].any()
