@@ -1,7 +1,8 @@
 """Every error that chunkmill raises on purpose.
 
     ChunkmillError
-    ├── NodeNotFound(KeyError)            no such array or group
+    ├── NodeNotFound(KeyError,            no such array or group
+    │                FileNotFoundError)
     ├── NodeExists(FileExistsError)       something is there already
     ├── MetadataError(ValueError)         a document does not say what its format demands
     │   └── UnsupportedFeature            understood, and not guessed at
@@ -74,7 +75,7 @@ class ChunkmillError(Exception):
         return _rebuild, (type(self), self._fields)
 
 
-class NodeNotFound(ChunkmillError, KeyError):
+class NodeNotFound(ChunkmillError, KeyError, FileNotFoundError):
     """No node, or a node of the other kind, at ``path`` of the store at ``url``.
 
     ``found`` is ``"array"``, ``"group"`` or ``None``; ``hint`` says the way out.

@@ -165,6 +165,7 @@ class _Target:
     labelled: LabelledGroup
     arrays: Mapping[str, Array]
     adds: bool
+    keeps: bool
     append_dim: Hashable | None
     cuts: Mapping[Hashable, slice]
 
@@ -182,9 +183,17 @@ class _Target:
 
 
 def plan_existing(
-    groups: Iterable[LabelledGroup], root: Group, *, region: Any, append_dim: Hashable | None, adds: bool
+    groups: Iterable[LabelledGroup],
+    root: Group,
+    *,
+    region: Any,
+    append_dim: Hashable | None,
+    adds: bool,
+    keeps: bool = False,
 ) -> DatasetPlan:
     """Compare, encode and check all variables for the arrays that exist; with `adds`, describe new ones.
+
+    With `keeps`, stored variables that the write cannot concern are left alone: all without `append_dim` but indexes.
 
     Raises
     ------
@@ -200,7 +209,11 @@ def plan_existing(
         group = _group_at(root, labelled.path, adds=adds)
         if group is None:
             plan.add_group(labelled)
-        target = _target(labelled, {} if group is None else group.arrays(), region, append_dim, root.url, adds=adds)
+        arrays = {} if group is None else group.arrays()
+        cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)
+        if append_dim is not None:
+            _check_append(labelled, arrays, append_dim, root.url)
+        target = _Target(labelled, arrays, adds, keeps, append_dim, cuts)
         for name, variable in labelled.variables.items():
             if name in target.arrays:
                 _plan_known(plan, target, name, variable)
@@ -228,21 +241,6 @@ def _group_at(root: Group, path: str, *, adds: bool) -> Group | None:
     if isinstance(node, Array):
         raise NodeExists(url=root.url, path=path, found="array")
     return node
-
-
-def _target(
-    labelled: LabelledGroup,
-    arrays: Mapping[str, Array],
-    region: Any,
-    append_dim: Hashable | None,
-    url: str,
-    *,
-    adds: bool,
-) -> _Target:
-    cuts = {} if region is None else find_region(labelled.dataset, region, arrays, url)
-    if append_dim is not None:
-        _check_append(labelled, arrays, append_dim, url)
-    return _Target(labelled, arrays, adds, append_dim, cuts)
 
 
 def _check_append(labelled: LabelledGroup, arrays: Mapping[str, Array], dim: Hashable, url: str) -> None:
@@ -279,6 +277,8 @@ def _plan_known(plan: DatasetPlan, target: _Target, name: str, variable: Variabl
         raise DatasetError(
             variable=name, url=array.url, reason="is stored already, in an encoding of its own", hint=hint
         )
+    if target.keeps and target.append_dim not in (dims := dimension_names(name, array)) and dims != (name,):
+        return
     stored = StoredVariable.of(name, array, variable)
     variable = match_dims(name, variable, stored)
     region = target.place(stored.dims, array.shape, variable.sizes)

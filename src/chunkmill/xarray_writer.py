@@ -46,7 +46,7 @@ from chunkmill.xarray_publication import N_THREADS, Publication
 
 __all__ = ["DatasetReport", "write_dataset"]
 
-Mode = Literal["w-", "w", "a", "r+"]
+Mode = Literal["w-", "w", "a", "a-", "r+"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,8 @@ def write_dataset(
     mode
         ``"w-"``: create, fail if there is a node; ``"w"``: replace it; ``"a"``: write into the existing group (or
         create it): existing variables are overwritten in place, others added; ``"r+"``: existing variables only.
-        `append_dim` implies ``"a"``, `region` implies ``"r+"``.
+        `append_dim` implies ``"a"``, `region` implies ``"r+"``. ``"a-"``, with `append_dim`: as ``"a"``, but stored
+        variables without that dimension stay as they are, and only index coordinates among them are compared.
     region
         Slices by dimension, of arrays that exist; ``"auto"`` (for one dimension, or all) finds them by coordinates.
         Any region will do: store keys covered partly are read, changed and written back under `lock` and a version
@@ -184,12 +185,13 @@ def write_dataset(
     >>> xr.open_dataset("memory://doc-write-dataset", engine="chunkmill").t.size
     12
     """
+    keeps = mode == "a-"
     mode = _mode(mode, region, append_dim)
     store = open_target_store(url, storage_options)
     groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
     root = _existing(store, groups[0].path, mode, must_exist=region is not None or append_dim is not None)
     if root is not None:
-        plan = plan_existing(groups, root, region=region, append_dim=append_dim, adds=mode == "a")
+        plan = plan_existing(groups, root, region=region, append_dim=append_dim, adds=mode == "a", keeps=keeps)
     else:
         name = format or format_above(store, groups[0].path)
         plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, name))
@@ -236,8 +238,10 @@ def _finish(
 
 def _mode(mode: Mode, region: Any, append_dim: Hashable | None) -> Mode:
     """Return the mode that is meant; what contradicts itself is a `ValueError`."""
-    if mode not in {"w-", "w", "a", "r+"}:
-        raise ValueError(f"mode={mode!r} does not write datasets; the modes are 'w-', 'w', 'a' and 'r+'")
+    if mode not in {"w-", "w", "a", "a-", "r+"}:
+        raise ValueError(f"mode={mode!r} does not write datasets; the modes are 'w-', 'w', 'a', 'a-' and 'r+'")
+    if mode == "a-" and append_dim is None:
+        raise ValueError("mode='a-' appends to the variables that have a dimension: say which with append_dim=")
     if region is not None and append_dim is not None:
         raise ValueError("region= writes into what is there, append_dim= adds to it: give one of them")
     if (region is not None or append_dim is not None) and mode == "w":

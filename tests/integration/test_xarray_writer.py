@@ -459,6 +459,7 @@ def test_axes_in_another_order(url):
         {"mode": "w", "append_dim": "time"},
         {"mode": "w", "region": "auto"},
         {"mode": "r+", "append_dim": "time"},
+        {"mode": "a-"},
         {"append_dim": "time", "region": {"x": slice(0, 1)}},
     ],
     ids=str,
@@ -638,6 +639,16 @@ def test_coordinates_that_differ_are_an_error_that_shows_them(url):
         write_dataset(changed, url, append_dim="time")
     write_dataset(changed.drop_vars("mask"), url, append_dim="time")
     xr.testing.assert_identical(read(url).load(), series(7))
+
+
+def test_variables_without_the_dimension_may_be_left_alone(url, layout):
+    write_dataset(series(), url, **layout)
+    other = series(2, "2000-01-06").assign(mask=("x", da.zeros(4, chunks=2, dtype="i2")))
+    report = write_dataset(other, url, append_dim="time", mode="a-")
+    assert (set(report.variables), report.unchanged) == ({"v", "time"}, ("x",))
+    xr.testing.assert_identical(read(url).load(), series(7))
+    with pytest.raises(DatasetError, match=r"'x'.*1 of 4 values differ"):  # which would relabel what is appended
+        write_dataset(other.assign_coords(x=[0, 10, 21, 30]), url, append_dim="time", mode="a-")
 
 
 def test_an_append_must_be_complete(url):
