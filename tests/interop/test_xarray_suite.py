@@ -117,9 +117,10 @@ def engine(request, monkeypatch):
     if reason:
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     opened = {name: ours(getattr(xr, name)) for name in ("open_dataset", "open_datatree", "open_groups")}
-    open_zarr = lambda url, chunks="auto", **kw: opened["open_dataset"](
-        url, chunks={} if chunks == "auto" else chunks, **kw
-    )  # noqa: E731
+
+    def open_zarr(url, chunks="auto", **kwargs):
+        return opened["open_dataset"](url, chunks={} if chunks == "auto" else chunks, **kwargs)
+
     for module in (xr, backends, trees):
         for each, function in {**opened, "open_zarr": open_zarr}.items():
             monkeypatch.setattr(module, each, function, raising=False)
