@@ -99,7 +99,7 @@ class CodecPipeline(Memo):
             plan = self._plan(spec)
             for codec, limit in plan.decompressors:
                 if out is not None and plan.in_place and codec is self.compressors[0] and out.flags.c_contiguous:
-                    data = codec.decode_into(data, out.reshape(-1).view(np.uint8))
+                    data = codec.decode_into(data, out.reshape(-1).view(np.uint8))  # type: ignore[attr-defined]
                 else:
                     data = codec.decode(data, limit)
             codec = self.serializer
