@@ -1,25 +1,32 @@
 """Reference sets: opening, first slice, full read and peak memory, against the JSON parser, fsspec and zarr-python.
 
-As a test (`pytest benchmarks/bench_references.py`) every case runs small. By hand, each in a process of its own:
-
-    python benchmarks/bench_references.py [references in JSON] [references in parquet]
+Every measurement is made in a process of its own, whose peak memory it is; contenders take turns.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks import harness
+from benchmarks.harness import Row
+
+PARSER, OURS, FSSPEC, COLUMNS = "json.loads", "chunkmill", "fsspec + zarr-python", "columns"
+N_JSON, N_PARQUET = 1_000_000, 10_000_000  # references
+MOST_TIMES, MOST_MB = 2.0, 400.0  # what opening JSON may cost, in multiples of the parser; all of a set in memory
+KEPT = "BENCH_REFERENCES"  # environment variable: a folder where sets are made once, and found again
 ITEMS = 25  # of a chunk: 100 bytes, since it is the references that are measured
 PER_FILE = 1000  # chunks
-N_READ = 20_000  # chunks of the full read
+N_READ = 10_000  # chunks of the full read
 
 
 def rss():
@@ -65,6 +72,8 @@ def write_json(folder, n):
     from chunkmill.formats.references_json import emit_reference_json
 
     path = Path(folder) / f"refs-{n}.json"
+    if path.exists():
+        return path
     with path.open("wb") as file:
         for piece in emit_reference_json(references_of(folder, n)):
             file.write(piece)
@@ -75,6 +84,8 @@ def write_parquet(folder, n, record_size=100_000):
     from chunkmill.formats.references_parquet_write import emit_reference_parquet
 
     root = Path(folder) / f"refs-{n}.parquet"
+    if (root / ".zmetadata").exists():
+        return root
     for name, value in emit_reference_parquet(references_of(folder, n), record_size=record_size):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +111,7 @@ def open_fsspec(path):
     return zarr.open_group(store, mode="r", zarr_format=2, use_consolidated=False)["x"]
 
 
-OPENERS = {"chunkmill": open_chunkmill, "fsspec + zarr-python": open_fsspec}
+OPENERS = {OURS: open_chunkmill, FSSPEC: open_fsspec}
 
 
 def full_read(array, n):
@@ -144,62 +155,102 @@ def test_parser_alone(benchmark, folder):
     assert len(benchmark(json.loads, document)["refs"]) == 3003
 
 
-# --- by hand
+# --- each in a process of its own
 
 
 def in_process(name, path):
     """Measure one opener; print a line of JSON."""
-    if name == "json.loads":
+    if name == PARSER:
         before, began = rss(), time.perf_counter()
         held = json.loads(Path(path).read_bytes())
-        result = {"open": time.perf_counter() - began, "peak": rss() - before, "held": len(held)}
-    elif name == "columns":
+        result = {"open": time.perf_counter() - began, "peak": rss() - before}
+        assert held
+    elif name == COLUMNS:
+        from chunkmill.reference_files import in_memory
+        from chunkmill.references import open_reference_store
+
+        with tempfile.TemporaryDirectory() as folder:
+            in_memory(open_reference_store(write_parquet(folder, 10)).references)  # imports are not measured
         before, began = rss(), time.perf_counter()
-        held = references_of(Path(path), int(Path(path).name.split("-")[1]))
+        held = in_memory(open_reference_store(path).references)
         result = {"open": time.perf_counter() - began, "peak": rss() - before, "held": held.nbytes / 1e6}
     else:
-        OPENERS[name](write_json(tempfile.mkdtemp(), 10))  # imports are not measured
+        with tempfile.TemporaryDirectory() as folder:
+            OPENERS[name](write_json(folder, 10))  # imports are not measured
         before, began = rss(), time.perf_counter()
         array = OPENERS[name](path)
         opened = time.perf_counter()
+        at_open = rss() - before
         middle = array.shape[0] // 2
         values = np.asarray(array[middle : middle + 10 * ITEMS])
         sliced = time.perf_counter()
-        peak = rss() - before
         assert values.shape == (10 * ITEMS,)
         n = min(N_READ, array.shape[0] // ITEMS)
         total = full_read(array, n)
         assert abs(total / expected_sum(n) - 1) < 1e-4
         read = time.perf_counter() - sliced
-        result = {"open": opened - began, "slice": sliced - opened, "read": read, "peak": peak}
+        times = {"open": opened - began, "first slice": sliced - opened, "read through Dask": read}
+        result = times | {"peak": at_open, "peak of all": rss() - before}
     sys.stdout.write(json.dumps(result) + "\n")
 
 
-def main(n_json=1_000_000, n_parquet=10_000_000):
-    with tempfile.TemporaryDirectory() as folder:
-        sets = {f"JSON, {n_json:,}": write_json(folder, n_json)}
-        sets[f"parquet, {n_parquet:,}"] = write_parquet(folder, n_parquet)
-        (Path(folder) / f"columns-{n_parquet}").mkdir()
-        print(f"| set | reader | open | first slice | read {N_READ:,} chunks through Dask | peak memory |")
-        print("| --- | --- | --- | --- | --- | --- |")
-        for title, path in sets.items():
-            for name in (["json.loads"] if path.is_file() else []) + list(OPENERS):
-                report(title, name, path)
-        report(f"in memory, {n_parquet:,}", "columns", Path(folder) / f"columns-{n_parquet}")
-
-
-def report(title, name, path):
-    done = subprocess.run([sys.executable, __file__, name, str(path)], capture_output=True, text=True, check=False)
+def measured(name, path):
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.bench_references", name, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
     if done.returncode:
-        print(f"| {title} | {name} | {done.stderr.strip().splitlines()[-1]} |")
-        return
-    got = json.loads(done.stdout.splitlines()[-1])
-    times = (f"{got[key]:.2f} s" if key in got else "" for key in ("open", "slice", "read"))
-    print("|", " | ".join([title, name, *times, f"{got['peak']:.0f} MB"]), "|")
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run(*, quick=False, cluster=False):  # noqa: ARG001 - one signature for all
+    n_json, n_parquet = (20_000, 50_000) if quick else (N_JSON, N_PARQUET)
+    kept = os.environ.get(KEPT)
+    with tempfile.TemporaryDirectory() if kept is None else nullcontext(kept) as folder:
+        results = bench_set(f"JSON, {n_json:,}", write_json(folder, n_json), (PARSER, OURS, FSSPEC), quick=quick)
+        results += bench_set(f"parquet, {n_parquet:,}", write_parquet(folder, n_parquet), (OURS, FSSPEC), quick=quick)
+        got = measured(COLUMNS, Path(folder) / f"refs-{n_parquet}.parquet")
+    counts = {"peak MB": got["peak"], "held MB": got["held"]}
+    row = Row("references, all into memory", f"parquet, {n_parquet:,}", OURS, [got["open"]], counts=counts)
+    return [*results, met(row, f"{got['peak']:.0f} MB, target {MOST_MB:.0f}", got["peak"] <= MOST_MB, quick=quick)]
+
+
+def bench_set(case, path, names, *, quick):
+    """Open and read one set by each contender in turn."""
+    got = {name: [] for name in names}
+    for i in range(harness.rounds(quick, 3)):
+        for name in names if i % 2 else names[::-1]:
+            got[name].append(measured(name, path))
+    medians = {
+        name: {key: float(np.median([one[key] for one in each])) for key in each[0]} for name, each in got.items()
+    }
+    results = []
+    for step in ("open", "first slice", "read through Dask"):
+        times = {name: [one[step] for one in each] for name, each in got.items() if step in each[0]}
+        peak = "peak" if step == "open" else "peak of all"
+        counts = {} if step == "first slice" else {name: {f"{peak} MB": medians[name][peak]} for name in times}
+        new = harness.rows(f"references, {step}", case, times, peers=(FSSPEC,), baseline=None, counts=counts)
+        results += new
+        if step == "open":
+            (ours,) = (row for row in new if row.contender == OURS)
+            if PARSER in times:
+                time_, memory = (medians[OURS][key] / medians[PARSER][key] for key in ("open", "peak"))
+                target = f"{time_:.2f} of the time and {memory:.2f} of the memory of {PARSER}, target {MOST_TIMES:.2f}"
+                met(ours, target, max(time_, memory) <= MOST_TIMES, quick=quick)
+            else:
+                most = medians[OURS]["peak of all"]
+                met(ours, f"{most:.0f} MB with all reads, target {MOST_MB:.0f}", most <= MOST_MB, quick=quick)
+    return results
+
+
+def met(row, target, is_met, *, quick):
+    """Say what was promised of a row, and whether it holds; small sets are mostly interpreter."""
+    if not quick:
+        row.target, row.met = target, bool(is_met)
+    return row
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in {*OPENERS, "json.loads", "columns"}:
+    if sys.argv[1:2] and sys.argv[1] in {*OPENERS, PARSER, COLUMNS}:
         in_process(*sys.argv[1:])
     else:
-        main(*map(int, sys.argv[1:]))
+        harness.main(__spec__.name)

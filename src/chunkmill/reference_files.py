@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from numcodecs.zstd import compress as zstd_compress
 
 from chunkmill.errors import StoreError
 from chunkmill.formats.references_grid import ROOT_KEY
 from chunkmill.formats.references_json import emit_reference_json, is_reference_json
-from chunkmill.formats.references_parquet import is_reference_root
+from chunkmill.formats.references_parquet import ParquetReferences, is_reference_root
 from chunkmill.formats.references_parquet_write import emit_reference_parquet
 from chunkmill.model.references import References, ReferenceSet
 from chunkmill.references import may_be_reference_file, open_plain_store
@@ -126,4 +126,4 @@ class SetFile:
 
 def in_memory(references: References) -> ReferenceSet:
     """Return a set with all its references; one in parquet is read whole."""
-    return references if isinstance(references, ReferenceSet) else references.subset(references.keys())
+    return references.load() if isinstance(references, ParquetReferences) else cast("ReferenceSet", references)

@@ -27,7 +27,7 @@ from chunkmill.errors import MetadataError
 from chunkmill.formats.base import parse_json
 from chunkmill.formats.references_grid import ROOT_KEY, ArrayKeys, find_array, parse_array_keys
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.model.references import Reference, ReferenceSet
+from chunkmill.model.references import WHOLE, Reference, ReferenceSet
 
 __all__ = ["ParquetReferences", "RecordTable", "import_pyarrow", "is_reference_root", "parse_records"]
 
@@ -276,6 +276,19 @@ class ParquetReferences:
                 builder.add(key, reference.url, reference.offset, reference.length)
         return builder.build()
 
+    def load(self) -> ReferenceSet:
+        """Return the set with all its references, in memory; reads every record file."""
+        builder = ReferenceBuilder(self._source)
+        for key, document in self.documents.items():
+            builder.add_data(key, document)
+        for path in self._array_paths:
+            if (array := self.array(path)) is not None:
+                for record in range(-(-array.n_chunks // self.record_size)):
+                    table = self._read_table(array, record, f"{array.prefix}refs.{record}.parq")
+                    if table is not None:
+                        _add_records(builder, array, table, record * self.record_size)
+        return builder.build()
+
     def array(self, path: str) -> ArrayKeys | None:
         """Return how the chunks of the array at `path` are counted; ``None`` when there is none."""
         if path not in self._arrays:
@@ -301,19 +314,41 @@ class ParquetReferences:
             with self._lock:
                 if name in self._tables:
                     return self._tables[name]
-            value = self._read(name)
-            table = None if value is None else parse_records(f"{self._source}/{name}", value)
-            if table is not None:
-                needed = min(self.record_size, array.n_chunks - record * self.record_size)
-                if len(table) < needed:
-                    key = f"{self._source}/{name}"
-                    raise MetadataError(key=key, field="rows", got=len(table), expected=f"{needed} or more")
+            table = self._read_table(array, record, name)
             with self._lock:
                 self._tables[name] = table
                 self._loading.pop(name, None)
                 while len(self._tables) > 1 and sum(1 + len(t or ()) for t in self._tables.values()) > _MAX_ROWS:
                     self._tables.popitem(last=False)
         return table
+
+    def _read_table(self, array: ArrayKeys, record: int, name: str) -> RecordTable | None:
+        if (value := self._read(name)) is None:
+            return None
+        key = f"{self._source}/{name}"
+        table, needed = parse_records(key, value), min(self.record_size, array.n_chunks - record * self.record_size)
+        if len(table) < needed:
+            raise MetadataError(key=key, field="rows", got=len(table), expected=f"{needed} or more")
+        return table
+
+
+def _add_records(builder: ReferenceBuilder, array: ArrayKeys, table: RecordTable, first: int) -> None:
+    """Add all rows of a record table, whose first is chunk `first`."""
+    ids = np.array([builder.url_id(url) for url in table.urls], np.int64)
+    rows = np.flatnonzero(table.present()[: array.n_chunks - first])
+    if table.raw is not None:
+        is_raw = table.raw.is_valid().to_numpy(zero_copy_only=False)[rows]
+        for row in rows[is_raw].tolist():
+            data = table.reference(row)
+            builder.add_data(array.key(first + row), b"" if data is None or data.data is None else data.data)
+        rows = rows[~is_raw]
+    lengths = np.where((table.offsets[rows] == 0) & (table.sizes[rows] == 0), WHOLE, table.sizes[rows])
+    columns = ids[table.url_numbers[rows]], table.offsets[rows], lengths
+    if array.grid_shape:
+        coords = np.stack(np.unravel_index(first + rows, array.grid_shape), axis=-1)
+        builder.add_table(array.prefix + array.encoding.prefix, array.encoding.separator, coords, *columns)
+    elif len(rows):
+        builder.add_many([array.key(0)], *columns)
 
 
 def _parse_root(key: str, value: bytes) -> tuple[dict[str, bytes], int]:

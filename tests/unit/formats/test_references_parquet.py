@@ -373,6 +373,7 @@ def test_what_is_written_is_read_again():
     expected["x/1.3"] = Reference(None, data=b"")  # no bytes of a.nc: written as no bytes, since 0 and 0 mean all of it
     assert {key: again.locate(key) for key in expected} == expected
     assert sorted(again.keys()) == sorted(expected)
+    assert dict(again.load().items()) == expected
     part = again.subset(["x/0.0", "x/1.2", "absent"])
     assert dict(part.items()) == {key: expected[key] for key in ("x/0.0", "x/1.2")}
 
