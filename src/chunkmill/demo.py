@@ -1,13 +1,14 @@
 """The main job, end to end on real data: ``chunkmill demo``.
 
 Climate model output and satellite sea surface temperatures, from netCDF to Zarr v2 to sharded Zarr v3 with chunks for
-time series; a brain with scale levels as N5, and as sharded Zarr v3. All of it checked, computed on and drawn, on a
-local Dask cluster of processes.
+time series; a netCDF file by reference, and from the references to sharded Zarr v3; a brain with scale levels as N5,
+and as sharded Zarr v3. All of it checked, computed on and drawn, on a local Dask cluster of processes.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import time
 import warnings
@@ -56,11 +57,12 @@ def run_demo(output: str | os.PathLike[str], *, n_workers: int = 2) -> dict[str,
         Client(cluster),
     ):
         means = _climate(folder, steps)
+        _virtual(folder, steps)
         slices = _brain(folder, steps)
     plot = folder / "demo.png"
     _plot({**means, **slices}, plot)
     console.print(_table(steps))
-    for name in ("climate-v3.zarr", "brain.n5"):
+    for name in ("climate-v3.zarr", "virtual.zarr", "brain.n5"):
         console.print(f"{name}: {cm.open_group(str(folder / name)).tree()}")
     console.print(f"everything verified equal · plot: {plot}")
     return {"steps": steps, "plot": str(plot)}
@@ -91,6 +93,41 @@ def _climate(folder: Path, steps: list[Step]) -> dict[str, Any]:
         if not np.allclose(mean[: expected.shape[0], : expected.shape[1]], expected, rtol=1e-4, equal_nan=True):
             raise RuntimeError(f"the mean of {name} is not that of the file")
     return means
+
+
+def _virtual(folder: Path, steps: list[Step]) -> None:
+    """Make references to a netCDF file, convert them to sharded Zarr v3, and compare both with the file."""
+    file, name, _ = _SOURCES[0]
+    path = _sample(file)
+    refs, target = folder / "virtual.json", str(folder / "virtual.zarr")
+    with _Timed() as timed:
+        references = _scanned(path)
+        refs.write_text(json.dumps(references))
+    steps.append((f"kerchunk: references to {file}", len(references["refs"]), timed.seconds, path.stat().st_size))
+    group = cm.open_group(str(refs))
+    n_bytes = sum(array.size * array.dtype.itemsize for array in group.arrays().values())
+    with _Timed() as timed:
+        converted = cm.convert(group, target, format="zarr3", shards=_ten_years, overwrite=True)
+    steps.append(("convert the references: sharded Zarr v3", converted.n_tasks, timed.seconds, n_bytes))
+    _verify(str(refs), target, n_bytes, steps)
+    expected = _values(name)
+    for url in (str(refs), target):
+        if not np.array_equal(cm.from_store(url, name).compute(), expected, equal_nan=True):
+            raise RuntimeError(f"{name} in {url} is not that of the file")
+
+
+def _ten_years(array: cm.Array) -> tuple[int, ...] | None:
+    """Return a shard shape of 120 chunks along time."""
+    return (120 * array.chunks[0], *array.chunks[1:]) if array.ndim and array.shape[0] > array.chunks[0] else None
+
+
+def _scanned(path: Path) -> dict[str, Any]:
+    try:
+        from kerchunk.hdf import SingleHdf5ToZarr  # noqa: PLC0415 - only the demo needs it
+    except ImportError:
+        raise RuntimeError("the demo needs kerchunk: pip install 'chunkmill[demo]'") from None
+    references: dict[str, Any] = SingleHdf5ToZarr(str(path), inline_threshold=300).translate()
+    return references
 
 
 def _brain(folder: Path, steps: list[Step]) -> dict[str, Any]:
@@ -136,14 +173,17 @@ def _series_shards(array: cm.Array) -> tuple[int, ...]:
     return (array.shape[0], 144, 144)
 
 
-def _read(file: str, name: str) -> xr.DataArray:
+def _sample(file: str) -> Path:
     try:
         import iris_sample_data  # noqa: PLC0415 - only the demo needs it
     except ImportError:
         raise RuntimeError("the demo's data are missing: pip install 'chunkmill[demo]'") from None
-    path = Path(iris_sample_data.path) / file
+    return Path(iris_sample_data.path) / file
+
+
+def _read(file: str, name: str) -> xr.DataArray:
     # months of 30 days need cftime to be decoded, which nothing here needs
-    with xr.open_dataset(path, engine="h5netcdf", decode_times=False) as dataset:
+    with xr.open_dataset(_sample(file), engine="h5netcdf", decode_times=False) as dataset:
         return dataset[name].astype("f4").load()
 
 
