@@ -5,7 +5,7 @@ once where the chunks lie across each other. Peers: tensorstore, copied in bands
 dask's task rechunk between our own reading and writing. Each run has a process of its own, so that its peak resident
 memory is its own too, interpreter and libraries included.
 
-``cpu`` is that of the whole process in seconds, imports included: on a busy machine it says more than the clock.
+``cpu`` is in seconds: on a busy machine it says more than the clock.
 ``CHUNKMILL_BENCH_MIB=2048`` sets the size of the arrays; by default it is 512.
 """
 
@@ -16,11 +16,10 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -252,37 +251,14 @@ CONTENDERS: dict[str, Callable[[Case, Path, Path], dict[str, float]]] = {
 }
 
 
-def run_one(name: str, contender: str, folder: str, n_mib: int) -> dict[str, Any]:
+def run_one(contender: str, name: str, folder: str, n_mib: str) -> dict[str, Any]:
     """Run one contender once, in this process, and return seconds, peak memory and counts."""
-    (case,) = [case for case in cases(n_mib) if case.name == name]
+    (case,) = [case for case in cases(int(n_mib)) if case.name == name]
     source, target = Path(folder) / "source", Path(folder) / "target"
-    start = time.perf_counter()
-    if contender == CLUSTER:
-        with harness.local_cluster():
-            start = time.perf_counter()
-            counts = CONTENDERS[contender](case, source, target)
-            seconds = time.perf_counter() - start
-    else:
+    with harness.local_cluster() if contender == CLUSTER else nullcontext(), harness.measured() as found:
         counts = CONTENDERS[contender](case, source, target)
-        seconds = time.perf_counter() - start
-    return {"seconds": seconds, "counts": {"cpu": time.process_time(), "peak": resident_peak()} | counts}
-
-
-def resident_peak() -> int:
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return 0
-    return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-
-
-def in_own_process(case: Case, contender: str, folder: Path, n_mib: int) -> dict[str, Any]:
-    shutil.rmtree(folder / "target", ignore_errors=True)
-    os.sync()  # what the one before wrote is not this one's to wait for
-    arguments = ["one", case.name, contender, str(folder), str(n_mib)]
-    command = [sys.executable, "-m", "benchmarks.bench_rechunk", *arguments]
-    root = Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    found["counts"] |= counts
+    return found
 
 
 def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
@@ -296,13 +272,10 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
         with tempfile.TemporaryDirectory() as root:
             folder = Path(root)
             fill(case, folder / "source")
-            times: dict[str, list[float]] = {name: [] for name in names}
-            counts: dict[str, dict[str, float]] = {}
-            for i in range(n_rounds):
-                for name in names if i % 2 else names[::-1]:
-                    found = in_own_process(case, name, folder, n_mib)
-                    times[name].append(found["seconds"])
-                    counts[name] = found["counts"]
+            arguments = case.name, root, str(n_mib)
+            times, counts = harness.rounds_of_processes(
+                "benchmarks.bench_rechunk", names, n_rounds, *arguments, target=folder / "target"
+            )
         results += harness.rows(
             "rechunk", f"{case.name}, {n_mib} MiB", times, peers=(TENSORSTORE, DASK),
             targets={OURS: (BARE, 1.3)}, counts=counts,
@@ -334,6 +307,6 @@ def test_every_contender_does_the_same(case, tmp_path):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["one"]:
-        print(json.dumps(run_one(*sys.argv[2:5], int(sys.argv[5]))))
+        print(json.dumps(run_one(*sys.argv[2:])))
     else:
         harness.main("benchmarks.bench_rechunk")

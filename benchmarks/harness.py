@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -237,6 +238,60 @@ def n_tasks(x: Any) -> int:
 
 
 @contextmanager
+def measured() -> Iterator[dict[str, Any]]:
+    """Give a dict that has, when the block is left, its seconds and what a clock does not say.
+
+    ``cpu`` is that of this process and of those that it waited for; ``faults`` are page faults, in this one.
+    """
+    found: dict[str, Any] = {}
+    before, start = _usage(), time.perf_counter()
+    yield found
+    found["seconds"] = time.perf_counter() - start
+    found["counts"] = dict(zip(("cpu", "faults"), (b - a for a, b in zip(before, _usage(), strict=True)), strict=True))
+    found["counts"]["peak"] = resident_peak()
+
+
+def _usage() -> tuple[float, float]:
+    import resource
+
+    own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return sum(r.ru_utime + r.ru_stime for r in (own, others)), own.ru_minflt
+
+
+def resident_peak() -> int:
+    """Return the most resident memory that this process has had, in bytes."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+
+
+def in_own_process(module: str, *arguments: str, target: Path) -> dict[str, Any]:
+    """Run ``python -m <module> one <arguments>`` without anything at `target`, and return what it prints, JSON."""
+    shutil.rmtree(target, ignore_errors=True)
+    os.sync()  # what the one before wrote is not this one's to wait for
+    command = [sys.executable, "-m", module, "one", *arguments]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def rounds_of_processes(
+    module: str, names: list[str], n_rounds: int, *arguments: str, target: Path
+) -> tuple[dict[str, list[float]], dict[str, dict[str, float]]]:
+    """Let contenders take turns, each run in a process of its own; return the seconds and the counts of each."""
+    times: dict[str, list[float]] = {name: [] for name in names}
+    counts: dict[str, dict[str, float]] = {}
+    for i in range(n_rounds):
+        for name in names if i % 2 else names[::-1]:
+            found = in_own_process(module, name, *arguments, target=target)
+            times[name].append(found["seconds"])
+            counts[name] = found["counts"]
+    return times, counts
+
+
+@contextmanager
 def threads() -> Iterator[None]:
     import dask
 
@@ -245,12 +300,12 @@ def threads() -> Iterator[None]:
 
 
 @contextmanager
-def local_cluster() -> Iterator[Any]:
+def local_cluster(n_workers: int = N_THREADS) -> Iterator[Any]:
     """A LocalCluster of two processes with a thread each."""
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=N_THREADS, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         yield client

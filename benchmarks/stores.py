@@ -124,6 +124,10 @@ def _contiguous(block: np.ndarray) -> Any:
 
 def layouts(*, quick: bool = False) -> list[Layout]:
     """Return every layout that ``--only`` names; with `quick`, of few chunks."""
+    return [layout for layout in all_layouts(quick=quick) if re.search(harness.ONLY, layout.name)]
+
+
+def all_layouts(*, quick: bool = False) -> list[Layout]:
     found = []
     chains = {
         "v3 zstd": (_zstd(), CHUNKS),
@@ -143,7 +147,7 @@ def layouts(*, quick: bool = False) -> list[Layout]:
         shape = tuple(max(n, s) for n, s in zip(shape, shard, strict=True))
         name = f"v3 sharded zstd, {size_name(inner)} in {size_name(prod(shard) * 2)}"
         found.append(Layout(name, chunks=CHUNKS[inner], shape=shape, shards=shard, **_zstd()))
-    return [layout for layout in found if re.search(harness.ONLY, layout.name)]
+    return found
 
 
 def size_name(n_bytes: int) -> str:
