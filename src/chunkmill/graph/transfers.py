@@ -9,7 +9,7 @@ Not here: which of the two happens to an array (`chunkmill.plans.convert`), chun
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -47,12 +47,15 @@ class Transfer:
         What is done for each store key.
     fresh
         Whether nothing lies below the target's keys yet, so that absent ones need not be deleted.
+    scratch
+        Memory that a task decodes into, by its shape: one at most.
     """
 
     source: Array
     target: Array
     conversion: Conversion
     fresh: bool
+    scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
 
 
 def transfer_group(transfers: Sequence[Transfer], spec: tuple[int, int]) -> TaskResult:
@@ -108,10 +111,14 @@ def _count(actions: dict[str, int], name: str) -> None:
 def _copy(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
     source, target = transfer.source, transfer.target
     filled = _Filled(transfer)
-    for coords, data in zip(keys, _fetch(source, source.writing, keys), strict=True):
-        value = data if data is not None else filled.encoded(target.writing, coords)
+    fetched = _fetch(source, source.writing, keys)
+    for coords in keys:
+        value: Buffer | None = next(fetched)
+        if value is None:
+            value = filled.encoded(target.writing, coords)
         _put(transfer, coords, value)
         _count(actions, "absent" if value is None else "copy")
+        del value  # before the next one is fetched, so that it gets the same memory
 
 
 def _move(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
@@ -132,7 +139,9 @@ def _move(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, in
                 _count(actions, "recode")
             else:
                 _count(actions, "absent")
+            del found
         _put(transfer, key, _packed(target, key, entries))
+        del entries  # before the next chunk is fetched, so that it gets the same memory
 
 
 def _translated(transfer: Transfer, coords: ChunkCoords, data: bytes, actions: dict[str, int]) -> Buffer:
@@ -146,8 +155,20 @@ def _translated(transfer: Transfer, coords: ChunkCoords, data: bytes, actions: d
             return moved
     _count(actions, "recode")
     grain = target.reading
-    chunk = decode_chunk(source, source.reading, coords, data)[_extent(grain, coords)]
+    chunk = decode_chunk(source, source.reading, coords, data, _scratch(transfer, coords))[_extent(grain, coords)]
     return encode_chunk(target, grain, coords, chunk, write_empty=True)  # type: ignore[no-any-return]
+
+
+def _scratch(transfer: Transfer, coords: ChunkCoords) -> NDArray[Any] | None:
+    """Return memory to decode a chunk into, the same for every chunk of a task; ``None`` where each needs its own."""
+    source, target = transfer.source, transfer.target
+    if source.dtype.hasobject or source.dtype.kind == "T" or target.reading is not target.writing:
+        return None  # what is encoded may be the chunk's own memory, which a shard needs until it is packed
+    shape = source.reading.spec(coords).shape
+    if shape not in transfer.scratch:
+        transfer.scratch.clear()
+        transfer.scratch[shape] = np.empty(shape, source.dtype)
+    return transfer.scratch[shape]
 
 
 def _reframed(conversion: Conversion, grain: Grain, coords: ChunkCoords, data: Buffer) -> Buffer | None:
@@ -226,6 +247,7 @@ def _fetch(array: Array, grain: Grain, coords: Sequence[ChunkCoords]) -> Iterato
         with chunk_step(array, grain, each, "get"):
             data = next(results)
         yield data
+        del data  # what was given out is the caller's alone
 
 
 def _put(transfer: Transfer, key: ChunkCoords, value: Buffer | None) -> None:

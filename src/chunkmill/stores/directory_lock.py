@@ -12,7 +12,6 @@ import os
 import re
 import socket
 import time
-import uuid
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -156,8 +155,7 @@ def partial_name(name: str) -> str:
 
     It says which process of which machine writes, so that `is_abandoned` can tell.
     """
-    owner = f"{_host()}-{os.getpid()}"
-    return f".{name[:_NAME_SHOWN]}.{owner}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}"
+    return f".{name[:_NAME_SHOWN]}.{_host()}-{os.getpid()}.{os.urandom(16).hex()}{PARTIAL_SUFFIX}"
 
 
 def is_abandoned(path: str) -> bool:
@@ -182,5 +180,6 @@ def is_abandoned(path: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=1)
 def _host() -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", socket.gethostname())[:32]

@@ -73,6 +73,7 @@ class MeteredStore:
         for data in self.below.get_many(asked):
             self.meter.bytes_read += 0 if data is None else len(data)
             yield data
+            del data  # before the next one is fetched, so that it gets the same memory
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version."""
