@@ -6,6 +6,7 @@ Not here: the commands (`chunkmill.cli`), what they print of nodes (`chunkmill.c
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -201,6 +202,28 @@ def show(result: Any, *, as_json: bool) -> None:
     click.echo(json.dumps(plain(result.to_dict()), indent=2, allow_nan=False) if as_json else str(result))
 
 
+# what the messages advise in Python's words, in those of the command line
+_REWORDED = (
+    (
+        r"give mode='w' \(overwrite=True when creating\) to replace it, or region= to write into it",
+        "--overwrite replaces it",
+    ),
+    (r"overwrite=True", "--overwrite"),
+    (r"resume=False", "--restart"),
+    (r"allow=\{([^}]*)\}", lambda match: " ".join(f"--allow {name}" for name in re.findall(r"\w+", match[1]))),
+    (r"\b(shards|chunks|codecs)=None", r"--\1 none"),
+    (r"\b(chunks|shards|codecs|format|strategy|path)=", r"--\1="),
+    (r"\bmax_mem=", "--max-mem="),
+    (r"opened without one it shows what it has", "`chunkmill ls` shows what there is"),
+)
+
+
+def _reworded(message: str) -> str:
+    for pattern, words in _REWORDED:
+        message = re.sub(pattern, words, message)
+    return message
+
+
 @contextmanager
 def errors_shown() -> Iterator[None]:
     """Show what users can do something about as one message, without a traceback, and exit with 3."""
@@ -212,7 +235,7 @@ def errors_shown() -> Iterator[None]:
     except click.exceptions.Exit:
         raise
     except (ChunkmillError, RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
-        click.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
+        click.secho(f"{type(error).__name__}: {_reworded(str(error))}", fg="red", err=True)
         sys.exit(3)
 
 

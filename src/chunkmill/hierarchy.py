@@ -470,6 +470,8 @@ def _hint(store: Store, path: str, formats: Sequence[Format]) -> str:
         listed = store.list_dir(f"{path.strip('/')}/" if path.strip("/") else "")
     except (OSError, ValueError):
         return f"nothing {looked} answers there"
+    if not listed and path.strip("/"):
+        return "the store has no keys there: is the url right, and the path? opened without one it shows what it has"
     if not listed:
         return "the store has no keys there: is the url right?"
     more = ", …" if len(listed) > _MAX_LISTED else ""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from chunkmill import hierarchy
 from chunkmill.array import Array
-from chunkmill.errors import AlignmentError, RegionError
+from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format
 from chunkmill.graph.convert import Target, plan_conversion
 from chunkmill.graph.memory import current_worker
@@ -20,7 +20,7 @@ from chunkmill.graph.rechunk import Settings, plan_rechunking
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.references import open_plain_store
-from chunkmill.retarget import describe_group_target, describe_target
+from chunkmill.retarget import check_rank, describe_group_target, describe_target
 from chunkmill.transfer import open_source, open_target
 
 __all__ = ["plan_rechunk", "rechunk"]
@@ -164,9 +164,7 @@ class _Choice:
         self.node, self.option, self.name = node, option, name
         if isinstance(option, Mapping):
             self._check_paths({str(path).strip("/") for path in option})
-        elif isinstance(node, Array) and isinstance(option, (tuple, list)) and len(option) != node.ndim:
-            reason = f"{len(option)} lengths for {node.ndim} axes"
-            raise RegionError(index=f"{name}={option!r}", shape=node.shape, reason=reason)
+        check_rank(node, option, name)
 
     def _check_paths(self, paths: set[str]) -> None:
         known = {self._below(n) for n in hierarchy.walk(self.node) if isinstance(n, Array)}

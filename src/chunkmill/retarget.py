@@ -15,15 +15,16 @@ from typing import Any
 from chunkmill.array import Array
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.describe import make_grid
-from chunkmill.errors import AlignmentError, ChunkmillError, MetadataError, UnsupportedFeature
+from chunkmill.errors import AlignmentError, ChunkmillError, MetadataError, RegionError, UnsupportedFeature
 from chunkmill.formats.base import Format
+from chunkmill.hierarchy import Node, walk
 from chunkmill.locate import grains
 from chunkmill.model.fill import zero
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.plans.convert import Layout, same_fill, split_shards
 
-__all__ = ["ALLOWABLE", "describe_group_target", "describe_target", "same_json"]
+__all__ = ["ALLOWABLE", "check_rank", "describe_group_target", "describe_target", "same_json"]
 
 ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes")
 """What a conversion may lose where the caller allows it. Never values: those are kept or refused."""
@@ -140,6 +141,31 @@ def _packing(fitted: ArrayMetadata, layout: Layout) -> NamedConfig:
         return packing
     index = {k: v for k, v in layout.sharding.configuration.items() if k.startswith("index_")}
     return NamedConfig(packing.name, {**packing.configuration, **index})
+
+
+def check_rank(node: Node, option: Any, name: str) -> None:
+    """Raise `RegionError` for a shape, given as `name`, that no array at or below `node` has the rank of.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-rank", shape=(8, 6), dtype="i4")
+    >>> check_rank(a, (4,), "chunks")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    chunkmill.errors.RegionError: ...: 1 lengths for 2 axes
+    """
+    if not isinstance(option, (tuple, list)):
+        return
+    if isinstance(node, Array):
+        if len(option) != node.ndim:
+            reason = f"{len(option)} lengths for {node.ndim} axes"
+            raise RegionError(index=f"{name}={option!r}", shape=node.shape, reason=reason)
+        return
+    arrays = [each for each in walk(node) if isinstance(each, Array)]
+    if arrays and all(len(option) != array.ndim for array in arrays):
+        ranks = " or ".join(str(rank) for rank in sorted({array.ndim for array in arrays}))
+        reason = f"{len(option)} lengths, where the arrays have {ranks} axes"
+        raise RegionError(index=f"{name}={option!r}", shape=arrays[0].shape, reason=reason)
 
 
 def _chosen(option: Any, source: Array, name: str) -> Any:

@@ -15,7 +15,6 @@ from dask.utils import parse_bytes
 from chunkmill import hierarchy
 from chunkmill.api import open as open_node
 from chunkmill.array import Array
-from chunkmill.errors import RegionError
 from chunkmill.formats.base import Format
 from chunkmill.graph.convert import Target, plan_conversion
 from chunkmill.graph.memory import current_worker
@@ -25,7 +24,7 @@ from chunkmill.graph.verify import VerifyReport, compare
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.references import open_plain_store, open_target_store
-from chunkmill.retarget import describe_group_target, describe_target
+from chunkmill.retarget import check_rank, describe_group_target, describe_target
 from chunkmill.stores.base import Store
 
 __all__ = ["convert", "open_source", "open_target", "plan_convert", "verify"]
@@ -192,9 +191,7 @@ def verify(
 
 def _by_array(option: Any, node: Node, name: str) -> Any:
     """Return a dict by path below `node` as a callable, and raise for paths and ranks that fit no array."""
-    if isinstance(option, (tuple, list)) and isinstance(node, Array) and len(option) != node.ndim:
-        reason = f"{len(option)} lengths for {node.ndim} axes"
-        raise RegionError(index=f"{name}={option!r}", shape=node.shape, reason=reason)
+    check_rank(node, option, name)
     if not isinstance(option, Mapping):
         return option
     by_path = {str(path).strip("/"): value for path, value in option.items()}

@@ -1,6 +1,7 @@
 """The command line: a few commands in processes of their own, the rest through click's runner."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -255,3 +256,23 @@ def test_schedulers(archive, tmp_path):
             assert done.returncode == 0, done.stderr
             done = shell(BIN / "chunkmill", "verify", archive, target, "--path-a=stack", f"--scheduler={name}")
             assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["convert", "SOURCE", "OTHER"], "group already; --overwrite replaces it"),
+        (["convert", "SOURCE", "new", "--chunks", "2"], r"--chunks=\(2,\).*1 lengths, where the arrays have 2 axes"),
+        (["rechunk", "SOURCE", "new", "--chunks", "1,2,3"], r"3 lengths, where the arrays have 2 axes"),
+        (["info", "SOURCE", "--path", "nope"], "is the url right, and the path\\? `chunkmill ls` shows"),
+    ],
+    ids=str,
+)
+def test_messages_are_in_the_words_of_the_command_line(tmp_path, args, expected):
+    source = str(tmp_path / "in.zarr")
+    cm.create_array(source, "g/a", shape=(4, 4), dtype="i4", chunks=(2, 2))[...] = 1
+    cm.create_group(tmp_path / "other")
+    places = {"SOURCE": source, "OTHER": tmp_path / "other", "new": tmp_path / "new"}
+    result = run(*(places.get(arg, arg) for arg in args), code=3)
+    assert re.search(expected, result.stderr)
+    assert not (tmp_path / "new").exists()
