@@ -105,14 +105,15 @@ def make(
 @_OVERWRITE
 @storage_option("--option", "storage_options", " of the sets (and of the target)")
 @_TARGET_OPTION
+@click.option("--dry-run", is_flag=True, help="Say what the set would be; nothing is written.")
 @JSON_FLAG
-def combine(sets: tuple[str, ...], target: str, *, as_json: bool, **options: Any) -> None:
+def combine(sets: tuple[str, ...], target: str, *, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Join reference SETS along a dimension, in the order given, and write the result to TARGET.
 
     They must agree in all but the length of that dimension; what does not is listed, and nothing is written then.
     """
     with errors_shown():
-        node = cm.concat_references(sets, target=target, **options)
+        node = cm.concat_references(sets, target=None if dry_run else target, **options)
         _show_set(store_below(node.store), as_json=as_json)
 
 

@@ -32,6 +32,7 @@ from chunkmill.reference_files import SetFile, in_memory
 from chunkmill.references import open_reference_store
 from chunkmill.repr_report import report_html, report_text
 from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.zip import ZipStore
 from chunkmill.transfer import open_source
 from chunkmill.virtual import describe_virtual, nodes_in_set, take_apart
 
@@ -298,6 +299,8 @@ def _add_chunks(  # noqa: PLR0917
     store = store_below(array.store)
     if isinstance(store, ReferenceStore):
         _look_through(urls, array, store, found)
+    elif isinstance(store, ZipStore):
+        _look_into(urls, array, store, found)
     else:
         encoding, grid_shape = array.metadata.chunk_keys, array.writing.grid.grid_shape
         found.rows = found.rows + urls.extend(
@@ -341,6 +344,19 @@ def _look_through(urls: UrlTable, array: Array, store: ReferenceStore, found: Lo
     found.rows = (ids[rows] + urls.extend(list(names)))[~held]
     found.offsets = (found.offsets + starts[rows])[~held]
     found.chunks, found.lengths = found.chunks[~held], found.lengths[~held]
+
+
+def _look_into(urls: UrlTable, array: Array, store: ZipStore, found: Located) -> None:
+    """Replace ranges of members of a zip file by ranges of the file."""
+    used, rows = np.unique(found.rows, return_inverse=True)
+    starts = np.zeros(len(used), np.int64)
+    for i, row in enumerate(used.tolist()):
+        key = array.writing.locator.key(nth_coords(array.writing.grid.grid_shape, int(found.keys[row])))
+        if (inside := store.file_range(key)) is None:
+            raise StoreError(url=store.url, key=key, reason="it was deleted meanwhile")
+        starts[i] = inside.start
+    found.rows = np.full(len(rows), urls.extend([store.file_url]))
+    found.offsets = found.offsets + starts[rows]
 
 
 def _narrow(numbers: NDArray[np.int64]) -> NDArray[np.integer]:

@@ -21,6 +21,7 @@ from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.plans.convert import plan_array, split_shards
 from chunkmill.retarget import _fitted as fitted
 from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.zip import ZipStore
 from chunkmill.xarray_coding import decode_fill_value, masks_fill_value
 
 __all__ = ["describe_virtual", "nodes_in_set", "take_apart"]
@@ -145,7 +146,7 @@ def _check_url(array: Array) -> None:
     hint = ""
     if store.url.startswith("memory-store:"):
         hint = "it lives in this process's memory: write it to a url first"
-    elif "::" in store.url and not isinstance(store, ReferenceStore):
-        hint = "what lies in an archive has no url of its own that all readers open: unpack it"
+    elif "::" in store.url and not isinstance(store, (ReferenceStore, ZipStore)):
+        hint = "what lies in a remote archive has no url of its own that all readers open: fetch it, or unpack it"
     if hint:
         raise UnsupportedFeature(format="a reference set", feature=f"references into {store.url}", hint=hint)

@@ -68,7 +68,11 @@ def test_combine(archive, tmp_path):
     run("combine", tmp_path / "0.json", tmp_path / "1.json", tmp_path / "both.json", "--dim", "time")
     np.testing.assert_array_equal(cm.open_array(tmp_path / "both.json", "t")[...], [1, 1, 1, 1, 2, 2, 2, 2])
     error = run("combine", tmp_path / "0.json", tmp_path / "1.json", tmp_path / "x.json", "--dim", "y", code=3).stderr
-    assert "has a dimension 'y'" in error
+    assert "has a dimension 'y': they have 'time'" in error
+    planned = run(
+        "combine", tmp_path / "0.json", tmp_path / "1.json", tmp_path / "x.json", "--dim", "time", "--dry-run"
+    )
+    assert "t      4       4           0       0" in planned.stdout
     assert not (tmp_path / "x.json").exists()
 
 

@@ -1,6 +1,8 @@
 """Sets over every format: fsspec's reference filesystem with zarr-python, kerchunk's xarray engine and chunkmill read them."""
 
 import json
+import shutil
+import zipfile
 
 import dask
 import fsspec
@@ -347,9 +349,53 @@ def test_stores_without_a_url_are_refused(tmp_path):
     make(store)
     with pytest.raises(UnsupportedFeature, match="this process's memory"):
         to_references(store, tmp_path / "refs.json")
-    make(tmp_path / "x.zip")
-    with pytest.raises(UnsupportedFeature, match="unpack it"):
+    with pytest.raises(UnsupportedFeature, match="this process's memory"):
+        to_references(store, tmp_path / "refs")
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "sharded", "n5 gzip"])
+def test_members_of_zip_files_are_ranges_of_the_file(kind, tmp_path):
+    values = make(tmp_path / "folder", kind)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for path in sorted((tmp_path / "folder").rglob("*")):
+            if path.is_file():
+                info = zipfile.ZipInfo(str(path.relative_to(tmp_path / "folder")))
+                info.extra = b"\x99\x99\x04\x00abcd"  # the header of a member need not be as long as its directory says
+                archive.writestr(info, path.read_bytes())
+    report = to_references(tmp_path / "x.zip", tmp_path / "refs.json")
+    assert report.n_absent == 3
+    document = json.loads((tmp_path / "refs.json").read_text())["refs"]
+    assert {entry[0] for entry in document.values() if isinstance(entry, list)} == {f"file://{tmp_path}/x.zip"}
+    check_peer(tmp_path / "refs.json", values)
+    assert cm.verify(tmp_path / "folder", tmp_path / "refs.json").equal
+
+
+def test_compressed_members_of_zip_files_are_refused(tmp_path):
+    make(tmp_path / "folder")
+    shutil.make_archive(str(tmp_path / "x"), "zip", tmp_path / "folder")
+    with pytest.raises(StoreError, match=r"x\.zip.*member is compressed.*zip -0"):
         to_references(tmp_path / "x.zip", tmp_path / "refs.json")
+    assert not (tmp_path / "refs.json").exists()
+
+
+def test_what_is_not_in_the_zip_file_yet_is_refused(tmp_path):
+    from chunkmill.stores.zip import ZipStore
+
+    with ZipStore(tmp_path / "x.zip") as store:
+        values = make(store)
+        with pytest.raises(StoreError, match="close the store first"):
+            to_references(store, tmp_path / "refs.json")
+        store.close()
+        to_references(store, tmp_path / "refs.json")
+    check_peer(tmp_path / "refs.json", values)
+
+
+def test_remote_archives_are_refused(tmp_path):
+    make(tmp_path / "folder")
+    shutil.make_archive(str(tmp_path / "x"), "zip", tmp_path / "folder")
+    fsspec.filesystem("memory").pipe("/remote/x.zip", (tmp_path / "x.zip").read_bytes())
+    with pytest.raises(UnsupportedFeature, match="remote archive"):
+        to_references("zip://::memory://remote/x.zip", tmp_path / "refs.json")
 
 
 @pytest.mark.parametrize(

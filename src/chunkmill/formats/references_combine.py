@@ -110,11 +110,16 @@ class _Part:
         attributes_v3 = document.pop("attributes", {})
         return key, document, attributes_v3 if isinstance(attributes_v3, dict) else {}
 
-    def axis(self, path: str, dim: str) -> int | None:
-        """Return which axis of an array `dim` is; ``None`` when it has none of that name."""
+    def dims(self, path: str) -> list[JSON]:
+        """Return the names of an array's dimensions; nothing when it has none."""
         _, document, attributes = self.array(path)
         dims = document.get("dimension_names") or attributes.get("_ARRAY_DIMENSIONS") or []
-        return dims.index(dim) if isinstance(dims, list) and dim in dims else None
+        return dims if isinstance(dims, list) else []
+
+    def axis(self, path: str, dim: str) -> int | None:
+        """Return which axis of an array `dim` is; ``None`` when it has none of that name."""
+        dims = self.dims(path)
+        return dims.index(dim) if dim in dims else None
 
 
 def _offenders(parts: Sequence[_Part], dim: str) -> list[str]:
@@ -122,7 +127,10 @@ def _offenders(parts: Sequence[_Part], dim: str) -> list[str]:
     found = []
     axes = {path: first.axis(path, dim) for path in first.arrays}
     if all(axis is None for axis in axes.values()):
-        found.append(f"no array of {first.name} has a dimension {dim!r}")
+        known = sorted({name for path in first.arrays for name in first.dims(path) if isinstance(name, str)})
+        found.append(
+            f"no array of {first.name} has a dimension {dim!r}: they have {', '.join(map(repr, known)) or 'none'}"
+        )
     for part in parts[1:]:
         found += [f"{path!r} is missing in {part.name}" for path in sorted(first.arrays.keys() - part.arrays.keys())]
         found += [f"{path!r} is only in {part.name}" for path in sorted(part.arrays.keys() - first.arrays.keys())]

@@ -336,7 +336,7 @@ class _Reader:
             for key, url in zip(keys, urls, strict=True):
                 if url is not None and not isinstance(url, str):
                     raise self._bad_entry(key, [url])
-        ids = {url: self._builder.url_id(url) for url in set(urls)}
+        ids = {url: self._builder.url_id(url) for url in dict.fromkeys(urls)}  # in their order, in every process
         return np.fromiter(map(ids.__getitem__, urls), dtype=np.int64, count=len(urls))
 
     def _inline(self, key: str, value: Any) -> bytes:

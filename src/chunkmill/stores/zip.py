@@ -124,6 +124,30 @@ class ZipStore:
             member = self._open().members().get(name)
         return None if member is None else member.file_size
 
+    @property
+    def file_url(self) -> str:
+        """Url of the zip file itself."""
+        return f"file://{self._path}"
+
+    def file_range(self, key: str) -> ByteRange | None:
+        """Return where in the file the bytes of a value lie; ``None`` when there is no such key.
+
+        Raises
+        ------
+        StoreError
+            The member is compressed or encrypted, so that its bytes lie nowhere, or was written but not published yet.
+        """
+        name = self._prefix + check_key(key)
+        with self._failing(key):
+            archive = self._open()
+            if (member := archive.members().get(name)) is None:
+                return None
+            if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+                reason = "the member is compressed, so that no byte range of the zip file is its value: "
+                reason += "zip without compression (zip -0), or unpack the file"
+                raise StoreError(url=self.url, key=key, reason=reason)
+            return ByteRange(archive.data_offset(member), member.file_size)
+
     # --- writing
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import shutil
+import struct
 import threading
 import uuid
 import weakref
@@ -16,6 +17,9 @@ from chunkmill.stores.base import check_key
 from chunkmill.stores.local import PARTIAL_SUFFIX
 
 __all__ = ["Archive", "shared_archive", "version_of"]
+
+
+_HEADER = struct.Struct("<4s22xHH")  # of a member: its signature, the lengths of its name and of an extra field
 
 
 class Archive:
@@ -58,6 +62,21 @@ class Archive:
                 return _read(self._zip, member, start, stop)  # zipfile refuses to read while it writes
             archive = self._zip
         return _read(archive, member, start, stop)
+
+    def data_offset(self, member: zipfile.ZipInfo) -> int:
+        """Return where in the file on disk the bytes of a member begin."""
+        with self.lock:
+            if self._partial is not None:
+                raise OSError("what was written is not in the file yet: close the store first")
+        with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123
+            file.seek(member.header_offset)
+            header = file.read(_HEADER.size)
+        if len(header) != _HEADER.size:
+            raise OSError("the zip file is truncated")
+        signature, name_length, extra_length = _HEADER.unpack(header)
+        if signature != b"PK\x03\x04":
+            raise OSError("the zip file is damaged: there is no member where its directory says")
+        return member.header_offset + _HEADER.size + int(name_length) + int(extra_length)
 
     def write(self, name: str, value: bytes) -> None:
         """Add a member, in place of one of that name."""

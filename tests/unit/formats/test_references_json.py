@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -206,6 +209,20 @@ def test_members_may_come_in_any_order(order):
 def test_without_a_version_refs_is_a_key():
     assert parsed({"refs": {"a": "1"}, "x/0": ["u"]}).locate("refs").data == b'{"a": "1"}'
     assert parsed({"gen": "text"}).locate("gen").data == b"text"
+
+
+def test_every_process_gives_a_set_the_same_fingerprint(tmp_path):
+    """It is in dask's names, by which a write that was cut off is known again: no order may depend on hashes."""
+    refs = {f"x/{i}": [f"s3://b/{i % 7}.nc", i, 1] for i in range(40)} | {"y": ["a.nc"], "z/0": ["b.nc"]}
+    path = tmp_path / "refs.json"
+    path.write_text(json.dumps({"version": 1, "refs": refs}))
+    code = "import pathlib, sys; from chunkmill.formats.references_json import parse_reference_json as parse\n"
+    code += "print(parse(pathlib.Path(sys.argv[1]).read_bytes()).fingerprint)"
+    found = set()
+    for seed in "123":
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        found.add(subprocess.check_output([sys.executable, "-c", code, path], env=environment))
+    assert len(found) == 1
 
 
 def test_overridden_templates():
