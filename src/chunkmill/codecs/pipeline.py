@@ -40,14 +40,14 @@ class _Plan:
     """What the chunks of one spec have in common.
 
     ``specs`` before and after each filter, in encode order; in decode order the compressors with the most that each
-    may yield, and the filters with the spec to which each leads back. ``in_place``: whether the last decompressor can
-    put the chunk where it is to end.
+    may yield, and the filters with the spec to which each leads back. ``in_place``: the last decompressor, if it can put
+    the chunk where it is to end.
     """
 
     specs: tuple[ChunkSpec, ...]
     decompressors: tuple[tuple[BytesBytesCodec, int], ...]
     unfilters: tuple[tuple[ArrayArrayCodec, ChunkSpec], ...]
-    in_place: bool
+    in_place: DecompressesInto | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,8 @@ class CodecPipeline(Memo):
         try:
             plan = self._plan(spec)
             for codec, limit in plan.decompressors:
-                if out is not None and plan.in_place and codec is self.compressors[0] and out.flags.c_contiguous:
-                    data = codec.decode_into(data, out.reshape(-1).view(np.uint8))  # type: ignore[attr-defined]
+                if out is not None and codec is plan.in_place and out.flags.c_contiguous:
+                    data = plan.in_place.decode_into(data, out.reshape(-1).view(np.uint8))
                 else:
                     data = codec.decode(data, limit)
             codec = self.serializer
@@ -141,8 +141,9 @@ class CodecPipeline(Memo):
             # what no compressor exceeds on incompressible data (checksums and containers included)
             limit = limit + limit // 8 + 4096 if size is None else size
         unfilters = zip(self.filters[::-1], specs[-2::-1], strict=True)
-        in_place = bool(self.compressors) and not self.filters and isinstance(self.compressors[0], DecompressesInto)
-        in_place = in_place and isinstance(self.serializer, BytesCodec) and self.serializer.is_plain(spec)
+        last = self.compressors[0] if self.compressors and not self.filters else None
+        is_plain = isinstance(self.serializer, BytesCodec) and self.serializer.is_plain(spec)
+        in_place = last if is_plain and isinstance(last, DecompressesInto) else None
         return _Plan(tuple(specs), tuple(decompressors[::-1]), tuple(unfilters), in_place)
 
 
