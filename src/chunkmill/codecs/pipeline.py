@@ -141,7 +141,7 @@ class CodecPipeline(Memo):
             # what no compressor exceeds on incompressible data (checksums and containers included)
             limit = limit + limit // 8 + 4096 if size is None else size
         unfilters = zip(self.filters[::-1], specs[-2::-1], strict=True)
-        last = self.compressors[0] if self.compressors and not self.filters else None
+        last: Any = self.compressors[0] if self.compressors and not self.filters else None
         is_plain = isinstance(self.serializer, BytesCodec) and self.serializer.is_plain(spec)
         in_place = last if is_plain and isinstance(last, DecompressesInto) else None
         return _Plan(tuple(specs), tuple(decompressors[::-1]), tuple(unfilters), in_place)
