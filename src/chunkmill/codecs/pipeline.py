@@ -40,8 +40,8 @@ class _Plan:
     """What the chunks of one spec have in common.
 
     ``specs`` before and after each filter, in encode order; in decode order the compressors with the most that each
-    may yield, and the filters with the spec to which each leads back. ``in_place``: the last decompressor, if it can put
-    the chunk where it is to end.
+    may yield, and the filters with the spec to which each leads back. ``in_place``: the last decompressor, if it can
+    put the chunk where it is to end.
     """
 
     specs: tuple[ChunkSpec, ...]

@@ -15,7 +15,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.array.optimization import optimize
-from dask.multiprocessing import RemoteException
 from distributed import Client, as_completed
 from numpy.typing import NDArray
 
@@ -120,11 +119,8 @@ def _compute(blocks: da.Array, keys: list[Any]) -> NDArray[np.int64]:
         for counts in _gathered(scheduler.client, graph, keys):
             total += counts.reshape(-1, 4).sum(axis=0)
         return total
-    try:
-        for counts in scheduler.get(graph, keys):
-            total += counts.reshape(-1, 4).sum(axis=0)
-    except RemoteException as error:  # of the processes scheduler: the error, with its traceback as text
-        raise error.exception from error
+    for counts in scheduler.compute(graph, keys):
+        total += counts.reshape(-1, 4).sum(axis=0)
     return total
 
 

@@ -16,9 +16,10 @@ from uuid import uuid4
 import dask
 import dask.local
 import dask.threaded
-from dask._task_spec import DataNode, Task, TaskRef
+from dask._task_spec import DataNode, DependenciesMapping, Task, TaskRef, resolve_aliases
 from dask.base import get_scheduler
 from dask.callbacks import Callback
+from dask.core import reverse_dict
 from dask.multiprocessing import RemoteException
 from dask.system import CPU_COUNT
 from distributed import Client, Future, as_completed
@@ -62,6 +63,16 @@ class Scheduler:
             return int(dask.config.get("num_workers", None) or CPU_COUNT)
         return 1
 
+    def compute(self, graph: Graph, keys: Sequence[Any]) -> list[Any]:
+        """Return the values of `keys` of an optimised graph, computed here; not for a Client."""
+        # dask leaves a task behind for each chain that it fuses; on a cluster the scheduler drops them, here they would
+        # be handed from thread to thread like others
+        graph = resolve_aliases(graph, set(keys), reverse_dict(DependenciesMapping(graph)))
+        try:
+            return list(self.get(graph, list(keys)))
+        except RemoteException as error:  # of the processes scheduler: the error, with its traceback as text
+            raise error.exception from error
+
     def run(
         self,
         name: str,
@@ -83,7 +94,7 @@ class Scheduler:
         wave = _Wave(name, watched, shared)
         try:
             for part in _parts(units):
-                _run_locally(self.get, wave, part, on_result)
+                _run_locally(self, wave, part, on_result)
         except BaseException:
             if isinstance(watched, _Watched):
                 watched.stop()
@@ -140,18 +151,17 @@ class _Wave:
         return graph, keys
 
 
-def _run_locally(get: Any, wave: _Wave, units: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]) -> None:
+def _run_locally(
+    scheduler: Scheduler, wave: _Wave, units: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]
+) -> None:
     graph, keys = wave.graph(units)
 
     def posttask(key: Any, result: Any, *_: Any) -> None:
         if key != wave.common_key:
             on_result(result)
 
-    try:
-        with Callback(posttask=posttask):
-            get(graph, keys)
-    except RemoteException as error:  # of the processes scheduler: the error, with its traceback as text
-        raise error.exception from error
+    with Callback(posttask=posttask):
+        scheduler.compute(graph, keys)
 
 
 def _run_on_client(

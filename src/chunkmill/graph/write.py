@@ -30,6 +30,7 @@ from chunkmill.graph.late import giving_up, swept, wanted
 from chunkmill.graph.layers import BlockRegions, Carried
 from chunkmill.graph.locks import check_guarded
 from chunkmill.graph.parts import metered
+from chunkmill.graph.scheduling import Scheduler
 from chunkmill.model.grid import Region
 from chunkmill.plans.region import region_shape
 from chunkmill.plans.write import aligned_chunks
@@ -101,7 +102,32 @@ def write_graph(
     The result holds four numbers: those of `WriteReport` in order.
     """
     counts, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty)
-    return counts.sum(axis=tuple(range(x.ndim))), n_regrouped
+    return _summed(counts), n_regrouped
+
+
+def _summed(counts: da.Array) -> da.Array:
+    """Return the sum of the counts of all blocks.
+
+    Not `da.sum`, which adds a step to every write, and few results at a time: these are numbers.
+    """
+    name = f"written-{uuid4().hex}"
+    todo: list[Any] = [(counts.name, *index, 0) for index in np.ndindex(*counts.numblocks[:-1])]
+    layer: dict[Any, Any] = {}
+    while len(todo) > _SUMMED_AT_ONCE:
+        parts = [todo[i : i + _SUMMED_AT_ONCE] for i in range(0, len(todo), _SUMMED_AT_ONCE)]
+        todo = [(f"{name}-part", len(layer) + i) for i in range(len(parts))]
+        layer |= {key: Task(key, _sum_of, *map(TaskRef, part)) for key, part in zip(todo, parts, strict=True)}
+    layer[name, 0] = Task((name, 0), _sum_of, *map(TaskRef, todo))
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[counts])
+    return da.Array(graph, name, ((4,),), dtype=np.int64, meta=np.empty(0, np.int64))
+
+
+_SUMMED_AT_ONCE = 64
+
+
+def _sum_of(*counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    total: NDArray[np.int64] = np.sum([each.reshape(4) for each in counts], axis=0, dtype=np.int64)
+    return total
 
 
 def write_blocks(
@@ -217,13 +243,21 @@ def run(
     """
     if compute:
         with giving_up(counts), swept(arrays):
-            computed = compute_all(*counts)
-        return finish(*computed)
+            return finish(*_computed(counts))
     name = f"written-{uuid4().hex}"
     optimised = optimize(*counts)
     keys = [TaskRef((c.name, *(0 for _ in c.numblocks))) for c in optimised]
     layer: dict[Any, Any] = {name: Task(name, finish, *keys)}
     return Delayed(name, HighLevelGraph.from_collections(name, layer, dependencies=optimised))
+
+
+def _computed(counts: Sequence[da.Array]) -> Sequence[NDArray[np.int64]]:
+    scheduler = Scheduler()
+    if scheduler.client is not None:
+        return compute_all(*counts)  # type: ignore[no-any-return]
+    keys = [(c.name, *(0 for _ in c.numblocks)) for c in counts]
+    graph = HighLevelGraph.merge(*(c.dask for c in counts))
+    return scheduler.compute(dict(da.optimize(graph, keys)), keys)
 
 
 def report(array: Array, counts: Sequence[int] | NDArray[np.int64], n_regrouped: int) -> WriteReport:
