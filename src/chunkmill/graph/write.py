@@ -118,7 +118,8 @@ def _summed(counts: da.Array) -> da.Array:
         todo = [(f"{name}-part", len(layer) + i) for i in range(len(parts))]
         layer |= {key: Task(key, _sum_of, *map(TaskRef, part)) for key, part in zip(todo, parts, strict=True)}
     layer[name, 0] = Task((name, 0), _sum_of, *map(TaskRef, todo))
-    graph = HighLevelGraph.from_collections(name, layer, dependencies=[counts])
+    depended: Any = [counts]  # dask's own type of a collection does not fit its arrays
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=depended)
     return da.Array(graph, name, ((4,),), dtype=np.int64, meta=np.empty(0, np.int64))
 
 
