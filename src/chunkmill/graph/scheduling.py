@@ -65,6 +65,8 @@ class Scheduler:
 
     def compute(self, graph: Graph, keys: Sequence[Any]) -> list[Any]:
         """Return the values of `keys` of an optimised graph, computed here; not for a Client."""
+        if not keys:
+            return []
         # dask leaves a task behind for each chain that it fuses; on a cluster the scheduler drops them, here they would
         # be handed from thread to thread like others
         graph = resolve_aliases(graph, set(keys), reverse_dict(DependenciesMapping(graph)))
