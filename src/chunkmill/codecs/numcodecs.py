@@ -1,6 +1,8 @@
 """Codecs that run in numcodecs: filters, checksums, serializers of numbers, and any that is registered there.
 
 Names are ``numcodecs.<id>``, configurations numcodecs' own without the id. Specs: numcodecs 0.16; Zarr v2, "Filters".
+Third parties' come by numcodecs' registry and its entry points; or by the entry points ``zarr.codecs``, under a name of
+their own in Zarr v3, where the class that they lead to is one of numcodecs'.
 Not here: compressors, which need bounds of their own (`chunkmill.codecs.compressors`), and the codecs of objects
 (`chunkmill.codecs.vlen`, `chunkmill.codecs.objects`).
 
@@ -15,6 +17,8 @@ import base64
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from math import prod
 from typing import Any
 
@@ -36,6 +40,7 @@ __all__ = [
     "NumcodecsFilter",
     "NumcodecsNumbers",
     "build_numcodecs",
+    "is_third_party",
     "native_dtype",
     "refuse_pickle",
 ]
@@ -68,12 +73,36 @@ def _codec_id(name: str) -> str:
     return name.removeprefix(PREFIX)
 
 
+@cache
+def _entry_points() -> Mapping[str, EntryPoint]:
+    """Return the codecs that installed packages offer to readers of Zarr v3, by name."""
+    return {entry.name: entry for entry in entry_points(group="zarr.codecs")}
+
+
+def is_third_party(name: str) -> bool:
+    """Whether an installed package offers a codec of that name to readers of Zarr v3."""
+    return name in _entry_points()
+
+
+def _third_party(name: str) -> type[NumcodecsCodec]:
+    """Return the class of a codec that is not in numcodecs' registry; `UnknownCodec` where it is none of numcodecs'."""
+    entry = _entry_points()[name]
+    cls = entry.load()
+    if isinstance(cls, type) and issubclass(cls, NumcodecsCodec):
+        return cls
+    reason = f"{entry.value} is no codec of numcodecs', the only interface that chunkmill shares with other packages"
+    raise UnknownCodec(name=name, known=(), reason=reason)
+
+
 def build_numcodecs(name: str, configuration: Mapping[str, JSON]) -> Any:
     """Return the codec object of numcodecs."""
     refuse_pickle(name)
     codec_id = _codec_id(name)
     try:
-        codec = numcodecs.registry.get_codec({**configuration, "id": codec_id})
+        if not name.startswith(PREFIX) and is_third_party(name):
+            codec = _third_party(name).from_config(dict(configuration))
+        else:
+            codec = numcodecs.registry.get_codec({**configuration, "id": codec_id})
     except numcodecs.errors.UnknownCodecError:
         ids = {*numcodecs.registry.codec_registry, *numcodecs.registry.entries} - {"pickle"}
         known = tuple(PREFIX + each for each in sorted(ids))

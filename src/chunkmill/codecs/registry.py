@@ -24,6 +24,7 @@ from chunkmill.codecs.numcodecs import (
     NumcodecsBytes,
     NumcodecsFilter,
     NumcodecsNumbers,
+    is_third_party,
     refuse_pickle,
 )
 from chunkmill.codecs.objects import JsonValues, MsgpackValues, VlenArray
@@ -90,7 +91,7 @@ def codec_kind(config: NamedConfig) -> Kind:
     refuse_pickle(config.name)
     if config.name in _CODECS:
         return _CODECS[config.name][0]
-    if config.name.startswith(PREFIX):
+    if config.name.startswith(PREFIX) or is_third_party(config.name):
         return "bytes_bytes"
     raise UnknownCodec(name=config.name, known=tuple(sorted(_CODECS)))
 
@@ -328,7 +329,7 @@ def _build_one(config: NamedConfig, kind: Kind, spec: ChunkSpec) -> Any:
     """Build one codec and see whether it applies to chunks like `spec`."""
     if config.name in _CODECS:
         factory = _CODECS[config.name][1]
-    else:  # codec_kind let no other names pass than those of numcodecs' registry
+    else:  # codec_kind let no other names pass than those of numcodecs' registry, and of third parties
         factory = partial(
             NumcodecsFilter.from_named if kind == "array_array" else NumcodecsBytes.from_named, config.name
         )
