@@ -114,9 +114,10 @@ def to_references(
 ) -> ReferencesReport:
     """Write a reference set over an array, or a group with everything below it: no data is copied.
 
-    Readers of kerchunk's sets read it as Zarr: each chunk is a byte range of a store key, of a shard, or of an N5
-    block behind its header. The ranges are looked up in parallel on the current dask scheduler or Client. Chunks that
-    are absent stay absent. The set is right as long as nobody writes to the source.
+    Readers of kerchunk's sets read it as Zarr: each chunk is a byte range of a store key, of a shard, of an N5 block
+    behind its header, or of a local zip file whose members are not compressed. The ranges are looked up in parallel on
+    the current dask scheduler or Client. Chunks that are absent stay absent. The set is right as long as nobody
+    writes to the source.
 
     Parameters
     ----------
@@ -157,7 +158,7 @@ def to_references(
     ChunkError
         A shard or a block is damaged.
     StoreError
-        There is something at the target.
+        There is something at the target, or a member of a zip file is compressed.
 
     Examples
     --------
