@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -18,24 +19,25 @@ from numpy.typing import NDArray
 
 from chunkmill import hierarchy
 from chunkmill.array import Array, read_region
-from chunkmill.errors import ChunkmillError
+from chunkmill.errors import ChunkmillError, JobError
 from chunkmill.graph.jobs import Stage, TaskResult, check_workers, run_stages
+from chunkmill.graph.memory import Worker, current_worker, itemsize, read_side, store_costs
 from chunkmill.graph.preflight import describe_needs
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.graph.subsets import region_keys
-from chunkmill.graph.transfers import covered, metered
+from chunkmill.graph.transfers import metered
 from chunkmill.hierarchy import Node
 from chunkmill.model.grid import ChunkGrid, Region
-from chunkmill.plans.convert import Layout, group_keys, group_ranges, n_groups
+from chunkmill.plans.rechunk import Limits, Side, nth_coords, plan_rechunk
 from chunkmill.repr_report import report_html, report_text
 from chunkmill.retarget import same_json
 from chunkmill.stores.metered import Meter
 
 __all__ = ["Difference", "VerifyReport", "compare"]
 
-_MAX_BLOCK_BYTES = 64 << 20
-_MAX_BLOCK_KEYS = 4096
-_LEAST_TASKS = 64
+_MAX_BLOCK_BYTES = 256 << 20
+_N_BLOCKS = 3  # held at once: of both arrays, and where they differ
+_LEAST_TO_SAMPLE = 64  # blocks to choose from, where the chunks allow it
 _MAX_SHOWN = 20
 
 # Attributes in which formats without dimension names keep them: they say nothing more than the names do.
@@ -150,11 +152,14 @@ def compare(
         raise ValueError(msg)
     differences: list[Difference] = []
     pairs: list[_Pair] = []
+    worker = current_worker()
     for path, first, second in _matched(a, b):
         differences.extend(_compare_documents(path, first, second))
         if isinstance(first, Array) and isinstance(second, Array) and _same_kind(first, second):
-            pairs.append(_Pair.of(path, first, second))
-    specs = [(i, number) for i, pair in enumerate(pairs) for number in range(pair.n_blocks)]
+            most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
+            max_mem = min(worker.max_mem, _N_BLOCKS * worker.n_threads * most)
+            pairs.append(_Pair.of(path, first, second, replace(worker, max_mem=max_mem)))
+    specs = [(i, number) for i, pair in enumerate(pairs) for number in range(pair.boxes.n_chunks)]
     if sample is not None:
         n = max(1, round(sample * len(specs))) if specs else 0
         specs = sorted(random.Random(seed).sample(specs, n))  # noqa: S311 - a sample, no secret
@@ -248,34 +253,36 @@ def _shown(node: Node) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two arrays of one shape and dtype, and the blocks by which they are compared: `group` chunks of `grid`."""
+    """Two arrays of one shape and dtype, and the boxes by which they are compared."""
 
     path: str
     a: Array
     b: Array
-    grid: ChunkGrid
-    group: tuple[int, ...]
+    boxes: ChunkGrid
 
     @classmethod
-    def of(cls, path: str, a: Array, b: Array) -> _Pair:
-        max_bytes = min(_MAX_BLOCK_BYTES, max(b.nbytes // _LEAST_TASKS, 1))
-        old, new = _grid(a), _grid(b)
-        group = group_keys(
-            Layout(old, old, (), None),
-            Layout(new, new, (), None),
-            b.dtype.itemsize,
-            max_bytes=max_bytes,
-            max_keys=_MAX_BLOCK_KEYS,
-        )
-        return cls(path, a, b, new, group)
-
-    @property
-    def n_blocks(self) -> int:
-        return n_groups(self.grid, self.group)
+    def of(cls, path: str, a: Array, b: Array, worker: Worker) -> _Pair:
+        return cls(path, a, b, _boxes(a, b, worker))
 
     def region(self, number: int) -> Region:
-        """Return what one block covers."""
-        return covered(self.grid, group_ranges(self.grid, self.group, number))
+        """Return what one box covers."""
+        return self.boxes.region(nth_coords(self.boxes, number))
+
+
+def _boxes(a: Array, b: Array, worker: Worker) -> ChunkGrid:
+    """Return boxes made of whole store keys of one array that read as little as memory allows twice of the other."""
+    max_mem = worker.max_mem // _N_BLOCKS
+    while True:
+        plans = []
+        for one, other in ((b, a), (a, b)):
+            grid, costs = _grid(one), store_costs(other.store, other.store, one.store)
+            read, owned = read_side(other, worker), Side(grid, grid, 0)
+            limits = Limits(max_mem, worker.n_threads, worker.n_workers)
+            with suppress(JobError):
+                plans.append(plan_rechunk(read, owned, itemsize(b), limits, costs=costs, strategy="direct"))
+        if plans:
+            return min(plans, key=lambda plan: plan.estimate.seconds).writes
+        max_mem = 2 * max_mem + 1  # chunks that exceed what may be held are compared all the same
 
 
 def _grid(array: Array) -> ChunkGrid:
