@@ -16,6 +16,12 @@ from chunkmill.stores.memory import MemoryStore
 VALUES = np.random.default_rng(0).integers(1, 99, (12, 10)).astype("i4")
 
 
+@pytest.fixture(autouse=True)
+def small_tasks(monkeypatch):
+    """Blocks that are regrouped are written by many tasks, too."""
+    monkeypatch.setattr("chunkmill.plans.write._LEAST_BYTES", 1)
+
+
 class Source:
     """A dask array of 20 blocks that counts which of them are computed, and fails at some."""
 

@@ -73,8 +73,16 @@ def n_partial(array, region):
     return sum(bool(c.any() and not c.all()) for c in covers)
 
 
+@pytest.fixture(autouse=True, params=["together", "apart"])
+def task_size(request, monkeypatch):
+    """What is small is written by few tasks; here also by many, with parts of blocks cut off before."""
+    if request.param == "apart":
+        monkeypatch.setattr("chunkmill.plans.write._LEAST_BYTES", 1)
+        monkeypatch.setattr("chunkmill.graph.regroup._WORTH_A_TASK", 0)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=30)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_one_write_after_the_other(kind, data):
     layout = data.draw(layouts(kind))

@@ -25,7 +25,7 @@ from chunkmill.graph.late import giving_up, swept
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.graph.write import WriteReport, block_number, report, write_blocks
 from chunkmill.plans.region import full_region
-from chunkmill.plans.write import aligned_chunks
+from chunkmill.plans.write import write_chunks
 
 __all__ = ["discard_journal", "resumable_write"]
 
@@ -99,7 +99,7 @@ def _resumed(journal: Journal, x: da.Array) -> dict[str, bytes] | None:
 
 def _numbered(x: da.Array, array: Array) -> Iterator[tuple[tuple[int, ...], int]]:
     """Yield the index and the number of every block that will be written; blocks without elements are none."""
-    chunks = aligned_chunks(array.writing.grid, full_region(array.shape), x.chunks)
+    chunks = write_chunks(array.writing.grid, full_region(array.shape), x.chunks, array.dtype.itemsize)
     starts = [list(accumulate(axis[:-1], initial=0)) for axis in chunks]
     if not array.size:
         return

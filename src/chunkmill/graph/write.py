@@ -30,10 +30,11 @@ from chunkmill.graph.late import giving_up, swept, wanted
 from chunkmill.graph.layers import BlockRegions, Carried
 from chunkmill.graph.locks import check_guarded
 from chunkmill.graph.parts import metered
+from chunkmill.graph.regroup import Pieces, regrouped
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.model.grid import Region
 from chunkmill.plans.region import region_shape
-from chunkmill.plans.write import aligned_chunks
+from chunkmill.plans.write import write_chunks
 from chunkmill.repr_report import report_html
 from chunkmill.stores.metered import Meter
 
@@ -145,17 +146,16 @@ def write_blocks(
     grid = array.writing.grid
     if not grid.aligned(region):
         check_guarded(array.store, array.path, lock)
-    chunks = aligned_chunks(grid, region, x.chunks)
-    n_regrouped = 0 if chunks == x.chunks else x.npartitions
-    # by tasks: dask's default on a cluster is a shuffle, which fixes its workers and is lost with any of them
-    aligned = x.rechunk(chunks, method="tasks") if n_regrouped else x
-    x = aligned.astype(array.dtype, copy=False)
-    index = tuple(range(x.ndim))
+    chunks = write_chunks(grid, region, x.chunks, array.dtype.itemsize)
+    x = x.astype(array.dtype, copy=False)
     name = f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}"  # an effect: never the same twice
     start = tuple(cut.start for cut in region)
     write = partial(
         write_block, array=array, start=start, lock=lock, write_empty=write_empty, journal=journal, name=name
     )
+    if chunks != x.chunks:
+        return regrouped(x, chunks, write, name=name, n_results=4), x.npartitions
+    index = tuple(range(x.ndim))
     counts = da.blockwise(
         Carried(write),
         (*index, x.ndim),
@@ -170,11 +170,11 @@ def write_blocks(
         align_arrays=False,
         name=name,
     )
-    return counts, n_regrouped
+    return counts, 0
 
 
 def write_block(
-    block: NDArray[Any],
+    block: NDArray[Any] | Pieces,
     within: Region,
     *,
     array: Array,
@@ -195,7 +195,7 @@ def write_block(
 
 
 def _write(
-    block: NDArray[Any], region: Region, array: Array, *, lock: LockFactory, write_empty: bool
+    block: NDArray[Any] | Pieces, region: Region, array: Array, *, lock: LockFactory, write_empty: bool
 ) -> NDArray[np.int64]:
     counts = np.zeros(4, np.int64)
     for overlap in array.writing.grid.overlaps(region):
@@ -210,7 +210,13 @@ def _write(
 
 
 def _write_on_record(
-    block: NDArray[Any], region: Region, array: Array, journal: Journal, *, lock: LockFactory, write_empty: bool
+    block: NDArray[Any] | Pieces,
+    region: Region,
+    array: Array,
+    journal: Journal,
+    *,
+    lock: LockFactory,
+    write_empty: bool,
 ) -> NDArray[np.int64]:
     """Write a block and put that on record; when it is on record, dask is repeating a task: return what it returned."""
     number = block_number(array, region)
