@@ -5,8 +5,9 @@ write in place: no lock, no fence, and a reader may see half a chunk.
 ``region``: the same bytes, from blocks of a chunk's size, to a region that lies on the borders of store keys, and to
 one shifted by half a chunk along each axis: blocks are regrouped, and the keys at the rim read, changed and written
 back. Of n keys along each of two axes the shifted region touches (n + 1)² and reads 4 n, whoever writes it: that alone
-is 1.2 times the work at n = 12, and 1.6 times at n = 6. The values lie in memory, of the workers on a cluster. The peers write the shifted one: ``da.store`` under its one lock, xarray with ``safe_chunks=False`` (it refuses
-otherwise; two processes may lose data), tensorstore without dask. Target: at most 1.5 times the aligned one, and half
+is 1.2 times the work at n = 12, and 1.6 times at n = 6. The values lie in memory, of the workers on a cluster. The
+peers write the shifted one: ``da.store`` under its one lock, xarray with ``safe_chunks=False`` (it refuses otherwise;
+two processes may lose data), tensorstore without dask. Target: at most 1.5 times the aligned one, and half
 of ``da.store``. On clusters (``--cluster``) of 2 and of 4 processes, all contenders on the same one.
 """
 
@@ -88,7 +89,8 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
         for n_workers in (2, 4) if cluster else ():
             with tempfile.TemporaryDirectory() as folder, cluster_of(n_workers) as client:
                 results += bench_cluster_lock(case, Path(folder), client, n_workers, quick=quick)
-                results += bench_region(case, Path(folder), f"{case.name}, {n_workers} processes", quick=quick, client=client)
+                name = f"{case.name}, {n_workers} processes"
+                results += bench_region(case, Path(folder), name, quick=quick, client=client)
     return results
 
 
