@@ -21,6 +21,7 @@ from chunkmill.errors import NodeExists, NodeNotFound, RegionError
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.graph.locks import lock_factory
+from chunkmill.graph.preflight import check_writers
 from chunkmill.graph.resume import discard_journal, resumable_write
 from chunkmill.graph.write import WriteReport, check_source, report, run, write_graph
 from chunkmill.hierarchy import Group, Node
@@ -341,7 +342,7 @@ def to_store(
     StoreError
         Partial writes would be unguarded: the store cannot compare versions and there is no common lock.
     JobError
-        What was cut off at the target is another write than this one.
+        What was cut off at the target is another write; or a worker lacks a codec, or cannot write to the store.
 
     Examples
     --------
@@ -381,9 +382,10 @@ def to_store(
             return {}
         return hierarchy.create_array(target, path, array.metadata, format=array.format, overwrite=mode == "w")[1]
 
+    if resume and (region is not None or not compute):
+        raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
+    check_writers([array] if compute else [])
     if resume:
-        if region is not None or not compute:
-            raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
         publish = partial(hierarchy.appear, target, format=array.format)
         return resumable_write(x, array, prepare=prepare, publish=publish, lock=factory, write_empty=write_empty_chunks)
     documents = prepare()
@@ -430,6 +432,7 @@ def store(
         array.check_writable()
         where = _write_region(array, region)
         planned.append(write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks))
+    check_writers(targets if compute else [])
     finish = partial(_reports, n_regrouped=[n for _, n in planned], arrays=targets)
     return run([counts for counts, _ in planned], finish, compute=compute, arrays=targets)
 
@@ -475,10 +478,9 @@ def _write_region(array: Array, region: Any) -> Region:
     if region is None:
         return full_region(array.shape)
     if region == "auto":
-        raise RegionError(
-            index="'auto'", shape=array.shape, reason="only write_dataset knows coordinates to find it by"
-        )
-    selection = select(region, array.shape)
+        reason = "only write_dataset knows coordinates to find it by"
+        raise RegionError(index="'auto'", shape=array.shape, reason=reason)
+    selection = select(tuple(region) if isinstance(region, list) else region, array.shape)
     if not selection.is_region or any(part == 0 for part in selection.within):
         reason = "a region to write to is made of slices of step 1"
         raise RegionError(index=repr(region)[:200], shape=array.shape, reason=reason)

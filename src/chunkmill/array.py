@@ -188,9 +188,9 @@ class Array:
         selection = select(index, self.shape)
         if not selection.is_region:
             reason = "only integers and slices of step 1 can be written to"
-            raise RegionError(index=repr(index)[:200], shape=self.shape, reason=reason)
+            raise RegionError(index=" ".join(repr(index)[:200].split()), shape=self.shape, reason=reason)
         shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
-        block = np.broadcast_to(np.asarray(values, self.dtype), shape)
+        block = _spread(np.asarray(values, self.dtype), shape)
         write_region(self, selection.region, block.reshape(region_shape(selection.region)), n_threads=own_threads())
 
     def check_codecs(self) -> None:
@@ -253,6 +253,16 @@ class Array:
         from chunkmill.repr import array_html  # noqa: PLC0415 - drawn only when asked for
 
         return array_html(self)
+
+
+def _spread(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Broadcast `values` as numpy does when it assigns: leading axes of length 1 more do not matter."""
+    n_more = max(0, values.ndim - len(shape))
+    try:
+        return np.broadcast_to(values.reshape(values.shape[n_more:]) if n_more else values, shape)
+    except ValueError:
+        msg = f"values of shape {values.shape} cannot be written to a region of shape {shape}"
+        raise ValueError(msg) from None
 
 
 def _rebuild(  # noqa: PLR0917 - called by pickle

@@ -25,6 +25,7 @@ from chunkmill.array import Array, LockFactory, write_region
 from chunkmill.describe import format_above
 from chunkmill.errors import DatasetError, NodeExists, NodeNotFound
 from chunkmill.graph.locks import check_guarded, lock_factory
+from chunkmill.graph.preflight import check_writers
 from chunkmill.graph.write import WriteReport, report, run, write_graph
 from chunkmill.hierarchy import Group
 from chunkmill.model.grid import Overlap, Region
@@ -196,12 +197,13 @@ def write_dataset(
         name = format or format_above(store, groups[0].path)
         plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, name))
         _check_source(groups, store, mode)
+    lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
+    check_writers([planned.array for planned in lazy] if compute else [])
     publication = Publication(store, plan.documents_format, tuple(plan.groups), consolidated, replaces=root is None)
     if root is None:
         _make_room(plan, overwrite=mode == "w")
     factory = lock_factory(lock)
     reports = _write_in_memory(plan.variables, factory, write_empty=write_empty_chunks)
-    lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
     written = [_write_lazily(planned, factory, write_empty=write_empty_chunks) for planned in lazy]
     new = plan.group_documents, plan.array_documents
     if not compute:
@@ -215,7 +217,7 @@ def write_dataset(
         n_regrouped=[n for _, n in written],
         unchanged=tuple(plan.unchanged),
     )
-    return run([counts for counts, _ in written], finish, compute=compute)
+    return run([counts for counts, _ in written], finish, compute=compute, arrays=[planned.array for planned in lazy])
 
 
 def _finish(

@@ -1,5 +1,7 @@
 """Writing through dask: alignment, regions, modes, and that nothing is lost."""
 
+import threading
+
 import dask
 import dask.array as da
 import numpy as np
@@ -7,7 +9,15 @@ import pytest
 from dask.utils import SerializableLock
 
 import chunkmill as cm
-from chunkmill.errors import AlignmentError, NodeExists, NodeNotFound, RegionError, StoreError, UnsupportedFeature
+from chunkmill.errors import (
+    AlignmentError,
+    JobError,
+    NodeExists,
+    NodeNotFound,
+    RegionError,
+    StoreError,
+    UnsupportedFeature,
+)
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "n5", "zarr3-draft"]
@@ -217,3 +227,64 @@ def test_dtypes(dtype, fmt):
     got = cm.open_array(store)[...]
     assert got.dtype == (x.dtype if dtype is str else np.dtype(dtype).newbyteorder("="))
     np.testing.assert_array_equal(got, x.astype(got.dtype))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What users try
+
+
+@pytest.mark.parametrize(
+    ("place", "shape"), [(np.s_[0:3, :], (2, 5)), (np.s_[0:3, :], (3, 2)), (np.s_[2, 1], (1, 2)), (np.s_[8:12], (4, 5))]
+)
+def test_values_that_do_not_fit(place, shape):
+    array = cm.create_array(MemoryStore(), shape=(10, 5), dtype="i4", chunks=(4, 4))
+    with pytest.raises(ValueError, match=r"values of shape \(\d, \d\) cannot be written to a region of shape \("):
+        array[place] = np.ones(shape)
+    assert not array[...].any()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (1, 5), (3, 1), (3, 5), (1, 3, 5), (1, 1, 1)])
+def test_values_are_broadcast_as_numpy_does(shape):
+    array = cm.create_array(MemoryStore(), shape=(10, 5), dtype="i4", chunks=(4, 4))
+    expected = np.zeros((10, 5), "i4")
+    array[2:5] = expected[2:5] = values(shape)
+    np.testing.assert_array_equal(array[...], expected)
+
+
+def test_a_region_may_be_a_list():
+    store = MemoryStore()
+    cm.create_array(store, shape=(10, 5), dtype="i4", chunks=(4, 4))
+    cm.to_store(da.ones((4, 2), dtype="i4"), store, region=[slice(3, 7), slice(1, 3)])
+    assert cm.open_array(store)[...].sum() == 8
+
+
+class TestOtherProcesses:
+    """Tasks that run elsewhere must reach what is meant, or nothing is begun."""
+
+    @pytest.fixture(autouse=True)
+    def processes(self):
+        with dask.config.set(scheduler="processes", num_workers=1):
+            yield
+
+    @pytest.mark.parametrize("url", ["store", "memory://of-one-process"])
+    def test_memory_is_not_shared(self, url):
+        store = MemoryStore() if url == "store" else url
+        with pytest.raises(JobError, match="of its own: what it writes is not seen from here"):
+            cm.to_store(da.ones((4, 2)), store, "a")
+        with pytest.raises(NodeNotFound):
+            cm.open_array(store, "a")
+        array = cm.create_array(store, "b", shape=(4, 2), dtype="f8", chunks=(4, 2))
+        with pytest.raises(JobError, match="write to 'b'"):
+            cm.store(da.ones((4, 2)), array)
+        with pytest.raises(JobError, match="write to 'b' and 1 more"):
+            cm.store([da.ones((4, 2))] * 2, [array] * 2)
+
+    def test_files_are(self, tmp_path):
+        cm.to_store(da.ones((4, 2)), tmp_path / "x", "a")
+        assert cm.open_array(tmp_path / "x", "a")[...].all()
+        assert not [p for p in (tmp_path / "x").rglob("*") if "chunkmill" in p.name]
+
+    def test_a_lock_that_cannot_travel(self, tmp_path):
+        array = cm.create_array(tmp_path, shape=(4, 2), dtype="f8", chunks=(4, 2))
+        with pytest.raises(TypeError, match=r"cannot be sent to workers .* give lock='auto'"):
+            cm.store(da.ones((4, 2)), array, lock=threading.Lock())

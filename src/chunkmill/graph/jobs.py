@@ -7,7 +7,6 @@ Not here: what a task does (`chunkmill.graph.convert`, `chunkmill.graph.rechunk`
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 import threading
@@ -21,17 +20,15 @@ from uuid import uuid4
 
 from chunkmill import hierarchy
 from chunkmill.array import Array
-from chunkmill.errors import JobError
 from chunkmill.graph.journal import Journal
 from chunkmill.graph.late import swept
 from chunkmill.graph.lending import Lender, Lent, Reads, borrowed
 from chunkmill.graph.preflight import (
     Needs,
     check_client_workers,
-    check_here,
+    check_process,
     check_scheduler,
     describe_needs,
-    worker_name,
 )
 from chunkmill.graph.progress import JobProgress
 from chunkmill.graph.scheduling import Scheduler
@@ -335,7 +332,7 @@ class _Packed:
         with _OPENED_LOCK:
             opened = _OPENED.get(self.token)
             if opened is None:
-                _check_needs(self.needs)
+                check_process(self.needs)
                 opened = _OPENED[self.token] = pickle.loads(self.stage)  # noqa: S301 - made by the client
                 while len(_OPENED) > _MAX_OPENED:
                     _OPENED.popitem(last=False)
@@ -347,21 +344,6 @@ _Shared: TypeAlias = _Stage | _Packed
 _OPENED: OrderedDict[str, _Stage] = OrderedDict()
 _OPENED_LOCK = threading.Lock()
 _MAX_OPENED = 8  # stages of jobs that run at the same time
-_CHECKED: set[int] = set()
-
-
-def _check_needs(needs: bytes) -> None:
-    """Check this process for a job, once for all its stages."""
-    if hash(needs) in _CHECKED:
-        return
-    try:
-        wanted: Needs | None = pickle.loads(needs)  # noqa: S301
-    except Exception as error:
-        reason = f"worker {worker_name() or os.getpid()} cannot take part: {type(error).__name__}: {error}"
-        raise JobError(job="a job", reason=reason, hint="give every worker the client's packages") from error
-    if wanted is not None:
-        check_here(wanted)
-    _CHECKED.add(hash(needs))
 
 
 def run_task(

@@ -25,6 +25,7 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
+import cloudpickle
 import dask
 from dask.utils import SerializableLock, parse_timedelta
 from distributed import Scheduler as ClusterScheduler
@@ -55,6 +56,11 @@ def lock_factory(lock: Any) -> LockFactory:
     lock
         ``"auto"``: this process's locks outside a cluster, the cluster's inside one. ``None`` or ``False``: none, the
         version check alone guards. Anything else is a context manager that is entered for every partial write.
+
+    Raises
+    ------
+    TypeError
+        It is no lock, or one that the workers of the current scheduler cannot have.
     """
     if isinstance(lock, str) and lock == "auto":
         return automatic_lock
@@ -62,6 +68,12 @@ def lock_factory(lock: Any) -> LockFactory:
         return no_lock
     if not hasattr(lock, "__enter__"):
         raise TypeError(f"lock={lock!r} is neither 'auto' nor None nor a context manager")
+    if not Scheduler().in_process:
+        try:
+            cloudpickle.dumps(lock)
+        except Exception as error:
+            way_out = "give lock='auto', a distributed.Lock, or another that processes can share"
+            raise TypeError(f"lock={lock!r} cannot be sent to workers ({error}); {way_out}") from error
     return GivenLock(lock)
 
 

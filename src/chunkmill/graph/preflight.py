@@ -1,7 +1,7 @@
 """What every worker must have before the first byte of a job moves: versions, codecs, stores it can reach and write.
 
-The same check runs on every worker of a cluster before a job begins, and once in every process that takes part in it,
-so that a worker that joins late is checked too. The error names the worker and what it lacks.
+The same check runs on every worker of a cluster before a job or a write begins, and once in every process that takes
+part in it, so that a worker that joins late is checked too. The error names the worker and what it lacks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ from distributed.worker import get_worker
 from chunkmill.array import Array
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
+from chunkmill.graph.scheduling import Scheduler
 from chunkmill.graph.subsets import held_references, without_references
 from chunkmill.locate import grains
 from chunkmill.stores.base import Store
@@ -33,8 +35,9 @@ __all__ = [
     "PROBE_PREFIX",
     "Needs",
     "check_client_workers",
-    "check_here",
+    "check_process",
     "check_scheduler",
+    "check_writers",
     "describe_needs",
     "worker_name",
 ]
@@ -92,13 +95,42 @@ def describe_needs(
     return Needs(job, _versions(), tuple(kinds.values()), tuple(reads), tuple(written.values()))
 
 
-def check_client_workers(client: Client, needs: Needs) -> None:
-    """Check every worker of a cluster; `JobError` names each that lacks something, and what."""
+def check_writers(arrays: Sequence[Array]) -> None:
+    """Check, before any of `arrays` is written to, the workers that were not found fit for that before."""
+    scheduler = Scheduler()
+    if scheduler.in_process or not arrays:
+        return
+    needs = describe_needs(writes_to(arrays), targets=arrays)
+    if scheduler.client is not None:
+        check_client_workers(scheduler.client, needs, again=False)
+    elif (key := ("", hash(pickle.dumps(needs)))) not in _FIT:
+        check_scheduler(scheduler.get, needs)
+        _FIT[key] = set()
+
+
+def writes_to(arrays: Sequence[Array]) -> str:
+    """Return for people what a write to `arrays` is."""
+    more = f" and {len(arrays) - 1} more" if len(arrays) > 1 else ""
+    return f"write to {arrays[0].path!r}{more} in {arrays[0].url}"
+
+
+_FIT: dict[tuple[str, int], set[str]] = {}  # scheduler and hash of the needs -> workers that have what it takes
+
+
+def check_client_workers(client: Client, needs: Needs, *, again: bool = True) -> None:
+    """Check the workers of a cluster (unless `again`, the new ones); `JobError` names each that lacks something."""
+    packed = pickle.dumps(needs)
+    about = client.scheduler_info(n_workers=-1)
+    fit = _FIT.setdefault((about["id"], hash(packed)), set())
+    workers = [address for address in about["workers"] if again or address not in fit]
+    if not workers:
+        return
     with _probing(needs) as probe:
         # pickled by hand: a worker without a package could not unpickle its arguments, and the error not name it
-        answers = client.run(partial(_check, pickle.dumps(needs), probe), on_error="return")
+        answers = client.run(partial(_check, packed, probe), workers=workers, on_error="return")
         found = {worker: a if isinstance(a, tuple) else (worker, _failed(a)) for worker, a in answers.items()}
         _raise_lacking(needs, found, probe)
+    fit.update(workers)
 
 
 def check_scheduler(get: Any, needs: Needs) -> None:
@@ -109,11 +141,34 @@ def check_scheduler(get: Any, needs: Needs) -> None:
         _raise_lacking(needs, {name: (name, text)}, probe)
 
 
-def check_here(needs: Needs) -> None:
-    """Check this process, when it takes part for the first time."""
-    with _probing(needs) as probe:
-        name, text = _check(pickle.dumps(needs), probe)
-        _raise_lacking(needs, {worker_name() or name: (name, text)}, probe)
+def check_process(needs: bytes) -> None:
+    """Check this process when it takes part for the first time: `needs` as they were pickled."""
+    with _process.lock:
+        if hash(needs) in _process.fit:
+            return
+        try:
+            wanted: Needs | None = pickle.loads(needs)  # noqa: S301 - made by the client
+        except Exception as error:
+            reason = f"worker {worker_name() or os.getpid()} cannot take part: {type(error).__name__}: {error}"
+            raise JobError(job="a job", reason=reason, hint="give every worker the client's packages") from error
+        if wanted is not None:
+            with _probing(wanted) as probe:
+                name, text = _check(needs, probe)
+                _raise_lacking(wanted, {worker_name() or name: (name, text)}, probe)
+        _process.fit.add(hash(needs))
+
+
+class _Process:
+    """What this process was found fit for, by the hash of the needs."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.fit: set[int] = set()
+
+
+_process = _Process()
+if hasattr(os, "register_at_fork"):  # a child is checked by itself, and has no threads that could let go of the lock
+    os.register_at_fork(after_in_child=_process.__init__)  # type: ignore[misc]
 
 
 @contextmanager
@@ -150,7 +205,10 @@ def _failed(error: Exception) -> str:
 def _check(needs: bytes, probe: str) -> tuple[str, str | None]:
     """Return a name of this process, and what it lacks; ``None`` when it lacks nothing."""
     name = f"{os.getpid()}-on-{socket.gethostname()}"
-    return name, _lacks(needs, probe + name)
+    lacks = _lacks(needs, probe + name)
+    if lacks is None:
+        _process.fit.add(hash(needs))  # its tasks need not check again
+    return name, lacks
 
 
 def _lacks(needs: bytes, probe_key: str) -> str | None:

@@ -7,6 +7,8 @@ partly: those are changed under a lock and a version check.
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -30,6 +32,7 @@ from chunkmill.graph.late import giving_up, swept, wanted
 from chunkmill.graph.layers import BlockRegions, Carried
 from chunkmill.graph.locks import check_guarded
 from chunkmill.graph.parts import metered
+from chunkmill.graph.preflight import check_process, describe_needs, writes_to
 from chunkmill.graph.regroup import Pieces, regrouped
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.model.grid import Region
@@ -150,8 +153,16 @@ def write_blocks(
     x = x.astype(array.dtype, copy=False)
     name = f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}"  # an effect: never the same twice
     start = tuple(cut.start for cut in region)
+    needs = os.getpid(), pickle.dumps(describe_needs(writes_to([array]), targets=[array]))
     write = partial(
-        write_block, array=array, start=start, lock=lock, write_empty=write_empty, journal=journal, name=name
+        write_block,
+        array=array,
+        start=start,
+        lock=lock,
+        write_empty=write_empty,
+        journal=journal,
+        name=name,
+        needs=needs,
     )
     if chunks != x.chunks:
         return regrouped(x, chunks, write, name=name, n_results=4), x.npartitions
@@ -183,8 +194,12 @@ def write_block(
     write_empty: bool,
     journal: Journal | None,
     name: str,
+    needs: tuple[int, bytes],
 ) -> NDArray[np.int64]:
     """Write one block to its place and return its counts, shaped for the sum over all blocks."""
+    home, packed = needs
+    if os.getpid() != home:
+        check_process(packed)  # perhaps a worker that joined when the others had been checked
     region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, start, strict=True))
     with wanted(name):
         if journal is not None:
