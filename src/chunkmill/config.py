@@ -17,8 +17,11 @@ from typing import Any
 import dask
 import yaml
 
+from chunkmill.stores.settings import look_up_in
+
 __all__ = ["DEFAULTS"]
 
 DEFAULTS: dict[str, Any] = yaml.safe_load(files("chunkmill").joinpath("chunkmill.yaml").read_text("utf-8"))
 
 dask.config.update_defaults(DEFAULTS)  # below what files, the environment and the program have set
+look_up_in(lambda name: dask.config.get(f"chunkmill.{name}"))

@@ -19,9 +19,8 @@ from chunkmill.graph.plan import Plan, Report
 from chunkmill.graph.rechunk import Settings, plan_rechunking
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.references import open_plain_store
 from chunkmill.retarget import check_rank, describe_group_target, describe_target
-from chunkmill.transfer import open_source, open_target
+from chunkmill.transfer import open_source, open_target, temporary_store
 
 __all__ = ["plan_rechunk", "rechunk"]
 
@@ -111,7 +110,7 @@ def plan_rechunk(
         raise ValueError(msg)
     settings = Settings(
         current_worker(max_mem),
-        None if temp is None else open_plain_store(temp, options),
+        temporary_store(temp, options),
         compress=temp_codec == "lz4",
         strategy=strategy,
     )

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+import dask
 from dask.utils import parse_bytes
 
 from chunkmill import hierarchy
@@ -112,7 +113,7 @@ def plan_convert(
     plan = plan_conversion(node, where, max_mem=None if max_mem is None else parse_bytes(max_mem))
     if "rechunk" not in plan.actions:
         return plan
-    settings = Settings(current_worker(max_mem), None if temp is None else open_plain_store(temp, options))
+    settings = Settings(current_worker(max_mem), temporary_store(temp, options))
     return replace(plan_rechunking(plan, settings), operation="convert")
 
 
@@ -187,6 +188,14 @@ def verify(
     first = open_source(a, storage_options)
     second = open_source(b, storage_options_b if storage_options_b is not None else storage_options)
     return compare(first, second, sample=sample, seed=seed, progress=progress)
+
+
+def temporary_store(temp: Any, storage_options: Mapping[str, Any] | None) -> Store | None:
+    """Return the store that users gave for temporary files, or else set in dask's config; ``None``: the target's."""
+    if temp is not None:
+        return open_plain_store(temp, storage_options)
+    configured = dask.config.get("chunkmill.temp", None)
+    return None if configured is None else open_plain_store(configured)
 
 
 def _by_array(option: Any, node: Node, name: str) -> Any:

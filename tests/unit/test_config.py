@@ -1,21 +1,29 @@
 """Settings: what the code reads is what the defaults list, and what users set wins."""
 
+import os
+import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import dask
+import numpy as np
 import pytest
+from servers import serve_files
 
+import chunkmill as cm
 from chunkmill.config import DEFAULTS
+from chunkmill.stores.local import LocalStore
 
+ORIGINAL_SET = LocalStore.set
 SOURCE = Path(__file__).parents[2] / "src" / "chunkmill"
 
 
 def test_every_setting_that_is_read_has_a_default_and_the_other_way_round():
     text = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
-    read = set(re.findall(r"config\.get\(\s*[\"']chunkmill\.([\w.-]+)", text))
+    read = set(re.findall(r"(?:config\.get\(\s*[\"']chunkmill\.|\bsetting\([\"'])([\w.-]+)[\"']", text))
     assert read == set(DEFAULTS["chunkmill"])
 
 
@@ -29,3 +37,48 @@ def test_what_users_set_wins():
     environment = {"DASK_CHUNKMILL__MAX_MEM": "1GiB"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1GiB", "auto"]
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+def test_fsync(tmp_path, monkeypatch, fsync):
+    """Of the chunk and of its folder; a store keeps what was set when it was opened, on workers too."""
+    synced = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    with dask.config.set({"chunkmill.fsync": fsync}):
+        a = cm.create_array(tmp_path / "a", shape=(4,), dtype="i4", chunks=(2,))
+    a = pickle.loads(pickle.dumps(a))
+    synced.clear()
+    a[...] = 1
+    assert len(synced) == (4 if fsync else 0)
+
+
+def test_temporary_files_go_where_users_say(tmp_path):
+    x = cm.to_store(np.ones((40, 40)), tmp_path / "a", chunks=(1, 40))
+    assert x.n_keys == 40
+    with dask.config.set({"chunkmill.temp": str(tmp_path / "scratch")}):
+        plan = cm.plan_rechunk(tmp_path / "a", tmp_path / "b", chunks=(40, 1), strategy="spill")
+        given = cm.plan_rechunk(tmp_path / "a", tmp_path / "c", chunks=(40, 1), strategy="spill", temp=tmp_path / "d")
+    seen = []
+    with dask.config.set(scheduler="sync"), mock.patch.object(LocalStore, "set", autospec=True) as write:
+        write.side_effect = lambda store, key, value: seen.append(store.url) or ORIGINAL_SET(store, key, value)
+        plan.run()
+        assert any(url.endswith("scratch") for url in seen)
+        seen.clear()
+        given.run()
+        assert any(url.endswith("/d") for url in seen)
+        assert not any(url.endswith("scratch") for url in seen)
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "b")[...], np.ones((40, 40)))
+
+
+@pytest.mark.parametrize("most", [1, 5])
+def test_no_more_requests_than_users_say(tmp_path, most):
+    """In a process of its own: the limit is set with the first request."""
+    cm.to_store(np.arange(60), tmp_path / "a", chunks=(1,))
+    code = "import sys, chunkmill as cm; print(cm.open_array(sys.argv[1])[...].sum())"
+    with serve_files(tmp_path, latency=0.005) as server:
+        environment = os.environ | {"DASK_CHUNKMILL__REMOTE_REQUESTS": str(most)}
+        done = subprocess.run(
+            [sys.executable, "-c", code, f"{server.url}/a"], env=environment, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == [str(sum(range(60)))]
+        assert server.most_at_once == most

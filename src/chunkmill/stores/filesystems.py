@@ -21,13 +21,14 @@ from fsspec.registry import known_implementations, registry
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.services import HttpService, Service, http_url, service_of
+from chunkmill.stores.settings import setting
 
 __all__ = [
     "LOCAL_PROTOCOLS",
-    "MAX_REQUESTS",
     "Opened",
     "canonical_url",
     "copied",
+    "max_requests",
     "open_filesystem",
     "protocols_of",
     "register_classes",
@@ -37,7 +38,6 @@ __all__ = [
 ]
 
 LOCAL_PROTOCOLS = frozenset({"memory", "file", "local"})
-MAX_REQUESTS = 64  # at once, of a process
 
 _WITH_HOST = {"http", "https", "ftp", "sftp", "ssh", "smb", "webdav", "webhdfs"}
 _ALIASES = {"s3a": "s3", "gcs": "gs", "local": "file"}
@@ -127,9 +127,14 @@ def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
 _limits: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
 
 
+def max_requests() -> int:
+    """Return how many requests a process has under way at once, as users have set it."""
+    return max(1, int(setting("remote-requests")))
+
+
 def request_limit() -> asyncio.Semaphore:
     """Return the limit of requests on the running loop: one for all stores and threads of the process."""
-    return _limits.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_REQUESTS))
+    return _limits.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(max_requests()))
 
 
 def protocols_of(url: str) -> list[str]:

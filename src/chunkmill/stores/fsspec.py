@@ -26,10 +26,10 @@ from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
 from chunkmill.stores.filesystems import (
     LOCAL_PROTOCOLS,
-    MAX_REQUESTS,
     Opened,
     canonical_url,
     copied,
+    max_requests,
     open_filesystem,
     protocols_of,
     register_classes,
@@ -87,7 +87,7 @@ class FsspecStore:
         self.is_remote = protocol not in LOCAL_PROTOCOLS
         self.is_conditional = hasattr(fsspec.get_filesystem_class(protocol), "_call_s3")
         if self.is_conditional:  # botocore's pool of 10 connections would be the limit instead of ours
-            options["config_kwargs"] = {"max_pool_connections": MAX_REQUESTS} | (options.get("config_kwargs") or {})
+            options["config_kwargs"] = {"max_pool_connections": max_requests()} | (options.get("config_kwargs") or {})
         self._opened: Opened | None = None
 
     def __getstate__(self) -> dict[str, Any]:

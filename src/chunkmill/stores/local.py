@@ -22,6 +22,7 @@ from chunkmill.stores.directory_lock import (
     locks_reach_all,
     partial_name,
 )
+from chunkmill.stores.settings import setting
 
 __all__ = ["PARTIAL_SUFFIX", "LocalStore"]
 
@@ -42,7 +43,8 @@ class LocalStore:
     root
         The directory; relative paths are made absolute now, ``~`` is expanded.
     fsync
-        Whether `set` returns only when the value would outlive a crash of the machine (much slower).
+        Whether `set` returns only when the value would outlive a crash of the machine (much slower); as users have set
+        it when ``None``.
 
     Examples
     --------
@@ -56,10 +58,10 @@ class LocalStore:
 
     is_remote = False
 
-    def __init__(self, root: str | os.PathLike[str], *, fsync: bool = False) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, fsync: bool | None = None) -> None:
         self._root = os.path.abspath(os.path.expanduser(os.fspath(root)))  # noqa: PTH100, PTH111
         self._base = self._root.rstrip(os.sep) + os.sep
-        self._fsync = fsync
+        self._fsync = bool(setting("fsync")) if fsync is None else fsync
         self.url = "file://" + ("" if self._root.startswith("/") else "/") + self._root.replace(os.sep, "/")
 
     def __repr__(self) -> str:
