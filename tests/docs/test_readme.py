@@ -153,3 +153,10 @@ def test_support_table_is_right_about_references(kind, tmp_path):
     assert cm.verify(target, tmp_path / "copy").equal
     with pytest.raises((cm.ChunkmillError, ValueError)):
         cm.open_array(target, "t", mode="r+")[0, 0] = 1
+
+
+def test_figures_are_written_between_marks():
+    from benchmarks.summary import BEGIN, END, table, written
+
+    assert README.count(BEGIN) == README.count(END) == 1
+    assert written(README, table()).count("open_dataset`, 1000 variables") == 1

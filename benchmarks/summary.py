@@ -1,0 +1,137 @@
+"""``python -m benchmarks.summary``: write the README's table of figures from ``benchmarks/results/``.
+
+Not here: measuring. `LINES` chooses which cases the README shows, and who stands in which column; every figure is the
+median of a saved result, and what no result has stays out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import RESULTS, duration
+
+README = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- figures: python -m benchmarks.summary -->", "<!-- end of figures -->"
+HEAD = ("", "chunkmill", "zarr-python", "TensorStore", "others")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: a case of a benchmark, and its contenders by column."""
+
+    label: str
+    file: str
+    benchmark: str
+    case: str
+    ours: str
+    zarr: str = ""
+    tensorstore: str = ""
+    others: tuple[tuple[str, str], ...] = ()
+
+
+_DASK = {"ours": "chunkmill", "zarr": "dask + zarr-python", "tensorstore": "dask + tensorstore"}
+_RECHUNK = {"ours": "chunkmill", "tensorstore": "tensorstore", "others": (("dask rechunk", "Dask"),)}
+_REFERENCES = {"ours": "chunkmill", "others": (("fsspec + zarr-python", "fsspec + zarr-python"),)}
+_REGION = {"ours": "chunkmill, unaligned", "zarr": "da.store, its lock", "tensorstore": "tensorstore"}
+LINES = (
+    Line("read and sum, zstd chunks of 1 MiB", "read", "read, sum", "v3 zstd, 1 MiB", **_DASK),
+    Line("the same, chunks of 64 KiB", "read", "read, sum", "v3 zstd, 64 KiB", **_DASK),
+    Line("the same, 64 KiB in shards of 2 MiB", "read", "read, sum", "v3 sharded zstd, 64 KiB in 2 MiB", **_DASK),
+    Line(
+        "the same, N5 gzip, 1 MiB", "read", "read, sum", "N5 gzip, 1 MiB", "chunkmill",
+        tensorstore="dask + tensorstore", others=(("dask + z5py", "z5py"),),
+    ),
+    Line("`a[...]`, zstd, 1 MiB", "read", "read, all", "v3 zstd, 1 MiB", "chunkmill a[...]", tensorstore="tensorstore"),
+    Line("write, zstd, 1 MiB", "write", "write", "v3 zstd, 1 MiB", **_DASK),
+    Line("write, 64 KiB in shards of 2 MiB", "write", "write", "v3 sharded zstd, 64 KiB in 2 MiB", **_DASK),
+    Line("write an unaligned region, 1 MiB", "locks", "region", "v2 zstd, 1023 KiB, 2 threads", **_REGION),
+    Line("rechunk images to series, zstd", "rechunk", ".*", "images to series, zstd", **_RECHUNK),
+    Line("rechunk cubes, zstd", "rechunk", ".*", r"\(64, 64, 64\) to \(128, 128, 16\), zstd", **_RECHUNK),
+    Line(
+        "build the graph of 10⁶ chunks", "graph", "graph", r"10\^6 chunks, open and build", "chunkmill",
+        zarr="da.from_zarr",
+    ),
+    Line(
+        "300 chunks over HTTP, 20 ms", "remote", "remote", "HTTP, 20 ms.*", "chunkmill a[...]",
+        zarr="dask + zarr-python + fsspec", tensorstore="tensorstore", others=(("obstore", "obstore"),),
+    ),
+    Line("open 10⁶ references, JSON", "references", "references, open", "JSON, 1,000,000", **_REFERENCES),
+    Line(
+        "read 10⁴ chunks by reference", "references", "references, read through Dask", "JSON, 1,000,000", **_REFERENCES
+    ),
+    Line(
+        "`open_dataset`, 1000 variables", "open", "open, on disk", "v3, 1000 variables, consolidated", "chunkmill",
+        zarr="engine='zarr'",
+    ),
+    Line(
+        "the same, not consolidated", "open", "open, on disk", "v3, 1000 variables, not consolidated", "chunkmill",
+        zarr="engine='zarr'",
+    ),
+)  # fmt: skip
+
+
+def table(results: Path = RESULTS) -> str:
+    """Return the table, and below it when each file was made."""
+    rows, dates = [], {}
+    for line in LINES:
+        path = results / f"{line.file}.json"
+        if not path.exists():
+            continue
+        document = json.loads(path.read_text())
+        seconds = _medians(line, document["rows"])
+        if line.ours not in seconds:
+            continue
+        dates[line.file] = document["about"]["date"]
+        others = [f"{label} {duration(seconds[name])}" for name, label in line.others if name in seconds]
+        cells = [
+            duration(seconds[name]) if name in seconds else "" for name in (line.ours, line.zarr, line.tensorstore)
+        ]
+        rows.append((line.label, *cells, ", ".join(others)))
+    lines = ["| " + " | ".join(row) + " |" for row in (HEAD, ("---",) * len(HEAD), *rows)]
+    made = ", ".join(f"[{name}](benchmarks/results/{name}.md) {date}" for name, date in dates.items())
+    return "\n".join([*lines, "", f"Medians; measured: {made}."])
+
+
+def _medians(line: Line, rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the seconds of each contender of a case."""
+    found = {}
+    for row in rows:
+        if re.fullmatch(line.benchmark, row["benchmark"]) and re.fullmatch(line.case, row["case"]):
+            found[row["contender"]] = float(np.median(row["times"]))
+    return found
+
+
+def written(readme: str, figures: str) -> str:
+    """Return the README with other figures between the marks."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{figures}\n{END}{after}"
+
+
+# --- as tests
+
+
+def test_every_line_finds_its_figures():
+    """In the results that there are: a case or a contender with another name would drop out without a word."""
+    for line in LINES:
+        path = RESULTS / f"{line.file}.json"
+        if path.exists():
+            names = {line.ours, line.zarr, line.tensorstore, *(name for name, _ in line.others)} - {""}
+            assert names <= _medians(line, json.loads(path.read_text())["rows"]).keys(), line
+
+
+def test_the_readme_has_such_a_table():
+    readme = README.read_text()
+    assert readme.count(BEGIN) == readme.count(END) == 1
+    assert written(readme, "x").count("x\n<!-- end of figures -->") == 1
+    assert all(f"| {line.label} |" in readme for line in LINES if (RESULTS / f"{line.file}.json").exists())
+
+
+if __name__ == "__main__":
+    README.write_text(written(README.read_text(), table()))
