@@ -23,6 +23,7 @@ from chunkmill.model.fill import zero
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.plans.convert import Layout, same_fill, split_shards
+from chunkmill.xarray_coding import encode_fill_value, masks_fill_value
 
 __all__ = ["ALLOWABLE", "check_rank", "describe_group_target", "describe_target", "same_json"]
 
@@ -66,13 +67,14 @@ def describe_target(
         raise ValueError(msg)
     chunks, shards = _chosen(chunks, source, "chunks"), _chosen(shards, source, "shards")
     kept = _is_keep(shards)
-    layout = split_shards(source.metadata)
+    metadata = _marked(source, documents_format)
+    layout = split_shards(metadata)
     if kept and layout.sharding is not None and _is_keep(chunks) and _is_keep(codecs):
         with suppress(MetadataError):
-            return _fitted(source.metadata, documents_format, path, near=True)
+            return _fitted(metadata, documents_format, path, near=True)
     # what lies in a shard is a chunk like any other: the format has its say of it first
     keys = _shard_grid(source, layout, shards)
-    plain = _plain(source, layout, chunks, codecs, keys)
+    plain = _plain(metadata, layout, chunks, codecs, keys)
     try:
         fitted = _fitted(plain, documents_format, path, near=_is_keep(codecs))
     except MetadataError as error:
@@ -116,12 +118,28 @@ def _shard_grid(source: Array, layout: Layout, shards: Any) -> ChunkGrid | None:
     return None if shards is None else make_grid(source.shape, shards, source.dtype)
 
 
-def _plain(source: Array, layout: Layout, chunks: Any, codecs: Any, keys: ChunkGrid | None) -> ArrayMetadata:
-    """Return the source's description with other chunks and codecs, each chunk under a store key of its own."""
-    chain = layout.chain if _is_keep(codecs) else parse_codecs(codecs, source.dtype, ndim=source.ndim)
+def _marked(source: Array, documents_format: Format) -> ArrayMetadata:
+    """Return the source's description such that the same elements are missing ones for xarray as before.
+
+    In Zarr v2 those equal to the fill value are; elsewhere the attribute ``_FillValue`` marks them.
+    """
+    metadata = source.metadata
+    fill, dtype = metadata.fill_value, metadata.dtype
+    is_xarrays = metadata.dimension_names is not None and masks_fill_value(source.format)
+    if not is_xarrays or masks_fill_value(documents_format.name) or "_FillValue" in metadata.attributes:
+        return metadata
+    if fill is None or dtype.kind not in "biufc":
+        return metadata
+    return replace(metadata, attributes={**metadata.attributes, "_FillValue": encode_fill_value(fill, dtype)})
+
+
+def _plain(metadata: ArrayMetadata, layout: Layout, chunks: Any, codecs: Any, keys: ChunkGrid | None) -> ArrayMetadata:
+    """Return the description with other chunks and codecs, each chunk under a store key of its own."""
+    shape, dtype = metadata.shape, metadata.dtype
+    chain = layout.chain if _is_keep(codecs) else parse_codecs(codecs, dtype, ndim=len(shape))
     within = None if keys is None else keys.chunk_shape
-    grid = layout.chunks if _is_keep(chunks) else make_grid(source.shape, chunks, source.dtype, within)
-    return replace(source.metadata, chunk_grid=grid, codecs=tuple(chain))
+    grid = layout.chunks if _is_keep(chunks) else make_grid(shape, chunks, dtype, within)
+    return replace(metadata, chunk_grid=grid, codecs=tuple(chain))
 
 
 def _can_shard(fitted: ArrayMetadata, documents_format: Format, path: str) -> bool:

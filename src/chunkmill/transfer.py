@@ -49,6 +49,8 @@ def plan_convert(
     """Plan the conversion of an array, or of a group with everything below it, to another format.
 
     Nothing is written before the plan runs. Encoded bytes move unopened wherever they mean the same in the target.
+    Where xarray takes a Zarr v2 array's fill value for missing data, which it does in no other format, arrays with
+    dimension names get the attribute ``_FillValue``, so that a dataset decodes to the same.
 
     Parameters
     ----------

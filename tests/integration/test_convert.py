@@ -1,6 +1,7 @@
 """Conversion between all formats: values, presence, whole hierarchies, and which bytes move unopened."""
 
 import json
+import warnings
 from itertools import product
 
 import dask
@@ -334,7 +335,10 @@ def test_trees(old, new):
     assert report.n_keys == 3 * 9 + 2
     back = MemoryStore()
     cm.convert(target, back, format=old)
-    assert cm.verify(source, back).equal
+    differences = cm.verify(source, back).differences
+    if new == "zarr2":  # where the fill value marks missing elements for xarray: then it does so ever after
+        differences = [d for d in differences if "_FillValue" not in d.text]
+    assert not differences
 
 
 @pytest.mark.parametrize("kind", ["zarr2", "zarr3"])
@@ -515,3 +519,38 @@ def test_a_thousand_arrays():
 def _tiny():
     source = MemoryStore()
     return cm.create_array(source, shape=(4,), chunks=(4,), dtype="<i2", codecs="raw", format="zarr2").metadata
+
+
+@pytest.mark.parametrize("shards", [None, (4, 4)])
+def test_a_dataset_of_v2_decodes_to_the_same_in_v3(shards, tmp_path):
+    """In v2 xarray takes the fill value for missing data, in v3 the attribute: elements of 0 and of -9999, and NaN."""
+    xr = pytest.importorskip("xarray")
+    values = np.arange(-8, 8).reshape(4, 4)
+    ds = xr.Dataset(
+        {
+            "packed": (("y", "x"), values.astype("i2"), {"scale_factor": 0.5, "units": "K"}),
+            "real": (("y", "x"), np.where(values == 3, np.nan, values).astype("f4")),
+            "plain": (("y", "x"), values.astype("i4")),
+        },
+        {"x": [0, 1, 2, 3], "time": ("y", np.array(["2020-01-01", "2020-01-02", "NaT", "2020-01-04"], "M8[ns]"))},
+    )
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    encoding = {"packed": {"_FillValue": -8}, "real": {"_FillValue": -9999.0}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ds.to_zarr(old, zarr_format=2, encoding=encoding)
+    zero = cm.create_array(
+        old, "zero", shape=(4, 4), dtype="f4", chunks=(2, 2), format="zarr2", dimension_names=["y", "x"]
+    )
+    zero[0] = 1  # what is 0 is missing for xarray, whoever meant it
+    cm.consolidate(old)
+    cm.convert(old, new, format="zarr3", shards=(lambda a: shards if a.ndim == 2 else None))
+    assert cm.verify(old, new).equal
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = xr.open_dataset(old, engine="zarr").load()
+        for engine in ("zarr", "chunkmill"):
+            with xr.open_dataset(new, engine=engine) as found:
+                xr.testing.assert_identical(found.load(), expected)
+    assert expected["packed"].isnull().sum() == 1
+    assert expected["zero"].isnull().sum() == 12

@@ -32,6 +32,7 @@ from chunkmill.plans.rechunk import Limits, Side, nth_coords, plan_rechunk
 from chunkmill.repr_report import report_html, report_text
 from chunkmill.retarget import same_json
 from chunkmill.stores.metered import Meter
+from chunkmill.xarray_coding import encode_fill_value, masks_fill_value
 
 __all__ = ["Difference", "VerifyReport", "compare"]
 
@@ -214,7 +215,7 @@ def _compare_documents(path: str, a: Node | None, b: Node | None) -> Iterator[Di
         ):
             if first != second:
                 yield Difference(path, kind, f"{kind} differs: {first} and {second}")
-    first_attributes, second_attributes = _own_attributes(a), _own_attributes(b)
+    first_attributes, second_attributes = _own_attributes(a, b), _own_attributes(b, a)
     for name in sorted(first_attributes.keys() | second_attributes.keys()):
         first, second = first_attributes.get(name, _ABSENT), second_attributes.get(name, _ABSENT)
         if not same_json(first, second):
@@ -229,14 +230,23 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def _own_attributes(node: Node) -> dict[str, Any]:
-    """Return the attributes that say more than the dimension names do."""
+def _own_attributes(node: Node, other: Node) -> dict[str, Any]:
+    """Return the attributes that say more than the dimension names do, and than the other's fill value."""
     names = node.dimension_names if isinstance(node, Array) else None
     return {
         name: value
         for name, value in node.attributes.items()
-        if names is None or name not in _NAMES or value != list(names)[:: _NAMES[name]]
+        if (names is None or name not in _NAMES or value != list(names)[:: _NAMES[name]])
+        and not (name == "_FillValue" and isinstance(other, Array) and _marks_the_same(value, other))
     }
+
+
+def _marks_the_same(value: Any, other: Array) -> bool:
+    """Whether the attribute ``_FillValue`` says what the fill value of the other does, where that marks the missing."""
+    fill = other.fill_value
+    if "_FillValue" in other.attributes or fill is None or not masks_fill_value(other.format):
+        return False
+    return other.dtype.kind in "biufc" and same_json(value, encode_fill_value(fill, other.dtype))
 
 
 def _kind(node: Node | None) -> str:
