@@ -138,14 +138,12 @@ def _show_set(store: Any, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(plain(facts), indent=2, allow_nan=False))
         return
+    more = ", …" if facts["n_targets"] > _FEW else ""
     rows = [
         ("layout", facts["layout"]),
         ("references", f"{facts['n_references']:,} ({format_bytes(facts['bytes_referenced'])})"),
         ("inline", f"{facts['n_inline']:,} ({format_bytes(facts['bytes_inline'])})"),
-        (
-            "targets",
-            f"{facts['n_targets']:,}: {', '.join(facts['targets'])}{', …' if facts['n_targets'] > _FEW else ''}",
-        ),
+        ("targets", f"{facts['n_targets']:,}{': ' if facts['targets'] else ''}{', '.join(facts['targets'])}{more}"),
     ]
     arrays = [(a["path"] or "/", *(f"{a[name]:,}" for name in _COLUMNS)) for a in facts["arrays"]]
     table = [("array", "chunks", "references", "inline", "absent"), *arrays]

@@ -166,10 +166,18 @@ class ReferenceStore:
 
     def _fail(self, key: str, reference: Reference, reason: str, cause: BaseException | None = None) -> NoReturn:
         length = "all" if reference.length is None else reference.length
-        where = f"{length} bytes at offset {reference.offset} of {reference.url!r}"
+        where = f"{length} bytes at offset {reference.offset} of {self._shown(reference.url)}"
         failed = StoreError(url=self.url, key=key, reason=f"cannot read {where}: {reason}")
         failed.errno = getattr(cause, "errno", None)
         raise failed from cause
+
+    def _shown(self, url: str | None) -> str:
+        """Return a target as the set spells it, and what that means here."""
+        try:
+            resolved = self.targets.resolve(url)
+        except StoreError:
+            resolved = url or ""
+        return repr(url) if resolved == url else f"{url!r}, here {resolved!r}"
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value, and as its version the set's digest: the set itself does not change."""

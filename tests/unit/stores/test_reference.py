@@ -316,6 +316,15 @@ def test_relative_paths(base, url, expected):
         assert targets.split(url) == expected
 
 
+def test_an_error_names_what_a_relative_path_stands_for(tmp_path):
+    refs = {"x/0": ["a.nc", 0, 4], "x/1": [None, 0, 4]}
+    store = open_reference_store("reference://", {"fo": refs, "base": tmp_path, "target": "/nowhere/b.nc"})
+    with pytest.raises(StoreError, match=f"'a.nc', here '{tmp_path}/a.nc': there is no such target"):
+        store.get("x/0")
+    with pytest.raises(StoreError, match=r"None, here '/nowhere/b\.nc'"):
+        store.get("x/1")
+
+
 def test_a_base_does_not_allow_what_the_policy_forbids():
     with pytest.raises(StoreError, match="allowed_protocols"):
         Targets(REMOTE, base="/data").split("a.nc")
