@@ -198,7 +198,7 @@ def write_elements(array: cm.Array, n: int) -> float:
 
 def bench_region(case: Case, folder: Path, name: str, *, quick: bool, client: Any = None) -> list[Row]:
     contenders = region_contenders(case, folder, client)
-    times = harness.alternate(contenders, 3 if quick or client else 7)
+    times = harness.alternate(contenders, 3 if quick or client else 5)
     (report,) = contenders[SHIFTED]()
     counts = {SHIFTED: {"keys": report.n_keys, "partial": report.n_partial, "regrouped": report.n_regrouped}}
     aligned = harness.rows(
