@@ -200,5 +200,19 @@ def test_a_direct_read_holds_the_result_and_two_blocks_a_thread(tmp_path):
     assert harness.peak_bytes(lambda: a[...]) <= a.nbytes + 2 * harness.N_THREADS * MIB + 100_000
 
 
+@pytest.mark.parametrize("chunks", [None, "auto"])
+def test_a_streamed_sum_holds_four_blocks_a_thread(tmp_path, chunks):
+    name = f"v3 zstd, {stores.size_name(MIB)}"
+    layout = next(layout for layout in stores.layouts() if layout.name == name)
+    fill(layout, tmp_path / "a")
+    x = cm.from_store(str(tmp_path / "a"), chunks=chunks)
+    total = x.sum()
+    with harness.threads():
+        total.compute()
+        peak = harness.peak_bytes(total.compute)
+    assert x.npartitions > 4 * harness.N_THREADS
+    assert peak <= 4 * harness.N_THREADS * np.prod(x.chunksize) * 2
+
+
 if __name__ == "__main__":
     harness.main(__spec__.name)

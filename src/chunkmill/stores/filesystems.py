@@ -96,12 +96,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_lock)
 
 
-def open_filesystem(url: str, options: Mapping[str, Any]) -> Opened:
+def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | None = None) -> Opened:
     """Return the filesystem of a url, one a process (fsspec's own cache makes one a thread, each with connections)."""
-    token = os.getpid(), fsspec.utils.tokenize(url, options)
+    token = os.getpid(), fsspec.utils.tokenize(url, options, made_by)
     with _lock:
         if token not in _filesystems:
-            fs, root = fsspec.core.url_to_fs(url, **copied(options))
+            if made_by is None:
+                fs, root = fsspec.core.url_to_fs(url, **copied(options))
+            else:
+                fs = made_by(**copied(options))
+                root = url if isinstance(service_of(fs), HttpService) else url.partition("://")[2]
             service = service_of(fs)
             root = root if isinstance(service, HttpService) else root.rstrip("/")
             _filesystems[token] = Opened(os.getpid(), fs, root, service)

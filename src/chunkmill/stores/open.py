@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
 from chunkmill.stores.fsspec import FsspecStore
@@ -23,7 +26,8 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     Parameters
     ----------
     url
-        A path, a url of any protocol that fsspec knows (``::`` chains included), or a store, which is returned.
+        A path, a url of any protocol that fsspec knows (``::`` chains included), what ``fs.get_mapper(root)`` gives of
+        a filesystem (obstore's, for one), or a store, which is returned.
         A path that ends with ``.zip`` is a zip store, unless there is a directory of that name.
     storage_options
         For fsspec; local files have none.
@@ -43,7 +47,9 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     if not isinstance(url, (str, os.PathLike)):
         if hasattr(url, "get_versioned"):
             return url
-        msg = f"a store is given by a url, a path or a Store, not by {type(url).__name__}"
+        if isinstance(url, fsspec.FSMap):
+            return LocalStore(url.root) if type(url.fs) is LocalFileSystem else FsspecStore.of_mapper(url)
+        msg = f"a store is given by a url, a path, a Store or an fsspec mapper, not by {type(url).__name__}"
         raise TypeError(msg)
     url = os.fspath(url)
     if not url:

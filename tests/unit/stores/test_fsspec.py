@@ -11,15 +11,18 @@ import time
 from uuid import uuid4
 
 import fsspec
+import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from servers import WARNINGS, http_server, s3_server  # noqa: F401
 
+import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores import services
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.fsspec import FsspecStore, _ahead, _merge
 from chunkmill.stores.local import LocalStore
+from chunkmill.stores.open import open_store
 
 pytestmark = WARNINGS
 
@@ -426,3 +429,51 @@ def test_failing_every_third_time(served):
     store.get("a/k"), store.get("a/k")
     with pytest.raises(StoreError, match="503"):
         store.get("a/k")
+
+
+# --- filesystems that were made by hand
+
+
+def obstore_mapper(server):
+    made = pytest.importorskip("obstore.fsspec").FsspecStore(
+        "s3",
+        config={
+            "access_key_id": "testing", "secret_access_key": "testing", "region": "us-east-1",
+            "endpoint": server.endpoint_url, "virtual_hosted_style_request": "false",
+        },
+        client_options={"allow_http": True},
+    )  # fmt: skip
+    return fsspec.FSMap(server.new_bucket().removeprefix("s3://") + "/root", made)
+
+
+def test_obstore_as_a_filesystem(s3_server):  # noqa: F811
+    store = open_store(obstore_mapper(s3_server))
+    store.set("a/k", bytes(range(100)))
+    for one in (store, pickle.loads(pickle.dumps(store))):
+        assert one == store
+        assert one.get("a/k", ByteRange(10, 3)) == bytes(range(10, 13))
+        assert one.get("a/k", ByteRange(-2)) == bytes([98, 99])
+        assert one.get("a/none") is None
+        spans = [ByteSpan("a/k", ByteRange(i, 1)) for i in range(0, 100, 7)]
+        assert b"".join(one.get_many(spans)) == bytes(range(0, 100, 7))
+        assert one.list_dir("") == ["a/"]
+        assert list(one.list_prefix("a/")) == ["a/k"]
+        assert one.size("a/k") == 100
+    store.delete("a/k")
+    assert store.get("a/k") is None
+    assert not store.is_conditional
+
+
+def test_an_array_on_obstore(s3_server):  # noqa: F811
+    mapper = obstore_mapper(s3_server)
+    array = cm.create_array(mapper, shape=(7, 5), dtype="i2", chunks=(3, 2))
+    array[...] = np.arange(35).reshape(7, 5)
+    assert cm.from_store(mapper).compute().tolist() == np.arange(35).reshape(7, 5).tolist()
+
+
+@pytest.mark.parametrize("protocol", ["memory", "file"])
+def test_mappers(protocol, tmp_path):
+    mapper = fsspec.filesystem(protocol).get_mapper(str(tmp_path))
+    open_store(mapper).set("a/b", b"1")
+    assert mapper["a/b"] == b"1"
+    assert open_store(mapper).get("a/b") == b"1"
