@@ -379,4 +379,4 @@ class TestBusyS3:
             assert reports[0].guard == "version"
             np.testing.assert_array_equal(array[...], -values)
             assert proxy.n_failures > 5
-        assert cm.check(FsspecStore(store._root, s3_server.storage_options)).ok
+        assert cm.check(FsspecStore(store._identity[0], s3_server.storage_options)).ok

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import os
 import re
 from collections import deque
@@ -85,24 +84,14 @@ class FsspecStore:
         options = copied(storage_options or {})
         options.pop("asynchronous", None)  # would mean that we await; it comes with options meant for others
         protocol = protocols_of(url)[0]
-        self._root = url
-        self._options = options
         self.url = canonical_url(url)
         self._registered = registered_classes(url) if filesystem is None else {}
-        self._filesystem = filesystem
         self.is_remote = protocol not in LOCAL_PROTOCOLS
         self.is_conditional = hasattr(filesystem or fsspec.get_filesystem_class(protocol), "_call_s3")
         if self.is_conditional:  # botocore's pool of 10 connections would be the limit instead of ours
             options["config_kwargs"] = {"max_pool_connections": max_requests()} | (options.get("config_kwargs") or {})
+        self._identity = url, options, filesystem
         self._opened: Opened | None = None
-
-    @classmethod
-    def of_mapper(cls, mapper: fsspec.FSMap) -> FsspecStore:
-        """Return the store of what ``fs.get_mapper(root)`` gives, whatever the filesystem's class."""
-        fs = mapper.fs
-        names = list(inspect.signature(type(fs).__init__).parameters)[1:]
-        options = dict(zip(names, fs.storage_args, strict=False)) | fs.storage_options
-        return cls(fs.unstrip_protocol(mapper.root), options, type(fs))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
@@ -115,13 +104,13 @@ class FsspecStore:
         return f"FsspecStore({self.url!r})"  # not the options: they hold secrets
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FsspecStore) and _identity(other) == _identity(self)
+        return isinstance(other, FsspecStore) and other._identity == self._identity
 
     def __hash__(self) -> int:
-        return hash(self._root)
+        return hash(self.url)
 
     def __dask_tokenize__(self) -> tuple[str, str]:
-        return "chunkmill.FsspecStore", fsspec.utils.tokenize(*_identity(self))
+        return "chunkmill.FsspecStore", fsspec.utils.tokenize(*self._identity)
 
     # --- reading
 
@@ -321,7 +310,7 @@ class FsspecStore:
     def _open(self) -> Opened:
         if self._opened is None or self._opened.pid != os.getpid():
             try:
-                self._opened = open_filesystem(self._root, self._options, self._filesystem)
+                self._opened = open_filesystem(*self._identity)
             except Exception as error:
                 raise self._failed("", error) from error
         return self._opened
@@ -399,7 +388,3 @@ def _merge(spans: Iterable[ByteSpan]) -> Iterator[tuple[ByteSpan, list[ByteSpan]
                 yield ByteSpan(key, ByteRange(start, stop - start)), parts
                 start, stop, parts = begin, end, [span]
         yield ByteSpan(key, ByteRange(start, stop - start)), parts
-
-
-def _identity(store: FsspecStore) -> tuple[Any, ...]:
-    return store._root, store._options, store._filesystem  # noqa: SLF001

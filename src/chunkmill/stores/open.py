@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
         if hasattr(url, "get_versioned"):
             return url
         if isinstance(url, fsspec.FSMap):
-            return LocalStore(url.root) if type(url.fs) is LocalFileSystem else FsspecStore.of_mapper(url)
+            return LocalStore(url.root) if type(url.fs) is LocalFileSystem else _of_mapper(url)
         msg = f"a store is given by a url, a path, a Store or an fsspec mapper, not by {type(url).__name__}"
         raise TypeError(msg)
     url = os.fspath(url)
@@ -61,6 +62,13 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     if inner is not None and (path := _local_path(inner[2])) is not None:
         return ZipStore(path, inner[1])
     return FsspecStore(url, storage_options)
+
+
+def _of_mapper(mapper: fsspec.FSMap) -> FsspecStore:
+    fs = mapper.fs
+    names = list(inspect.signature(type(fs).__init__).parameters)[1:]
+    options = dict(zip(names, fs.storage_args, strict=False)) | fs.storage_options
+    return FsspecStore(fs.unstrip_protocol(mapper.root), options, type(fs))
 
 
 def _local_path(url: str) -> str | None:
