@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from dask._task_spec import Task
 from distributed import Client
+from distributed.comm.core import CommClosedError
 from distributed.worker import get_worker
 
 from chunkmill.array import Array
@@ -128,9 +129,11 @@ def check_client_workers(client: Client, needs: Needs, *, again: bool = True) ->
     with _probing(needs) as probe:
         # pickled by hand: a worker without a package could not unpickle its arguments, and the error not name it
         answers = client.run(partial(_check, packed, probe), workers=workers, on_error="return")
+        # a worker that dies meanwhile lacks nothing; the one in its place is checked by its first task
+        answers = {worker: a for worker, a in answers.items() if not isinstance(a, CommClosedError)}
         found = {worker: a if isinstance(a, tuple) else (worker, _failed(a)) for worker, a in answers.items()}
         _raise_lacking(needs, found, probe)
-    fit.update(workers)
+    fit.update(found)
 
 
 def check_scheduler(get: Any, needs: Needs) -> None:
