@@ -19,8 +19,8 @@ from chunkmill.graph.plan import Plan, Report
 from chunkmill.graph.rechunk import Settings, plan_rechunking
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.retarget import check_rank, describe_group_target, describe_target
-from chunkmill.transfer import open_source, open_target, temporary_store
+from chunkmill.retarget import describe_group_target, describe_target
+from chunkmill.transfer import by_array, open_source, open_target, temporary_store
 
 __all__ = ["plan_rechunk", "rechunk"]
 
@@ -117,12 +117,10 @@ def plan_rechunk(
     if isinstance(target, Array):
         return plan_rechunking(_into_existing(node, target, chunks), settings)
     store, path = open_target(target, options)
-    chosen, packed = _Choice(node, chunks, "chunks"), _Choice(node, shards, "shards")
+    chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
     def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
-        return describe_target(
-            array, documents_format, at, chunks=chosen.of(array), shards=packed.of(array), codecs=codecs
-        )
+        return describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs)
 
     def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
         return describe_group_target(group.metadata, documents_format, at)
@@ -154,33 +152,6 @@ def rechunk(
     (2, (6,))
     """
     return plan_rechunk(source, target, chunks=chunks, **options).run(resume=resume, progress=progress)
-
-
-class _Choice:
-    """What `chunks=` or `shards=` says of each array of a group."""
-
-    def __init__(self, node: Node, option: Any, name: str) -> None:
-        self.node, self.option, self.name = node, option, name
-        if isinstance(option, Mapping):
-            self._check_paths({str(path).strip("/") for path in option})
-        check_rank(node, option, name)
-
-    def _check_paths(self, paths: set[str]) -> None:
-        known = {self._below(n) for n in hierarchy.walk(self.node) if isinstance(n, Array)}
-        if unknown := sorted(paths - known):
-            msg = f"{self.name}= names {unknown}, where the arrays are {sorted(known)[:20]}"
-            raise ValueError(msg)
-
-    def _below(self, array: Array) -> str:
-        return array.path[len(self.node.path) :].strip("/")
-
-    def of(self, array: Array) -> Any:
-        """Return the shape, ``"keep"`` or ``None``."""
-        option = self.option
-        if isinstance(option, Mapping):
-            by_path = {str(path).strip("/"): value for path, value in option.items()}
-            return by_path.get(self._below(array), "keep")
-        return option(array) if callable(option) else option
 
 
 _READ_ONLY_FORMATS = {"zarr3-experimental": "zarr3"}

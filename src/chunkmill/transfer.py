@@ -28,7 +28,7 @@ from chunkmill.references import open_plain_store, open_target_store
 from chunkmill.retarget import check_rank, describe_group_target, describe_target
 from chunkmill.stores.base import Store
 
-__all__ = ["convert", "open_source", "open_target", "plan_convert", "verify"]
+__all__ = ["by_array", "convert", "open_source", "open_target", "plan_convert", "verify"]
 
 
 def plan_convert(
@@ -100,7 +100,7 @@ def plan_convert(
     ('copy', {'copy': 4})
     """
     node = open_source(source, storage_options)
-    chunks, shards = _by_array(chunks, node, "chunks"), _by_array(shards, node, "shards")
+    chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
     options = storage_options if target_storage_options is None else target_storage_options
     store, path = open_target(target, options)
 
@@ -200,7 +200,7 @@ def temporary_store(temp: Any, storage_options: Mapping[str, Any] | None) -> Sto
     return None if configured is None else open_plain_store(configured)
 
 
-def _by_array(option: Any, node: Node, name: str) -> Any:
+def by_array(option: Any, node: Node, name: str) -> Any:
     """Return a dict by path below `node` as a callable, and raise for paths and ranks that fit no array."""
     check_rank(node, option, name)
     if not isinstance(option, Mapping):

@@ -46,3 +46,29 @@ def test_resumes(store):
     assert report.n_resumed > 0
     np.testing.assert_array_equal(cm.open_array(store)[...], VALUES)
     assert not [key for key in store.list_prefix("") if "chunkmill" in key]
+
+
+@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
+def test_temporary_files_in_another_store(store, s3_server, tmp_path, temp_codec):  # noqa: F811
+    """Between local files by way of a bucket, and from a bucket to another by way of local files."""
+    local, bucket = f"{tmp_path}/local", s3_server.new_bucket()
+    apart = open_store(bucket, s3_server.storage_options)
+    source = cm.create_array(local, "a", shape=SHAPE, dtype="i4", chunks=(2, 5, 8))
+    source[...] = VALUES
+    for target, temp, remote in (((local, "b"), apart, apart), ((store, "b"), f"{tmp_path}/scratch", store)):
+        report = cm.rechunk(source, target, chunks=(24, 7, 3), strategy="spill", temp=temp, temp_codec=temp_codec)
+        assert report.bytes_temporary >= (VALUES.nbytes if temp_codec == "raw" else 1)
+        np.testing.assert_array_equal(cm.open_array(*target)[...], VALUES)
+        assert not [key for key in remote.list_prefix("") if "chunkmill" in key]
+    assert not [
+        path for path in tmp_path.rglob("*") if path.is_file() and "chunkmill" in str(path.relative_to(tmp_path))
+    ]
+
+
+def test_conversion_to_other_chunks(store, s3_server):  # noqa: F811
+    apart = open_store(s3_server.new_bucket(), s3_server.storage_options)
+    cm.create_array(store, "a", shape=SHAPE, dtype="i4", chunks=(1, 30, 8), format="n5")[...] = VALUES
+    cm.convert((store, "a"), (store, "b"), format="zarr3", chunks=(24, 7, 3), temp=apart)
+    assert cm.verify((store, "a"), (store, "b")).equal
+    assert not list(apart.list_prefix(""))
+    assert not [key for key in store.list_prefix("") if "chunkmill" in key]

@@ -277,22 +277,31 @@ def test_a_worker_is_killed(source, target, after, chunks):
 
 
 SCRIPT = """
+from contextlib import nullcontext
 import chunkmill as cm
 from chunkmill.stores.local import LocalStore
+from distributed import Client
 from recording import SlowStore
 
 if __name__ == "__main__":
-    print("begun", flush=True)
-    cm.convert({url!r}, SlowStore(LocalStore({target!r}), 0.05, ["set"]), format="zarr3")
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address=":0") if {cluster} else nullcontext():
+        cm.convert({url!r}, SlowStore(LocalStore({target!r}), 0.05, ["set"]), format="zarr3")
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
-def test_the_client_is_killed(source, target, tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "cluster"),
+    [
+        pytest.param(signal.SIGKILL, False, id="SIGKILL"),
+        pytest.param(signal.SIGINT, False, id="SIGINT"),
+        pytest.param(signal.SIGINT, True, id="SIGINT, with workers"),
+    ],
+)
+def test_the_client_is_killed(source, target, tmp_path, number, cluster):
     url, values = source
     script = tmp_path / "job.py"
-    script.write_text(textwrap.dedent(SCRIPT.format(url=url, target=target)))
+    script.write_text(textwrap.dedent(SCRIPT.format(url=url, target=target, cluster=cluster)))
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     process = subprocess.Popen([sys.executable, str(script)], env=environment, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60

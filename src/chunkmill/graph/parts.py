@@ -131,9 +131,10 @@ def fetched(store: Store, spans: Sequence[ByteSpan | None]) -> Iterator[bytes | 
 
 def metered(array: Array, meter: Meter) -> Array:
     """Return the array over a store that counts; nothing is built anew."""
-    metered = object.__new__(Array)
-    metered.__dict__.update(array.__dict__, store=MeteredStore(array.store, meter))
-    return metered
+    _ = array.writing  # built now, once, for all that come after
+    counted = object.__new__(Array)
+    counted.__dict__.update(array.__dict__, store=MeteredStore(array.store, meter))
+    return counted
 
 
 def fill_values(array: Array, shape: tuple[int, ...]) -> NDArray[Any]:

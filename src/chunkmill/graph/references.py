@@ -21,9 +21,9 @@ from chunkmill.array import _decode as decode_chunk
 from chunkmill.codecs.n5_block import parse_header
 from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeature
 from chunkmill.graph.jobs import Stage, StageResult, TaskResult, check_workers, run_stages
+from chunkmill.graph.parts import metered
 from chunkmill.graph.preflight import describe_needs
 from chunkmill.graph.scheduling import Scheduler
-from chunkmill.graph.transfers import metered
 from chunkmill.locate import Grain, ShardedChunks, grains
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata

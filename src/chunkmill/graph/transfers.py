@@ -24,15 +24,16 @@ from chunkmill.codecs.bytes import byte_view
 from chunkmill.codecs.crc32c import Crc32c
 from chunkmill.codecs.n5_block import parse_header, write_header
 from chunkmill.graph.jobs import TaskResult
+from chunkmill.graph.parts import metered
 from chunkmill.graph.subsets import region_keys
 from chunkmill.locate import Grain, ShardedChunks
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.plans.convert import Conversion, group_ranges
 from chunkmill.plans.region import region_shape
 from chunkmill.steps import chunk_step
-from chunkmill.stores.metered import Meter, MeteredStore
+from chunkmill.stores.metered import Meter
 
-__all__ = ["Transfer", "covered", "metered", "transfer_group", "transfer_reads"]
+__all__ = ["Transfer", "covered", "transfer_group", "transfer_reads"]
 
 _CRC32C = Crc32c()
 
@@ -90,14 +91,6 @@ def covered(grid: ChunkGrid, ranges: Sequence[range]) -> Region:
         slice(axis.start(r[0]), min(axis.start(r[-1]) + axis.length(r[-1]), axis.size))
         for axis, r in zip(grid.axes, ranges, strict=True)
     )
-
-
-def metered(array: Array, meter: Meter) -> Array:
-    """Return the array over a store that counts; nothing is built anew."""
-    _ = array.writing  # built now, once, for all that come after
-    counted = object.__new__(Array)
-    counted.__dict__.update(array.__dict__, store=MeteredStore(array.store, meter))
-    return counted
 
 
 def _count(actions: dict[str, int], name: str) -> None:

@@ -22,10 +22,10 @@ from chunkmill.array import Array, read_region
 from chunkmill.errors import ChunkmillError, JobError
 from chunkmill.graph.jobs import Stage, TaskResult, check_workers, run_stages
 from chunkmill.graph.memory import Worker, current_worker, itemsize, read_side, store_costs
+from chunkmill.graph.parts import metered
 from chunkmill.graph.preflight import describe_needs
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.graph.subsets import region_keys
-from chunkmill.graph.transfers import metered
 from chunkmill.hierarchy import Node
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.plans.rechunk import Limits, Side, nth_coords, plan_rechunk
