@@ -31,7 +31,7 @@ from chunkmill.hierarchy import Group
 from chunkmill.model.grid import Overlap, Region
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.references import open_target_store
-from chunkmill.repr_report import report_html
+from chunkmill.repr_report import report_html, report_text
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_store
 from chunkmill.xarray_plan import (
@@ -95,7 +95,16 @@ class DatasetReport:
             "unchanged": list(self.unchanged),
         }
 
+    def __str__(self) -> str:
+        facts, tables = self._shown()
+        return report_text("write_dataset: done", facts, tables)
+
     def _repr_html_(self) -> str:
+        facts, tables = self._shown()
+        return report_html("write_dataset: done", facts, tables)
+
+    def _shown(self) -> tuple[list[tuple[str, str]], list[list[tuple[str, ...]]]]:
+        """Return what people read: facts, and a table of the variables."""
         rows = [
             (path, f"{one.n_keys:,}", f"{one.n_partial:,}", format_bytes(one.bytes_written))
             for path, one in self.variables.items()
@@ -105,7 +114,7 @@ class DatasetReport:
             ("written", format_bytes(self.bytes_written)),
             ("unchanged", ", ".join(self.unchanged) or "none"),
         ]
-        return report_html("write_dataset: done", facts, [[("variable", "store keys", "in part", "written"), *rows]])
+        return facts, [[("variable", "store keys", "in part", "written"), *rows]]
 
 
 def write_dataset(
