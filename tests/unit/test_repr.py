@@ -172,7 +172,7 @@ def test_plans_and_reports(tmp_path, group):
     verified = cm.verify(group, target)
     assert "verify: equal" in text_of(verified._repr_html_())
     cm.open_array(target, "flat", mode="r+")[0, 0] = 1
-    assert "1 of 15" in text_of(cm.verify(group, target)._repr_html_())
+    assert "1 of 100" in text_of(cm.verify(group, target)._repr_html_())
 
 
 def test_reports_of_writes(tmp_path):
