@@ -839,7 +839,9 @@ def test_report(url):
     assert report.n_partial == report.n_regrouped == 0
     assert json.loads(json.dumps(report.to_dict()))["variables"]["v"]["n_keys"] == 3
     text = str(report)
-    assert all(line in text for line in ("write_dataset: done", "6: of these 0 changed in part", "variable  store keys"))
+    assert all(
+        line in text for line in ("write_dataset: done", "6: of these 0 changed in part", "variable  store keys")
+    )
 
 
 @pytest.mark.slow
