@@ -339,7 +339,7 @@ def test_remote_protocol_is_of_urls_that_name_none():
 
 
 def options_of(targets, root):
-    return targets.store(root)._options
+    return targets.store(root)._identity[1]
 
 
 def test_options_by_protocol(monkeypatch):
