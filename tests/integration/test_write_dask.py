@@ -11,6 +11,8 @@ from dask.utils import SerializableLock
 import chunkmill as cm
 from chunkmill.errors import (
     AlignmentError,
+    ChunkError,
+    ChunkmillError,
     JobError,
     NodeExists,
     NodeNotFound,
@@ -269,7 +271,7 @@ class TestOtherProcesses:
     @pytest.mark.parametrize("url", ["store", "memory://of-one-process"])
     def test_memory_is_not_shared(self, url):
         store = MemoryStore() if url == "store" else url
-        with pytest.raises(JobError, match="of its own: what it writes is not seen from here"):
+        with pytest.raises(JobError, match="in the memory of another process"):
             cm.to_store(da.ones((4, 2)), store, "a")
         with pytest.raises(NodeNotFound):
             cm.open_array(store, "a")
@@ -278,6 +280,20 @@ class TestOtherProcesses:
             cm.store(da.ones((4, 2)), array)
         with pytest.raises(JobError, match="write to 'b' and 1 more"):
             cm.store([da.ones((4, 2))] * 2, [array] * 2)
+
+    @pytest.mark.parametrize("url", ["store", "memory://of-one-process"])
+    def test_nor_for_a_graph_that_is_computed_later(self, url):
+        array = cm.create_array(MemoryStore() if url == "store" else url, "c", shape=(4,), dtype="f8", chunks=(2,))
+        with dask.config.set(scheduler="sync"):
+            later = cm.store(da.ones(4, chunks=2), array, compute=False)
+        with pytest.raises(ChunkmillError, match="in the memory of another process"):
+            later.compute()
+
+    def test_memory_by_url_reads_nothing_elsewhere(self):
+        array = cm.create_array("memory://of-one-process", "d", shape=(4,), dtype="f8", chunks=(2,), fill_value=3)
+        array[...] = 1
+        with pytest.raises(ChunkError, match="in the memory of another process"):  # and not the fill value
+            array.to_dask().compute()
 
     def test_files_are(self, tmp_path):
         cm.to_store(da.ones((4, 2)), tmp_path / "x", "a")

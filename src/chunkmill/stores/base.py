@@ -13,7 +13,13 @@ from typing import Protocol
 
 from chunkmill.errors import StoreError
 
-__all__ = ["ByteRange", "ByteSpan", "Store", "check_key", "check_prefix", "range_bounds"]
+__all__ = ["OTHER_MEMORY", "ByteRange", "ByteSpan", "Store", "check_key", "check_prefix", "range_bounds"]
+
+OTHER_MEMORY = (
+    "in the memory of another process, which does not see what is written here, nor this what was written there; use "
+    "files or a store that every process reaches"
+)
+"""Why a store in memory is refused where it came by pickle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import fsspec.asyn
 import fsspec.utils
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, check_key, check_prefix, range_bounds
 from chunkmill.stores.filesystems import (
     LOCAL_PROTOCOLS,
     Opened,
@@ -91,13 +91,16 @@ class FsspecStore:
         if self.is_conditional:  # botocore's pool of 10 connections would be the limit instead of ours
             options["config_kwargs"] = {"max_pool_connections": max_requests()} | (options.get("config_kwargs") or {})
         self._identity = url, options, filesystem
+        self._is_elsewhere = False  # memory, of the process that pickled this
         self._opened: Opened | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None}
+        return self.__dict__ | {"_opened": None, "_home": os.getpid()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        moved = state.pop("_home") != os.getpid()
         self.__dict__.update(state)
+        self._is_elsewhere |= moved and protocols_of(self._identity[0])[-1] == "memory"
         register_classes(self._registered)  # by the user, in the process that pickled this
 
     def __repr__(self) -> str:
@@ -308,6 +311,8 @@ class FsspecStore:
     # --- filesystem
 
     def _open(self) -> Opened:
+        if self._is_elsewhere:
+            raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
         if self._opened is None or self._opened.pid != os.getpid():
             try:
                 self._opened = open_filesystem(*self._identity)

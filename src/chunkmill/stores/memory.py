@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, check_key, check_prefix, range_bounds
 
 __all__ = ["MemoryStore"]
 
@@ -15,8 +17,9 @@ __all__ = ["MemoryStore"]
 class MemoryStore:
     """Values in memory, private to this instance, safe among threads.
 
-    It pickles by content: the other process gets a copy, whose changes do not come back. What processes are to share
-    belongs into files; what is to be shared by url within a process, into ``memory://``.
+    It pickles by content: the other process gets a copy, to read from; its changes would not come back, so that writing
+    to it raises `StoreError`. What processes are to share belongs into files; what is to be shared by url within a
+    process, into ``memory://``.
 
     Examples
     --------
@@ -38,15 +41,18 @@ class MemoryStore:
         self._values: dict[str, tuple[bytes, int]] = {}
         self._n_writes = 0
         self._lock = threading.Lock()
+        self._is_copy = False
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            state = self.__dict__ | {"_values": dict(self._values)}
+            state = self.__dict__ | {"_values": dict(self._values), "_home": os.getpid()}
         del state["_lock"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        moved = state.pop("_home") != os.getpid()
         self.__dict__.update(state)
+        self._is_copy |= moved
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -70,7 +76,7 @@ class MemoryStore:
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a copy of a value."""
-        check_key(key)
+        self._check_home(key)
         value = bytes(value)
         with self._lock:
             self._n_writes += 1
@@ -84,7 +90,7 @@ class MemoryStore:
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store `value`, or delete, if the key still has `version`."""
-        check_key(key)
+        self._check_home(key)
         value = None if value is None else bytes(value)
         with self._lock:
             entry = self._values.get(key)
@@ -104,7 +110,7 @@ class MemoryStore:
 
     def delete(self, key: str) -> None:
         """Delete a key."""
-        check_key(key)
+        self._check_home(key)
         with self._lock:
             self._n_writes += 1
             self._values.pop(key, None)
@@ -128,6 +134,12 @@ class MemoryStore:
             keys = self._keys(prefix)
         parts = (key[len(prefix) :].partition("/") for key in keys)
         return sorted({name + slash for name, slash, _ in parts})
+
+    def _check_home(self, key: str) -> None:
+        """Refuse to change what another process will never see."""
+        check_key(key)
+        if self._is_copy:
+            raise StoreError(url=self.url, key=key, reason=OTHER_MEMORY)
 
     def _keys(self, prefix: str) -> list[str]:
         check_prefix(prefix)
