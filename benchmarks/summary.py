@@ -51,8 +51,8 @@ LINES = (
     Line("write, zstd, 1 MiB", "write", "write", "v3 zstd, 1 MiB", **_DASK),
     Line("write, 64 KiB in shards of 2 MiB", "write", "write", "v3 sharded zstd, 64 KiB in 2 MiB", **_DASK),
     Line("write an unaligned region, 1 MiB", "locks", "region", "v2 zstd, 1023 KiB, 2 threads", **_REGION),
-    Line("rechunk images to series, zstd", "rechunk", ".*", "images to series, zstd", **_RECHUNK),
-    Line("rechunk cubes, zstd", "rechunk", ".*", r"\(64, 64, 64\) to \(128, 128, 16\), zstd", **_RECHUNK),
+    Line("rechunk images to series, zstd", "rechunk", ".*", "images to series, zstd, 2048 MiB", **_RECHUNK),
+    Line("rechunk cubes, zstd", "rechunk", ".*", r"\(64, 64, 64\) to \(128, 128, 16\), zstd, 2048 MiB", **_RECHUNK),
     Line(
         "build the graph of 10⁶ chunks", "graph", "graph", r"10\^6 chunks, open and build", "chunkmill",
         zarr="da.from_zarr",
