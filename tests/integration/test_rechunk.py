@@ -477,7 +477,7 @@ def test_goes_on_where_it_failed(tmp_path, strategy):
             continue
         n_resumed = report.n_resumed
         break
-    assert 0 < n_resumed < n_tasks
+    assert 0 < n_resumed <= n_tasks  # all, when what failed last was the publishing
     check(store, values, "")
 
 

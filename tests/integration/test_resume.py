@@ -143,7 +143,7 @@ def test_errors_are_what_they_were(source, target, scheduler):
 
 def test_a_store_of_one_process_is_no_target_for_others(source):
     store = MemoryStore()
-    with dask.config.set(scheduler="processes"), pytest.raises(JobError, match="of its own"):
+    with dask.config.set(scheduler="processes"), pytest.raises(JobError, match="in the memory of another process"):
         cm.convert(source[0], store, format="zarr3")
     assert not list(store.list_prefix(""))
 
@@ -215,7 +215,7 @@ def test_cluster_errors(client, source, target):
 
 @pytest.mark.slow
 def test_cluster_does_not_take_memory_for_a_target(client, source):
-    with pytest.raises(JobError, match=r"worker tcp://.*of its own"):
+    with pytest.raises(JobError, match=r"worker tcp://.*in the memory of another process"):
         cm.convert(source[0], MemoryStore(), format="zarr3")
 
 
