@@ -34,6 +34,7 @@ import pytest
 
 import chunkmill as cm
 from benchmarks import harness, stores
+from benchmarks.bench_rechunk import counted
 from benchmarks.harness import BARE, Row, in_threads, read_file, write_file
 from benchmarks.stores import MIB, Layout
 from chunkmill.graph import convert as graph_convert
@@ -182,16 +183,6 @@ class one_key_a_task:  # noqa: N801 - a context manager
 
     def __exit__(self, *_: object) -> None:
         graph_convert._MAX_TASK_KEYS = self.before
-
-
-def counted(plan: cm.Plan) -> dict[str, float]:
-    report = plan.run(progress=False)
-    return {
-        "tasks": report.n_tasks,
-        "requests": report.n_requests,
-        "bytes over plan": (report.bytes_read + report.bytes_written) / (plan.bytes_read + plan.bytes_written),
-        "peak of workers": report.peak_memory_bytes,
-    }
 
 
 def empty(case: Case, source: Path, target: Path) -> dict[str, float]:

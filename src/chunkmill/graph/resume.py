@@ -14,7 +14,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.optimization import optimize
 from distributed import Client, as_completed
 from numpy.typing import NDArray
 
@@ -22,7 +21,7 @@ from chunkmill.array import Array, LockFactory
 from chunkmill.errors import JobError
 from chunkmill.graph.journal import Journal, fingerprint
 from chunkmill.graph.late import giving_up, swept
-from chunkmill.graph.scheduling import Scheduler
+from chunkmill.graph.scheduling import Scheduler, optimised
 from chunkmill.graph.write import WriteReport, block_number, report, write_blocks
 from chunkmill.plans.region import full_region
 from chunkmill.plans.write import write_chunks
@@ -113,7 +112,7 @@ def _compute(blocks: da.Array, keys: list[Any]) -> NDArray[np.int64]:
     total = np.zeros(4, np.int64)
     if not keys:
         return total
-    graph = dict(optimize(blocks.dask, keys))
+    graph = optimised(blocks.dask, keys)
     scheduler = Scheduler()
     if scheduler.client is not None:
         for counts in _gathered(scheduler.client, graph, keys):

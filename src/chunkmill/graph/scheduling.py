@@ -17,21 +17,33 @@ import dask
 import dask.local
 import dask.threaded
 from dask._task_spec import DataNode, DependenciesMapping, Task, TaskRef, resolve_aliases
+from dask.array import optimize
 from dask.base import get_scheduler
 from dask.callbacks import Callback
 from dask.core import reverse_dict
+from dask.highlevelgraph import HighLevelGraph
 from dask.multiprocessing import RemoteException
 from dask.system import CPU_COUNT
 from distributed import Client, Future, as_completed
 
 from chunkmill.graph import forks  # noqa: F401 - for what it registers
 
-__all__ = ["Scheduler"]
+__all__ = ["Scheduler", "optimised"]
 
 # Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
 _WAVE = 10_000
 
 Graph = dict[Any, Any]
+
+
+def optimised(graph: HighLevelGraph, keys: Sequence[Any]) -> Graph:
+    """Return what dask makes of the graph of arrays, for at least one key.
+
+    Without the tasks that it leaves behind for each chain that it fuses: local schedulers would hand them from thread
+    to thread like others.
+    """
+    fused = dict(optimize(graph, list(keys)))
+    return resolve_aliases(fused, set(keys), reverse_dict(DependenciesMapping(fused)))
 
 
 class Scheduler:
@@ -64,12 +76,7 @@ class Scheduler:
         return 1
 
     def compute(self, graph: Graph, keys: Sequence[Any]) -> list[Any]:
-        """Return the values of `keys` of an optimised graph, computed here; not for a Client."""
-        if not keys:
-            return []
-        # dask leaves a task behind for each chain that it fuses; on a cluster the scheduler drops them, here they would
-        # be handed from thread to thread like others
-        graph = resolve_aliases(graph, set(keys), reverse_dict(DependenciesMapping(graph)))
+        """Return the values of `keys`, computed here; not for a Client."""
         try:
             return list(self.get(graph, list(keys)))
         except RemoteException as error:  # of the processes scheduler: the error, with its traceback as text

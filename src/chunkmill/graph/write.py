@@ -34,7 +34,7 @@ from chunkmill.graph.locks import check_guarded
 from chunkmill.graph.parts import metered
 from chunkmill.graph.preflight import check_process, describe_needs, writes_to
 from chunkmill.graph.regroup import Pieces, regrouped
-from chunkmill.graph.scheduling import Scheduler
+from chunkmill.graph.scheduling import Scheduler, optimised
 from chunkmill.model.grid import Region
 from chunkmill.plans.region import region_shape
 from chunkmill.plans.write import write_chunks
@@ -274,12 +274,14 @@ def run(
 
 
 def _computed(counts: Sequence[da.Array]) -> Sequence[NDArray[np.int64]]:
+    if not counts:  # a dataset of which all is written already
+        return []
     scheduler = Scheduler()
     if scheduler.client is not None:
         return compute_all(*counts)  # type: ignore[no-any-return]
     keys = [(c.name, *(0 for _ in c.numblocks)) for c in counts]
     graph = HighLevelGraph.merge(*(c.dask for c in counts))
-    return scheduler.compute(dict(da.optimize(graph, keys)), keys)
+    return scheduler.compute(optimised(graph, keys), keys)
 
 
 def report(array: Array, counts: Sequence[int] | NDArray[np.int64], n_regrouped: int) -> WriteReport:
