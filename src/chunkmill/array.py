@@ -32,7 +32,8 @@ from chunkmill.threads import cut_evenly, in_threads, own_threads
 if TYPE_CHECKING:
     import dask.array
 
-__all__ = ["Array", "LockFactory", "read_chunk", "read_chunks", "read_region", "write_chunk", "write_region"]
+__all__ = ["Array", "LockFactory", "check_missing", "decode_chunk", "encode_chunk", "read_chunk", "read_chunks"]
+__all__ += ["read_region", "write_chunk", "write_region"]
 
 ReadMissing = Literal["fill", "error"]
 """What reading an absent chunk does: give its fill value, or raise `ChunkError`."""
@@ -318,7 +319,7 @@ def read_chunks(array: Array, grain: Grain, coords: Sequence[ChunkCoords]) -> It
     """Yield chunks of `grain` in order, fetched at once where the store can; they may be read-only."""
     values = _fetch(array, grain, coords, grain.locator.locate(array.store, coords))
     for one, data in zip(coords, values, strict=True):
-        yield _decode(array, grain, one, data)
+        yield decode_chunk(array, grain, one, data)
 
 
 def _fetch(
@@ -329,7 +330,7 @@ def _fetch(
         with chunk_step(array, grain, one, "get"):
             data = next(values)
         if data is None:
-            _check_missing(array, grain, one)
+            check_missing(array, grain, one)
         yield data
 
 
@@ -339,26 +340,25 @@ def read_chunk(array: Array, grain: Grain, coords: ChunkCoords, part: Region) ->
         (span,) = grain.locator.locate(array.store, [coords])
         data = None if span is None else array.store.get(span.key, span.byte_range)
     if data is None:
-        _check_missing(array, grain, coords)
-    dots: tuple[Any, ...] = (*part, ...)  # keep a 0-d array an array
-    chunk: NDArray[Any] = _decode(array, grain, coords, data)[dots]
-    return chunk
+        check_missing(array, grain, coords)
+    dots: Any = (*part, ...)  # keep a 0-d array an array
+    return decode_chunk(array, grain, coords, data)[dots]  # type: ignore[no-any-return]
 
 
-def _check_missing(array: Array, grain: Grain, coords: ChunkCoords) -> None:
+def check_missing(array: Array, grain: Grain, coords: ChunkCoords) -> None:
+    """Raise `ChunkError` for an absent chunk of an array that was opened with ``read_missing="error"``."""
     if array.read_missing == "error":
         reason = "absent, and the array was opened with read_missing='error'"
         raise ChunkError(url=array.url, key=grain.locator.key(coords), coords=coords, step="get", reason=reason)
 
 
-def _decode(
+def decode_chunk(
     array: Array, grain: Grain, coords: ChunkCoords, data: bytes | None, out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
     """Return a chunk in its declared shape, or `out` filled with it; absent data is the fill value."""
     spec = grain.spec(coords)
     if data is None:  # one element, seen spec.shape times: an absent chunk costs no memory
-        fill = spec.fill_value
-        one = np.zeros((), spec.dtype) if fill is None else np.full((), fill, spec.dtype)
+        one = np.zeros((), spec.dtype) if spec.fill_value is None else np.full((), spec.fill_value, spec.dtype)
         with chunk_step(array, grain, coords, "decode"):  # a chunk larger than numpy can count
             return np.broadcast_to(one, spec.shape)
     with chunk_step(array, grain, coords, "decode"):
@@ -368,9 +368,9 @@ def _decode(
 def _decode_part(array: Array, grain: Grain, overlap: Overlap, data: bytes | None, out: NDArray[Any]) -> None:
     """Decode a chunk and put the part of it that overlaps a region to its place."""
     if out.shape == grain.spec(overlap.coords).shape:
-        chunk = _decode(array, grain, overlap.coords, data, out)
+        chunk = decode_chunk(array, grain, overlap.coords, data, out)
     else:
-        chunk = _decode(array, grain, overlap.coords, data)[overlap.in_chunk]
+        chunk = decode_chunk(array, grain, overlap.coords, data)[overlap.in_chunk]
     if chunk is not out:
         out[...] = chunk
 
@@ -382,7 +382,7 @@ def write_chunk(array: Array, coords: ChunkCoords, chunk: NDArray[Any], *, write
     """
     grain = array.writing
     key = grain.locator.key(coords)
-    data = _encode(array, grain, coords, chunk, write_empty=write_empty)
+    data = encode_chunk(array, grain, coords, chunk, write_empty=write_empty)
     with chunk_step(array, grain, coords, "set"):
         if data is None:
             array.store.delete(key)
@@ -391,7 +391,7 @@ def write_chunk(array: Array, coords: ChunkCoords, chunk: NDArray[Any], *, write
     return memoryview(data).nbytes
 
 
-def _encode(array: Array, grain: Grain, coords: ChunkCoords, chunk: NDArray[Any], *, write_empty: bool) -> Any:
+def encode_chunk(array: Array, grain: Grain, coords: ChunkCoords, chunk: NDArray[Any], *, write_empty: bool) -> Any:
     """Return the encoded chunk, or ``None`` when it is empty."""
     spec = grain.spec(coords)
     # an undefined fill value leaves nothing out: what other readers give for an absent chunk is chance then
@@ -463,9 +463,9 @@ def update_chunk(
             n_refused = n_refused + 1 if version == seen else 0
             extent: tuple[Any, ...] = (*grain.grid.extent(coords), ...)  # the dots keep a 0-d array an array
             with chunk_step(array, grain, coords, "decode"):  # a chunk that does not fit into memory, too
-                chunk = _writable(_decode(array, grain, coords, data)[extent])
+                chunk = _writable(decode_chunk(array, grain, coords, data)[extent])
             chunk[overlap.in_chunk] = part
-            encoded = _encode(array, grain, coords, chunk, write_empty=write_empty)
+            encoded = encode_chunk(array, grain, coords, chunk, write_empty=write_empty)
             with chunk_step(array, grain, coords, "set"):
                 if array.store.set_if(key, encoded, version):
                     return 0 if encoded is None else memoryview(encoded).nbytes

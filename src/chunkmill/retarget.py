@@ -25,7 +25,7 @@ from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.plans.convert import Layout, same_fill, split_shards
 from chunkmill.xarray_coding import encode_fill_value, masks_fill_value
 
-__all__ = ["ALLOWABLE", "check_rank", "describe_group_target", "describe_target", "same_json"]
+__all__ = ["ALLOWABLE", "check_rank", "describe_group_target", "describe_target", "fitted_to", "same_json"]
 
 ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes")
 """What a conversion may lose where the caller allows it. Never values: those are kept or refused."""
@@ -71,19 +71,19 @@ def describe_target(
     layout = split_shards(metadata)
     if kept and layout.sharding is not None and _is_keep(chunks) and _is_keep(codecs):
         with suppress(MetadataError):
-            return _fitted(metadata, documents_format, path, near=True)
+            return fitted_to(metadata, documents_format, path, near=True)
     # what lies in a shard is a chunk like any other: the format has its say of it first
     keys = _shard_grid(source, layout, shards)
     plain = _plain(metadata, layout, chunks, codecs, keys)
     try:
-        fitted = _fitted(plain, documents_format, path, near=_is_keep(codecs))
+        fitted = fitted_to(plain, documents_format, path, near=_is_keep(codecs))
     except MetadataError as error:
         fitted = _losing(plain, documents_format, path, set(allow), error)
     if keys is None or (kept and not _can_shard(fitted, documents_format, path)):
         return fitted
     _check_fit(plain.chunk_grid, keys)
     packed = replace(fitted, chunk_grid=keys, codecs=(_packing(fitted, layout),))
-    return _fitted(packed, documents_format, path, near=False)
+    return fitted_to(packed, documents_format, path, near=False)
 
 
 def describe_group_target(
@@ -146,7 +146,7 @@ def _can_shard(fitted: ArrayMetadata, documents_format: Format, path: str) -> bo
     """Whether the format has shards: tried with shards of one chunk."""
     packing = sharded(fitted.codecs, fitted.chunk_grid.chunk_shape)
     try:
-        _fitted(replace(fitted, codecs=(packing,)), documents_format, path, near=False)
+        fitted_to(replace(fitted, codecs=(packing,)), documents_format, path, near=False)
     except UnsupportedFeature:
         return False
     return True
@@ -219,7 +219,7 @@ def _is_keep(option: Any) -> bool:
 # What the format makes of it
 
 
-def _fitted(metadata: ArrayMetadata, documents_format: Format, path: str, *, near: bool) -> ArrayMetadata:
+def fitted_to(metadata: ArrayMetadata, documents_format: Format, path: str, *, near: bool) -> ArrayMetadata:
     """Return the description as the format has it; `UnsupportedFeature` when anything would be lost."""
     last: MetadataError | None = None
     for chain in _near_chains(metadata) if near else [metadata.codecs]:
@@ -342,7 +342,7 @@ def _relaxed(
 
 def _fits(metadata: ArrayMetadata, documents_format: Format, path: str) -> ArrayMetadata | None:
     try:
-        return _fitted(metadata, documents_format, path, near=True)
+        return fitted_to(metadata, documents_format, path, near=True)
     except ChunkmillError:
         return None
 

@@ -19,7 +19,7 @@ from chunkmill.graph.references import Frame, Virtual, store_below
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.plans.convert import plan_array, split_shards
-from chunkmill.retarget import _fitted as fitted
+from chunkmill.retarget import fitted_to
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.zip import ZipStore
 from chunkmill.xarray_coding import decode_fill_value, masks_fill_value
@@ -131,7 +131,7 @@ def _adapted(metadata: ArrayMetadata, documents_format: Format, path: str) -> Ar
     """Return the description as the format has it; `UnsupportedFeature` unless it means the same bytes."""
     # the keys are ours to choose: fsspec finds parquet references of the default ones only
     metadata = replace(metadata, chunk_keys=documents_format.default_chunk_keys)
-    adapted = fitted(metadata, documents_format, path, near=False)
+    adapted = fitted_to(metadata, documents_format, path, near=False)
     action = plan_array(metadata, adapted, max_bytes=1, max_keys=1).action
     if action != "copy":
         chain = ", ".join(codec.name for codec in metadata.codecs)

@@ -18,8 +18,7 @@ from dask.utils import format_bytes
 from numpy.typing import NDArray
 
 from chunkmill import hierarchy
-from chunkmill.array import Array, read_chunk
-from chunkmill.array import _decode as decode_chunk
+from chunkmill.array import Array, decode_chunk, read_chunk
 from chunkmill.errors import ChunkError
 from chunkmill.graph.inventory import Inventory, Problem, take_inventory
 from chunkmill.graph.jobs import Stage, TaskResult, check_workers, run_stages

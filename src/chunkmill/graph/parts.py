@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array import Array
-from chunkmill.array import _check_missing as check_missing
-from chunkmill.array import _decode as decode_chunk
+from chunkmill.array import Array, check_missing, decode_chunk
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.graph.subsets import region_keys
 from chunkmill.model.grid import Region

@@ -16,8 +16,7 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array import Array
-from chunkmill.array import _decode as decode_chunk
+from chunkmill.array import Array, decode_chunk
 from chunkmill.codecs.n5_block import parse_header
 from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeature
 from chunkmill.graph.jobs import Stage, StageResult, TaskResult, check_workers, run_stages

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array import Array
-from chunkmill.array import _decode as decode_chunk
-from chunkmill.array import _encode as encode_chunk
+from chunkmill.array import Array, decode_chunk, encode_chunk
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import byte_view
 from chunkmill.codecs.crc32c import Crc32c
@@ -149,7 +147,8 @@ def _translated(transfer: Transfer, coords: ChunkCoords, data: bytes, actions: d
     _count(actions, "recode")
     grain = target.reading
     chunk = decode_chunk(source, source.reading, coords, data, _scratch(transfer, coords))[_extent(grain, coords)]
-    return encode_chunk(target, grain, coords, chunk, write_empty=True)  # type: ignore[no-any-return]
+    encoded: Buffer = encode_chunk(target, grain, coords, chunk, write_empty=True)
+    return encoded
 
 
 def _scratch(transfer: Transfer, coords: ChunkCoords) -> NDArray[Any] | None:
