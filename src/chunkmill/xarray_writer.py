@@ -254,7 +254,10 @@ def _mode(mode: Mode, region: Any, append_dim: Hashable | None) -> Mode:
     if mode == "a-" and append_dim is None:
         raise ValueError("mode='a-' appends to the variables that have a dimension: say which with append_dim=")
     if region is not None and append_dim is not None:
-        raise ValueError("region= writes into what is there, append_dim= adds to it: give one of them")
+        # Dataset.to_zarr takes both where they name different dimensions, writes no index then, and so leaves the
+        # coordinate along append_dim shorter than the variables: such a store does not open
+        msg = "region= writes into what is there, append_dim= adds to it: append the whole extent first, with NaN where"
+        raise ValueError(f"{msg} values are not known yet, then write its parts with region=")
     if (region is not None or append_dim is not None) and mode == "w":
         raise ValueError("mode='w' replaces what is there: leave it out to write a region or to append")
     if append_dim is not None:

@@ -114,8 +114,8 @@ def check_store(
     if not scheduler.in_process and specs:
         needs = describe_needs("check", sources=found.arrays)
         check_workers(scheduler, needs)
-    stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_reads)
-    (result,) = run_stages([stage], scheduler=scheduler, needs=needs, progress=progress)
+    stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_reads, _key_shows)
+    (result,) = run_stages([stage], name=f"check {store.url}", scheduler=scheduler, needs=needs, progress=progress)
     chunks = sorted(result.details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
     problems = [*found.problems, *chunks]
     if repair:
@@ -147,6 +147,10 @@ def _groups(array: Array, coords: NDArray[np.int64]) -> Iterator[NDArray[np.int6
 def _key_reads(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) -> Iterator[tuple[Array, list[str]]]:
     array = arrays[spec[0]]
     yield array, [array.writing.locator.key(tuple(row)) for row in spec[1].tolist()]
+
+
+def _key_shows(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) -> str:
+    return arrays[spec[0]].writing.locator.key(tuple(spec[1][0].tolist()))
 
 
 def _check_keys(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) -> TaskResult:

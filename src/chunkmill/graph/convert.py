@@ -22,7 +22,7 @@ from chunkmill.graph.jobs import Job, Stage
 from chunkmill.graph.journal import JOB_PREFIX, fingerprint
 from chunkmill.graph.plan import Costs, Plan, PlannedStage
 from chunkmill.graph.scheduling import Scheduler
-from chunkmill.graph.transfers import Transfer, transfer_group, transfer_reads
+from chunkmill.graph.transfers import Transfer, transfer_group, transfer_reads, transfer_shows
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.plans.convert import Conversion, n_groups, plan_array
@@ -252,7 +252,7 @@ class _Conversion:
         store, prefix = self.target.store, self.documents_format.chunk_prefix(self.path)
         fresh = all(name.startswith(JOB_PREFIX) for name in store.list_dir(prefix))
         transfers = tuple(Transfer(item.source, item.target, item.conversion, fresh) for item in self.items)
-        return [Stage("convert", transfer_group, transfers, specs, transfer_reads)]
+        return [Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows)]
 
     def _publish(self, documents: Mapping[str, bytes]) -> None:
         """Write all documents, what is on top last, and consolidated metadata where the format has them."""

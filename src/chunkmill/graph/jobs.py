@@ -89,6 +89,8 @@ class Stage:
     reads
         Which store keys of which arrays the task of a spec asks for, so that of a reference set it need not be sent
         more. ``None``: sets are sent whole.
+    shows
+        Which store key is to be shown for the task of a spec: the first of those that it deals with.
     """
 
     name: str
@@ -96,6 +98,11 @@ class Stage:
     common: Any
     tasks: Sequence[Any]
     reads: Reads | None = None
+    shows: Callable[[Any, Any], str] | None = None
+
+    def show(self, unit: tuple[Any, ...]) -> str:
+        """Return the store key to be shown for a task, which is given its number and a group of specs."""
+        return "" if self.shows is None else self.shows(self.common, unit[1][0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +215,13 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
         done = journal.done()
     with swept(job.targets, after_death=bool(done)):
         results = run_stages(
-            job.stages(), scheduler=scheduler, needs=needs, journal=journal, done=done, progress=progress
+            job.stages(),
+            name=job.name,
+            scheduler=scheduler,
+            needs=needs,
+            journal=journal,
+            done=done,
+            progress=progress,
         )
     job.publish(documents)
     journal.finish()
@@ -227,6 +240,7 @@ def check_workers(scheduler: Scheduler, needs: Needs) -> None:
 def run_stages(
     stages: Sequence[Stage],
     *,
+    name: str = "",
     scheduler: Scheduler | None = None,
     needs: Needs | None = None,
     journal: Journal | None = None,
@@ -237,6 +251,8 @@ def run_stages(
 
     Parameters
     ----------
+    name
+        Of the job, for the dashboard; the stages' names where there is none.
     needs
         Checked once in every process that takes part.
     journal, done
@@ -258,7 +274,9 @@ def run_stages(
             else:
                 lender = None if stage.reads is None else Lender(stage.reads, stage.common)
                 packed = _Packed.of(here, needs, lender)
-                scheduler.run(stage.name, run_task, packed, lender.units(todo) if lender else todo, total.add)
+                units = lender.units(todo) if lender else todo
+                with scheduler.span(name or stage.name):
+                    scheduler.run(stage.name, run_task, packed, units, total.add, shown=stage.show)
             seconds = time.perf_counter() - begun
             results.append(StageResult(stage.name, len(groups), n_resumed, seconds, total.counts, total.details))
     return results

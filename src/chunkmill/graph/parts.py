@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from chunkmill.array import Array, check_missing, decode_chunk
 from chunkmill.codecs.pipeline import CodecPipeline
-from chunkmill.graph.subsets import region_keys
+from chunkmill.graph.subsets import first_key, region_keys
 from chunkmill.model.grid import Region
 from chunkmill.plans.rechunk import RechunkPlan, nth_coords
 from chunkmill.steps import chunk_step
@@ -28,6 +28,7 @@ __all__ = [
     "Part",
     "Rechunk",
     "box_reads",
+    "box_shows",
     "chunk_parts",
     "fetched",
     "fill_values",
@@ -35,6 +36,7 @@ __all__ = [
     "n_ahead",
     "shifted",
     "spill_reads",
+    "spill_shows",
     "within",
 ]
 
@@ -107,6 +109,18 @@ def box_reads(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> Iterator[tu
     if rechunk.plan.reads is None:
         region = rechunk.plan.writes.region(nth_coords(rechunk.plan.writes, spec[1]))
         yield rechunk.source, region_keys(rechunk.source, region)
+
+
+def spill_shows(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> str:
+    """Return the first store key of the source that goes into a temporary file."""
+    rechunk = rechunks[spec[0]]
+    return first_key(rechunk.source, rechunk.plan.files.region(nth_coords(rechunk.plan.files, spec[1])))
+
+
+def box_shows(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> str:
+    """Return the first store key of the target that lies in a box."""
+    rechunk = rechunks[spec[0]]
+    return first_key(rechunk.target, rechunk.plan.writes.region(nth_coords(rechunk.plan.writes, spec[1])))
 
 
 _BATCH = 1 << 10

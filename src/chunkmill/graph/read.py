@@ -50,6 +50,9 @@ def read_graph(array: Array, chunks: Any = None, name: str | None = None) -> da.
         read = Carried(partial(read_subset, without_references(array)))
         regions = SubsetRegions(array, dask_chunks)
     layer = blockwise(read, name, index, regions, index, numblocks={}, dependencies=(), _data_producer=True)
+    # shown where dask draws graphs. Not `annotations`, which reach the cluster with each task: dask fuses no layer that
+    # has some of its own, so that reading and what is done to a block would become two tasks
+    layer.collection_annotations = {"url": array.url, "path": array.path, "format": array.format}
     graph = HighLevelGraph.from_collections(name, layer, dependencies=())
     return da.Array(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)
 

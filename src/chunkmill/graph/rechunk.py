@@ -28,7 +28,7 @@ from chunkmill.graph.memory import (
     temporary_files,
     write_side,
 )
-from chunkmill.graph.parts import Rechunk, box_reads, spill_reads
+from chunkmill.graph.parts import Rechunk, box_reads, box_shows, spill_reads, spill_shows
 from chunkmill.graph.plan import Costs, Plan, PlannedStage
 from chunkmill.graph.spill import spill_file
 from chunkmill.graph.transfers import Transfer
@@ -71,9 +71,11 @@ class Settings:
 def rechunk_stages(rechunks: Sequence[Rechunk]) -> list[Stage]:
     """Return the stages that do all of `rechunks`: one that spills, where one of them does, and one that writes."""
     spills = [0 if r.plan.reads is None else r.plan.reads.n_chunks for r in rechunks]
-    stages = [Stage("rechunk-spill", spill_file, tuple(rechunks), _Specs(spills), spill_reads)] if any(spills) else []
+    common = tuple(rechunks)
+    spill = Stage("rechunk-spill", spill_file, common, _Specs(spills), spill_reads, spill_shows)
     writes = [r.plan.writes.n_chunks for r in rechunks]
-    return [*stages, Stage("rechunk-write", write_box, tuple(rechunks), _Specs(writes), box_reads)]
+    write = Stage("rechunk-write", write_box, common, _Specs(writes), box_reads, box_shows)
+    return [spill, write] if any(spills) else [write]
 
 
 class _Specs(Sequence[tuple[int, int]]):

@@ -111,7 +111,7 @@ def locate_references(
     if not scheduler.in_process and specs:
         needs = describe_needs("to_references", sources=[virtual.array for virtual in virtuals])
         check_workers(scheduler, needs)
-    stage = Stage("references", locate_group, tuple(virtuals), specs, _group_reads)
+    stage = Stage("references", locate_group, tuple(virtuals), specs, _group_reads, _group_shows)
     (result,) = run_stages([stage], scheduler=scheduler, needs=needs, progress=progress)
     parts: list[list[_Part]] = [[] for _ in virtuals]
     for part in sorted(result.details, key=lambda part: (part.which, part.first)):
@@ -245,6 +245,11 @@ def _group_reads(virtuals: Sequence[Virtual], spec: _Spec) -> Iterator[tuple[Arr
     array, numbers = virtuals[spec[0]].array, spec[2].tolist()
     grid_shape = array.writing.grid.grid_shape
     yield array, [array.writing.locator.key(nth_coords(grid_shape, number)) for number in numbers]
+
+
+def _group_shows(virtuals: Sequence[Virtual], spec: _Spec) -> str:
+    array = virtuals[spec[0]].array
+    return array.writing.locator.key(nth_coords(array.writing.grid.grid_shape, int(spec[2][0])))
 
 
 _Columns: TypeAlias = tuple[

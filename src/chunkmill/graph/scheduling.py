@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -24,7 +25,7 @@ from dask.core import reverse_dict
 from dask.highlevelgraph import HighLevelGraph
 from dask.multiprocessing import RemoteException
 from dask.system import CPU_COUNT
-from distributed import Client, Future, as_completed
+from distributed import Client, Future, as_completed, span
 
 from chunkmill.graph import forks  # noqa: F401 - for what it registers
 
@@ -75,6 +76,10 @@ class Scheduler:
             return int(dask.config.get("num_workers", None) or CPU_COUNT)
         return 1
 
+    def span(self, what: str) -> AbstractContextManager[Any]:
+        """Name what is submitted inside: on a cluster, the dashboard sums up times and bytes by such names."""
+        return nullcontext() if self.client is None else span("chunkmill", what)
+
     def compute(self, graph: Graph, keys: Sequence[Any]) -> list[Any]:
         """Return the values of `keys`, computed here; not for a Client."""
         try:
@@ -89,15 +94,18 @@ class Scheduler:
         shared: Any,
         units: Sequence[tuple[Any, ...]],
         on_result: Callable[[Any], None],
+        *,
+        shown: Callable[[Any], str] | None = None,
     ) -> None:
         """Call ``function(shared, *unit)`` for every unit, and `on_result` here with each result, in any order.
 
-        `shared` is a key of its own in the graph, so that it reaches each worker once. The first error that a task
+        `shared` is a key of its own in the graph, so that it reaches each worker once. `shown` says what of a unit its
+        task's key shall show on a cluster's dashboard, besides the number. The first error that a task
         raises is raised, as it was raised there; what was not begun then is cancelled, and in this process what was is
         waited for.
         """
         if self.client is not None:
-            _run_on_client(self.client, _Wave(name, function, shared), units, on_result)
+            _run_on_client(self.client, _Wave(name, function, shared, shown=shown), units, on_result)
             return
         watched = _Watched(function) if self.in_process else function
         wave = _Wave(name, watched, shared)
@@ -139,19 +147,27 @@ class _Watched:
 
 
 class _Wave:
-    """Makes the graphs of one run: keys are ``(name-<token>, number)``, so that the dashboard groups them by name."""
+    """Makes the graphs of one run: keys are ``(name-<token>, number)``, so that the dashboard groups them by name.
 
-    def __init__(self, name: str, function: Callable[..., Any], shared: Any) -> None:
+    With a third part for what is to be shown.
+    """
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], shared: Any, *, shown: Callable[[Any], str] | None = None
+    ) -> None:
         token = uuid4().hex  # an effect: never the same twice
         self.name = f"{name}-{token}"
         self.function = function
         self.common_key = f"{name}-common-{token}"
         self.common = DataNode(self.common_key, shared)
+        self.shown = shown
         self.n_units = 0
 
     def graph(self, units: Sequence[tuple[Any, ...]]) -> tuple[Graph, list[Any]]:
         """Return the graph that calls the function for `units`, and the keys of the calls."""
-        keys = [(self.name, number) for number in range(self.n_units, self.n_units + len(units))]
+        keys: list[Any] = [(self.name, number) for number in range(self.n_units, self.n_units + len(units))]
+        if self.shown is not None:
+            keys = [(*key, self.shown(unit)) for key, unit in zip(keys, units, strict=True)]
         self.n_units += len(units)
         reference = TaskRef(self.common_key)
         graph: Graph = {self.common_key: self.common}

@@ -20,7 +20,15 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.overlay import OverlayStore
 from chunkmill.stores.reference import ReferenceStore
 
-__all__ = ["SubsetRegions", "held_references", "read_subset", "region_keys", "with_store", "without_references"]
+__all__ = [
+    "SubsetRegions",
+    "first_key",
+    "held_references",
+    "read_subset",
+    "region_keys",
+    "with_store",
+    "without_references",
+]
 
 
 def held_references(array: Array) -> ReferenceStore | None:
@@ -47,6 +55,12 @@ def without_references(array: Array) -> Array:
 def region_keys(array: Array, region: Region) -> list[str]:
     """Return the store keys that hold elements of `region`."""
     return [array.writing.locator.key(overlap.coords) for overlap in array.writing.grid.overlaps(region)]
+
+
+def first_key(array: Array, region: Region) -> str:
+    """Return the store key that holds the first element of `region`: what is shown of the task that deals with it."""
+    coords = tuple(axis.index(cut.start) for axis, cut in zip(array.writing.grid.axes, region, strict=True))
+    return array.writing.locator.key(coords)
 
 
 class SubsetRegions(BlockRegions):

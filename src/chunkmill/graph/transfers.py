@@ -31,7 +31,7 @@ from chunkmill.plans.region import region_shape
 from chunkmill.steps import chunk_step
 from chunkmill.stores.metered import Meter
 
-__all__ = ["Transfer", "covered", "transfer_group", "transfer_reads"]
+__all__ = ["Transfer", "covered", "transfer_group", "transfer_reads", "transfer_shows"]
 
 _CRC32C = Crc32c()
 
@@ -81,6 +81,13 @@ def transfer_reads(transfers: Sequence[Transfer], spec: tuple[int, int]) -> Iter
     grid = transfer.target.writing.grid
     ranges = group_ranges(grid, transfer.conversion.group, spec[1])
     yield transfer.source, region_keys(transfer.source, covered(grid, ranges))
+
+
+def transfer_shows(transfers: Sequence[Transfer], spec: tuple[int, int]) -> str:
+    """Return the first store key of the target that the task of `spec` writes."""
+    transfer = transfers[spec[0]]
+    ranges = group_ranges(transfer.target.writing.grid, transfer.conversion.group, spec[1])
+    return transfer.target.writing.locator.key(tuple(r[0] for r in ranges))
 
 
 def covered(grid: ChunkGrid, ranges: Sequence[range]) -> Region:

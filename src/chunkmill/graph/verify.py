@@ -25,7 +25,7 @@ from chunkmill.graph.memory import Worker, current_worker, itemsize, read_side, 
 from chunkmill.graph.parts import metered
 from chunkmill.graph.preflight import describe_needs
 from chunkmill.graph.scheduling import Scheduler
-from chunkmill.graph.subsets import region_keys
+from chunkmill.graph.subsets import first_key, region_keys
 from chunkmill.hierarchy import Node
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.plans.rechunk import Limits, Side, nth_coords, plan_rechunk
@@ -169,8 +169,9 @@ def compare(
     if not scheduler.in_process and specs:
         needs = describe_needs("verify", sources=[array for pair in pairs for array in (pair.a, pair.b)])
         check_workers(scheduler, needs)
-    stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_reads)
-    (result,) = run_stages([stage], scheduler=scheduler, needs=needs, progress=progress)
+    stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_reads, _block_shows)
+    name = f"verify {_shown(a)} and {_shown(b)}"
+    (result,) = run_stages([stage], name=name, scheduler=scheduler, needs=needs, progress=progress)
     found = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
     return VerifyReport(
         _shown(a),
@@ -308,6 +309,10 @@ def _same_kind(a: Array, b: Array) -> bool:
 def _block_reads(pairs: Sequence[_Pair], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
     pair, region = pairs[spec[0]], pairs[spec[0]].region(spec[1])
     yield from ((array, region_keys(array, region)) for array in (pair.a, pair.b))
+
+
+def _block_shows(pairs: Sequence[_Pair], spec: tuple[int, int]) -> str:
+    return first_key(pairs[spec[0]].a, pairs[spec[0]].region(spec[1]))
 
 
 def _compare_block(pairs: Sequence[_Pair], spec: tuple[int, int]) -> TaskResult:

@@ -265,7 +265,7 @@ def run(
     """
     if compute:
         with giving_up(counts), swept(arrays):
-            return finish(*_computed(counts))
+            return finish(*_computed(counts, arrays))
     name = f"written-{uuid4().hex}"
     optimised = optimize(*counts)
     keys = [TaskRef((c.name, *(0 for _ in c.numblocks))) for c in optimised]
@@ -273,15 +273,22 @@ def run(
     return Delayed(name, HighLevelGraph.from_collections(name, layer, dependencies=optimised))
 
 
-def _computed(counts: Sequence[da.Array]) -> Sequence[NDArray[np.int64]]:
+def _computed(counts: Sequence[da.Array], arrays: Sequence[Array]) -> Sequence[NDArray[np.int64]]:
     if not counts:  # a dataset of which all is written already
         return []
     scheduler = Scheduler()
     if scheduler.client is not None:
-        return compute_all(*counts)  # type: ignore[no-any-return]
+        with scheduler.span(f"write to {_shown(arrays)}"):
+            return compute_all(*counts)  # type: ignore[no-any-return]
     keys = [(c.name, *(0 for _ in c.numblocks)) for c in counts]
     graph = HighLevelGraph.merge(*(c.dask for c in counts))
     return scheduler.compute(optimised(graph, keys), keys)
+
+
+def _shown(arrays: Sequence[Array]) -> str:
+    paths = sorted({array.path for array in arrays} - {""})
+    shown = f"{paths[0]!r} in " if len(paths) == 1 else f"{len(paths)} arrays in " if paths else ""
+    return shown + ", ".join(sorted({array.url for array in arrays}))
 
 
 def report(array: Array, counts: Sequence[int] | NDArray[np.int64], n_regrouped: int) -> WriteReport:
