@@ -203,6 +203,7 @@ def create_array(
     format = format or format_above(target, path)  # noqa: A001
     metadata = describe_array(
         get_format(format),
+        path,
         shape=shape,
         dtype=dtype,
         chunks=chunks,
@@ -362,10 +363,12 @@ def to_store(
         where = _write_region(array, region)
         check_source(x, region_shape(where))
     else:
+        check_source(x, x.shape)
         format = format or format_above(target, path)  # noqa: A001
         metadata = describe_array(
             get_format(format),
-            shape=_known_shape(x),
+            path,
+            shape=x.shape,
             dtype=x.dtype,
             chunks=_block_shape(x, shards) if chunks is None else chunks,
             shards=shards,
@@ -487,14 +490,8 @@ def _write_region(array: Array, region: Any) -> Region:
     return selection.region
 
 
-def _known_shape(x: da.Array) -> tuple[int, ...]:
-    check_source(x, x.shape)
-    return tuple(int(n) for n in x.shape)
-
-
 def _block_shape(x: da.Array, shards: Any) -> tuple[int, ...] | Literal["auto"]:
     """Return the chunk shape that makes each block of `x` one chunk; "auto" below shards that are given."""
     if shards is not None:
         return "auto"
-    check_source(x, x.shape)
     return tuple(max((*axis, 1)) for axis in x.chunks)

@@ -35,6 +35,7 @@ _AUTO_CHUNK_BYTES = 4 << 20
 
 def describe_array(
     documents_format: Format,
+    path: str,
     *,
     shape: int | Sequence[int],
     dtype: Any,
@@ -45,7 +46,7 @@ def describe_array(
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> ArrayMetadata:
-    """Return the description of a new array, as `documents_format` adapts it; see `chunkmill.create_array`.
+    """Return the description of a new array, at `path`, as `documents_format` adapts it; see `chunkmill.create_array`.
 
     Raises
     ------
@@ -80,7 +81,7 @@ def describe_array(
         dimension_names=None if dimension_names is None else tuple(dimension_names),
         attributes=dict(attributes or {}),
     )
-    adapted = documents_format.adapt(metadata)
+    adapted = documents_format.adapt(metadata, path.strip("/"))
     grains(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
     return adapted
 

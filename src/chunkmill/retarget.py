@@ -224,7 +224,7 @@ def fitted_to(metadata: ArrayMetadata, documents_format: Format, path: str, *, n
     last: MetadataError | None = None
     for chain in _near_chains(metadata) if near else [metadata.codecs]:
         try:
-            adapted = documents_format.adapt(replace(metadata, codecs=chain))
+            adapted = documents_format.adapt(replace(metadata, codecs=chain), path)
             _check_losses(metadata, adapted, documents_format, path)
             grains(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
         except MetadataError as error:

@@ -86,7 +86,7 @@ def describe_variable(
     attributes = json_attributes(attributes, name, url)
 
     def describe(wanted: Mapping[str, Any], fill_value: Any) -> ArrayMetadata:
-        return _describe(documents_format, encoded, wanted, fill_value, attributes)
+        return _describe(documents_format, encoded, wanted, fill_value, attributes, name=name)
 
     try:
         metadata = describe(storage, fill_value)
@@ -223,11 +223,14 @@ def _describe(
     storage: Mapping[str, Any],
     fill_value: Any,
     attributes: Mapping[str, JSON],
+    *,
+    name: str,
 ) -> ArrayMetadata:
     of_bytes = _vlen_kind(variable) is bytes
     shards = storage.get("shards")
     metadata = describe_array(
         documents_format,
+        name,
         shape=variable.shape,
         dtype=variable.dtype,
         chunks=_chunks(variable, storage.get("chunks"), shards),
@@ -238,7 +241,7 @@ def _describe(
         attributes=attributes,
     )
     if fill_value is None and masks_fill_value(documents_format.name):
-        return documents_format.adapt(replace(metadata, fill_value=None))  # zero would be taken for missing
+        return documents_format.adapt(replace(metadata, fill_value=None), name)  # zero would be taken for missing
     return metadata
 
 

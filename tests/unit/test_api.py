@@ -496,3 +496,8 @@ def test_everything_public_is_there():
     }  # fmt: skip
     assert all(hasattr(cm, name) for name in cm.__all__)
     assert Path(cm.__file__).name == "__init__.py"
+
+
+def test_what_a_format_cannot_hold_is_told_of_the_array_that_was_asked_for():
+    with pytest.raises(UnsupportedFeature, match=r"meta/a/b\.array\.json"):
+        cm.create_array(MemoryStore(), "a/b", shape=(4,), dtype="u1", format="zarr3-draft", codecs="zstd")

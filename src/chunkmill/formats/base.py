@@ -86,10 +86,11 @@ class Format(Protocol):
     def emit_group(self, path: str, metadata: GroupMetadata) -> dict[str, bytes]:
         """Return the documents of a group."""
 
-    def adapt(self, metadata: ArrayMetadata) -> ArrayMetadata:
+    def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:
         """Return a description as this format makes it: its chunk keys, its way to store edges, its codecs.
 
-        `metadata` may come from users or from another format. What would be lost raises `UnsupportedFeature`.
+        `metadata` may come from users or from another format, and goes to `path`, which errors name. What would be
+        lost raises `UnsupportedFeature`.
         """
 
     def list_prefixes(self, path: str) -> tuple[str, ...]:

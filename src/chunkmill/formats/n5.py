@@ -154,7 +154,7 @@ class N5:
             attributes=attributes,
         )
 
-    def adapt(self, metadata: ArrayMetadata) -> ArrayMetadata:
+    def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:
         """Return the description as N5 stores it: in its chunk keys and blocks, with zero for an undefined fill value.
 
         `UnsupportedFeature` for what N5 has no place for.
@@ -169,7 +169,7 @@ class N5:
             edge_chunks="truncated",
             fill_value=fill_value,
         )
-        self.emit_array("x", adapted)
+        self.emit_array(path, adapted)
         return adapted
 
     def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:

@@ -192,7 +192,7 @@ class ZarrV2:
             raise MetadataError(key=key, field="dimension_separator", got=separator, expected="'.' or '/'")
         return ChunkKeyEncoding("", separator, "0")
 
-    def adapt(self, metadata: ArrayMetadata) -> ArrayMetadata:
+    def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:
         """Return the description as Zarr v2 stores it: its chunk keys, whole chunks at the edges.
 
         `UnsupportedFeature` for what v2 cannot say.
@@ -204,7 +204,7 @@ class ZarrV2:
             codecs=zarr_chain(metadata.codecs),
             edge_chunks="padded",
         )
-        self.emit_array("x", adapted)
+        self.emit_array(path, adapted)
         return adapted
 
     def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:

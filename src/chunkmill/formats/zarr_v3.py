@@ -194,7 +194,7 @@ class ZarrV3:
             fill_value=fill.parse_v3(document.get("fill_value"), dtype, key=key, order=order),
         )
 
-    def adapt(self, metadata: ArrayMetadata) -> ArrayMetadata:
+    def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:
         """Return the description as Zarr v3 stores it: default chunk keys, whole chunks at the edges, a fill value.
 
         `UnsupportedFeature` for what v3 cannot say.
@@ -206,7 +206,7 @@ class ZarrV3:
             value = fill.zero(metadata.dtype, serializer)
         keys = metadata.chunk_keys if metadata.chunk_keys.prefix in {"c/", "c."} else self.default_chunk_keys
         adapted = replace(metadata, chunk_keys=keys, codecs=codecs, edge_chunks="padded", fill_value=value)
-        self.emit_array("x", adapted)
+        self.emit_array(path, adapted)
         return adapted
 
     def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:

@@ -197,7 +197,7 @@ class ZarrV3Draft:
             attributes=attributes,
         )
 
-    def adapt(self, metadata: ArrayMetadata) -> ArrayMetadata:
+    def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:
         """Return the description as the draft stores it: in its chunk keys, with zero for an undefined fill value.
 
         `UnsupportedFeature` for what the draft cannot say.
@@ -212,7 +212,7 @@ class ZarrV3Draft:
             edge_chunks="padded",
             fill_value=fill_value,
         )
-        self.emit_array("x", adapted)
+        self.emit_array(path, adapted)
         return adapted
 
     def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:

@@ -119,7 +119,7 @@ class ZarrV3Experimental:
         """Raise `UnsupportedFeature`: nothing writes this any more."""
         self._refuse()
 
-    def adapt(self, metadata: ArrayMetadata) -> ArrayMetadata:  # noqa: ARG002 - Format
+    def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:  # noqa: ARG002 - Format
         """Raise `UnsupportedFeature`: nothing writes this any more."""
         self._refuse()
 
