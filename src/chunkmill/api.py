@@ -473,7 +473,7 @@ def _existing(target: Store, path: str, mode: str) -> Array | None:
             return None
         raise
     if isinstance(node, Group):
-        raise NodeExists(url=node.url, path=node.path, found="group")
+        raise NodeExists(url=node.url, path=node.path, found="group", hint="give mode='w' to replace it")
     return node
 
 

@@ -6,7 +6,6 @@ Not here: the commands (`chunkmill.cli`), what they print of nodes (`chunkmill.c
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -202,26 +201,19 @@ def show(result: Any, *, as_json: bool) -> None:
     click.echo(json.dumps(plain(result.to_dict()), indent=2, allow_nan=False) if as_json else str(result))
 
 
-# what the messages advise in Python's words, in those of the command line
-_REWORDED = (
-    (
-        r"give mode='w' \(overwrite=True when creating\) to replace it, or region= to write into it",
-        "--overwrite replaces it",
-    ),
-    (r"overwrite=True", "--overwrite"),
-    (r"resume=False", "--restart"),
-    (r"allow=\{([^}]*)\}", lambda match: " ".join(f"--allow {name}" for name in re.findall(r"\w+", match[1]))),
-    (r"\b(shards|chunks|codecs)=None", r"--\1 none"),
-    (r"\b(chunks|shards|codecs|format|strategy|path)=", r"--\1="),
-    (r"\bmax_mem=", "--max-mem="),
-    (r"opened without one it shows what it has", "`chunkmill ls` shows what there is"),
-)
-
-
-def _reworded(message: str) -> str:
-    for pattern, words in _REWORDED:
-        message = re.sub(pattern, words, message)
-    return message
+def _as_option(name: str, value: Any) -> str | None:
+    """Write an argument as an option of the command that runs; ``None``: it has none for it."""
+    parameters = click.get_current_context().command.params
+    option = next((p for p in parameters if isinstance(p, click.Option) and p.name in {name, f"{name}_"}), None)
+    if option is None:
+        return None
+    flag = option.opts[0]
+    if option.is_flag:
+        return option.secondary_opts[0] if option.secondary_opts and str(value) == "False" else flag
+    if option.multiple:
+        return " ".join(f"{flag} {each}" for each in sorted(value))
+    shown = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    return f"{flag}={shown.lower() if shown == 'None' else shown}" if shown else flag
 
 
 @contextmanager
@@ -235,7 +227,8 @@ def errors_shown() -> Iterator[None]:
     except click.exceptions.Exit:
         raise
     except (ChunkmillError, RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
-        click.secho(f"{type(error).__name__}: {_reworded(str(error))}", fg="red", err=True)
+        message = error.worded(_as_option) if isinstance(error, ChunkmillError) else str(error)
+        click.secho(f"{type(error).__name__}: {message}", fg="red", err=True)
         sys.exit(3)
 
 

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from chunkmill.advice import Advice, Spell
+
 __all__ = [
     "AlignmentError",
     "ChunkError",
@@ -68,6 +70,13 @@ class ChunkmillError(Exception):
         """Assemble the text from the fields."""
         return ", ".join(f"{name}={value!r}" for name, value in self._fields.items())
 
+    def worded(self, spell: Spell) -> str:
+        """Return the message with the arguments that it names written as `spell` does (see `Advice.worded`)."""
+        fields = {
+            name: value.worded(spell) if isinstance(value, Advice) else value for name, value in self._fields.items()
+        }
+        return _rebuild(type(self), fields).message()
+
     def __str__(self) -> str:  # KeyError would show the repr of its argument
         return self.message()
 
@@ -102,22 +111,26 @@ class NodeNotFound(ChunkmillError, KeyError, FileNotFoundError):
 _ARTICLES = {"array": "an array", "group": "a group"}
 
 
+_REPLACE = Advice(
+    "{overwrite:True} replaces it",
+    "so does {mode:'w'} in to_store and write_dataset, and {region} writes into it",
+)
+
+
 class NodeExists(ChunkmillError, FileExistsError):
-    """A node is there already and the mode does not allow to replace it."""
+    """A node is there already and the mode does not allow to replace it; ``hint`` says the way out."""
 
     url: str
     path: str
     found: str
+    hint: str
 
-    def __init__(self, *, url: str, path: str, found: str) -> None:
-        super().__init__(url=url, path=path, found=found)
+    def __init__(self, *, url: str, path: str, found: str, hint: str = _REPLACE) -> None:
+        super().__init__(url=url, path=path, found=found, hint=hint)
 
     def message(self) -> str:
         """Say what is there and how to replace it."""
-        return (
-            f"cannot create {self.path!r} in {self.url}: there is {_ARTICLES[self.found]} already; "
-            "give mode='w' (overwrite=True when creating) to replace it, or region= to write into it"
-        )
+        return f"cannot create {self.path!r} in {self.url}: there is {_ARTICLES[self.found]} already; {self.hint}"
 
 
 class MetadataError(ChunkmillError, ValueError):

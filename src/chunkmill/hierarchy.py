@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from chunkmill.advice import Advice
 from chunkmill.array import Array, ReadMissing, check_read_missing
 from chunkmill.documents import (
     READ_ONLY_SET,
@@ -420,7 +421,7 @@ def _parent_documents(store: Store, path: str, documents_format: Format) -> dict
     for parent in parents:
         above = _parse_node(store, parent, documents_format, fetched, read_only=True)
         if isinstance(above, Array):
-            raise NodeExists(url=store.url, path=parent, found="array")
+            raise NodeExists(url=store.url, path=parent, found="array", hint="nothing can lie below an array")
         if above is None:
             group = documents_format.emit_group(parent, GroupMetadata())
             check_free(documents_format, group, fetched)
@@ -471,7 +472,7 @@ def _hint(store: Store, path: str, formats: Sequence[Format]) -> str:
     except (OSError, ValueError):
         return f"nothing {looked} answers there"
     if not listed and path.strip("/"):
-        return "the store has no keys there: is the url right, and the path? opened without one it shows what it has"
+        return Advice("the store has no keys there: is the url right, and the path? Without {path} its top is opened")
     if not listed:
         return "the store has no keys there: is the url right?"
     more = ", …" if len(listed) > _MAX_LISTED else ""

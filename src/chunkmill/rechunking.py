@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from chunkmill import hierarchy
+from chunkmill.advice import Advice
 from chunkmill.array import Array
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format
@@ -172,7 +173,7 @@ def _into_existing(source: Node, target: Array, chunks: Any) -> Plan:
         raise AlignmentError(expected=expected, got=got, fix="give a target of the source's shape and dtype")
     wanted = tuple(chunks) if isinstance(chunks, (tuple, list)) else chunks
     if wanted not in (None, "keep", target.chunks):
-        fix = "the target says the chunks: give chunks=None, or another target"
+        fix = Advice("the target says the chunks: give {chunks:None}, or another target")
         raise AlignmentError(expected=f"chunks {target.chunks}", got=f"chunks {wanted}", fix=fix)
     where = Target(
         target.store, target.path, target.format, lambda *_: target.metadata, lambda group, *_: group.metadata

@@ -16,6 +16,7 @@ from typing import Any, Self, cast
 
 from numcodecs.zstd import compress as zstd_compress
 
+from chunkmill.advice import Advice
 from chunkmill.errors import StoreError
 from chunkmill.formats.references_grid import ROOT_KEY
 from chunkmill.formats.references_json import emit_reference_json, is_reference_json
@@ -91,11 +92,13 @@ class SetFile:
         if not self._is_set():
             reason = "there is something else, which is no reference set: give another url"
         elif not overwrite:
-            reason = "there is one already: give another url, or overwrite=True to replace it"
+            reason = "there is one already: give another url, or {overwrite:True} to replace it"
         elif source == self.url:
             reason = "that is the source: give another url"
         if reason:
-            raise StoreError(url=self.store.url, key=self.key, reason=f"cannot write the reference set: {reason}")
+            raise StoreError(
+                url=self.store.url, key=self.key, reason=Advice("cannot write the reference set: " + reason)
+            )
 
     def _is_set(self) -> bool:
         if self.key:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
+from chunkmill.advice import Advice
 from chunkmill.array import Array
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.describe import make_grid
@@ -177,13 +178,17 @@ def check_rank(node: Node, option: Any, name: str) -> None:
     if isinstance(node, Array):
         if len(option) != node.ndim:
             reason = f"{len(option)} lengths for {node.ndim} axes"
-            raise RegionError(index=f"{name}={option!r}", shape=node.shape, reason=reason)
+            raise RegionError(index=_given(name, option), shape=node.shape, reason=reason)
         return
     arrays = [each for each in walk(node) if isinstance(each, Array)]
     if arrays and all(len(option) != array.ndim for array in arrays):
         ranks = " or ".join(str(rank) for rank in sorted({array.ndim for array in arrays}))
         reason = f"{len(option)} lengths, where the arrays have {ranks} axes"
-        raise RegionError(index=f"{name}={option!r}", shape=arrays[0].shape, reason=reason)
+        raise RegionError(index=_given(name, option), shape=arrays[0].shape, reason=reason)
+
+
+def _given(name: str, option: Any) -> Advice:
+    return Advice(f"{{{name}}}", **{name: option})
 
 
 def _chosen(option: Any, source: Array, name: str) -> Any:
@@ -206,7 +211,7 @@ def _check_fit(chunks: ChunkGrid, shards: ChunkGrid) -> None:
         for axis, n in zip(shards.axes, chunks.chunk_shape, strict=True)
     )
     if not fits:
-        fix = "give shards= that are multiples of chunks=, or shards=None"
+        fix = Advice("give {shards} that are multiples of {chunks}, or {shards:None}")
         got = f"shards {shards.chunk_shape}"
         raise AlignmentError(expected=f"multiples of chunks {chunks.chunk_shape}", got=got, fix=fix)
 
@@ -348,7 +353,6 @@ def _fits(metadata: ArrayMetadata, documents_format: Format, path: str) -> Array
 
 
 def _refused(documents_format: Format, path: str, error: MetadataError, needed: Sequence[str]) -> UnsupportedFeature:
-    names = ", ".join(map(repr, needed))
-    hint = f"allow={{{names}}} converts without what cannot be kept"
+    hint = Advice("{allow} converts without what cannot be kept", allow=set(needed))
     feature = error.feature if isinstance(error, UnsupportedFeature) else str(error)
     return UnsupportedFeature(format=documents_format.name, feature=feature, key=path, hint=hint)

@@ -239,7 +239,8 @@ def _group_at(root: Group, path: str, *, adds: bool) -> Group | None:
             return None
         raise
     if isinstance(node, Array):
-        raise NodeExists(url=root.url, path=path, found="array")
+        hint = "a group of the dataset cannot be where an array is: give another path"
+        raise NodeExists(url=root.url, path=path, found="array", hint=hint)
     return node
 
 

@@ -278,7 +278,7 @@ def _existing(store: Store, path: str, mode: Mode, *, must_exist: bool) -> Group
             return None
         raise
     if isinstance(node, Array):
-        raise NodeExists(url=node.url, path=node.path, found="array")
+        raise NodeExists(url=node.url, path=node.path, found="array", hint="give mode='w' to replace it")
     return node
 
 

@@ -262,9 +262,15 @@ def test_schedulers(archive, tmp_path):
     ("args", "expected"),
     [
         (["convert", "SOURCE", "OTHER"], "group already; --overwrite replaces it"),
-        (["convert", "SOURCE", "new", "--chunks", "2"], r"--chunks=\(2,\).*1 lengths, where the arrays have 2 axes"),
+        (["convert", "SOURCE", "new", "--chunks", "2"], "--chunks=2 .*1 lengths, where the arrays have 2 axes"),
         (["rechunk", "SOURCE", "new", "--chunks", "1,2,3"], r"3 lengths, where the arrays have 2 axes"),
-        (["info", "SOURCE", "--path", "nope"], "is the url right, and the path\\? `chunkmill ls` shows"),
+        (["info", "SOURCE", "--path", "nope"], "is the url right, and the path\\? Without --path its top is opened"),
+        (
+            ["convert", "SOURCE", "new", "--shards", "3,3"],
+            "give --shards that are multiples of --chunks, or --shards=none",
+        ),
+        (["rechunk", "SOURCE", "new", "--chunks", "4,1", "--max-mem", "8"], r"give --max-mem=\d+ or more"),
+        (["convert", "FILLED", "new", "--format", "n5", "--codecs", "raw"], "; --allow fill_value converts without"),
     ],
     ids=str,
 )
@@ -272,7 +278,8 @@ def test_messages_are_in_the_words_of_the_command_line(tmp_path, args, expected)
     source = str(tmp_path / "in.zarr")
     cm.create_array(source, "g/a", shape=(4, 4), dtype="i4", chunks=(2, 2))[...] = 1
     cm.create_group(tmp_path / "other")
-    places = {"SOURCE": source, "OTHER": tmp_path / "other", "new": tmp_path / "new"}
+    cm.create_array(tmp_path / "filled", shape=(4,), dtype="i4", chunks=(2,), fill_value=7)
+    places = {"FILLED": tmp_path / "filled", "SOURCE": source, "OTHER": tmp_path / "other", "new": tmp_path / "new"}
     result = run(*(places.get(arg, arg) for arg in args), code=3)
     assert re.search(expected, result.stderr)
     assert not (tmp_path / "new").exists()

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from chunkmill import hierarchy
+from chunkmill.advice import Advice
 from chunkmill.array import Array
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
@@ -152,8 +153,8 @@ def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int
         item = _Item(old, new, conversion)
         planned_here = conversion.action != "rechunk"
         if budget is not None and planned_here and (needed := _peak_bytes(item)) > budget:
-            reason = f"max_mem of {max_mem:,} bytes is too little: each of {n_threads} threads needs {needed:,} bytes"
-            hint = f"give max_mem={needed * n_threads} or more, fewer threads, or smaller chunks"
+            reason = f"{max_mem:,} bytes of memory are too little: each of {n_threads} threads needs {needed:,} bytes"
+            hint = Advice("give {max_mem} or more, fewer threads, or smaller chunks", max_mem=needed * n_threads)
             raise JobError(job=f"convert {old.path!r}", reason=reason, hint=hint)
         items.append(item)
     return items

@@ -24,6 +24,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
+from chunkmill.advice import Advice
 from chunkmill.errors import JobError
 from chunkmill.model.metadata import JSON
 from chunkmill.stores.base import Store
@@ -94,7 +95,9 @@ class Journal:
         if plan.get("version") != _VERSION or plan.get("fingerprint") != self.fingerprint:
             began = f"{plan.get('job')!r}, begun {plan.get('began')}"
             reason = f"there is an unfinished job at the target with another plan ({began})"
-            hint = "give resume=False to discard what it wrote and start anew, or finish it with its own arguments"
+            hint = Advice(
+                "give {resume:False} to discard what it wrote and start anew, or finish it with its own arguments"
+            )
             raise JobError(job=self.job, reason=reason, hint=hint)
         self.run = str(plan.get("run", ""))
         return {key: base64.b64decode(text) for key, text in plan["documents"].items()}
@@ -183,6 +186,6 @@ def _parse(value: bytes, journal: Journal) -> dict[str, Any]:
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
-        hint = "give resume=False to discard it and start anew"
+        hint = Advice("give {resume:False} to discard it and start anew")
         raise JobError(job=journal.job, reason=f"the journal at {journal.plan_key!r} is damaged", hint=hint)
     return parsed

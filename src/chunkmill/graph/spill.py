@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chunkmill.advice import Advice
 from chunkmill.array import Array
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.errors import StoreError
@@ -182,7 +183,7 @@ def _check_marked(rechunk: Rechunk, store: Store, file: ChunkCoords) -> None:
     """Raise `StoreError` when a temporary file is gone that was there."""
     key = _key(rechunk, file)
     if store.get(f"{key}{_ABSENT}") is None:
-        reason = "this temporary file was written and is gone; run the job anew with resume=False"
+        reason = Advice("this temporary file was written and is gone; run the job anew with {resume:False}")
         raise StoreError(url=store.url, key=key, reason=reason)
 
 

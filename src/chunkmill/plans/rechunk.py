@@ -34,6 +34,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from chunkmill.advice import Advice
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap
 from chunkmill.plans.estimates import Costs, Estimate, Limits, Side, Strategy, Temporary
@@ -225,9 +226,11 @@ def _too_small(candidates: Sequence[Candidate], limits: Limits) -> JobError:
     smallest = min(candidate.peak_bytes(smallest_boxes(candidate)) for candidate in candidates)
     needed = limits.n_threads * (smallest + limits.overhead_bytes)
     reason = (
-        f"max_mem={limits.max_mem} bytes for a worker of {limits.n_threads} threads is too little: the smallest that "
+        f"{limits.max_mem} bytes for a worker of {limits.n_threads} threads are too little: the smallest that "
         f"works is {needed} bytes ({needed / 2**20:.1f} MiB), since each thread holds a whole source chunk or target "
         "chunk (shard, when sharded), decoded and encoded"
     )
-    hint = f"give max_mem={needed} or more, workers of fewer threads, or smaller target chunks or shards"
+    hint = Advice(
+        "give {max_mem} or more, workers of fewer threads, or smaller target chunks or shards", max_mem=needed
+    )
     return JobError(job="rechunk", reason=reason, hint=hint)
