@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import socket
@@ -34,54 +35,70 @@ _MOUNTED_ALONE = re.compile(r"(^|,)(nolock|localflock|local_lock=(all|flock))(,|
 _ABANDONED_AFTER = 3600.0  # seconds, of a file whose writer cannot be asked about
 
 
-@contextlib.contextmanager
-def locked(directory: str) -> Iterator[None]:
+class locked:  # noqa: N801 - used as a function is
     """Hold the directory's lock. flock on the directory itself leaves no lock file behind and dies with its holder.
 
-    Where `locks_reach_all` says that there are none, nothing is held.
+    Where `locks_reach_all` says that there are none, nothing is held. A class, not a generator: every value that is
+    stored comes by here.
     """
-    if not CAN_LOCK:
-        yield
-        return
-    with _opened(directory, os.O_RDONLY) as fd:
+
+    __slots__ = ("_below", "_directory", "_fd")
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._fd = -1
+        self._below: contextlib.AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> None:
+        if not CAN_LOCK:
+            return
+        fd = _open(self._directory, os.O_RDONLY)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno in _NO_LOCKS and not locks_reach_all(directory):
-                yield
+        except BaseException as error:
+            _close(fd)
+            if isinstance(error, OSError):
+                self._enter_without(error)
                 return
-            if error.errno not in {errno.EBADF, errno.EISDIR, errno.EINVAL}:
-                raise
-            # NFS: only files open for writing can be locked
-            with _lock_file(os.path.join(directory, f".lock{PARTIAL_SUFFIX}")):  # noqa: PTH118
-                yield
+            raise
+        self._fd = fd
+
+    def _enter_without(self, error: OSError) -> None:
+        if error.errno in _NO_LOCKS and not locks_reach_all(self._directory):
             return
-        try:
-            yield
-        finally:
-            fcntl.flock(fd, fcntl.LOCK_UN)
+        if error.errno not in {errno.EBADF, errno.EISDIR, errno.EINVAL}:
+            raise error
+        # NFS: only files open for writing can be locked
+        below = _lock_file(os.path.join(self._directory, f".lock{PARTIAL_SUFFIX}"))  # noqa: PTH118
+        below.__enter__()
+        self._below = below
+
+    def __exit__(self, *raised: object) -> None:
+        if self._fd >= 0:
+            _unlock(self._fd)
+        elif self._below is not None:
+            self._below.__exit__(*raised)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
 def _lock_file(path: str) -> Iterator[None]:
     """Hold a lock on a hidden file that its holder unlinks: valid only while the name leads to the locked file."""
     while True:
-        with _opened(path, os.O_RDWR | os.O_CREAT) as fd:
+        fd = _open(path, os.O_RDWR | os.O_CREAT)
+        try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            try:
-                with contextlib.suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116
-                        try:
-                            yield
-                            return
-                        finally:
-                            os.unlink(path)  # noqa: PTH108
-            finally:
-                fcntl.flock(fd, fcntl.LOCK_UN)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116
+                    try:
+                        yield
+                        return
+                    finally:
+                        os.unlink(path)  # noqa: PTH108
+        finally:
+            _unlock(fd)
 
 
-@contextlib.contextmanager
-def _opened(path: str, flags: int) -> Iterator[int]:
+def _open(path: str, flags: int) -> int:
     """Open a file to lock it.
 
     A process that forks meanwhile shares the lock with its child, until one of them unlocks (closing is not enough),
@@ -89,11 +106,19 @@ def _opened(path: str, flags: int) -> Iterator[int]:
     """
     fd = os.open(path, flags, 0o666)
     _HELD.add(fd)
+    return fd
+
+
+def _unlock(fd: int) -> None:
     try:
-        yield fd
+        fcntl.flock(fd, fcntl.LOCK_UN)
     finally:
-        _HELD.discard(fd)
-        os.close(fd)
+        _close(fd)
+
+
+def _close(fd: int) -> None:
+    _HELD.discard(fd)
+    os.close(fd)
 
 
 _HELD: set[int] = set()
@@ -155,7 +180,17 @@ def partial_name(name: str) -> str:
 
     It says which process of which machine writes, so that `is_abandoned` can tell.
     """
-    return f".{name[:_NAME_SHOWN]}.{_host()}-{os.getpid()}.{os.urandom(16).hex()}{PARTIAL_SUFFIX}"
+    return f".{name[:_NAME_SHOWN]}{_process()}{next(_NUMBERS):012x}{PARTIAL_SUFFIX}"
+
+
+@lru_cache(maxsize=1)
+def _process() -> str:
+    return f".{_host()}-{os.getpid()}.{os.urandom(10).hex()}"
+
+
+_NUMBERS = itertools.count()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_process.cache_clear)
 
 
 def is_abandoned(path: str) -> bool:

@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
@@ -28,6 +28,7 @@ __all__ = ["PARTIAL_SUFFIX", "LocalStore"]
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_BY_DESCRIPTOR = os.utime in os.supports_fd
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
 
@@ -145,13 +146,14 @@ class LocalStore:
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value: a hidden file in the same directory, then a rename over the key."""
-        path = self._path_to_write(key)
-        partial = self._write_partial(key, path, value)
+        path, directory = self._path_to_write(key)
+        partial = self._write_partial(key, value)
         try:
             # the lock: or it could come between another's comparing and renaming (`set_if`), and be lost
-            with locked(os.path.dirname(path)):  # noqa: PTH120
+            with locked(directory):
                 os.replace(partial, path)  # noqa: PTH105
-            self._sync_directory(path)
+            if self._fsync:
+                _sync_directory(directory)
         except BaseException as error:
             with contextlib.suppress(OSError):
                 os.unlink(partial)  # noqa: PTH108
@@ -164,10 +166,10 @@ class LocalStore:
 
         Without flock (Windows) nothing guards the moment between comparing and renaming.
         """
-        path = self._path_to_write(key)
-        partial = None if value is None else self._write_partial(key, path, value)
+        path, directory = self._path_to_write(key)
+        partial = None if value is None else self._write_partial(key, value)
         try:
-            with locked(os.path.dirname(path)):  # noqa: PTH120
+            with locked(directory):
                 if _version_of(path) != version:
                     return False
                 if partial is not None:
@@ -175,7 +177,8 @@ class LocalStore:
                     partial = None
                 elif version is not None:
                     os.unlink(path)  # noqa: PTH108
-                self._sync_directory(path)
+                if self._fsync:
+                    _sync_directory(directory)
                 return True
         except _ABSENT as error:
             if value is None:
@@ -190,9 +193,9 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         """Delete a key; its directory stays."""
-        path = self._path_to_write(key)
+        path, directory = self._path_to_write(key)
         try:
-            with locked(os.path.dirname(path)):  # noqa: PTH120
+            with locked(directory):
                 os.unlink(path)  # noqa: PTH108
         except (*_ABSENT, IsADirectoryError):
             return
@@ -217,11 +220,11 @@ class LocalStore:
         except OSError as error:
             raise self._failed(prefix, "cannot delete", error) from error
 
-    def _write_partial(self, key: str, path: str, value: bytes | bytearray | memoryview) -> str:
-        directory, name = os.path.split(path)
-        partial = os.path.join(directory, partial_name(name))  # noqa: PTH118
+    def _write_partial(self, key: str, value: bytes | bytearray | memoryview) -> str:
+        directory, name = self._split(key)
+        partial = f"{directory}{os.sep}{partial_name(name)}"
         try:
-            fd = _in_directory(directory, lambda: os.open(partial, _CREATE, 0o666))
+            fd = _create(directory, partial)
         except OSError as error:
             raise self._failed(key, "cannot create a file", error) from error
         try:
@@ -230,8 +233,10 @@ class LocalStore:
                 # a version is inode, time and size. The kernel's own clock ticks every few milliseconds and inodes are
                 # used again: within a tick two writes bring an old version back
                 now = time.time_ns()
-                with contextlib.suppress(OSError):
-                    os.utime(fd if os.utime in os.supports_fd else partial, ns=(now, now))
+                try:  # noqa: SIM105 - every value that is stored comes by here
+                    os.utime(fd if _BY_DESCRIPTOR else partial, ns=(now, now))
+                except OSError:
+                    pass  # not every file system keeps times
                 if self._fsync:
                     os.fsync(fd)
             finally:
@@ -243,14 +248,6 @@ class LocalStore:
                 raise self._failed(key, f"cannot write {memoryview(value).nbytes} bytes", error) from error
             raise
         return partial
-
-    def _sync_directory(self, path: str) -> None:
-        if self._fsync and os.name == "posix":
-            fd = os.open(os.path.dirname(path), os.O_RDONLY)  # noqa: PTH120
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
 
     # --- listing
 
@@ -303,11 +300,16 @@ class LocalStore:
     def _path(self, key: str) -> str:
         return self._base + check_key(key)
 
-    def _path_to_write(self, key: str) -> str:
+    def _path_to_write(self, key: str) -> tuple[str, str]:
+        """Return the path of a key, and its directory."""
         if key.endswith(PARTIAL_SUFFIX):
             msg = f"{key!r} is no store key: the suffix {PARTIAL_SUFFIX} marks values that are being written"
             raise ValueError(msg)
-        return self._path(key)
+        return self._path(key), self._split(key)[0]
+
+    def _split(self, key: str) -> tuple[str, str]:
+        above, _, name = key.rpartition("/")
+        return self._base + above if above else self._root, name
 
     def _directory(self, prefix: str) -> str:
         return self._base + check_prefix(prefix)[:-1] if prefix else self._root
@@ -335,21 +337,33 @@ def _read(fd: int, start: int, stop: int) -> bytes:
 
 
 def _write(fd: int, value: bytes | bytearray | memoryview) -> None:
-    view = memoryview(value)
-    view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
-    while view.nbytes:
-        view = view[os.write(fd, view) :]
+    """Write all of a buffer from where it lies; one that is not contiguous is copied."""
+    view = value if type(value) is bytes else memoryview(value)
+    if isinstance(view, memoryview):
+        view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
+    done = os.write(fd, view)
+    while done < len(view):  # a signal, a full disk (which the next one reports), or more than 2 GiB
+        done += os.write(fd, memoryview(view)[done:])
 
 
-def _in_directory(directory: str, create: Callable[[], int]) -> int:
+def _create(directory: str, path: str) -> int:
     """Create a file in a directory that many workers may create, and others delete, at once."""
     for _ in range(_ATTEMPTS):
         try:
-            return create()
+            return os.open(path, _CREATE, 0o666)
         except FileNotFoundError:
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-    return create()
+    return os.open(path, _CREATE, 0o666)
+
+
+def _sync_directory(directory: str) -> None:
+    if os.name == "posix":
+        fd = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def _version(status: os.stat_result) -> str:

@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from servers import FORK_WARNING
 
@@ -443,3 +444,79 @@ def test_fork(store, used_before):
         os._exit(0 if store.get("k") == b"2" else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert store.get("k") == b"2"
+
+
+class TestWhatAWriteCosts:
+    """Counts of system calls: where two threads write small values, each of them may cost a switch between them."""
+
+    CALLS = ("open", "write", "utime", "fsync", "close", "replace", "stat", "fstat", "mkdir", "urandom", "unlink")
+
+    @pytest.fixture
+    def calls(self, monkeypatch):
+        made = []
+
+        def counted(name, function):
+            def call(*arguments, **options):
+                made.append((name, arguments))
+                return function(*arguments, **options)
+
+            return call
+
+        for name in self.CALLS:
+            monkeypatch.setattr(os, name, counted(name, getattr(os, name)))
+        monkeypatch.setattr(directory_lock.fcntl, "flock", counted("flock", directory_lock.fcntl.flock))
+        return made
+
+    def test_of_a_second_value_in_a_directory(self, tmp_path, calls):
+        store = LocalStore(tmp_path)
+        store.set("a/c/0/0", b"chunk")
+        calls.clear()
+        store.set("a/c/0/1", b"chunk")
+        file, under_lock = ["open", "write", "utime", "close"], ["open", "flock", "replace", "flock", "close"]
+        assert [name for name, _ in calls] == file + under_lock
+
+    @pytest.mark.parametrize(
+        "make", [lambda x: x, memoryview, lambda x: memoryview(x.reshape(-1)).cast("B")], ids=["array", "view", "flat"]
+    )
+    def test_a_buffer_is_written_from_where_it_lies(self, tmp_path, calls, make):
+        values = np.arange(12, dtype="u2").reshape(3, 4)
+        LocalStore(tmp_path).set("k", make(values))
+        (written,) = [arguments[1] for name, arguments in calls if name == "write"]
+        assert np.shares_memory(np.frombuffer(written, "u1"), values)
+        assert (tmp_path / "k").read_bytes() == values.tobytes()
+
+    def test_a_view_with_gaps_is_written_too(self, tmp_path):
+        values = np.arange(12, dtype="u2").reshape(3, 4)
+        LocalStore(tmp_path).set("k", memoryview(values[:, ::2]))
+        assert (tmp_path / "k").read_bytes() == values[:, ::2].tobytes()
+
+    def test_what_the_system_writes_in_parts_is_written_whole(self, tmp_path, monkeypatch):
+        write = os.write
+        monkeypatch.setattr(os, "write", lambda fd, data: write(fd, memoryview(data)[:3]))
+        LocalStore(tmp_path).set("k", b"0123456789")
+        assert (tmp_path / "k").read_bytes() == b"0123456789"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork")
+def test_a_child_names_its_partial_files_itself():
+    mine = directory_lock.partial_name("k")
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(theirs, directory_lock.partial_name("k").encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    name = os.read(ours, 1000).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert f"-{pid}." in name
+    assert f"-{os.getpid()}." in mine
+    assert name.partition(f"-{pid}.")[2][:20] != mine.partition(f"-{os.getpid()}.")[2][:20]
+    assert directory_lock.is_abandoned(f"/nowhere/{name}")
+    assert not directory_lock.is_abandoned(f"/nowhere/{mine}")
+
+
+def test_partial_files_are_never_named_alike():
+    names = [directory_lock.partial_name("k") for _ in range(1000)]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) < 255
