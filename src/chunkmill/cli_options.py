@@ -6,10 +6,12 @@ Not here: the commands (`chunkmill.cli`), what they print of nodes (`chunkmill.c
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 import dask
@@ -17,7 +19,7 @@ from click.shell_completion import CompletionItem
 from dask.utils import parse_bytes
 
 from chunkmill.cli_describe import plain
-from chunkmill.errors import ChunkmillError
+from chunkmill.errors import ChunkmillError, JobError
 
 __all__ = [
     "CODECS",
@@ -239,9 +241,27 @@ def scheduled(scheduler: str, *, progress: bool | None) -> Iterator[None]:
         if progress is not None:
             stack.enter_context(dask.config.set({"chunkmill.progress": progress}))
         if "://" in scheduler:
-            from distributed import Client  # noqa: PLC0415 - seldom wanted, and slow to import
-
-            stack.enter_context(Client(scheduler))  # type: ignore[no-untyped-call]
+            stack.enter_context(_connected(scheduler))
         else:
             stack.enter_context(dask.config.set(scheduler=scheduler))
         yield
+
+
+def _connected(address: str) -> Any:
+    """Return a Client of the scheduler at `address`; `JobError` in seconds when none answers there."""
+    from distributed import Client  # noqa: PLC0415 - seldom wanted, and slow to import
+    from distributed.comm.registry import get_backend  # noqa: PLC0415
+
+    place = urlsplit(address)
+    try:
+        get_backend(place.scheme)
+        if place.scheme in {"tcp", "tls"}:  # Dask would try again and again where nobody listens
+            socket.create_connection((place.hostname or "", place.port or _PORT), timeout=_PATIENCE).close()
+        return Client(address, timeout=_PATIENCE)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, MemoryError) as error:  # memory: another protocol's greeting, taken for a length
+        hint = "is `dask scheduler` running there? It prints its address when it starts; port 8787 is the dashboard's"
+        raise JobError(job=f"--scheduler {address}", reason=str(error), hint=hint) from error
+
+
+_PATIENCE = 10.0  # seconds
+_PORT = 8786  # Dask's own, where the address names none

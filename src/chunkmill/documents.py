@@ -6,19 +6,23 @@ Bytes by key, and which keys a format has for a node. Not here: what documents s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from chunkmill.advice import Advice
 from chunkmill.errors import MetadataError, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.references_grid import ROOT_KEY
 from chunkmill.formats.references_parquet import is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.overlay import OverlayStore
 
 __all__ = [
+    "JOB_PREFIX",
     "READ_ONLY_SET",
     "Documents",
+    "absence",
     "check_free",
     "check_root",
     "fetch",
@@ -34,6 +38,9 @@ __all__ = [
 ]
 
 Documents = dict[str, bytes | None]
+
+JOB_PREFIX = ".chunkmill-job-"
+"""What the keys of every job's journal begin with, at the root of a store."""
 
 
 def format_of_store(store: Store, name: str) -> Format:
@@ -157,3 +164,28 @@ def check_free(documents_format: Format, new: Iterable[str], there: Documents) -
 def _of_another_format(documents_format: Format, key: str) -> UnsupportedFeature:
     feature = "nodes in a store of another format, of which both need one document"
     return UnsupportedFeature(format=documents_format.name, feature=feature, key=key, hint="give another url")
+
+
+def absence(store: Store, path: str, formats: Sequence[Format]) -> str:
+    """Return what there is instead where none of `formats` has a node, and the way out."""
+    looked = "of a known format" if len(formats) > 1 else f"of format {formats[0].name!r}"
+    if isinstance(store, LocalStore) and store.is_file:
+        return (
+            "that is a file, and neither a zip file (.zip) nor a reference set (.json); "
+            "kerchunk and VirtualiZarr make reference sets of netCDF, HDF5, GRIB and TIFF"
+        )
+    try:
+        listed = store.list_dir(f"{path.strip('/')}/" if path.strip("/") else "")
+    except (OSError, ValueError):
+        return f"nothing {looked} answers there"
+    if not listed and path.strip("/"):
+        return Advice("the store has no keys there: is the url right, and the path? Without {path} its top is opened")
+    if not listed:
+        return "the store has no keys there: is the url right?"
+    if any(name.startswith(JOB_PREFIX) for name in listed):
+        return "a job that is to put it there is not done: it runs, or was cut off and goes on when it is run again"
+    more = ", …" if len(listed) > _MAX_LISTED else ""
+    return f"nothing {looked} there, only {', '.join(map(repr, listed[:_MAX_LISTED]))}{more}"
+
+
+_MAX_LISTED = 8

@@ -6,17 +6,17 @@ Formats turn documents into descriptions, stores fetch documents; here the two m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from chunkmill.advice import Advice
 from chunkmill.array import Array, ReadMissing, check_read_missing
 from chunkmill.documents import (
     READ_ONLY_SET,
     Documents,
+    absence,
     check_free,
     check_root,
     fetch,
@@ -231,7 +231,7 @@ def open_node(
             node.check_codecs()
         if node is not None:
             return node
-    hint = _hint(store, path, formats) if read_only or not is_reference_folder(store) else READ_ONLY_SET
+    hint = absence(store, path, formats) if read_only or not is_reference_folder(store) else READ_ONLY_SET
     raise NodeNotFound(url=store.url, path=path, hint=hint)
 
 
@@ -463,23 +463,6 @@ def _delete_node(store: Store, path: str, documents_format: Format) -> None:
 
 def _join(path: str, name: str) -> str:
     return "/".join(part for part in (path, name) if part)
-
-
-def _hint(store: Store, path: str, formats: Sequence[Format]) -> str:
-    looked = "of a known format" if len(formats) > 1 else f"of format {formats[0].name!r}"
-    try:
-        listed = store.list_dir(f"{path.strip('/')}/" if path.strip("/") else "")
-    except (OSError, ValueError):
-        return f"nothing {looked} answers there"
-    if not listed and path.strip("/"):
-        return Advice("the store has no keys there: is the url right, and the path? Without {path} its top is opened")
-    if not listed:
-        return "the store has no keys there: is the url right?"
-    more = ", …" if len(listed) > _MAX_LISTED else ""
-    return f"nothing {looked} there, only {', '.join(map(repr, listed[:_MAX_LISTED]))}{more}"
-
-
-_MAX_LISTED = 8
 
 
 def _branches(group: Group, indent: str) -> Iterator[str]:

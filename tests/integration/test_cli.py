@@ -4,8 +4,10 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -192,6 +194,37 @@ def test_errors_exit_with_3_and_one_message(tmp_path):
     result = run("info", tmp_path / "nothing.zarr", code=3)
     assert result.stderr.startswith("NodeNotFound: ")
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "message"),
+    [
+        ("tcp://127.0.0.1:1", "refused"),
+        ("tcp://no-such-host.invalid:8786", "not known|resolution"),
+        ("foo://127.0.0.1:8786", "scheme 'foo'"),
+    ],
+)
+def test_where_no_scheduler_is(archive, tmp_path, scheduler, message):
+    begun = time.monotonic()
+    result = run("convert", archive, tmp_path / "new.zarr", "--scheduler", scheduler, code=3)
+    assert time.monotonic() - begun < 15
+    assert re.search(f"JobError: --scheduler {scheduler}: .*({message}).*dask scheduler", result.stderr)
+
+
+def test_what_is_no_store_is_named(archive, tmp_path):
+    (tmp_path / "x.nc").write_bytes(b"CDF")
+    assert "that is a file, and neither a zip file" in run("info", tmp_path / "x.nc", code=3).stderr
+    with dask.config.set(scheduler="sync"):
+        plan = cm.plan_convert(archive, tmp_path / "new.zarr")
+        broken = Path(archive) / "stack" / "1.0.0"
+        broken.unlink()
+        broken.mkdir()
+        with pytest.raises(cm.ChunkmillError):
+            plan.run(progress=False)
+    assert "goes on when it is run again" in run("info", tmp_path / "new.zarr", code=3).stderr
+    broken.rmdir()
+    run("convert", archive, tmp_path / "new.zarr")
+    assert cm.open_group(tmp_path / "new.zarr")
 
 
 def test_interrupted_exits_with_130(archive, tmp_path, monkeypatch):

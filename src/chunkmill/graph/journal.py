@@ -25,14 +25,12 @@ from typing import Any
 from uuid import uuid4
 
 from chunkmill.advice import Advice
+from chunkmill.documents import JOB_PREFIX
 from chunkmill.errors import JobError
 from chunkmill.model.metadata import JSON
 from chunkmill.stores.base import Store
 
 __all__ = ["JOB_PREFIX", "Journal", "fingerprint", "unfinished_jobs"]
-
-JOB_PREFIX = ".chunkmill-job-"
-"""What the keys of every journal begin with, at the root of a store."""
 
 _VERSION = 1
 

@@ -68,6 +68,11 @@ class LocalStore:
     def __repr__(self) -> str:
         return f"LocalStore({self._root!r})"
 
+    @property
+    def is_file(self) -> bool:
+        """Whether there is a file where the directory should be."""
+        return os.path.isfile(self._root)  # noqa: PTH113
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LocalStore) and other._root == self._root
 
