@@ -60,6 +60,11 @@ class Case:
     encode: Callable[[Any], Any] | None = None
     is_tiny: bool = False
 
+    @property
+    def is_scaled(self) -> bool:
+        """Whether it is run by one and by two workers, too."""
+        return self.is_tiny or self.name.endswith(("to v3 blosc, 1 MiB", "to v3 zstd, 1 MiB"))
+
     def plan(self, source: Path, target: Path) -> cm.Plan:
         shards = {"shards": self.shards} if self.shards else {}
         return cm.plan_convert(str(source), str(target), format="zarr3", **shards, **self.options)
@@ -255,12 +260,13 @@ CONTENDERS: dict[str, Callable[[Case, Path, Path], dict[str, float]]] = {
     EMPTY_UNGROUPED: empty_ungrouped,
 }
 WORKERS = {ONE_WORKER: 1, CLUSTER: 2}
+SLOW = (TENSORSTORE, ZARR, UNGROUPED, EMPTY_UNGROUPED, *WORKERS)
 
 
-def run_one(contender: str, name: str, folder: str, n_mib: str) -> dict[str, Any]:
+def run_one(contender: str, name: str, n_mib: str, source_path: str, target_path: str) -> dict[str, Any]:
     """Run one contender once, in this process, and return seconds, peak memory and counts."""
     (case,) = [case for case in cases(int(n_mib)) if case.name == name]
-    source, target = Path(folder) / "source", Path(folder) / "target"
+    source, target = Path(source_path), Path(target_path)
     cluster = harness.local_cluster(WORKERS[contender]) if contender in WORKERS else nullcontext()
     with cluster, harness.measured() as found:
         counts = CONTENDERS[contender](case, source, target)
@@ -284,21 +290,21 @@ def values(rows: int, shape: tuple[int, ...]) -> np.ndarray:
 def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
     n_mib = 64 if quick else int(os.environ.get("CHUNKMILL_BENCH_MIB", "256"))
     results = []
-    for case in cases(n_mib):
-        names = case.contenders + (list(WORKERS) if cluster else [])
-        with tempfile.TemporaryDirectory() as folder:
-            fill(case, Path(folder) / "source")
+    with tempfile.TemporaryDirectory() as root:
+        for i, case in enumerate(cases(n_mib)):
+            names = case.contenders + (list(WORKERS) if cluster or (case.is_scaled and not quick) else [])
+            folder = Path(root) / str(i)
+            fill(case, folder / "source")
+            arguments = case.name, str(n_mib), str(folder / "source")
+            n_rounds = 1 if quick else 2 if case.is_tiny else 5
             times, counts = harness.rounds_of_processes(
-                "benchmarks.bench_convert",
-                names,
-                1 if quick else 3,
-                *(case.name, folder, str(n_mib)),
-                target=Path(folder) / "target",
+                "benchmarks.bench_convert", names, n_rounds, *arguments, folder=folder, once=SLOW
             )
-        size = "" if case.is_tiny else f", {n_mib} MiB"
-        results += harness.rows(
-            "convert", case.name + size, times, peers=(TENSORSTORE, ZARR), targets=case.targets, counts=counts
-        )
+            harness.empty(folder)
+            size = "" if case.is_tiny else f", {n_mib} MiB"
+            results += harness.rows(
+                "convert", case.name + size, times, peers=(TENSORSTORE, ZARR), targets=case.targets, counts=counts
+            )
     return results
 
 

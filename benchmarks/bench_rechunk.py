@@ -251,10 +251,10 @@ CONTENDERS: dict[str, Callable[[Case, Path, Path], dict[str, float]]] = {
 }
 
 
-def run_one(contender: str, name: str, folder: str, n_mib: str) -> dict[str, Any]:
+def run_one(contender: str, name: str, n_mib: str, source_path: str, target_path: str) -> dict[str, Any]:
     """Run one contender once, in this process, and return seconds, peak memory and counts."""
     (case,) = [case for case in cases(int(n_mib)) if case.name == name]
-    source, target = Path(folder) / "source", Path(folder) / "target"
+    source, target = Path(source_path), Path(target_path)
     with harness.local_cluster() if contender == CLUSTER else nullcontext(), harness.measured() as found:
         counts = CONTENDERS[contender](case, source, target)
     found["counts"] |= counts
@@ -263,23 +263,24 @@ def run_one(contender: str, name: str, folder: str, n_mib: str) -> dict[str, Any
 
 def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
     n_mib = 128 if quick else int(os.environ.get("CHUNKMILL_BENCH_MIB", "512"))
-    n_rounds = 1 if quick or n_mib > 1024 else 3
     names = [name for name in CONTENDERS if cluster or name != CLUSTER]
+    once = (TENSORSTORE, DASK) if n_mib > 1024 else ()
     results = []
-    for case in cases(n_mib):
-        if not re.search(harness.ONLY, case.name):
-            continue
-        with tempfile.TemporaryDirectory() as root:
-            folder = Path(root)
+    with tempfile.TemporaryDirectory() as root:
+        for i, case in enumerate(cases(n_mib)):
+            if not re.search(harness.ONLY, case.name):
+                continue
+            folder = Path(root) / str(i)
             fill(case, folder / "source")
-            arguments = case.name, root, str(n_mib)
+            arguments = case.name, str(n_mib), str(folder / "source")
             times, counts = harness.rounds_of_processes(
-                "benchmarks.bench_rechunk", names, n_rounds, *arguments, target=folder / "target"
+                "benchmarks.bench_rechunk", names, 1 if quick else 3, *arguments, folder=folder, once=once
             )
-        results += harness.rows(
-            "rechunk", f"{case.name}, {n_mib} MiB", times, peers=(TENSORSTORE, DASK),
-            targets={OURS: (BARE, 1.3)}, counts=counts,
-        )  # fmt: skip
+            harness.empty(folder)
+            results += harness.rows(
+                "rechunk", f"{case.name}, {n_mib} MiB", times, peers=(TENSORSTORE, DASK),
+                targets={OURS: (BARE, 1.3)}, counts=counts,
+            )  # fmt: skip
     return results
 
 

@@ -13,7 +13,6 @@ import gc
 import json
 import os
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
@@ -119,6 +118,9 @@ def rows(
 
 
 def paired(times: list[float], others: list[float]) -> list[float]:
+    """Return the ratios round by round; of the medians, where one took part in fewer rounds than the other."""
+    if len(times) != len(others):
+        return [statistics.median(times) / statistics.median(others)]
     return [a / b for a, b in zip(times, others, strict=True)]
 
 
@@ -267,27 +269,47 @@ def resident_peak() -> int:
 
 
 def in_own_process(module: str, *arguments: str, target: Path) -> dict[str, Any]:
-    """Run ``python -m <module> one <arguments>`` without anything at `target`, and return what it prints, JSON."""
-    shutil.rmtree(target, ignore_errors=True)
+    """Run ``python -m <module> one <arguments>``, make its files at `target` empty, and return what it prints, JSON.
+
+    Before it begins, what others have written is on the disk. Files are emptied, not deleted: ext4 gives none of the
+    inodes again that were deleted in the last minutes, and looks at all of them for every file that is created.
+    """
     os.sync()  # what the one before wrote is not this one's to wait for
     command = [sys.executable, "-m", module, "one", *arguments]
     root = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    empty(target)
     return found
 
 
+def empty(folder: Path) -> None:
+    """Make every file below `folder` empty."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.truncate(path, 0)
+
+
 def rounds_of_processes(
-    module: str, names: list[str], n_rounds: int, *arguments: str, target: Path
+    module: str, names: list[str], n_rounds: int, *arguments: str, folder: Path, once: Iterable[str] = ()
 ) -> tuple[dict[str, list[float]], dict[str, dict[str, float]]]:
-    """Let contenders take turns, each run in a process of its own; return the seconds and the counts of each."""
+    """Let contenders take turns, each run in a process of its own; return the seconds and the counts of each.
+
+    A process gets, behind its name and `arguments`, the path that it writes to, another one each time. Each round
+    begins with another contender. Those of `once`, slow ones, take part in the first round only.
+    """
     times: dict[str, list[float]] = {name: [] for name in names}
     counts: dict[str, dict[str, float]] = {}
     for i in range(n_rounds):
-        for name in names if i % 2 else names[::-1]:
-            found = in_own_process(module, name, *arguments, target=target)
+        first = i % len(names)
+        for k, name in enumerate([*names[first:], *names[:first]]):
+            if i and name in once:
+                continue
+            target = folder / f"target-{i}-{k}"
+            found = in_own_process(module, name, *arguments, str(target), target=target)
             times[name].append(found["seconds"])
             counts[name] = found["counts"]
+            print(f"{arguments[0]}, round {i}: {name} {duration(found['seconds'])}", file=sys.stderr, flush=True)
     return times, counts
 
 

@@ -254,8 +254,9 @@ class RegionError(ChunkmillError, IndexError):
         super().__init__(index=index, shape=shape, reason=reason)
 
     def message(self) -> str:
-        """Say which index failed on which shape, and why."""
-        return f"index {self.index} into an array of shape {self.shape}: {self.reason}"
+        """Say which index (or argument: ``chunks=…``) failed on which shape, and why."""
+        what = f"{self.index} for" if "=" in self.index else f"index {self.index} into"
+        return f"{what} an array of shape {self.shape}: {self.reason}"
 
 
 class AlignmentError(ChunkmillError, ValueError):

@@ -52,8 +52,8 @@ def plan_rechunk(
     source
         A url, ``(url, path)``, an Array or a Group.
     target
-        A url, ``(url, path)``, or a Group to write below. There must be no node, unless `overwrite`. An Array (opened
-        with ``mode="r+"``) is written to as it is: it says the chunks.
+        A url or ``(url, path)``. There must be no node, unless `overwrite`; a Group stands for the place where it is.
+        An Array (opened with ``mode="r+"``) is written to as it is: it says the chunks.
     chunks
         Chunk shape (of the inner chunks when `shards` are given); ``-1`` for all of an axis. For a group: a shape for
         its arrays of that rank (the others keep their chunks), a dict by path below the group, or a callable of the

@@ -75,13 +75,17 @@ def describe_target(
             return fitted_to(metadata, documents_format, path, near=True)
     # what lies in a shard is a chunk like any other: the format has its say of it first
     keys = _shard_grid(source, layout, shards)
-    plain = _plain(metadata, layout, chunks, codecs, keys)
+    plain = _plain(source, metadata, layout, chunks, codecs, keys=keys)
     try:
         fitted = fitted_to(plain, documents_format, path, near=_is_keep(codecs))
     except MetadataError as error:
         fitted = _losing(plain, documents_format, path, set(allow), error)
-    if keys is None or (kept and not _can_shard(fitted, documents_format, path)):
+    can_shard = keys is not None and _can_shard(fitted, documents_format, path)
+    if keys is None or (kept and not can_shard):
         return fitted
+    if not can_shard:
+        hint = "give shards=None, or format='zarr3'"
+        raise UnsupportedFeature(format=documents_format.name, feature=f"shards for {source.path!r}", hint=hint)
     _check_fit(plain.chunk_grid, keys)
     packed = replace(fitted, chunk_grid=keys, codecs=(_packing(fitted, layout),))
     return fitted_to(packed, documents_format, path, near=False)
@@ -116,7 +120,16 @@ def _shard_grid(source: Array, layout: Layout, shards: Any) -> ChunkGrid | None:
     """Return the grid of the target's shards; ``None`` for none."""
     if _is_keep(shards):
         return None if layout.sharding is None else layout.keys
-    return None if shards is None else make_grid(source.shape, shards, source.dtype)
+    return None if shards is None else _grid(source, shards, "shards")
+
+
+def _grid(source: Array, option: Any, name: str, within: Any = None) -> ChunkGrid:
+    """Return the grid that the option `name` asks for; `RegionError` says of which array, and which option."""
+    try:
+        return make_grid(source.shape, option, source.dtype, within)
+    except RegionError as error:
+        where = f"{source.path!r}: " if source.path else ""
+        raise RegionError(index=f"{where}{name}={option!r}", shape=source.shape, reason=error.reason) from None
 
 
 def _marked(source: Array, documents_format: Format) -> ArrayMetadata:
@@ -134,12 +147,14 @@ def _marked(source: Array, documents_format: Format) -> ArrayMetadata:
     return replace(metadata, attributes={**metadata.attributes, "_FillValue": encode_fill_value(fill, dtype)})
 
 
-def _plain(metadata: ArrayMetadata, layout: Layout, chunks: Any, codecs: Any, keys: ChunkGrid | None) -> ArrayMetadata:
+def _plain(
+    source: Array, metadata: ArrayMetadata, layout: Layout, chunks: Any, codecs: Any, *, keys: ChunkGrid | None
+) -> ArrayMetadata:
     """Return the description with other chunks and codecs, each chunk under a store key of its own."""
     shape, dtype = metadata.shape, metadata.dtype
     chain = layout.chain if _is_keep(codecs) else parse_codecs(codecs, dtype, ndim=len(shape))
     within = None if keys is None else keys.chunk_shape
-    grid = layout.chunks if _is_keep(chunks) else make_grid(shape, chunks, dtype, within)
+    grid = layout.chunks if _is_keep(chunks) else _grid(source, chunks, "chunks", within)
     return replace(metadata, chunk_grid=grid, codecs=tuple(chain))
 
 

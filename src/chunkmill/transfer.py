@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import dask
-from dask.utils import parse_bytes
 
 from chunkmill import hierarchy
 from chunkmill.api import open as open_node
 from chunkmill.array import Array
 from chunkmill.formats.base import Format
 from chunkmill.graph.convert import Target, plan_conversion
-from chunkmill.graph.memory import current_worker
+from chunkmill.graph.memory import current_worker, parse_memory
 from chunkmill.graph.plan import Plan, Report
 from chunkmill.graph.rechunk import Settings, plan_rechunking
 from chunkmill.graph.verify import VerifyReport, compare
@@ -112,7 +111,7 @@ def plan_convert(
 
     exact = not (isinstance(codecs, str) and codecs == "keep")
     where = Target(store, path, format, describe_array, describe_group, exact=exact, overwrite=overwrite)
-    plan = plan_conversion(node, where, max_mem=None if max_mem is None else parse_bytes(max_mem))
+    plan = plan_conversion(node, where, max_mem=None if max_mem is None else parse_memory(max_mem))
     if "rechunk" not in plan.actions:
         return plan
     settings = Settings(current_worker(max_mem), temporary_store(temp, options))
@@ -207,6 +206,9 @@ def by_array(option: Any, node: Node, name: str) -> Any:
         return option
     by_path = {str(path).strip("/"): value for path, value in option.items()}
     known = {_below(node, n) for n in hierarchy.walk(node) if isinstance(n, Array)}
+    if isinstance(node, Array):
+        msg = f"{name}={option!r}: a dict is for the arrays of a group, and the source is the array {node.path!r}"
+        raise TypeError(msg)
     if unknown := sorted(by_path.keys() - known):
         msg = f"{name}= names {unknown}, where the arrays are {sorted(known)[:20]}"
         raise ValueError(msg)
@@ -221,7 +223,7 @@ def open_source(source: Any, storage_options: Mapping[str, Any] | None = None) -
     """Return the node that a url, ``(url, path)``, an Array or a Group means."""
     if isinstance(source, (Array, Group)):
         return source
-    url, path = source if isinstance(source, tuple) else (source, "")
+    url, path = _url_and_path(source, "source")
     return open_node(url, path, storage_options=storage_options)
 
 
@@ -229,8 +231,17 @@ def open_target(target: Any, storage_options: Mapping[str, Any] | None = None) -
     """Return the store and path that a url, ``(url, path)``, an Array or a Group means."""
     if isinstance(target, (Array, Group)):
         return target.store, target.path
-    url, path = target if isinstance(target, tuple) else (target, "")
+    url, path = _url_and_path(target, "target")
     if isinstance(url, (str, os.PathLike)) or hasattr(url, "get_versioned"):
         return open_target_store(url, storage_options), path
     msg = f"a target is a url, (url, path), an Array or a Group, not {type(url).__name__}"
     raise TypeError(msg)
+
+
+def _url_and_path(place: Any, name: str) -> tuple[Any, str]:
+    if not isinstance(place, tuple):
+        return place, ""
+    if len(place) != 2 or not isinstance(place[1], str):  # noqa: PLR2004
+        msg = f"{name}={place!r}: expected a url, (url, path), an Array or a Group"
+        raise TypeError(msg)
+    return place

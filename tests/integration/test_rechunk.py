@@ -1,10 +1,12 @@
 """Rechunking through stores, codecs and schedulers: values, presence, cost, resuming, memory."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from math import prod
@@ -17,7 +19,16 @@ from clusters import cluster_of, kill_worker, worker_pids
 from recording import FailingStore, RecordingStore, SlowStore
 
 import chunkmill as cm
-from chunkmill.errors import AlignmentError, ChunkError, JobError, NodeExists, NodeNotFound, RegionError, StoreError
+from chunkmill.errors import (
+    AlignmentError,
+    ChunkError,
+    JobError,
+    NodeExists,
+    NodeNotFound,
+    RegionError,
+    StoreError,
+    UnsupportedFeature,
+)
 from chunkmill.graph.journal import unfinished_jobs
 from chunkmill.graph.memory import _THREAD_OVERHEAD
 from chunkmill.rechunking import plan_rechunk, rechunk
@@ -374,6 +385,65 @@ def test_arguments():
         plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), shards=(7, 5, 5))
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        pytest.param(
+            {"chunks": (0, 5, 5)}, RegionError, r"'a': chunks=\(0, 5, 5\) for an array .* -1 or edges", id="0"
+        ),
+        pytest.param({"chunks": (-2, 5, 5)}, RegionError, "chunk length -2 for an axis of 20", id="negative"),
+        pytest.param({"shards": (0, 5, 5)}, RegionError, r"'a': shards=\(0, 5, 5\)", id="shards of 0"),
+        pytest.param({"chunks": {"a": (5, 5, 5)}}, TypeError, "a dict is for the arrays of a group", id="dict"),
+        pytest.param(
+            {"shards": (10, 10, 10), "format": "zarr2"}, UnsupportedFeature, "shards=None, or", id="v2 shards"
+        ),
+        pytest.param({"max_mem": "abc"}, ValueError, "max_mem='abc': expected a number of bytes", id="max_mem text"),
+        pytest.param({"max_mem": -5}, ValueError, "max_mem=-5: expected a number of bytes above 0", id="max_mem < 0"),
+        pytest.param({"max_mem": b"1"}, ValueError, "max_mem=b'1': expected", id="max_mem of another type"),
+    ],
+)
+def test_messages(options, error, message):
+    store = MemoryStore()
+    array, _ = make(store)
+    with pytest.raises(error, match=message):
+        plan_rechunk(array, (store, "b"), **{"chunks": (5, 5, 5)} | options)
+    assert all(key.startswith("a/") or key == "zarr.json" for key in store.list_prefix(""))
+
+
+@pytest.mark.parametrize("place", [("url",), ("url", "path", "more"), ("url", None)])
+def test_places_that_are_none(place):
+    array, _ = make(MemoryStore())
+    with pytest.raises(TypeError, match=r"source=.*expected a url, \(url, path\)"):
+        plan_rechunk(place, "b", chunks=5)
+    with pytest.raises(TypeError, match=r"target=.*expected a url, \(url, path\)"):
+        plan_rechunk(array, place, chunks=5)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "overwrite", "message"),
+    [
+        pytest.param(("g.zarr", "a"), "g.zarr/a", True, "same place", id="the path in the url"),
+        pytest.param(("g.zarr", "a"), ("./g.zarr/../g.zarr", "a"), True, "same place", id="dots"),
+        pytest.param(("g.zarr", "a"), ("link", "a"), True, "same place", id="a link"),
+        pytest.param("link/a", "g.zarr/a", True, "same place", id="a link, and the path in the url"),
+        pytest.param("g.zarr/a", "g.zarr", True, "source, .* lies inside the target, .* deleted", id="the group above"),
+        pytest.param("g.zarr/a", "g.zarr/a/b", False, "target, .* lies inside the source", id="inside an array"),
+        pytest.param("g.zarr", ("link", "sub"), False, "target, .* lies inside the source", id="inside a group"),
+    ],
+)
+@pytest.mark.parametrize("planner", [plan_rechunk, cm.plan_convert], ids=["rechunk", "convert"])
+def test_a_source_is_not_overwritten_by_whatever_name(
+    tmp_path, monkeypatch, planner, *, source, target, overwrite, message
+):
+    monkeypatch.chdir(tmp_path)
+    make("g.zarr")
+    Path("link").symlink_to("g.zarr")
+    options = {"chunks": 5} if planner is plan_rechunk else {"format": "zarr3"}
+    with pytest.raises(JobError, match=message):
+        planner(source, target, overwrite=overwrite, **options)
+    assert planner(("g.zarr", "a"), ("g.zarr", "ab"), **options)  # a name that only begins alike
+
+
 def test_too_little_memory_says_how_much_would_do():
     store = MemoryStore()
     array, values = make(store, shape=(64, 512), chunks=(64, 8))
@@ -606,6 +676,66 @@ def test_goes_on_where_a_killed_client_stopped(tmp_path, number, part, n_keys):
     check(target, values, "")
 
 
+def slow_down():
+    """Make every file that this process writes take a while."""
+    fast = LocalStore.set
+    LocalStore.set = lambda store, key, value: (time.sleep(0.05), fast(store, key, value))[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("part", "n_keys"), [("/pieces/", 3), ("c/", 3)], ids=["while spilling", "while writing"])
+def test_ctrl_c_on_a_cluster(tmp_path, part, n_keys):
+    """The command line stops with its exit code; what is there is whole; the same command goes on and ends right."""
+    _, values = make(str(tmp_path / "a.zarr"), shape=(96, 96, 8), chunks=(1, 96, 8))
+    source, target = str(tmp_path / "a.zarr"), LocalStore(tmp_path / "b.zarr")
+    with cluster_of() as client:
+        client.run(slow_down)
+        address = client.scheduler.address
+        command = [
+            *(str(Path(sys.executable).parent / "chunkmill"), "rechunk", source, str(tmp_path / "b.zarr"), "--path=a"),
+            *(
+                "--chunks=96,4,4",
+                "--strategy=spill",
+                f"--max-mem={little_memory(1)}",
+                f"--scheduler={address}",
+                "--json",
+            ),
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            wait_for(target, part, n_keys, process)
+            process.send_signal(signal.SIGINT)
+        finally:
+            printed, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, errors
+        assert errors.strip().splitlines()[-1] == "interrupted; an unfinished job goes on when the command is run again"
+        assert "Traceback" not in errors
+        assert not printed
+        wait_until(lambda: not any(client.run(n_running).values()))  # what was begun is done
+        assert [job["job"].partition(" ")[0] for job in unfinished_jobs(target)] == ["rechunk"]
+        assert not target.sweep(remove=False)
+        with pytest.raises(NodeNotFound):
+            cm.open_array(target)
+        written = [key for key in target.list_prefix("c/") if key]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert 0 < report["n_resumed"] < report["n_tasks"]
+    assert set(written) <= set(target.list_prefix("c/"))
+    check(target, values, "")
+
+
+def n_running(dask_worker):
+    return len(dask_worker.state.all_running_tasks)
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # Memory
 
@@ -623,31 +753,45 @@ def forget_peak():
     return resident("VmRSS")
 
 
+BIG = pytest.mark.skipif("CHUNKMILL_BIG" not in os.environ, reason="25 GB of disk, minutes: set CHUNKMILL_BIG=1")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the peak of a while")
 @pytest.mark.parametrize(
     ("n_images", "max_mem", "source", "target", "options"),
     [
         pytest.param(512, 256, (1, 1024, 1024), (-1, 32, 32), {}, id="256 MiB for 2 GiB, images to series"),
+        pytest.param(2048, 1024, (1, 1024, 1024), (-1, 32, 32), {}, id="1 GiB for 8 GiB, images to series", marks=BIG),
         pytest.param(128, 64, (1, 1024, 1024), (-1, 32, 32), {"temp_codec": "lz4"}, id="64 MiB, lz4"),
         pytest.param(128, 64, (-1, 32, 32), (1, -1, -1), {}, id="64 MiB, series to images"),
         pytest.param(128, 64, (64, 64, 64), (128, 128, 16), {"strategy": "direct"}, id="64 MiB, regrid"),
     ],
 )
-def test_memory_of_a_worker_stays_within_its_limit(tmp_path, n_images, max_mem, *, source, target, options):
+def test_memory_of_a_worker_stays_within_its_limit(n_images, max_mem, *, source, target, options):
     """An array of eight times `max_mem`, of noise that does not compress: encoded chunks are as large as they get."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest would keep gigabytes
+        check_memory(Path(folder), n_images, max_mem, source=source, target=target, options=options)
+
+
+def check_memory(tmp_path, n_images, max_mem, *, source, target, options):
     shape = (n_images, 1024, 1024)
     array = cm.create_array(str(tmp_path / "a.zarr"), shape=shape, dtype="f4", chunks=source, codecs="zstd")
     axis = 0 if array.chunks[0] < n_images else 1
     length = array.chunks[axis]
-    noise = np.random.default_rng(0).standard_normal((*shape[:axis], length, *shape[axis + 1 :]), "f4")
-    for start in range(0, shape[axis], length):
+    random = np.random.Generator(np.random.SFC64(0))
+    part = (*shape[:axis], length, *shape[axis + 1 :])
+    for start in range(0, shape[axis], length):  # any bits will do, and are made faster than normal numbers
+        noise = random.integers(0, 2**64, prod(part) // 2, "u8", endpoint=False).view("f4").reshape(part)
         array[(slice(None),) * axis + (slice(start, start + length),)] = noise
     with cluster_of(1, 2) as client:
         plan = plan_rechunk(array, str(tmp_path / "b.zarr"), chunks=target, max_mem=f"{max_mem} MiB", **options)
         (baseline,) = client.run(forget_peak).values()
         plan.run()
         (peak,) = client.run(resident, "VmHWM").values()
+        got = cm.open_array(str(tmp_path / "b.zarr"))
+        corner = tuple(slice(0, 32) for _ in shape)
+        assert got[corner].tobytes() == array[corner].tobytes()
     used = (peak - baseline) / MIB
     print(f"planned {plan.peak_memory_bytes / MIB:.0f} MiB, used {used:.0f} MiB of {max_mem}")
     assert used <= plan.peak_memory_bytes / MIB <= max_mem

@@ -6,6 +6,7 @@ Not here: what the target's description is (`chunkmill.retarget`), what is done 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -107,13 +108,25 @@ def plan_conversion(source: Node, target: Target, *, max_mem: int | None = None)
 
 
 def _check_apart(source: Node, target: Target) -> None:
-    if source.url != target.store.url:
+    """Raise `JobError` where writing the target would change the source, by whatever urls and paths they are given."""
+    a, b = _place(source.store, source.path), _place(target.store, target.path)
+    if a == b:
+        reason = f"source and target are the same place, {a}"
+    elif target.overwrite and a.startswith(b):
+        reason = f"the source, {a}, lies inside the target, {b}, and would be deleted with what is there"
+    elif b.startswith(a):
+        reason = f"the target, {b}, lies inside the source, {a}, which it would change"
+    else:
         return
-    a, b = f"{source.path}/", f"{target.path.strip('/')}/"
-    replaced = target.overwrite and (a.startswith(b) or b == "/")
-    if a == b or replaced or (isinstance(source, Array) and b.startswith(a)):
-        reason = f"source and target are the same place: {source.path!r} and {target.path!r} in {source.url}"
-        raise JobError(job="convert", reason=reason, hint="give another url or path as the target")
+    raise JobError(job="write the target", reason=reason, hint="give another url or path as the target")
+
+
+def _place(store: Store, path: str) -> str:
+    """Return where a node lies, ending with ``/``: the same for every url and symbolic link that lead there."""
+    url = f"{store.url.rstrip('/')}/{path.strip('/')}".rstrip("/")
+    if url.startswith("file://"):
+        url = f"file://{os.path.realpath(url.removeprefix('file://'))}"
+    return f"{url}/"
 
 
 def _normalized(path: str, documents_format: Format) -> str:

@@ -25,7 +25,16 @@ from chunkmill.model.metadata import NamedConfig
 from chunkmill.plans.rechunk import Costs, Side, Temporary
 from chunkmill.stores.base import Store
 
-__all__ = ["Worker", "current_worker", "piece_coder", "read_side", "store_costs", "temporary_files", "write_side"]
+__all__ = [
+    "Worker",
+    "current_worker",
+    "parse_memory",
+    "piece_coder",
+    "read_side",
+    "store_costs",
+    "temporary_files",
+    "write_side",
+]
 
 _SHARE = 0.3
 """Of a worker's memory limit: distributed begins to spill at 0.6, and the interpreter and its libraries need some."""
@@ -81,7 +90,30 @@ def current_worker(max_mem: int | str | None = None) -> Worker:
         limit = MEMORY_LIMIT // n_workers
     if max_mem is None:
         max_mem = dask.config.get("chunkmill.max-mem", None)
-    return Worker(int(limit * _SHARE) if max_mem is None else parse_bytes(max_mem), n_threads, n_workers)
+    return Worker(int(limit * _SHARE) if max_mem is None else parse_memory(max_mem), n_threads, n_workers)
+
+
+def parse_memory(max_mem: int | str) -> int:
+    """Return `max_mem` in bytes.
+
+    Raises
+    ------
+    ValueError
+        It is no number of bytes.
+
+    Examples
+    --------
+    >>> parse_memory("1 MiB")
+    1048576
+    """
+    try:
+        n_bytes = int(parse_bytes(max_mem))
+    except (ValueError, TypeError):
+        n_bytes = 0
+    if n_bytes <= 0:
+        msg = f"max_mem={max_mem!r}: expected a number of bytes above 0, or text such as '2 GiB'"
+        raise ValueError(msg)
+    return n_bytes
 
 
 def itemsize(array: Array) -> int:
