@@ -1,11 +1,13 @@
 """`to_store(resume=True)`: what a run has written is not computed again by the next."""
 
+import json
 import threading
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, NodeNotFound
@@ -86,6 +88,47 @@ def test_only_what_was_not_written_is_computed(tmp_path, layout):
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
     assert traces(store) == []
     assert cm.check(store).problems == ()
+
+
+@pytest.mark.parametrize("lost", ["emptied", "deleted", "record"])
+def test_what_a_crash_of_the_machine_has_lost_is_written_again(tmp_path, lost):
+    """A file's name may outlive its bytes."""
+    store = LocalStore(tmp_path)
+    fail_half_way(store)
+    records = [key for key in traces(store) if not key.endswith("plan.json")]
+    if lost == "record":
+        store.set(records[0], b"")
+    else:
+        (key,) = json.loads(store.get(records[0]))["keys"]
+        (tmp_path / key).write_bytes(b"") if lost == "emptied" else store.delete(key)
+    report = write(Source(), store)
+    assert (report.n_resumed, report.n_keys) == (len(records) - 1, 21 - len(records))
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+    assert traces(store) == []
+
+
+def test_a_flipped_byte_is_found_by_check_and_written_again(tmp_path):
+    store = LocalStore(tmp_path)
+    fail_half_way(store, codecs="raw")
+    key = next(store.list_prefix("a/c/"))
+    value = bytearray(store.get(key))
+    value[5] ^= 1
+    (tmp_path / key).write_bytes(value)
+    (wrong,) = [problem for problem in cm.check(store).problems if problem.kind == "corrupt"]
+    assert wrong.key == key
+    store.delete(key)
+    assert write(Source(), store, codecs="raw").n_keys > 0
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+
+
+def test_records_of_remote_stores_are_taken_as_they_are(tmp_path):
+    """A request for each key would take as long as the job; and what they have stored they keep."""
+    store = RecordingStore(LocalStore(tmp_path))
+    store.is_remote = True
+    fail_half_way(store)
+    store.log.clear()
+    write(Source(), store)
+    assert not [call for call in store.log if call[0] == "size"]
 
 
 def test_again_and_again():

@@ -22,6 +22,7 @@ from chunkmill.array import Array, decode_chunk, read_chunk
 from chunkmill.errors import ChunkError
 from chunkmill.graph.inventory import Inventory, Problem, take_inventory
 from chunkmill.graph.jobs import Stage, TaskResult, check_workers, run_stages
+from chunkmill.graph.journal import differences, record_keys, unfinished_jobs
 from chunkmill.graph.preflight import describe_needs
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.locate import Grain
@@ -115,8 +116,10 @@ def check_store(
         needs = describe_needs("check", sources=found.arrays)
         check_workers(scheduler, needs)
     stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_reads, _key_shows)
-    (result,) = run_stages([stage], name=f"check {store.url}", scheduler=scheduler, needs=needs, progress=progress)
-    chunks = sorted(result.details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
+    stages = [stage, *_journal_stages(store, found)]
+    results = run_stages(stages, name=f"check {store.url}", scheduler=scheduler, needs=needs, progress=progress)
+    details = [problem for result in results for problem in result.details]
+    chunks = sorted(details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
     problems = [*found.problems, *chunks]
     if repair:
         problems = _repaired(found, problems)
@@ -128,7 +131,7 @@ def check_store(
         len(found.groups),
         sum(map(len, found.chunks)),
         len(specs),
-        result.counts.get("bytes_read", 0),
+        results[0].counts.get("bytes_read", 0),
         time.perf_counter() - start,
     )
 
@@ -234,6 +237,31 @@ _COUNTED = re.compile(r"(\d+) bytes, expected (\d+)|states (\d+) compressed byte
 
 def _reason(error: ChunkError) -> str:
     return f"codec {error.step!r}: {error.reason}" if error.step not in {"get", "set"} else error.reason
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What unfinished jobs have put on record
+
+
+def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
+    """Return the stage that compares what unfinished jobs have written with their records; none without records."""
+    paths = {problem.path for problem in found.problems if problem.kind == "unfinished"}
+    specs = []
+    for job in unfinished_jobs(store) if paths else []:
+        if (path := str(job["path"])) in paths:
+            prefix = str(job["key"]).rpartition("/")[0] + "/"
+            specs += [(path, key) for key in record_keys(store, prefix, str(job["run"]))]
+    return [Stage("check-journal", _check_record, store, specs)] if specs else []
+
+
+def _check_record(store: Store, spec: tuple[str, str]) -> TaskResult:
+    path, record = spec
+    hint = "delete it and run the job again, which writes it anew"
+    problems = [
+        Problem("corrupt", path, key, f"an unfinished job's: {reason}; {hint}")
+        for key, reason in differences(store, record, read=True)
+    ]
+    return TaskResult({}, {}, problems)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 One object a task, written after the task's data, so that a job that was killed goes on where it stopped and a task
 that dask repeats returns at once. Stores keep their promise that a value is there whole or not at all, so a record
-that can be read is true.
+that can be read is true: unless the machine went down before its files were on the disk, or somebody else changed
+them. So values are compared with the record: their sizes when a job goes on, their crc32c by `chunkmill.check`.
 
 Layout, at the root of the target's store, under a name that no format takes for a node::
 
@@ -17,12 +18,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
+
+import google_crc32c
 
 from chunkmill.advice import Advice
 from chunkmill.documents import JOB_PREFIX
@@ -30,7 +33,7 @@ from chunkmill.errors import JobError
 from chunkmill.model.metadata import JSON
 from chunkmill.stores.base import Store
 
-__all__ = ["JOB_PREFIX", "Journal", "fingerprint", "unfinished_jobs"]
+__all__ = ["JOB_PREFIX", "Journal", "differences", "fingerprint", "record_keys", "unfinished_jobs"]
 
 _VERSION = 1
 
@@ -116,14 +119,27 @@ class Journal:
         self.store.set(self.plan_key, json.dumps(plan).encode())
 
     def done(self) -> set[tuple[int, int]]:
-        """Return stage and number of every task on record: one listing."""
+        """Return stage and number of every task on record: one listing.
+
+        Of files each record is read, too, and the sizes of the values are compared: a machine that went down may have
+        kept a file's name and lost its bytes. Records that are not true any more are deleted, so that their tasks are
+        done again.
+        """
         found = set()
-        for key in self.store.list_prefix(self.prefix):
+        for key in record_keys(self.store, self.prefix, self.run):
             stage, _, name = key[len(self.prefix) :].partition("/")
-            task, _, run = name.partition("-")
-            if stage.isdigit() and task.isdigit() and self.run in {"", run}:
-                found.add((int(stage), int(task)))
+            if self.store.is_remote or self._holds(key):
+                found.add((int(stage), int(name.partition("-")[0])))
+            else:
+                self.store.delete(key)
         return found
+
+    def _holds(self, record: str) -> bool:
+        """Whether the values are there as they are on record; what cannot be told is done again."""
+        try:
+            return not any(differences(self.store, record))
+        except OSError:
+            return False
 
     def recall(self, stage: int, task: int) -> dict[str, int] | None:
         """Return the counts of a task that was done; ``None`` when it is still to be done.
@@ -155,8 +171,50 @@ class Journal:
         return f"{self.prefix}{stage}/{task}-{self.run}"
 
 
+def record_keys(store: Store, prefix: str, run: str) -> list[str]:
+    """Return the keys of the records that tasks of a run have left below a journal's prefix."""
+    found = []
+    for key in store.list_prefix(prefix):
+        stage, _, name = key[len(prefix) :].partition("/")
+        task, _, of = name.partition("-")
+        if stage.isdigit() and task.isdigit() and run in {"", of}:
+            found.append(key)
+    return found
+
+
+def differences(store: Store, record: str, *, read: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the key of each value that is not as a task put it on record, and what is wrong with it.
+
+    Sizes are compared, and with `read` the values' crc32c. A record that cannot be read is wrong itself.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store, journal = MemoryStore(), Journal(MemoryStore(), "a", "convert", "x")
+    >>> store.set("a/c/0", b"123456789")
+    >>> store.set("record", json.dumps({"keys": {"a/c/0": (9, 0)}}).encode())
+    >>> list(differences(store, "record")), list(differences(store, "record", read=True))
+    ([], [('a/c/0', 'its bytes are not those that were written')])
+    """
+    value = store.get(record)
+    if value is None:
+        return  # the job has ended meanwhile
+    try:
+        written = [(key, int(known[0]), int(known[1])) for key, known in json.loads(value)["keys"].items() if known]
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        yield record, "the record is damaged"
+        return
+    for key, size, checksum in written:
+        data = store.get(key) if read else None
+        there = store.size(key) if data is None else len(data)
+        if there != size:
+            yield key, f"{'absent' if there is None else f'{there} bytes'}, where {size} bytes were written"
+        elif data is not None and google_crc32c.value(data) != checksum:
+            yield key, "its bytes are not those that were written"
+
+
 def unfinished_jobs(store: Store) -> list[dict[str, JSON]]:
-    """Return what is known of the jobs that began in `store` and did not end: job, path, began, and the plan's key.
+    """Return what is known of the jobs that began in `store` and did not end: job, path, began, run, the plan's key.
 
     Examples
     --------
@@ -173,7 +231,7 @@ def unfinished_jobs(store: Store) -> list[dict[str, JSON]]:
                 plan = json.loads(value)
             except ValueError:
                 plan = {}
-            known = {member: plan.get(member, "") for member in ("job", "path", "began")}
+            known = {member: plan.get(member, "") for member in ("job", "path", "began", "run")}
             found.append(known | {"key": f"{name}plan.json"})
     return found
 
