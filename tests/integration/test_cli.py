@@ -218,7 +218,8 @@ def test_what_is_no_store_is_named(archive, tmp_path):
     chunk.write_bytes(whole[:-3])
     again = ["convert", archive, tmp_path / "new.zarr", "--codecs", "gzip", "--scheduler", "synchronous"]
     run(*again, code=3)
-    assert "goes on when it is run again" in run("info", tmp_path / "new.zarr", code=3).stderr
+    for path in ("", "stack"):
+        assert "goes on when it is run again" in run("info", tmp_path / "new.zarr", "--path", path, code=3).stderr
     chunk.write_bytes(whole)
     run(*again)
     assert cm.open_group(tmp_path / "new.zarr")

@@ -284,7 +284,8 @@ def _check_holdable(metadata: ArrayMetadata) -> None:
     fill = metadata.fill_value
     # bit for bit: -0.0 is not what absent blocks read as
     if fill is not None and np.asarray(fill, metadata.dtype).tobytes().strip(b"\0"):
-        raise UnsupportedFeature(format="n5", feature=f"the fill value {fill!r}", hint="absent blocks are zeros in N5")
+        shown = fill.item() if isinstance(fill, np.generic) else fill
+        raise UnsupportedFeature(format="n5", feature=f"the fill value {shown!r}", hint="absent blocks are zeros in N5")
     grid = metadata.chunk_grid
     if not grid.is_regular:
         raise UnsupportedFeature(format="n5", feature="chunks of different declared shapes")
