@@ -176,15 +176,15 @@ def absence(store: Store, path: str, formats: Sequence[Format]) -> str:
         )
     try:
         listed = store.list_dir(f"{path.strip('/')}/" if path.strip("/") else "")
-        at_root = store.list_dir("") if path.strip("/") and listed else listed
+        at_root = store.list_dir("") if path.strip("/") else listed
     except (OSError, ValueError):
         return f"nothing {looked} answers there"
+    if any(name.startswith(JOB_PREFIX) for name in at_root):
+        return "a job that writes to this store is not done: it runs, or was cut off and goes on when it is run again"
     if not listed and path.strip("/"):
         return Advice("the store has no keys there: is the url right, and the path? Without {path} its top is opened")
     if not listed:
         return "the store has no keys there: is the url right?"
-    if any(name.startswith(JOB_PREFIX) for name in at_root):
-        return "a job that is to put it there is not done: it runs, or was cut off and goes on when it is run again"
     more = ", …" if len(listed) > _MAX_LISTED else ""
     return f"nothing {looked} there, only {', '.join(map(repr, listed[:_MAX_LISTED]))}{more}"
 
