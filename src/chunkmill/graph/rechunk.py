@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
+from chunkmill.errors import JobError
 from chunkmill.graph.gather import write_box
 from chunkmill.graph.jobs import Job, Stage
 from chunkmill.graph.journal import JOB_PREFIX, Journal, fingerprint
@@ -122,15 +123,18 @@ class _Rechunking:
     def _planned(self, transfer: Transfer) -> RechunkPlan:
         worker, temporary, source = self.settings.worker, self.temporary, transfer.source
         coder = piece_coder(source, compress=self.settings.compress)
-        return plan_rechunk(
-            read_side(source, worker),
-            write_side(transfer.target),
-            itemsize(source),
-            Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=worker.overhead_bytes),
-            costs=store_costs(source.store, temporary, transfer.target.store),
-            strategy=self.settings.strategy,
-            temporary=temporary_files(temporary, coder, worker),
-        )
+        try:
+            return plan_rechunk(
+                read_side(source, worker),
+                write_side(transfer.target),
+                itemsize(source),
+                Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=worker.overhead_bytes),
+                costs=store_costs(source.store, temporary, transfer.target.store),
+                strategy=self.settings.strategy,
+                temporary=temporary_files(temporary, coder, worker),
+            )
+        except JobError as error:  # of which array, where there are many
+            raise JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint) from None
 
     def plan(self) -> Plan:
         """Return the plan, with what it is expected to cost."""
