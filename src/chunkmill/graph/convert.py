@@ -365,10 +365,10 @@ def _row(item: _Item) -> dict[str, Any]:
 
 def _drawing(items: Sequence[_Item]) -> str:
     """Draw the grids of the largest array whose chunks or shards change."""
-    from chunkmill.repr import array_grid_svg  # noqa: PLC0415 - it stands above
-
     changed = [item for item in items if item.source.writing.grid != item.target.writing.grid]
     if not changed:
         return ""
+    from chunkmill.repr import array_grid_svg  # noqa: PLC0415 - it stands above
+
     item = max(changed, key=lambda item: item.source.nbytes)
     return f"{array_grid_svg(item.source)} → {array_grid_svg(item.target)}"
