@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,10 +40,11 @@ _ROOT_ARRAY = "data"  # the name of the variable of a store that is a single arr
 class LazyArray(BackendArray):
     """An `Array` as xarray indexes it: nothing is read before, and nothing but the chunks that hold the selection."""
 
-    __slots__ = ("array", "dtype", "shape")
+    __slots__ = ("array", "dtype", "shape", "together")
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Array, together: Together | None = None) -> None:
         self.array = array
+        self.together = together
         self.shape = array.shape
         self.dtype = array.dtype
 
@@ -53,11 +56,60 @@ class LazyArray(BackendArray):
         """Read in a thread, so that ``Dataset.load_async`` reads variables side by side."""
         return await asyncio.to_thread(self.__getitem__, key)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LazyArray, (self.array,)
+
     def _outer(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        return read_outer(self.array, key)
+        values = None if self.together is None else self.together.read(self.array)
+        return read_outer(self.array, key) if values is None else values[key]
 
     def _points(self, key: tuple[Any, ...]) -> NDArray[Any]:
         return read_points(self.array, key)
+
+
+class Together:
+    """Index coordinates of a store with latency: whoever asks for one gets all of them, in one wait.
+
+    xarray reads them one after the other when a dataset is opened, and of times the first and the last value before.
+    """
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self._waiting = arrays
+        self._values: dict[str, NDArray[Any] | None] = {}
+        self._lock = threading.Lock()
+
+    def read(self, array: Array) -> NDArray[Any] | None:
+        """Return the values; ``None`` when that failed, as reading `array` by itself will."""
+        with self._lock:
+            if self._waiting:
+                arrays, self._waiting = self._waiting, ()
+                with ThreadPoolExecutor(min(len(arrays), _MOST_AT_ONCE)) as pool:
+                    self._values = dict(zip((a.path for a in arrays), pool.map(_values, arrays), strict=True))
+            return self._values.get(array.path)
+
+
+def _values(array: Array) -> NDArray[Any] | None:
+    try:
+        values: NDArray[Any] = array[...]
+    except (ChunkmillError, OSError):
+        return None
+    values.flags.writeable = False  # given out more than once
+    return values
+
+
+_MOST_AT_ONCE = 16
+_SMALL_COORDINATE = 1 << 20  # bytes that may be held until the dataset has them
+
+
+def _together(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], Together | None]:
+    """Return the index coordinates that are to be read at once; none where that saves no waiting."""
+    found = {
+        name: array
+        for name, array in arrays.items()
+        if array.ndim == 1 and array.store.is_remote and array.nbytes <= _SMALL_COORDINATE
+        if dimension_names(name, array) == (name,)
+    }
+    return found, Together(tuple(found.values())) if found else None
 
 
 class GroupVariables(AbstractDataStore):
@@ -72,7 +124,11 @@ class GroupVariables(AbstractDataStore):
 
     def get_variables(self) -> dict[str, Variable]:
         """Return the variables; `DatasetError` when two disagree about the length of a dimension."""
-        variables = {name: open_variable(name, array, self._masked) for name, array in self._arrays.items()}
+        coordinates, together = _together(self._arrays)
+        variables = {
+            name: open_variable(name, array, self._masked, together if name in coordinates else None)
+            for name, array in self._arrays.items()
+        }
         first: dict[Any, tuple[int, str]] = {}
         for name, variable in variables.items():
             for dim, size in zip(variable.dims, variable.shape, strict=True):
@@ -88,13 +144,15 @@ class GroupVariables(AbstractDataStore):
         return {name: value for name, value in self._attributes.items() if not name.lower().startswith("_nc")}
 
 
-def open_variable(name: str, array: Array, masked: bool | None = None) -> Variable:
+def open_variable(name: str, array: Array, masked: bool | None = None, together: Together | None = None) -> Variable:
     """Return `array` as a lazy variable, undecoded.
 
     Parameters
     ----------
     masked
         Whether the fill value marks missing elements; ``None``: as is usual in the format.
+    together
+        Of what it is read along with.
 
     Examples
     --------
@@ -107,7 +165,7 @@ def open_variable(name: str, array: Array, masked: bool | None = None) -> Variab
     if masked is None:
         masked = masks_fill_value(array.format)
     dims = dimension_names(name, array)
-    data = indexing.LazilyIndexedArray(LazyArray(array))
+    data = indexing.LazilyIndexedArray(LazyArray(array, together))
     attributes = decoded_attributes(array, masked=masked)
     encoding = array_encoding(array, dims, masked=masked)
     return Variable(dims, data, attributes, encoding, fastpath=True)

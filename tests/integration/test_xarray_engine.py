@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from recording import RecordingStore
+from servers import serve_files
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, MetadataError, NodeNotFound, RegionError
@@ -18,6 +19,7 @@ from chunkmill.gather import read_outer, read_points
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.xarray_engine import ChunkmillBackendEntrypoint, open_variable
+from chunkmill.xarray_writer import write_dataset
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -541,6 +543,23 @@ def test_opening_reads_nothing_but_metadata_and_index_coordinates(written_by_xar
     # of a time, decoding looks at its first and last value: whether they fit into datetime64
     assert {key.partition("/")[0] for key in read if "/" in key} == {"time", "y", "reference_time"}
     assert set(ds.indexes) == {"time", "y"}
+
+
+def test_index_coordinates_are_read_in_one_wait(tmp_path):
+    times = np.arange("2000-01-01", "2000-01-05", dtype="M8[D]").astype("M8[ns]")
+    ds = xr.Dataset({"v": (("t", "y", "x"), np.zeros((4, 3, 2)))}, {"t": times, "y": np.arange(3.0), "x": np.arange(2)})
+    write_dataset(ds, tmp_path / "a", encoding={"t": {"chunks": (2,)}})
+    with serve_files(tmp_path / "a", latency=0.1) as server:
+        opened = xr.open_dataset(server.url, engine="chunkmill", decode_times=True)
+        asked = [path for _, path, _ in server.log if "/c/" in path]
+        assert sorted(asked) == sorted(set(asked))
+        assert len(asked) == 4
+        assert server.most_at_once >= 3
+        lazy = xr.open_dataset(server.url, engine="chunkmill", create_default_indexes=False, decode_times=False)
+        assert len([path for _, path, _ in server.log if "/c/" in path]) == 4  # nothing before it is asked for
+        again = pickle.loads(pickle.dumps(lazy))
+        np.testing.assert_array_equal(again.y.values, ds.y)
+        xr.testing.assert_identical(opened.load(), ds)
 
 
 def test_consolidated_metadata_are_all_that_is_asked_for(written_by_xarray):
