@@ -1,4 +1,4 @@
-"""Opening datasets with xarray: a thousand variables, on disk and over HTTP with 20 ms latency.
+"""Opening datasets with xarray: a thousand variables, on disk and over HTTP with 20 and 100 ms latency.
 
 What a user waits for in ``xr.open_dataset``: documents fetched and parsed, variables made, index coordinates read.
 xarray's own work is in all of the times. **xarray alone** is an engine that has its variables ready, and does nothing
@@ -20,7 +20,7 @@ from xarray.backends import BackendEntrypoint
 from xarray.core import indexing
 
 from benchmarks import harness
-from benchmarks.bench_remote import serve
+from benchmarks.far_server import far_away
 from benchmarks.harness import Row
 from chunkmill.stores.open import open_store
 from chunkmill.xarray_writer import write_dataset
@@ -29,6 +29,7 @@ OURS, ZARR, ALONE = "chunkmill", "engine='zarr'", "xarray alone"
 SERIAL = "a document a variable, one by one"
 FORMATS = {"v2": "zarr2", "v3": "zarr3"}
 N_VARIABLES = 1000
+LATENCIES = (0.02, 0.1)
 SIZES = {"t": 4, "y": 6, "x": 8}
 
 
@@ -39,9 +40,10 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: AR
         for label, stored in FORMATS.items():
             write_dataset(fields(n), folder / label, format=stored)
         results = [row for label in FORMATS for row in bench_disk(folder / label, label, n, quick=quick)]
-        with serve(folder) as url:
-            for label in FORMATS:
-                results += bench_http(f"{url}/{label}", label, n, quick=quick)
+        for latency in LATENCIES:
+            with far_away(folder, latency) as url:
+                for label in FORMATS:
+                    results += bench_http(f"{url}/{label}", label, n, latency=latency, quick=quick)
     return results
 
 
@@ -94,7 +96,7 @@ def bench_disk(path: Path, label: str, n: int, *, quick: bool) -> list[Row]:
     return results
 
 
-def bench_http(url: str, label: str, n: int, *, quick: bool) -> list[Row]:
+def bench_http(url: str, label: str, n: int, *, latency: float, quick: bool) -> list[Row]:
     results = []
     for consolidated in (True, False):
         contenders = {
@@ -104,11 +106,13 @@ def bench_http(url: str, label: str, n: int, *, quick: bool) -> list[Row]:
         times = harness.alternate(contenders, harness.rounds(quick, 5))
         case = f"{label}, {n} variables, {'consolidated' if consolidated else 'not consolidated'}"
         targets = None
-        if not consolidated:
+        if not consolidated and latency == LATENCIES[0]:
             times[SERIAL] = [one_by_one(url, n)] * len(times[OURS])
             targets = None if quick else {OURS: (SERIAL, 0.1)}
         peers = (ZARR,)
-        results += harness.rows("open, HTTP, 20 ms", case, times, peers=peers, baseline=None, targets=targets)
+        results += harness.rows(
+            f"open, HTTP, {1000 * latency:.0f} ms", case, times, peers=peers, baseline=None, targets=targets
+        )
     return results
 
 
