@@ -1,7 +1,7 @@
 """Remote stores: HTTP with 20 ms latency, and S3 (moto, whose own slowness everyone shares).
 
 300 chunks of 256 KiB, not compressed. The servers run in processes of their own. The bare loop asks for whole values in
-32 threads, each with a connection of its own that it keeps.
+as many threads as we have requests under way, each with a connection of its own that it keeps.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ import numpy as np
 import chunkmill as cm
 from benchmarks import harness
 from benchmarks.harness import BARE, Row
+from chunkmill.stores.filesystems import max_requests
 
 OURS, DIRECT = "chunkmill", "chunkmill a[...]"
 ZARR, TENSORSTORE, OBSTORE = "dask + zarr-python + fsspec", "tensorstore", "obstore"
-IN_FLIGHT = 32
+IN_FLIGHT = max_requests()  # what a process of ours has under way: as many for everyone who can be told
 CHUNK = (32, 64, 64)  # of u2: 256 KiB
 GRID = (12, 5, 5)
 LATENCY = 0.02
@@ -60,7 +61,7 @@ def bench_http(grid: tuple[int, ...], folder: Path, *, quick: bool) -> list[Row]
             contenders[OBSTORE] = obstore
         np.testing.assert_array_equal(a[...], values)
         times = harness.alternate(contenders, harness.rounds(quick, 5))
-        counts = {DIRECT: {"requests": n_requests(a), "bytes": values.nbytes}}
+        counts = {DIRECT: {"requests": n_requests(a), "bytes": values.nbytes, "at once": IN_FLIGHT}}
     targets = {DIRECT: (OBSTORE if OBSTORE in times else BARE, 1.3)}
     case = f"HTTP, 20 ms, {len(keys)} chunks of 256 KiB"
     return harness.rows("remote", case, times, peers=(ZARR, TENSORSTORE, OBSTORE), targets=targets, counts=counts)
@@ -183,6 +184,22 @@ def _servers() -> Any:
 
 
 # --- as tests
+
+
+def test_requests_at_once_are_as_many_whoever_reads(tmp_path):
+    """Directly, in one block, in a task a chunk on more threads than that: the bound is the process's."""
+    values = fill(GRID, str(tmp_path / "a"))
+    with _servers().serve_files(tmp_path, latency=LATENCY) as server:
+        a = cm.open_array(f"{server.url}/a")
+        reads = [
+            lambda: a[...],
+            a.to_dask(chunks=-1).compute,
+            lambda: a.to_dask().compute(scheduler="threads", num_workers=2 * IN_FLIGHT),
+        ]
+        for read in reads:
+            server.most_at_once = 0
+            np.testing.assert_array_equal(read(), values)
+            assert IN_FLIGHT // 4 < server.most_at_once <= IN_FLIGHT
 
 
 def test_a_chunk_is_a_request(tmp_path):

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import dask.array as da
 import numpy as np
@@ -21,8 +22,9 @@ from benchmarks import harness, stores
 from benchmarks.bench_read import PEERS, TENSORSTORE, TENSORSTORE_DIRECT, ZARR, fill
 from benchmarks.harness import BARE, Row
 from benchmarks.stores import KIB, MIB, Layout
+from chunkmill.graph import write as graph_write
 
-OURS, DIRECT = "chunkmill", "chunkmill a[...] = x"
+OURS, DIRECT, EMPTY = "chunkmill", "chunkmill a[...] = x", "empty tasks"
 
 
 def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: ARG001 - one signature for all
@@ -45,6 +47,7 @@ def bench_write(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
     else:
         contenders = {BARE: lambda: bare_write_shards(layout, path, values)} | contenders
     contenders[DIRECT] = lambda: a.__setitem__(..., values)
+    contenders[EMPTY] = lambda: write_nothing(x, a)
     if layout.format != "n5":
         import zarr
 
@@ -63,6 +66,12 @@ def bench_write(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
     at_least_1_mib = np.prod(layout.keys) * 2 >= MIB
     targets = {OURS: (BARE, 1.25)} if at_least_1_mib else {}
     return harness.rows("write", layout.name, times, peers=PEERS, targets=targets, counts=counts)
+
+
+def write_nothing(x: da.Array, array: cm.Array) -> None:
+    """Run the same graph with tasks that write nothing: what dask takes for itself."""
+    with mock.patch.object(graph_write, "_write", return_value=np.zeros(4, np.int64)):
+        cm.store(x, array)
 
 
 def clear(layout: Layout, path: Path) -> None:
