@@ -55,6 +55,10 @@ def url(request, tmp_path):
     return tmp_path / request.param
 
 
+# a parquet set is a folder, and `rechunk` is asked to write into the folder that it reads
+REFUSED = r"reference sets? .*read-only|reference set, and those are read-only|parquet/z/, lies inside the source"
+
+
 def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -62,7 +66,7 @@ def contents(folder):
 @pytest.mark.parametrize("write", WRITES)
 def test_on_disk(write, url):
     before = contents(url.parent)
-    with pytest.raises(ChunkmillError, match=r"reference sets? .*read-only|reference set, and those are read-only"):
+    with pytest.raises(ChunkmillError, match=REFUSED):
         WRITES[write](url)
     assert contents(url.parent) == before
     np.testing.assert_array_equal(cm.open_array(url, "a")[...], np.arange(6))
