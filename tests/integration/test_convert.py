@@ -1,6 +1,7 @@
 """Conversion between all formats: values, presence, whole hierarchies, and which bytes move unopened."""
 
 import json
+import tracemalloc
 import warnings
 from itertools import product
 
@@ -554,3 +555,16 @@ def test_a_dataset_of_v2_decodes_to_the_same_in_v3(shards, tmp_path):
                 xr.testing.assert_identical(found.load(), expected)
     assert expected["packed"].isnull().sum() == 1
     assert expected["zero"].isnull().sum() == 12
+
+
+def test_chunks_go_into_a_shard_one_by_one(tmp_path):
+    values = np.random.default_rng(0).integers(0, 1 << 16, (32, 1 << 19), "u2")
+    cm.to_store(values, tmp_path / "a", chunks=(1, 1 << 19), codecs="raw")
+    plan = cm.plan_convert(tmp_path / "a", tmp_path / "b", format="zarr3", shards=(32, 1 << 19))
+    tracemalloc.start()
+    report = plan.run()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert report.actions == {"repack": 32}
+    assert peak < 8 << 20  # the shard has 32 MiB
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "b")[...], values)

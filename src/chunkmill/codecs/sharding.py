@@ -8,7 +8,7 @@ the first byte of the shard, wherever the index lies. Not here: which ranges of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal, TypeAlias
@@ -164,19 +164,30 @@ class ShardingIndexed(Memo, DecodesInto):
 
         The chunks lie in C order of their coords, without gaps; coords that `entries` lacks are missing.
         """
+        return b"".join(self.parts(((coords, entries[coords]) for coords in sorted(entries)), spec))
+
+    def parts(self, entries: Iterable[tuple[ChunkCoords, Buffer]], spec: ChunkSpec) -> Iterator[memoryview]:
+        """Yield what a shard is made of: its chunks as they come, and their index.
+
+        With the index at the end one chunk is held at a time; at the start, all of them.
+        """
         grid_shape = self.inner_grid_shape(spec)
         index = np.full((*grid_shape, 2), _MISSING, np.uint64)
-        offset = self.index_bytes(spec) if self.index_location == "start" else 0
-        parts: list[Any] = []
-        for coords in sorted(entries):
+        at_start = self.index_location == "start"
+        offset = self.index_bytes(spec) if at_start else 0
+        held: list[memoryview] = []
+        for coords, data in entries:
             if len(coords) != len(grid_shape) or not all(0 <= c < n for c, n in zip(coords, grid_shape, strict=True)):
                 raise ValueError(f"there is no inner chunk {coords} in a grid of {grid_shape}")
-            size = buffer_size(entries[coords])
-            index[coords] = offset, size
+            index[coords] = offset, (size := buffer_size(data))
             offset += size
-            parts.append(byte_view(entries[coords]))
-        encoded = byte_view(self.index.encode(index, self._layout(spec).index_spec))
-        return b"".join([encoded, *parts] if self.index_location == "start" else [*parts, encoded])
+            if at_start:
+                held.append(byte_view(data))
+            else:
+                yield byte_view(data)
+            del data  # before the next one is made, so that it gets the same memory
+        yield byte_view(self.index.encode(index, self._layout(spec).index_spec))
+        yield from held
 
     def unpack(self, data: Buffer, spec: ChunkSpec) -> Iterator[tuple[ChunkCoords, memoryview]]:
         """Yield the coords and bytes of each inner chunk that is there, in C order of coords."""

@@ -8,10 +8,10 @@ Not here: which of the two happens to an array (`chunkmill.plans.convert`), chun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
-from typing import Any
+from itertools import chain, product
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.plans.convert import Conversion, group_ranges
 from chunkmill.plans.region import region_shape
 from chunkmill.steps import chunk_step
-from chunkmill.stores.metered import Meter
+from chunkmill.stores.metered import Meter, MeteredStore
 
 __all__ = ["Transfer", "covered", "transfer_group", "transfer_reads", "transfer_shows"]
 
@@ -127,19 +127,34 @@ def _move(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, in
     chunks = {key: [overlap.coords for overlap in grid.overlaps(target.writing.grid.region(key))] for key in keys}
     data = _fetch(source, source.reading, [coords for below in chunks.values() for coords in below])
     for key, below in chunks.items():
-        entries: dict[ChunkCoords, Buffer] = {}
-        for coords in below:
-            found = next(data)
-            if found is not None:
-                entries[coords] = _translated(transfer, coords, found, actions)
-            elif (value := filled.encoded(target.reading, coords)) is not None:
-                entries[coords] = value
-                _count(actions, "recode")
-            else:
-                _count(actions, "absent")
-            del found
-        _put(transfer, key, _packed(target, key, entries))
-        del entries  # before the next chunk is fetched, so that it gets the same memory
+        entries = _entries(transfer, below, data, filled, actions)
+        first = next(entries, None)
+        if first is None or target.reading is target.writing:
+            _put(transfer, key, None if first is None else first[1])
+        else:
+            _put_shard(transfer, key, chain([first], entries))
+        del first, entries  # before the next chunk is fetched, so that it gets the same memory
+
+
+def _entries(
+    transfer: Transfer,
+    below: Sequence[ChunkCoords],
+    data: Iterator[bytes | None],
+    filled: _Filled,
+    actions: dict[str, int],
+) -> Iterator[tuple[ChunkCoords, Buffer]]:
+    """Yield the chunks of one store key of the target that are not absent, as the target has them."""
+    for coords in below:
+        found = next(data)
+        value = filled.encoded(transfer.target.reading, coords) if found is None else None
+        if found is not None:
+            yield coords, _translated(transfer, coords, found, actions)
+        elif value is not None:
+            _count(actions, "recode")
+            yield coords, value
+        else:
+            _count(actions, "absent")
+        del found, value
 
 
 def _translated(transfer: Transfer, coords: ChunkCoords, data: bytes, actions: dict[str, int]) -> Buffer:
@@ -187,21 +202,25 @@ def _reframed(conversion: Conversion, grain: Grain, coords: ChunkCoords, data: B
     return _CRC32C.encode(data) if conversion.frame == "crc32c" else data
 
 
-def _packed(target: Array, key: ChunkCoords, entries: Mapping[ChunkCoords, Buffer]) -> Buffer | None:
-    """Return the object of a store key that holds `entries`; ``None`` when there are none."""
-    if not entries:
-        return None
-    locator = target.reading.locator
-    if not isinstance(locator, ShardedChunks):
-        return entries[key]
+def _put_shard(transfer: Transfer, key: ChunkCoords, entries: Iterable[tuple[ChunkCoords, Buffer]]) -> None:
+    """Store a shard of encoded chunks; each is written as it comes, where the store can and the index is last."""
+    target = transfer.target
+    locator = cast("ShardedChunks", target.reading.locator)
     axes = zip(target.writing.grid.axes, target.reading.grid.axes, key, strict=True)
     first = [axis.index(outer.start(i)) for outer, axis, i in axes]
     order = locator.order
-    inner = {tuple(coords[axis] - first[axis] for axis in order): data for coords, data in entries.items()}
+
+    def inside() -> Iterator[tuple[ChunkCoords, Buffer]]:
+        for coords, data in entries:
+            yield tuple(coords[axis] - first[axis] for axis in order), data
+            del data  # before the next one is fetched, so that it gets the same memory
+
     shape = target.writing.grid.shape_of(key)
     spec = ChunkSpec(tuple(shape[axis] for axis in order), target.dtype, target.fill_value)
-    with chunk_step(target, target.writing, key, "encode"):
-        return locator.sharding.pack(inner, spec)
+    with chunk_step(target, target.writing, key, "set"):
+        cast("MeteredStore", target.store).set_parts(
+            target.writing.locator.key(key), locator.sharding.parts(inside(), spec)
+        )
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ opens nothing before its first use in a process (so that forks before and after 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from chunkmill.errors import StoreError
 
-__all__ = ["OTHER_MEMORY", "ByteRange", "ByteSpan", "Store", "check_key", "check_prefix", "range_bounds"]
+__all__ = ["OTHER_MEMORY", "ByteRange", "ByteSpan", "Store", "WritesParts", "check_key", "check_prefix", "range_bounds"]
 
 OTHER_MEMORY = (
     "in the memory of another process, which does not see what is written here, nor this what was written there; use "
@@ -93,6 +94,14 @@ class Store(Protocol):
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`: keys as they are, common prefixes ending with ``/``."""
+
+
+class WritesParts(ABC):
+    """A store that can write a value piece by piece."""
+
+    @abstractmethod
+    def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Store the joined parts: whole, or nothing of it becomes visible, also when making a part fails."""
 
 
 _NO_SEGMENTS = frozenset({"", ".", ".."})

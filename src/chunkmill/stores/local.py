@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import ByteRange, ByteSpan, WritesParts, check_key, check_prefix, range_bounds
 from chunkmill.stores.directory_lock import (
     PARTIAL_SUFFIX,
     is_abandoned,
@@ -33,7 +33,7 @@ _ABSENT = (FileNotFoundError, NotADirectoryError)
 _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
 
 
-class LocalStore:
+class LocalStore(WritesParts):
     """A directory of plain files.
 
     A key that is a directory is absent; symbolic links are followed, wherever the user let them point. An empty
@@ -151,8 +151,12 @@ class LocalStore:
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value: a hidden file in the same directory, then a rename over the key."""
+        self.set_parts(key, (value,))
+
+    def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Store the joined parts, each written as it comes."""
         path, directory = self._path_to_write(key)
-        partial = self._write_partial(key, value)
+        partial = self._write_partial(key, parts)
         try:
             # the lock: or it could come between another's comparing and renaming (`set_if`), and be lost
             with locked(directory):
@@ -172,7 +176,7 @@ class LocalStore:
         Without flock (Windows) nothing guards the moment between comparing and renaming.
         """
         path, directory = self._path_to_write(key)
-        partial = None if value is None else self._write_partial(key, value)
+        partial = None if value is None else self._write_partial(key, (value,))
         try:
             with locked(directory):
                 if _version_of(path) != version:
@@ -225,7 +229,7 @@ class LocalStore:
         except OSError as error:
             raise self._failed(prefix, "cannot delete", error) from error
 
-    def _write_partial(self, key: str, value: bytes | bytearray | memoryview) -> str:
+    def _write_partial(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> str:
         directory, name = self._split(key)
         partial = f"{directory}{os.sep}{partial_name(name)}"
         try:
@@ -234,7 +238,9 @@ class LocalStore:
             raise self._failed(key, "cannot create a file", error) from error
         try:
             try:
-                _write(fd, value)
+                for part in parts:
+                    _write(fd, part)
+                    del part  # before the next one is made, so that it gets the same memory
                 # a version is inode, time and size. The kernel's own clock ticks every few milliseconds and inodes are
                 # used again: within a tick two writes bring an old version back
                 now = time.time_ns()
@@ -250,7 +256,7 @@ class LocalStore:
             with contextlib.suppress(OSError):
                 os.unlink(partial)  # noqa: PTH108
             if isinstance(error, OSError):
-                raise self._failed(key, f"cannot write {memoryview(value).nbytes} bytes", error) from error
+                raise self._failed(key, "cannot write the value", error) from error
             raise
         return partial
 

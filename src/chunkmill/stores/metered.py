@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import google_crc32c
 import numpy as np
+from numpy.typing import NDArray
 
-from chunkmill.stores.base import ByteRange, ByteSpan, Store
+from chunkmill.stores.base import ByteRange, ByteSpan, Store, WritesParts
 
 __all__ = ["Meter", "MeteredStore"]
 
@@ -38,7 +39,7 @@ class Meter:
         return {"n_requests": self.n_requests, "bytes_read": self.bytes_read, "bytes_written": self.bytes_written}
 
 
-class MeteredStore:
+class MeteredStore(WritesParts):
     """`store`, and `meter` counts.
 
     For one task: the counts are not guarded against threads.
@@ -87,6 +88,26 @@ class MeteredStore:
         self.below.set(key, value)
         self._wrote(key, value)
 
+    def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Store the joined parts, each written as it comes where the store can."""
+        size = checksum = 0
+
+        def counted() -> Iterator[bytes | bytearray | memoryview]:
+            nonlocal size, checksum
+            for part in parts:
+                size += memoryview(part).nbytes
+                checksum = google_crc32c.extend(checksum, _plain(part))
+                yield part
+                del part  # before the next one is made, so that it gets the same memory
+
+        if isinstance(self.below, WritesParts):
+            self.below.set_parts(key, counted())
+        else:
+            self.below.set(key, b"".join(counted()))
+        self.meter.n_requests += 1
+        self.meter.bytes_written += size
+        self.meter.writes[key] = size, checksum
+
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store a value (delete, when ``None``) if the key still has `version`."""
         stored = self.below.set_if(key, value, version)
@@ -124,7 +145,11 @@ class MeteredStore:
         if value is None:
             self.meter.writes[key] = None
             return
-        # google_crc32c takes bytes and arrays, and refuses views of writable memory
-        data = value if isinstance(value, bytes) else np.frombuffer(value, np.uint8)
+        data = _plain(value)
         self.meter.bytes_written += len(data)
         self.meter.writes[key] = len(data), google_crc32c.value(data)
+
+
+def _plain(value: bytes | bytearray | memoryview) -> bytes | NDArray[np.uint8]:
+    # google_crc32c takes bytes and arrays, and refuses views of writable memory
+    return value if isinstance(value, bytes) else np.frombuffer(value, np.uint8)

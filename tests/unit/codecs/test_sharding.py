@@ -223,3 +223,18 @@ def test_one_output_array():
     finally:
         tracemalloc.stop()
     assert same(decoded, array)
+
+
+@pytest.mark.parametrize(("location", "asked"), [("end", [1, 2, 2]), ("start", [2, 2, 2])])
+def test_parts_with_the_index_at_the_end_need_one_chunk_at_a_time(location, asked):
+    def entries():
+        for coords in [(0, 0), (0, 1)]:
+            made.append(coords)
+            yield coords, b"data"
+
+    spec = ChunkSpec((2, 4), np.dtype("u1"), 0)
+    codec = pipeline_of([sharding([2, 2], index_location=location)], spec).serializer
+    made = []
+    parts = [(bytes(part), len(made)) for part in codec.parts(entries(), spec)]
+    assert [n for _, n in parts] == asked
+    assert b"".join(part for part, _ in parts) == codec.pack({(0, 0): b"data", (0, 1): b"data"}, spec)

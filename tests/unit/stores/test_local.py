@@ -520,3 +520,30 @@ def test_partial_files_are_never_named_alike():
     names = [directory_lock.partial_name("k") for _ in range(1000)]
     assert len(set(names)) == len(names)
     assert max(map(len, names)) < 255
+
+
+def test_parts_are_written_as_they_come_and_appear_together(store, tmp_path):
+    def parts():
+        for i in range(3):
+            yield bytes([i]) * 4
+            (partial,) = tmp_path.glob("a/.*")
+            seen.append(partial.stat().st_size)
+            assert store.get("a/b") is None
+
+    seen = []
+    store.set_parts("a/b", parts())
+    assert seen == [4, 8, 12]
+    assert store.get("a/b") == b"\0\0\0\0\1\1\1\1\2\2\2\2"
+    assert files(tmp_path) == ["a/b"]
+
+
+def test_a_part_that_cannot_be_made_leaves_what_was_there(store, tmp_path):
+    def parts():
+        yield b"new"
+        raise RuntimeError("the second part")
+
+    store.set("a/b", b"old")
+    with pytest.raises(RuntimeError, match="second part"):
+        store.set_parts("a/b", parts())
+    assert store.get("a/b") == b"old"
+    assert files(tmp_path) == ["a/b"]
