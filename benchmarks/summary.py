@@ -37,6 +37,12 @@ class Line:
 
 _DASK = {"ours": "chunkmill", "zarr": "dask + zarr-python", "tensorstore": "dask + tensorstore"}
 _RECHUNK = {"ours": "chunkmill", "tensorstore": "tensorstore", "others": (("dask rechunk", "Dask"),)}
+_CONVERT = {
+    "ours": "chunkmill",
+    "zarr": "dask + zarr-python",
+    "tensorstore": "tensorstore",
+    "others": (("cp -r", "`cp -r`"),),
+}
 _REFERENCES = {"ours": "chunkmill", "others": (("fsspec + zarr-python", "fsspec + zarr-python"),)}
 _REGION = {"ours": "chunkmill, unaligned", "zarr": "da.store, its lock", "tensorstore": "tensorstore"}
 LINES = (
@@ -53,6 +59,8 @@ LINES = (
     Line("write an unaligned region, 1 MiB", "locks", "region", "v2 zstd, 1023 KiB, 2 threads", **_REGION),
     Line("rechunk images to series, zstd", "rechunk", ".*", "images to series, zstd, 2048 MiB", **_RECHUNK),
     Line("rechunk cubes, zstd", "rechunk", ".*", r"\(64, 64, 64\) to \(128, 128, 16\), zstd, 2048 MiB", **_RECHUNK),
+    Line("convert 1 GiB, v2 to v3, 1 MiB", "convert", ".*", "v2 blosc to v3 blosc, 1 MiB, 1024 MiB", **_CONVERT),
+    Line("the same, into shards", "convert", ".*", "v3 zstd to shards of 16 MiB, 1 MiB, 1024 MiB", **_CONVERT),
     Line(
         "build the graph of 10⁶ chunks", "graph", "graph", r"10\^6 chunks, open and build", "chunkmill",
         zarr="da.from_zarr",
