@@ -84,7 +84,7 @@ def describe_target(
     if keys is None or (kept and not can_shard):
         return fitted
     if not can_shard:
-        hint = "give shards=None, or format='zarr3'"
+        hint = Advice("give {shards:None}, or {format:'zarr3'}")
         raise UnsupportedFeature(format=documents_format.name, feature=f"shards for {source.path!r}", hint=hint)
     _check_fit(plain.chunk_grid, keys)
     packed = replace(fitted, chunk_grid=keys, codecs=(_packing(fitted, layout),))

@@ -61,7 +61,7 @@ class LazyArray(BackendArray):
 
     def _outer(self, key: tuple[Any, ...]) -> NDArray[Any]:
         values = None if self.together is None else self.together.read(self.array)
-        return read_outer(self.array, key) if values is None else values[key]
+        return read_outer(self.array, key) if values is None else values[key].copy()
 
     def _points(self, key: tuple[Any, ...]) -> NDArray[Any]:
         return read_points(self.array, key)
@@ -90,11 +90,9 @@ class Together:
 
 def _values(array: Array) -> NDArray[Any] | None:
     try:
-        values: NDArray[Any] = array[...]
+        return array[...]  # type: ignore[no-any-return]
     except (ChunkmillError, OSError):
         return None
-    values.flags.writeable = False  # given out more than once
-    return values
 
 
 _MOST_AT_ONCE = 16
