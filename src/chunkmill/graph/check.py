@@ -22,7 +22,7 @@ from chunkmill.array import Array, decode_chunk, read_chunk
 from chunkmill.errors import ChunkError
 from chunkmill.graph.inventory import Inventory, Problem, take_inventory
 from chunkmill.graph.jobs import Stage, TaskResult, check_workers, run_stages
-from chunkmill.graph.journal import differences, record_keys, unfinished_jobs
+from chunkmill.graph.journal import differences, records, unfinished_jobs
 from chunkmill.graph.preflight import describe_needs
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.locate import Grain
@@ -250,7 +250,7 @@ def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
     for job in unfinished_jobs(store) if paths else []:
         if (path := str(job["path"])) in paths:
             prefix = str(job["key"]).rpartition("/")[0] + "/"
-            specs += [(path, key) for key in record_keys(store, prefix, str(job["run"]))]
+            specs += [(path, key) for _, _, key in records(store, prefix, str(job["run"]))]
     return [Stage("check-journal", _check_record, store, specs)] if specs else []
 
 

@@ -33,7 +33,7 @@ from chunkmill.errors import JobError
 from chunkmill.model.metadata import JSON
 from chunkmill.stores.base import Store
 
-__all__ = ["JOB_PREFIX", "Journal", "differences", "fingerprint", "record_keys", "unfinished_jobs"]
+__all__ = ["JOB_PREFIX", "Journal", "differences", "fingerprint", "records", "unfinished_jobs"]
 
 _VERSION = 1
 
@@ -126,10 +126,9 @@ class Journal:
         done again.
         """
         found = set()
-        for key in record_keys(self.store, self.prefix, self.run):
-            stage, _, name = key[len(self.prefix) :].partition("/")
+        for stage, task, key in records(self.store, self.prefix, self.run):
             if self.store.is_remote or self._holds(key):
-                found.add((int(stage), int(name.partition("-")[0])))
+                found.add((stage, task))
             else:
                 self.store.delete(key)
         return found
@@ -171,14 +170,14 @@ class Journal:
         return f"{self.prefix}{stage}/{task}-{self.run}"
 
 
-def record_keys(store: Store, prefix: str, run: str) -> list[str]:
-    """Return the keys of the records that tasks of a run have left below a journal's prefix."""
+def records(store: Store, prefix: str, run: str) -> list[tuple[int, int, str]]:
+    """Return stage, number and record's key of every task of a run that left one below a journal's prefix."""
     found = []
     for key in store.list_prefix(prefix):
         stage, _, name = key[len(prefix) :].partition("/")
         task, _, of = name.partition("-")
         if stage.isdigit() and task.isdigit() and run in {"", of}:
-            found.append(key)
+            found.append((int(stage), int(task), key))
     return found
 
 

@@ -146,15 +146,14 @@ def _entries(
     """Yield the chunks of one store key of the target that are not absent, as the target has them."""
     for coords in below:
         found = next(data)
-        value = filled.encoded(transfer.target.reading, coords) if found is None else None
         if found is not None:
             yield coords, _translated(transfer, coords, found, actions)
-        elif value is not None:
+        elif (value := filled.encoded(transfer.target.reading, coords)) is not None:
             _count(actions, "recode")
             yield coords, value
         else:
             _count(actions, "absent")
-        del found, value
+        del found  # before the next one is fetched, so that it gets the same memory
 
 
 def _translated(transfer: Transfer, coords: ChunkCoords, data: bytes, actions: dict[str, int]) -> Buffer:
