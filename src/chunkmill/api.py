@@ -23,6 +23,7 @@ from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.graph.locks import lock_factory
 from chunkmill.graph.preflight import check_writers
 from chunkmill.graph.resume import discard_journal, resumable_write
+from chunkmill.graph.sources import check_not_read
 from chunkmill.graph.write import WriteReport, check_source, report, run, write_graph
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.grid import Region
@@ -343,7 +344,8 @@ def to_store(
     StoreError
         Partial writes would be unguarded: the store cannot compare versions and there is no common lock.
     JobError
-        What was cut off at the target is another write; or a worker lacks a codec, or cannot write to the store.
+        What was cut off at the target is another write; ``mode="w"`` would delete what `x` reads; or a worker
+        lacks a codec, or cannot write.
 
     Examples
     --------
@@ -387,6 +389,7 @@ def to_store(
 
     if resume and (region is not None or not compute):
         raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
+    check_not_read([x] if mode == "w" else [], target, array.path)
     check_writers([array] if compute else [])
     if resume:
         publish = partial(hierarchy.appear, target, format=array.format)

@@ -8,7 +8,7 @@ xarray's zarr engine. Not here: variables that exist already (`chunkmill.xarray_
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,7 +72,7 @@ def describe_variable(
     UnsupportedFeature
         The format has no place for the variable.
     """
-    encoded = _encoded(documents_format, name, variable)
+    encoded = _encoded(documents_format, name, variable, url)
     encoding = {key: value for key, value in encoded.encoding.items() if key not in _IGNORED}
     if encoding.get("_FillValue", 0) is None:  # "none, not even NaN"; xarray's coders leave it where it is
         del encoding["_FillValue"]
@@ -81,6 +81,9 @@ def describe_variable(
         hint = f"known are {', '.join(sorted(known))}, and what CF encoding has, '_FillValue' among it"
         raise DatasetError(variable=name, url=url, reason=f"encoding {', '.join(map(repr, unknown))}", hint=hint)
     storage = {key: value for key, value in encoding.items() if key in _STORAGE}
+    if given and not _fits(storage.get("chunks"), encoded.ndim):
+        reason = f"encoding chunks={storage['chunks']!r}: expected a length for each of {encoded.dims}"
+        raise DatasetError(variable=name, url=url, reason=reason, hint="in their order, -1 for all of one")
     attributes = dict(encoded.attrs)
     fill_value = _pop_fill_value(documents_format.name, attributes, storage, encoded.dtype)
     attributes = json_attributes(attributes, name, url)
@@ -151,11 +154,14 @@ def _is_json(value: Any) -> bool:
     return value is None or isinstance(value, (str, int, bool))
 
 
-def _encoded(documents_format: Format, name: str, variable: Variable) -> Variable:
+def _encoded(documents_format: Format, name: str, variable: Variable, url: str) -> Variable:
     """Return the variable encoded, with a dtype that arrays can have."""
     encoding = dict(variable.encoding)
     wanted = encoding.get("dtype")
     of_any_length = wanted is str or wanted is object or isinstance(wanted, np.dtypes.StringDType)
+    if not isinstance(variable.dtype, np.dtype):
+        hint = "convert it: astype() to numbers or to str, or reset_index()"
+        raise DatasetError(variable=name, url=url, reason=f"pandas' {variable.dtype}, which no array holds", hint=hint)
     if of_any_length and variable.dtype.kind in "OTU":
         del encoding["dtype"]
     variable = variable.copy(deep=False)
@@ -247,11 +253,18 @@ def _describe(
 
 def _chunks(variable: Variable, chunks: Any, shards: Any) -> Any:
     """Return the chunk shape: as encoded, else the largest block of dask, else one that is not too large."""
-    if chunks is not None and (isinstance(chunks, (int, str)) or len(chunks) == variable.ndim):
+    if chunks is not None and _fits(chunks, variable.ndim):
         return chunks
     if variable.chunks is None or shards is not None:
         return "auto"
     return tuple(max((*axis, 1)) for axis in variable.chunks)
+
+
+def _fits(chunks: Any, ndim: int) -> bool:
+    """Whether ``chunks`` of an encoding are lengths for as many axes; what `describe_array` judges is left to it."""
+    if isinstance(chunks, Sequence) and not isinstance(chunks, str):
+        return len(chunks) == ndim
+    return not isinstance(chunks, Mapping)
 
 
 def _codecs(documents_format: Format, storage: Mapping[str, Any], *, of_bytes: bool) -> Any:

@@ -280,19 +280,25 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         use_zarr_fill_value_as_mask: bool | None = None,
         **decoders: Any,
     ) -> dict[str, Dataset]:
-        """Open the group and all below it, by their path from it; the arguments are those of `open_dataset`."""
+        """Open the group and all below it; the arguments are those of `open_dataset`.
+
+        Names are paths from the root, ``/a/b``; with `group`, from that group: ``.`` and ``b``, as xarray has them.
+        """
         root = _open(filename_or_obj, group, format, consolidated, storage_options)
         if isinstance(root, Array):
             hint = f"open_dataset(…, group={root.path!r}) opens it"
             raise DatasetError(variable=root.path, url=root.url, reason="an array, no group of a tree", hint=hint)
         dropped = _dropped(drop_variables)
         datasets: dict[str, Dataset] = {}
-        waiting = [("/", root)]
+        top = "" if (group or "").strip("/") else "/"
+        waiting = [("", root)]
         while waiting:
             path, node = waiting.pop(0)
             arrays, groups = _split(node, dropped)
-            datasets[path] = decode(GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders)
-            waiting[:0] = [(f"{path.rstrip('/')}/{name}", child) for name, child in groups.items()]
+            datasets[f"{top}{path}" or "."] = decode(
+                GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders
+            )
+            waiting[:0] = [(f"{path}/{name}" if path else name, child) for name, child in groups.items()]
         return datasets
 
 

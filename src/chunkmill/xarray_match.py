@@ -16,7 +16,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from xarray import Dataset, Variable, conventions
+from xarray import Dataset, Variable, coders, conventions
 from xarray.backends.common import ensure_dtype_not_object
 
 from chunkmill.array import Array, read_region
@@ -25,9 +25,9 @@ from chunkmill.graph.read import read_graph
 from chunkmill.model.grid import Region
 from chunkmill.plans.region import region_shape
 from chunkmill.xarray_describe import encode_cf
-from chunkmill.xarray_engine import open_variable
+from chunkmill.xarray_engine import dimension_names, open_variable
 
-__all__ = ["StoredVariable", "find_region", "match_dims"]
+__all__ = ["StoredVariable", "find_region", "match_dims", "stored_sizes"]
 
 _UNITS = re.compile(r"encoding\['units'\] to '([^']*)'")
 _N_SHOWN = 3
@@ -58,7 +58,7 @@ class StoredVariable:
     dtype: np.dtype[Any]
     attributes: Mapping[Hashable, Any]
     encoding: Mapping[Any, Any]
-    decoding: Mapping[str, bool]
+    decoding: Mapping[str, Any]
 
     @classmethod
     def of(cls, name: str, array: Array, like: Variable | None = None) -> StoredVariable:
@@ -147,7 +147,7 @@ class StoredVariable:
     def _differs(self, values: NDArray[Any], back: NDArray[Any], elements: NDArray[Any]) -> NDArray[np.bool_]:
         """Return where decoded elements are not the values, more than storing them so always changes them."""
         if values.dtype.kind in "mMO":
-            wrong = (values != back) & ~(pd.isna(values) & pd.isna(back))
+            wrong = _unequal(values, back) & ~(pd.isna(values) & pd.isna(back))
             if values.dtype.kind in "mM" and self.dtype.kind == "f":
                 wrong &= ~(np.abs(values - back) <= _FLOAT_TIMES)
             return np.asarray(wrong)
@@ -171,7 +171,8 @@ class StoredVariable:
         return 4 * np.finfo(self.dtype).eps * (np.abs(values) + offset)
 
     def _not_held(self, values: NDArray[Any], back: NDArray[Any]) -> DatasetError:
-        reason = f"{len(values)} values cannot be stored as {self.stored_as}: {values[0]!s} would read as {back[0]!s}"
+        first, read = _shown(values[0]), _shown(back[0])
+        reason = f"{len(values)} values cannot be stored as {self.stored_as}: {first} would read as {read}"
         hint = "write the variable anew in another encoding, or convert the values first"
         return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
 
@@ -217,15 +218,15 @@ class StoredVariable:
         return differ if self.dtype.kind in "TUSO" else differ & ~(pd.isna(wanted) & pd.isna(elements))
 
     def _plainly_unequal(self, values: NDArray[Any], back: NDArray[Any]) -> Any:
-        return (values.astype(object) != back.astype(object)) & ~(pd.isna(values) & pd.isna(back))
+        return _unequal(values.astype(object), back.astype(object)) & ~(pd.isna(values) & pd.isna(back))
 
     def _different(
         self, values: NDArray[Any], elements: NDArray[Any], wrong: NDArray[np.bool_], region: Region
     ) -> DatasetError:
         stored = self.decode(elements)
         lines = [
-            f"at {[int(i) + cut.start for i, cut in zip(at, region, strict=True)]}: {stored[at]!s} is stored, "
-            f"{values[at]!s} given"
+            f"at {[int(i) + cut.start for i, cut in zip(at, region, strict=True)]}: {_shown(stored[at])} is stored, "
+            f"{_shown(values[at])} given"
             for at in map(tuple, np.argwhere(wrong)[:_N_SHOWN])
         ]
         reason = f"{int(wrong.sum())} of {wrong.size} values differ from those in the store: {'; '.join(lines)}"
@@ -233,12 +234,26 @@ class StoredVariable:
         return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
 
 
-def _decoding(name: str, stored: Variable, like: Variable, url: str) -> dict[str, bool]:
+def _unequal(values: NDArray[Any], back: NDArray[Any]) -> NDArray[np.bool_]:
+    try:
+        return np.asarray(values != back)
+    except TypeError:  # cftime compares no dates of different calendars
+        return np.ones(values.shape, bool)
+
+
+def _shown(value: Any) -> str:
+    calendar = getattr(value, "calendar", "")
+    return f"{value!s} ({calendar})" if calendar else str(value)
+
+
+def _decoding(name: str, stored: Variable, like: Variable, url: str) -> dict[str, Any]:
     """Return how to decode `stored` so that it compares with `like`, which may be decoded or not."""
     units = stored.attrs.get("units")
-    decoding = {}
+    decoding: dict[str, Any] = {}
     if like.dtype.kind == "m":
         decoding["decode_timedelta"] = True
+    elif like.dtype.kind == "O" and isinstance(units, str) and "since" in units:  # dates of cftime, in any calendar
+        decoding["decode_times"] = coders.CFDatetimeCoder(use_cftime=True)
     elif like.dtype.kind in "iuf" and isinstance(units, str) and "since" in units:
         if like.attrs.get("units") != units:
             reason = f"the store holds times in {units!r}, got {like.dtype} with units {like.attrs.get('units')!r}"
@@ -271,7 +286,7 @@ def find_region(
         region = dict.fromkeys(dataset.dims, "auto")
     if not isinstance(region, Mapping):
         raise TypeError(f"region={region!r}: expected 'auto', or slices or 'auto' by dimension")
-    sizes = _stored_sizes(arrays)
+    sizes = stored_sizes(arrays)
     found = {}
     for dim, part in region.items():
         if dim not in dataset.dims or dim not in sizes:
@@ -282,11 +297,12 @@ def find_region(
     return found
 
 
-def _stored_sizes(arrays: Mapping[str, Array]) -> dict[Hashable, int]:
+def stored_sizes(arrays: Mapping[str, Array]) -> dict[Hashable, int]:
+    """Return the lengths of the dimensions that arrays have, by name."""
     return {
         dim: size
         for name, array in arrays.items()
-        for dim, size in zip(StoredVariable.of(name, array).dims, array.shape, strict=True)
+        for dim, size in zip(dimension_names(name, array), array.shape, strict=True)
     }
 
 
@@ -309,8 +325,11 @@ def _locate(dataset: Dataset, dim: Hashable, arrays: Mapping[str, Array], size: 
             reason = f"no coordinate {dim!r} to find {n} of {size} elements by"
             raise DatasetError(variable=str(dim), url=url, reason=reason, hint=f"give region={{{dim!r}: slice(…)}}")
         return slice(0, n)
-    stored = StoredVariable.of(str(dim), array)
+    stored = StoredVariable.of(str(dim), array, dataset.variables[dim])
     index = pd.Index(stored.decode(read_region(array, (slice(0, size),))))
+    if not index.is_unique:
+        reason = f"its values in the store are not unique: {index[index.duplicated()][0]!s} is there more than once"
+        raise DatasetError(variable=str(dim), url=url, reason=reason, hint=f"give region={{{dim!r}: slice(…)}}")
     at = index.get_indexer(pd.Index(dataset[dim].to_numpy()))
     if (at < 0).any():
         missing = dataset[dim].to_numpy()[at < 0]

@@ -22,7 +22,7 @@ from chunkmill.plans.region import full_region
 from chunkmill.stores.base import Store
 from chunkmill.xarray_describe import describe_variable, json_attributes
 from chunkmill.xarray_engine import dimension_names
-from chunkmill.xarray_match import StoredVariable, find_region, match_dims
+from chunkmill.xarray_match import StoredVariable, find_region, match_dims, stored_sizes
 
 __all__ = ["DatasetPlan", "LabelledGroup", "VariablePlan", "labelled_groups", "plan_existing", "plan_new", "resized"]
 
@@ -110,8 +110,9 @@ def labelled_groups(
 
 def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str) -> LabelledGroup:
     for name in dataset.variables:
-        if not isinstance(name, str) or not name or "/" in name:
-            raise DatasetError(variable=str(name), url=url, reason=f"the name {name!r}: expected text without '/'")
+        if not isinstance(name, str) or not name or {"/", "\\"} & set(name):  # zarr-python takes both as separators
+            reason = f"the name {name!r}: expected text without '/' and '\\'"
+            raise DatasetError(variable=str(name), url=url, reason=reason, hint="rename it: ds.rename({…: …})")
     if unknown := sorted(set(encoding) - set(map(str, dataset.variables))):
         raise DatasetError(variable="", url=url, reason=f"encoding names variables {unknown}, which there are not")
     variables, attributes = conventions.encode_dataset_coordinates(dataset)
@@ -168,6 +169,7 @@ class _Target:
     keeps: bool
     append_dim: Hashable | None
     cuts: Mapping[Hashable, slice]
+    lengths: Mapping[Hashable, int]  # of dimensions, in the store
 
     @property
     def partial(self) -> bool:
@@ -213,7 +215,7 @@ def plan_existing(
         cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)
         if append_dim is not None:
             _check_append(labelled, arrays, append_dim, root.url)
-        target = _Target(labelled, arrays, adds, keeps, append_dim, cuts)
+        target = _Target(labelled, arrays, adds, keeps, append_dim, cuts, stored_sizes(arrays))
         for name, variable in labelled.variables.items():
             if name in target.arrays:
                 _plan_known(plan, target, name, variable)
@@ -266,6 +268,11 @@ def _check_new(target: _Target, name: str, variable: Variable, url: str) -> None
     if not target.adds or target.cuts:
         reason = f"not in the store, which has {', '.join(map(repr, sorted(target.arrays))) or 'no variables'}"
         raise DatasetError(variable=name, url=url, reason=reason, hint="mode='a' adds variables")
+    for dim, size in variable.sizes.items():
+        length = target.lengths.get(dim, size)
+        if size != length and dim != target.append_dim:
+            reason = f"not in the store, where {dim!r} has length {length}, but {size} here"
+            raise DatasetError(variable=name, url=url, reason=reason, hint="no dataset can have both: rename it")
     if target.append_dim in variable.dims:
         reason = f"not in the store, and has only the part of {target.append_dim!r} that is appended"
         raise DatasetError(variable=name, url=url, reason=reason, hint="append first, then add it whole with mode='a'")

@@ -23,9 +23,10 @@ from xarray import Dataset, DataTree
 from chunkmill import hierarchy
 from chunkmill.array import Array, LockFactory, write_region
 from chunkmill.describe import format_above
-from chunkmill.errors import DatasetError, NodeExists, NodeNotFound
+from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.graph.locks import check_guarded, lock_factory
 from chunkmill.graph.preflight import check_writers
+from chunkmill.graph.sources import check_not_read
 from chunkmill.graph.write import WriteReport, report, run, write_graph
 from chunkmill.hierarchy import Group
 from chunkmill.model.grid import Overlap, Region
@@ -33,10 +34,8 @@ from chunkmill.model.metadata import GroupMetadata
 from chunkmill.references import open_target_store
 from chunkmill.repr_report import report_html, report_text
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import open_store
 from chunkmill.xarray_plan import (
     DatasetPlan,
-    LabelledGroup,
     VariablePlan,
     join,
     labelled_groups,
@@ -182,6 +181,8 @@ def write_dataset(
         The dataset does not go with what is stored.
     UnsupportedFeature
         The format cannot hold some of the variables: all of them are named.
+    JobError
+        ``mode="w"`` would delete what `ds` is still to be read from.
 
     Examples
     --------
@@ -205,7 +206,8 @@ def write_dataset(
     else:
         name = format or format_above(store, groups[0].path)
         plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, name))
-        _check_source(groups, store, mode)
+        if mode == "w":
+            check_not_read([planned.data for planned in plan.variables], store, plan.path)
     lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
     check_writers([planned.array for planned in lazy] if compute else [])
     publication = Publication(store, plan.documents_format, tuple(plan.groups), consolidated, replaces=root is None)
@@ -280,22 +282,6 @@ def _existing(store: Store, path: str, mode: Mode, *, must_exist: bool) -> Group
     if isinstance(node, Array):
         raise NodeExists(url=node.url, path=node.path, found="array", hint="give mode='w' to replace it")
     return node
-
-
-def _check_source(groups: Sequence[LabelledGroup], store: Store, mode: Mode) -> None:
-    """Raise when the store that would be deleted is the one that the data are still to be read from."""
-    for group in groups:
-        source = group.dataset.encoding.get("source")
-        is_lazy = any(variable.chunks is not None for variable in group.variables.values())
-        if (
-            mode == "w"
-            and not groups[0].path
-            and is_lazy
-            and source is not None
-            and open_store(source).url == store.url
-        ):
-            reason = "its data are to be read from the very store that mode='w' deletes"
-            raise DatasetError(variable="", url=store.url, reason=reason, hint="load() it first, or write elsewhere")
 
 
 def _make_room(plan: DatasetPlan, *, overwrite: bool) -> None:

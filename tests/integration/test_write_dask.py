@@ -128,6 +128,25 @@ class TestModes:
         assert cm.open_array(store, "a").format == "zarr2"
         np.testing.assert_array_equal(cm.open_array(store, "a"), np.full((2, 2), 7))
 
+    @pytest.mark.parametrize("read", ["to_dask", "from_array", "inlined", "from_zarr", "rechunked"])
+    def test_what_is_read_is_not_replaced(self, tmp_path, read):
+        url = tmp_path / "a.zarr"
+        (tmp_path / "link").symlink_to(url)
+        array = cm.to_store(da.arange(8, chunks=4), url, "g/a") and cm.open_array(tmp_path / "link", "g/a")
+        x = {
+            "to_dask": array.to_dask,
+            "from_array": lambda: da.from_array(array),
+            "inlined": lambda: da.from_array(array, inline_array=True),
+            "from_zarr": lambda: da.from_zarr(str(url), "g/a"),
+            "rechunked": lambda: cm.from_store(url, "g/a").rechunk(3)[1:].sum() + da.ones(2),
+        }[read]()
+        for path in ("g/a", "g", ""):
+            with pytest.raises(JobError, match=r"mode='w' would delete .*a\.zarr/g/a, which"):
+                cm.to_store(x + 1, url, path, mode="w")
+        np.testing.assert_array_equal(array, np.arange(8))
+        cm.to_store(x + 1, url, "g/ab", mode="w")
+        cm.to_store(x.persist(), url, "g/a", mode="w")
+
     @pytest.mark.parametrize("mode", ["a", "r+"])
     def test_write_into(self, store, mode):
         cm.to_store(da.full(4, 3.0), store, "a", mode=mode)

@@ -669,6 +669,11 @@ def test_a_part_of_a_tree(tree):
     xr.testing.assert_identical(ours.load(), theirs.load())
 
 
+def test_groups_of_a_part_are_named_as_by_xarray(tree):
+    ours, theirs = (xr.open_groups(tree, engine=engine, group="/a") for engine in ("chunkmill", "zarr"))
+    assert list(ours) == list(theirs) == [".", "deep"]
+
+
 def test_chunked_tree(tree):
     ours = xr.open_datatree(tree, engine="chunkmill", chunks={})
     assert ours["a/count"].chunks is not None

@@ -17,6 +17,7 @@ from recording import FailingStore, RecordingStore
 import chunkmill as cm
 from chunkmill.errors import (
     DatasetError,
+    JobError,
     MetadataError,
     NodeExists,
     NodeNotFound,
@@ -179,6 +180,22 @@ def test_cftime(url):
     later = ds.assign_coords(time=xr.date_range("0001-01-04", periods=3, calendar="noleap", use_cftime=True))
     write_dataset(later, url, append_dim="time")
     assert read(url).sizes["time"] == 6
+    other = ds.assign_coords(time=xr.date_range("0001-01-07", periods=3, calendar="360_day", use_cftime=True))
+    with pytest.raises(DatasetError, match=r"0001-01-07 00:00:00 \(360_day\) would read as 0001-01-07 .*\(noleap\)"):
+        write_dataset(other, url, append_dim="time")
+    with pytest.raises(DatasetError, match=r"is stored, 0001-01-07 00:00:00 \(360_day\) given"):
+        write_dataset(other, url, region={"time": slice(3, 6)})
+
+
+def test_dates_of_cftime_go_where_dates_of_numpy_came_from(url):
+    pytest.importorskip("cftime")
+    write_dataset(series(2), url)
+    later = series(2, "2000-01-03")
+    later = later.convert_calendar("proleptic_gregorian", use_cftime=True)
+    write_dataset(later, url, append_dim="time")
+    write_dataset(later[["v"]] + 1, url, region="auto")
+    np.testing.assert_array_equal(read(url).time, series(4).time)
+    np.testing.assert_array_equal(read(url).v[2:], later.v + 1)
 
 
 def test_objects(url):
@@ -268,6 +285,9 @@ def test_unknown_encoding_is_an_error(url):
         write_dataset(series(), url, encoding={"none": {}})
     with pytest.raises(DatasetError, match=r"'fill_value'; known are.*'_FillValue' among it"):
         write_dataset(series(), url, format="zarr2", encoding={"mask": {"fill_value": 1}})
+    for chunks in ({"x": 2}, (2,), [1, 2, 3]):
+        with pytest.raises(DatasetError, match=r"chunks=.*a length for each of \('time', 'x'\)"):
+            write_dataset(series(), url, encoding={"v": {"chunks": chunks}})
     with pytest.raises(UnknownCodec, match="nosuch"):
         write_dataset(series(), url, encoding={"mask": {"codecs": "nosuch"}})
     assert not Path(url).exists()
@@ -350,10 +370,18 @@ def test_a_missing_value_of_nan_needs_no_attribute(url):
     xr.testing.assert_identical(read(url).load(), ds)
 
 
-@pytest.mark.parametrize("name", ["a/b", 3, ""], ids=str)
+@pytest.mark.parametrize("name", ["a/b", "a\\b", 3, ""], ids=str)
 def test_names_that_are_none(url, name):
     with pytest.raises(DatasetError, match="expected text without"):
         write_dataset(xr.Dataset({name: ("x", [1])}), url)
+
+
+@pytest.mark.parametrize(
+    "values", [pd.Categorical(["a", "b"]), pd.array([1, None], dtype="Int64"), pd.array(["a", None], dtype="string")]
+)
+def test_extension_types_of_pandas_are_named(url, values):
+    with pytest.raises(DatasetError, match=r"'a'.*pandas' \w+, which no array holds; convert it"):
+        write_dataset(xr.Dataset({"a": ("x", values)}), url)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -424,6 +452,13 @@ def test_adding_coordinates_keeps_those_that_are(url):
     assert set(read(url).coords) == {"p", "q"}
 
 
+def test_what_no_dataset_could_have_is_not_added(url):
+    write_dataset(series(), url)
+    with pytest.raises(DatasetError, match=r"'w'.*'x' has length 4, but 3 here"):
+        write_dataset(xr.Dataset({"w": ("x", [1, 2, 3])}), url, mode="a")
+    xr.testing.assert_identical(read(url).load(), series())
+
+
 def test_adding_makes_a_group_where_none_is(url):
     write_dataset(series(), url, mode="a")
     xr.testing.assert_identical(read(url).load(), series())
@@ -476,8 +511,13 @@ def test_what_is_no_dataset(url):
 
 def test_a_store_is_not_replaced_by_what_is_to_be_read_from_it(url):
     write_dataset(series(), url)
-    with pytest.raises(DatasetError, match=r"read from the very store.*load\(\)"):
-        write_dataset(read(url, chunks={}), url, mode="w")
+    write_dataset(series(), url, "part")
+    for engine in ("chunkmill", "zarr"):
+        for group in (None, "part"):
+            lazy = xr.open_dataset(url, engine=engine, group=group, chunks={}) + 1
+            with pytest.raises(JobError, match=r"mode='w' would delete .*, which .* read from; load or persist\(\)"):
+                write_dataset(lazy, url, group or "", mode="w")
+    write_dataset(read(url, chunks={}), url, "part", mode="w")
     write_dataset(read(url).load(), url, mode="w")
     xr.testing.assert_identical(read(url).load(), series())
 
@@ -778,6 +818,9 @@ def test_region_that_cannot_be_found(url):
         write_dataset(part, url, region=slice(0, 5))
     with pytest.raises(NodeNotFound):
         write_dataset(part, url, "other", region="auto")
+    write_dataset(series().assign_coords(x=[7, 7, 8, 9]), url, "twice")
+    with pytest.raises(DatasetError, match=r"'x'.*not unique: 7 is there more than once; give region="):
+        write_dataset(part.assign_coords(x=[7, 7, 8, 9]), url, "twice", region="auto")
     with pytest.raises(DatasetError, match=r"'w'.*not in the store"):
         write_dataset(part.assign(w=part.v), url, region="auto")
 

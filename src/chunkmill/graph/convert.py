@@ -6,7 +6,6 @@ Not here: what the target's description is (`chunkmill.retarget`), what is done 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from chunkmill.graph.jobs import Job, Stage
 from chunkmill.graph.journal import JOB_PREFIX, fingerprint
 from chunkmill.graph.plan import Costs, Plan, PlannedStage
 from chunkmill.graph.scheduling import Scheduler
+from chunkmill.graph.sources import place
 from chunkmill.graph.transfers import Transfer, transfer_group, transfer_reads, transfer_shows
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
@@ -109,7 +109,7 @@ def plan_conversion(source: Node, target: Target, *, max_mem: int | None = None)
 
 def _check_apart(source: Node, target: Target) -> None:
     """Raise `JobError` where writing the target would change the source, by whatever urls and paths they are given."""
-    a, b = _place(source.store, source.path), _place(target.store, target.path)
+    a, b = place(source.store.url, source.path), place(target.store.url, target.path)
     if a == b:
         reason = f"source and target are the same place, {a}"
     elif target.overwrite and a.startswith(b):
@@ -119,14 +119,6 @@ def _check_apart(source: Node, target: Target) -> None:
     else:
         return
     raise JobError(job="write the target", reason=reason, hint="give another url or path as the target")
-
-
-def _place(store: Store, path: str) -> str:
-    """Return where a node lies, ending with ``/``: the same for every url and symbolic link that lead there."""
-    url = f"{store.url.rstrip('/')}/{path.strip('/')}".rstrip("/")
-    if url.startswith("file://"):
-        url = f"file://{os.path.realpath(url.removeprefix('file://'))}"
-    return f"{url}/"
 
 
 def _normalized(path: str, documents_format: Format) -> str:
