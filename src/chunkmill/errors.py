@@ -147,6 +147,8 @@ class MetadataError(ChunkmillError, ValueError):
     def __init__(self, *, key: str, field: str, got: Any, expected: str) -> None:
         if len(shown := repr(got)) > _MAX_SHOWN:
             got = _shortened(shown)
+        if len(expected) > _MAX_EXPECTED:  # it may tell what a codec said, and that what it was given
+            expected = expected[:_MAX_EXPECTED] + "..."
         super().__init__(key=key, field=field, got=got, expected=expected)
 
     def message(self) -> str:
@@ -155,6 +157,7 @@ class MetadataError(ChunkmillError, ValueError):
 
 
 _MAX_SHOWN = 200
+_MAX_EXPECTED = 1000
 
 
 def _shortened(text: str) -> str:

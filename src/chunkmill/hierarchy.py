@@ -165,7 +165,7 @@ class Group:
         └── a
             └── b (4,) int32
         """
-        return "\n".join(["/" + self.path, *_branches(self, "")])
+        return "\n".join(["/" + self.path, *_branches(self)])
 
     def __repr__(self) -> str:
         where = f"{self.url}/{self.path}" if self.path else self.url
@@ -327,10 +327,11 @@ def consolidate(store: Store, group: Group) -> None:
 
 def walk(node: Node) -> Iterator[Node]:
     """Yield `node` and everything below it, parents before children."""
-    yield node
-    if isinstance(node, Group):
-        for child in node.children().values():
-            yield from walk(child)
+    todo = [node]  # no recursion: a hierarchy may be deeper than Python's stack
+    while todo:
+        yield (node := todo.pop())
+        if isinstance(node, Group):
+            todo += reversed(node.children().values())
 
 
 def _opening_keys(documents_format: Format, path: str, consolidated: bool | None) -> Iterator[str]:
@@ -465,14 +466,20 @@ def _join(path: str, name: str) -> str:
     return "/".join(part for part in (path, name) if part)
 
 
-def _branches(group: Group, indent: str) -> Iterator[str]:
-    children = list(group.children().items())
-    for i, (name, node) in enumerate(children):
-        last = i == len(children) - 1
+def _branches(group: Group) -> Iterator[str]:
+    todo = _twigs(group, "")
+    while todo:
+        indent, last, name, node = todo.pop()
         what = f" {node.shape} {node.dtype}" if isinstance(node, Array) else ""
         yield f"{indent}{'└── ' if last else '├── '}{name}{what}"
         if isinstance(node, Group):
-            yield from _branches(node, indent + ("    " if last else "│   "))
+            todo += _twigs(node, indent + ("    " if last else "│   "))
+
+
+def _twigs(group: Group, indent: str) -> list[tuple[str, bool, str, Node]]:
+    """Return the children, the last one first, and whether each is it."""
+    children = reversed(group.children().items())
+    return [(indent, i == 0, name, node) for i, (name, node) in enumerate(children)]
 
 
 def with_attributes(node: Node, attributes: Mapping[str, Any]) -> dict[str, bytes]:

@@ -22,7 +22,7 @@ from chunkmill.formats.registry import get_format
 from chunkmill.graph.jobs import Job, Stage
 from chunkmill.graph.journal import JOB_PREFIX, fingerprint
 from chunkmill.graph.plan import Costs, Plan, PlannedStage
-from chunkmill.graph.scheduling import Scheduler
+from chunkmill.graph.scheduling import Scheduler, check_n_tasks
 from chunkmill.graph.sources import place
 from chunkmill.graph.transfers import Transfer, transfer_group, transfer_reads, transfer_shows
 from chunkmill.hierarchy import Group, Node
@@ -188,6 +188,7 @@ class _Conversion:
 
     def plan(self, n_threads: int) -> Plan:
         """Return the plan, with what it is expected to cost."""
+        check_n_tasks(f"write all of {self.source.url}", sum(item.n_tasks for item in self.items))
         specs = [(i, number) for i, item in enumerate(self.items) for number in range(item.n_tasks)]
         n_bytes = _estimated_bytes(self.items)
         actions: dict[str, int] = {}

@@ -160,10 +160,11 @@ _MAX_UNLISTED = 1 << 22
 
 def _walk(found: Inventory, node: Node) -> Iterator[Node]:
     """Yield `node` and what is below it; what cannot be opened is a problem."""
-    yield node
-    if isinstance(node, Group):
-        for child in _children(found, node):
-            yield from _walk(found, child)
+    todo = [node]
+    while todo:
+        yield (node := todo.pop())
+        if isinstance(node, Group):
+            todo += reversed(list(_children(found, node)))
 
 
 def _children(found: Inventory, group: Group) -> Iterable[Node]:

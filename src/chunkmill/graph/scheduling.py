@@ -27,14 +27,26 @@ from dask.multiprocessing import RemoteException
 from dask.system import CPU_COUNT
 from distributed import Client, Future, as_completed, span
 
+from chunkmill.errors import JobError
 from chunkmill.graph import forks  # noqa: F401 - for what it registers
 
-__all__ = ["Scheduler", "optimised"]
+__all__ = ["Scheduler", "check_n_tasks", "optimised"]
 
 # Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
 _WAVE = 10_000
 
+# More tasks than this are no job that anyone meant: the client lists what each of them is to do.
+_MAX_TASKS = 1 << 24
+
 Graph = dict[Any, Any]
+
+
+def check_n_tasks(job: str, n: int) -> None:
+    """Raise `JobError` where a job is too large for its tasks to be listed."""
+    if n > _MAX_TASKS:
+        reason = f"it would take {n:,} tasks, and {_MAX_TASKS:,} are the most that one job can have"
+        hint = "is the shape meant? Take it in parts, or give the target larger chunks or shards"
+        raise JobError(job=job, reason=reason, hint=hint)
 
 
 def optimised(graph: HighLevelGraph, keys: Sequence[Any]) -> Graph:

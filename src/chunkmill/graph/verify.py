@@ -24,7 +24,7 @@ from chunkmill.graph.jobs import Stage, TaskResult, check_workers, run_stages
 from chunkmill.graph.memory import Worker, current_worker, itemsize, read_side, store_costs
 from chunkmill.graph.parts import metered
 from chunkmill.graph.preflight import describe_needs
-from chunkmill.graph.scheduling import Scheduler
+from chunkmill.graph.scheduling import Scheduler, check_n_tasks
 from chunkmill.graph.subsets import first_key, region_keys
 from chunkmill.hierarchy import Node
 from chunkmill.model.grid import ChunkGrid, Region
@@ -160,6 +160,7 @@ def compare(
             most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
             max_mem = min(worker.max_mem, _N_BLOCKS * worker.n_threads * most)
             pairs.append(_Pair.of(path, first, second, replace(worker, max_mem=max_mem)))
+    check_n_tasks(f"verify {_shown(a)}", sum(pair.boxes.n_chunks for pair in pairs))
     specs = [(i, number) for i, pair in enumerate(pairs) for number in range(pair.boxes.n_chunks)]
     if sample is not None:
         n = max(1, round(sample * len(specs))) if specs else 0

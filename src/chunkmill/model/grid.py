@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from itertools import accumulate, product
 from math import prod
 
+from chunkmill.errors import RegionError
+
 __all__ = ["ChunkCoords", "ChunkGrid", "Overlap", "Region", "RegularAxis", "RunsAxis", "Shape"]
 
 Shape = tuple[int, ...]
 ChunkCoords = tuple[int, ...]
 Region = tuple[slice, ...]  # steps are 1, bounds are ints, inside the array
+
+
+_MAX_LISTED = 10_000_000  # lengths along an axis: dask's tuples of them take 80 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +168,13 @@ class ChunkGrid:
 
     @property
     def dask_chunks(self) -> tuple[tuple[int, ...], ...]:
-        """Extents along each axis as dask writes them; an axis without elements has one chunk of length 0."""
+        """Extents along each axis as dask writes them; an axis without elements has one chunk of length 0.
+
+        `RegionError` where there are too many to list: a few numbers in a document can mean 10**12 chunks.
+        """
+        if max(self.grid_shape, default=0) > _MAX_LISTED:
+            reason = f"the lengths of {self.grid_shape} chunks are too many to list"
+            raise RegionError(index="chunks=", shape=self.shape, reason=reason)
         return tuple(_dask_axis(axis) for axis in self.axes)
 
     def shape_of(self, coords: ChunkCoords) -> Shape:

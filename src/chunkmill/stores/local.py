@@ -22,12 +22,19 @@ from chunkmill.stores.directory_lock import (
     locks_reach_all,
     partial_name,
 )
+from chunkmill.stores.files import (
+    create,
+    open_to_read,
+    read_part,
+    sync_directory,
+    version_from,
+    version_of,
+    write_all,
+)
 from chunkmill.stores.settings import setting
 
 __all__ = ["PARTIAL_SUFFIX", "LocalStore"]
 
-_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _BY_DESCRIPTOR = os.utime in os.supports_fd
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
@@ -36,8 +43,9 @@ _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
 class LocalStore(WritesParts):
     """A directory of plain files.
 
-    A key that is a directory is absent; symbolic links are followed, wherever the user let them point. An empty
-    directory is listed by `list_dir`, as N5 takes it for a group. Nothing is created before the first `set`.
+    A key that is a directory is absent; symbolic links are followed, wherever the user let them point, and one that
+    points to nothing is an error: git-annex has such where contents were not fetched. An empty directory is listed by
+    `list_dir`, as N5 takes it for a group. Nothing is created before the first `set`.
 
     Parameters
     ----------
@@ -105,36 +113,51 @@ class LocalStore(WritesParts):
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version, both of the same open file."""
         found = self._get(key, None)
-        return (None, None) if found is None else (found[0], _version(found[1]))
+        return (None, None) if found is None else (found[0], version_from(found[1]))
 
     def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes, os.stat_result] | None:
         path = self._path(key)
         if path.endswith(PARTIAL_SUFFIX):
             return None
-        try:
-            fd = os.open(path, _READ)
-        except _ABSENT:
+        fd = self._opened(key, path)
+        if fd is None:
             return None
-        except OSError as error:
-            raise self._failed(key, "cannot open", error) from error
         try:
             status = os.fstat(fd)
             if stat.S_ISDIR(status.st_mode):
                 return None
-            start, stop = 0, status.st_size
-            if byte_range is not None:
-                start, stop = range_bounds(byte_range, status.st_size, url=self.url, key=key)
-            data = _read(fd, start, stop)
+            start, stop = self._bounds(key, status, byte_range)
+            data = read_part(fd, start, stop)
         except StoreError:
             raise
         except OSError as error:
             raise self._failed(key, "cannot read", error) from error
+        except MemoryError as error:
+            reason = f"cannot read: {stop - start} bytes do not fit into memory"
+            raise StoreError(url=self.url, key=key, reason=reason) from error
         finally:
             os.close(fd)
         if len(data) != stop - start:
             reason = f"expected {stop - start} bytes from {start}, got {len(data)}: the file was cut while it was read"
             raise StoreError(url=self.url, key=key, reason=reason)
         return data, status
+
+    def _opened(self, key: str, path: str) -> int | None:
+        try:
+            return open_to_read(path)
+        except _ABSENT as error:
+            if os.path.islink(path):  # noqa: PTH114
+                raise self._failed(key, "cannot follow the symbolic link", error) from error
+            return None
+        except OSError as error:
+            raise self._failed(key, "cannot open", error) from error
+
+    def _bounds(self, key: str, status: os.stat_result, byte_range: ByteRange | None) -> tuple[int, int]:
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreError(url=self.url, key=key, reason="cannot read: it is no file, but a pipe or a device")
+        if byte_range is None:
+            return 0, status.st_size
+        return range_bounds(byte_range, status.st_size, url=self.url, key=key)
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
@@ -162,7 +185,7 @@ class LocalStore(WritesParts):
             with locked(directory):
                 os.replace(partial, path)  # noqa: PTH105
             if self._fsync:
-                _sync_directory(directory)
+                sync_directory(directory)
         except BaseException as error:
             with contextlib.suppress(OSError):
                 os.unlink(partial)  # noqa: PTH108
@@ -179,7 +202,7 @@ class LocalStore(WritesParts):
         partial = None if value is None else self._write_partial(key, (value,))
         try:
             with locked(directory):
-                if _version_of(path) != version:
+                if version_of(path) != version:
                     return False
                 if partial is not None:
                     os.replace(partial, path)  # noqa: PTH105
@@ -187,7 +210,7 @@ class LocalStore(WritesParts):
                 elif version is not None:
                     os.unlink(path)  # noqa: PTH108
                 if self._fsync:
-                    _sync_directory(directory)
+                    sync_directory(directory)
                 return True
         except _ABSENT as error:
             if value is None:
@@ -233,13 +256,13 @@ class LocalStore(WritesParts):
         directory, name = self._split(key)
         partial = f"{directory}{os.sep}{partial_name(name)}"
         try:
-            fd = _create(directory, partial)
+            fd = create(directory, partial)
         except OSError as error:
             raise self._failed(key, "cannot create a file", error) from error
         try:
             try:
                 for part in parts:
-                    _write(fd, part)
+                    write_all(fd, part)
                     del part  # before the next one is made, so that it gets the same memory
                 # a version is inode, time and size. The kernel's own clock ticks every few milliseconds and inodes are
                 # used again: within a tick two writes bring an old version back
@@ -329,68 +352,6 @@ class LocalStore(WritesParts):
         failed = StoreError(url=self.url, key=key, reason=f"{what}: {error.strerror or error} ({type(error).__name__})")
         failed.errno = error.errno
         return failed
-
-
-def _read(fd: int, start: int, stop: int) -> bytes:
-    """Read that part of a file; less where it ends before."""
-    size = stop - start
-    if size == 0:
-        return b""
-    data = os.pread(fd, size, start) if start else os.read(fd, size)
-    if len(data) == size or not data:
-        return data
-    parts = [data]  # a signal, a network file system, or more than the 2 GiB that Linux reads at once
-    done = len(data)
-    while done < size and (data := os.pread(fd, size - done, start + done)):
-        parts.append(data)
-        done += len(data)
-    return b"".join(parts)
-
-
-def _write(fd: int, value: bytes | bytearray | memoryview) -> None:
-    """Write all of a buffer from where it lies; one that is not contiguous is copied."""
-    view = value if type(value) is bytes else memoryview(value)
-    if isinstance(view, memoryview):
-        view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
-    done = os.write(fd, view)
-    while done < len(view):  # a signal, a full disk (which the next one reports), or more than 2 GiB
-        done += os.write(fd, memoryview(view)[done:])
-
-
-def _create(directory: str, path: str) -> int:
-    """Create a file in a directory that many workers may create, and others delete, at once."""
-    for _ in range(_ATTEMPTS):
-        try:
-            return os.open(path, _CREATE, 0o666)
-        except FileNotFoundError:
-            with contextlib.suppress(FileNotFoundError, FileExistsError):
-                os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-    return os.open(path, _CREATE, 0o666)
-
-
-def _sync_directory(directory: str) -> None:
-    if os.name == "posix":
-        fd = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
-def _version(status: os.stat_result) -> str:
-    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
-
-
-def _version_of(path: str) -> str | None:
-    try:
-        fd = os.open(path, _READ)  # open, not stat: NFS looks at the server again
-    except _ABSENT:
-        return None
-    try:
-        status = os.fstat(fd)
-    finally:
-        os.close(fd)
-    return None if stat.S_ISDIR(status.st_mode) else _version(status)
 
 
 def _is_ancestor(link: str, path: str) -> bool:

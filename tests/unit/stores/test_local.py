@@ -81,12 +81,13 @@ def test_a_get_is_four_system_calls(tmp_path):
         ]
         for mark, end in zip(marks, ends, strict=True)
     ]
-    calls = [["fstat" if name == "newfstatat" else name for name in names] for names in calls]  # by libc
+    same = {"newfstatat": "fstat", "lstat": "fstat"}  # by libc
+    calls = [[same.get(name, name) for name in names] for names in calls]
     assert calls == [
         ["openat", "fstat", "read", "close"],
         ["openat", "fstat", "pread64", "close"],
         ["openat", "fstat", "pread64", "close"],
-        ["openat"],
+        ["openat", "fstat"],  # of a link: one that leads nowhere is not absent
     ]
 
 
@@ -217,12 +218,48 @@ def test_links_are_followed(store, tmp_path):
     (tmp_path / "a" / "up").symlink_to(tmp_path)
     (tmp_path / "a" / "broken").symlink_to(tmp_path / "nowhere")
     assert store.get("linked/x/0") == b"there"
-    assert store.get("a/broken") is None
+    with pytest.raises(StoreError, match="cannot follow the symbolic link") as caught:
+        store.get("a/broken")  # as git-annex leaves it where contents were not fetched: no fill value
+    assert caught.value.key == "a/broken"
     assert store.list_dir("") == ["a/", "linked/"]
     assert sorted(store.list_prefix("")) == ["a/0", "a/broken", "linked/x/0"]  # and it ends
     store.delete_prefix("linked/")
     assert store.list_dir("") == ["a/"]
     assert LocalStore(elsewhere).get("x/0") == b"there"
+
+
+def test_what_is_no_file_is_not_waited_for(store, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for key in ("pipe", "endless"):
+        with pytest.raises(StoreError, match="no file, but a pipe or a device") as caught:
+            store.get(key)
+        assert caught.value.key == key
+
+
+def test_a_file_server_s_lease_is_waited_for(store, monkeypatch):
+    store.set("k", b"1")
+    opened = os.open
+
+    def leased(path, flags, *more):
+        if flags & os.O_NONBLOCK and str(path).endswith("/k"):
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return opened(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", leased)
+    assert store.get("k") == b"1"
+
+
+def test_files_that_memory_cannot_hold(store, tmp_path, monkeypatch):
+    (tmp_path / "k").touch()
+    os.truncate(tmp_path / "k", 1 << 40)  # all of it a hole
+
+    def read(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(os, "read", read)
+    with pytest.raises(StoreError, match="1099511627776 bytes do not fit into memory"):
+        store.get("k")
 
 
 def test_delete_prefix_removes_directories(store, tmp_path):
@@ -310,15 +347,15 @@ def test_without_the_lock_counting_loses(store, monkeypatch):
     store.set("a/counter", b"0")
     monkeypatch.setattr(directory_lock, "CAN_LOCK", False)
     _, version = store.get_versioned("a/counter")
-    compare = local._version_of
+    compare = local.version_of
 
     def compare_then_another_writes(path):
         found = compare(path)
-        monkeypatch.setattr(local, "_version_of", compare)
+        monkeypatch.setattr(local, "version_of", compare)
         assert store.set_if("a/counter", b"1 of another", version)
         return found
 
-    monkeypatch.setattr(local, "_version_of", compare_then_another_writes)
+    monkeypatch.setattr(local, "version_of", compare_then_another_writes)
     assert store.set_if("a/counter", b"1", version)
     assert store.get("a/counter") == b"1"
 

@@ -1,0 +1,91 @@
+"""One plain file, in system calls: open, read, write, create, and what tells two versions apart.
+
+Not here: keys, locks, errors with a store's name (`chunkmill.stores.local`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+
+__all__ = ["create", "open_to_read", "read_part", "sync_directory", "version_from", "version_of", "write_all"]
+
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # means nothing for a file; a pipe would be waited for without end
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_ABSENT = (FileNotFoundError, NotADirectoryError)
+_ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
+
+
+def open_to_read(path: str) -> int:
+    """Open a file, and return at once whatever else is there."""
+    try:
+        return os.open(path, _READ | _NONBLOCK)
+    except BlockingIOError:  # a file server holds a lease on the file, and gives it up when it is waited for
+        return os.open(path, _READ)
+
+
+def read_part(fd: int, start: int, stop: int) -> bytes:
+    """Read that part of a file; less where it ends before."""
+    size = stop - start
+    if size == 0:
+        return b""
+    data = os.pread(fd, size, start) if start else os.read(fd, size)
+    if len(data) == size or not data:
+        return data
+    parts = [data]  # a signal, a network file system, or more than the 2 GiB that Linux reads at once
+    done = len(data)
+    while done < size and (data := os.pread(fd, size - done, start + done)):
+        parts.append(data)
+        done += len(data)
+    return b"".join(parts)
+
+
+def write_all(fd: int, value: bytes | bytearray | memoryview) -> None:
+    """Write all of a buffer from where it lies; one that is not contiguous is copied."""
+    view = value if type(value) is bytes else memoryview(value)
+    if isinstance(view, memoryview):
+        view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
+    done = os.write(fd, view)
+    while done < len(view):  # a signal, a full disk (which the next one reports), or more than 2 GiB
+        done += os.write(fd, memoryview(view)[done:])
+
+
+def create(directory: str, path: str) -> int:
+    """Create a file in a directory that many workers may create, and others delete, at once."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return os.open(path, _CREATE, 0o666)
+        except FileNotFoundError:
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+    return os.open(path, _CREATE, 0o666)
+
+
+def sync_directory(directory: str) -> None:
+    """Make the names in a directory outlive a crash of the machine."""
+    if os.name == "posix":
+        fd = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def version_from(status: os.stat_result) -> str:
+    """Return what differs between two values of a key."""
+    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+
+def version_of(path: str) -> str | None:
+    """Return the version of a file; ``None`` when there is none."""
+    try:
+        fd = open_to_read(path)  # open, not stat: NFS looks at the server again
+    except _ABSENT:
+        return None
+    try:
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    return None if stat.S_ISDIR(status.st_mode) else version_from(status)
