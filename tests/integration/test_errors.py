@@ -1,7 +1,6 @@
 """A chunk that fails says which store, which key, which chunk and at which step, wherever the failure happens and is seen."""
 
 import gzip
-import os
 import pickle
 import struct
 
@@ -292,14 +291,6 @@ def test_documents():
     assert not isinstance(caught.value, NodeNotFound)
     with pytest.raises(StoreError, match=r"zarr\.json"):
         cm.create_array(FailingStore(below, 1, ("set",)), "b", shape=(2,), dtype="i4", chunks=(1,))
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_permission_is_not_absence(tmp_path):  # pragma: no cover - CI runs as root
-    array = filled(LocalStore(tmp_path))
-    (tmp_path / "a" / "c" / "0" / "0").chmod(0)
-    with pytest.raises(ChunkError, match=r"[Pp]ermission"):
-        array[...]
 
 
 def test_present_but_unreadable_is_not_absent(tmp_path):
