@@ -42,7 +42,7 @@ def cut_evenly(n_items: int, n_parts: int) -> list[slice]:
 
 def in_threads(function: Callable[[slice], T], parts: Sequence[slice], n_threads: int) -> list[T]:
     """Call `function` with each part, in as many threads; the first error ends the rest and is raised."""
-    if n_threads == 1 or len(parts) == 1:
+    if n_threads == 1 or len(parts) <= 1:
         return [function(part) for part in parts]
     with ThreadPoolExecutor(min(n_threads, len(parts))) as pool:
         return list(pool.map(function, parts))

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -32,10 +34,15 @@ from chunkmill.documents import JOB_PREFIX
 from chunkmill.errors import JobError
 from chunkmill.model.metadata import JSON
 from chunkmill.stores.base import Store
+from chunkmill.threads import cut_evenly, in_threads
 
 __all__ = ["JOB_PREFIX", "Journal", "differences", "fingerprint", "records", "unfinished_jobs"]
 
 _VERSION = 1
+
+_AT_ONCE = 256  # records, looked at by one thread before it takes the next
+_N_THREADS = 16
+_SLOW = 1e-4  # seconds for a record: files that others serve (NFS, Lustre), where waiting is what takes long
 
 
 def fingerprint(*parts: Any) -> str:
@@ -123,15 +130,28 @@ class Journal:
 
         Of files each record is read, too, and the sizes of the values are compared: a machine that went down may have
         kept a file's name and lost its bytes. Records that are not true any more are deleted, so that their tasks are
-        done again.
+        done again. In many threads where files are slow; threads of Python would slow down what the system answers from
+        memory.
         """
-        found = set()
-        for stage, task, key in records(self.store, self.prefix, self.run):
-            if self.store.is_remote or self._holds(key):
-                found.add((stage, task))
-            else:
-                self.store.delete(key)
-        return found
+        found = records(self.store, self.prefix, self.run)
+        if self.store.is_remote:
+            return {(stage, task) for stage, task, _ in found}
+
+        def true(part: slice) -> list[tuple[int, int]]:
+            held = []
+            for stage, task, key in found[part]:
+                if self._holds(key):
+                    held.append((stage, task))
+                else:
+                    self.store.delete(key)
+            return held
+
+        parts = cut_evenly(len(found), -(-len(found) // _AT_ONCE))
+        begun = time.perf_counter()
+        first = true(parts[0])
+        waits = time.perf_counter() - begun > _AT_ONCE * _SLOW
+        rest = in_threads(true, parts[1:], _N_THREADS if waits else 1)
+        return {*first, *chain.from_iterable(rest)}
 
     def _holds(self, record: str) -> bool:
         """Whether the values are there as they are on record; what cannot be told is done again."""

@@ -1,11 +1,12 @@
 """Running stages on the local schedulers, the journal, resuming, and what plans and reports show."""
 
 import json
+import threading
 import time
 
 import dask
 import pytest
-from recording import FailingStore, RecordingStore
+from recording import FailingStore, RecordingStore, SlowStore
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.graph import jobs, scheduling
@@ -244,6 +245,31 @@ def test_a_run_goes_on_under_its_name(store):
     again = Journal(store, "a/b", "put it", "plan")
     assert again.resume() == {"doc": b"x"}
     assert (again.run, again.done(), again.recall(0, 3)) == (journal.run, {(0, 3)}, {"n_keys": 1})
+
+
+@pytest.mark.parametrize("seconds", [0, 2e-4], ids=["fast files", "slow files"])
+def test_values_that_are_not_as_on_record_are_written_again(store, seconds):
+    """Of many: looked at by one thread, by many where files are slow."""
+    n = 700
+    journal = Journal(store, "a/b", "put it", "plan")
+    journal.begin({})
+    for number in range(n):
+        jobs.run_task(jobs._Stage(put, store, journal, 0), number, [number])
+    store.set("data/3", b"torn")
+    store.delete("data/600")
+    store.set(f"{journal.prefix}0/650-{journal.run}", b"{")
+    threads = set()
+
+    class Watched(SlowStore):
+        def _before(self, method, key, byte_range=None):
+            threads.add(threading.get_ident())
+            super()._before(method, key, byte_range)
+
+    again = Journal(Watched(store, seconds), "a/b", "put it", "plan")
+    again.resume()
+    assert {(0, number) for number in range(n)} - again.done() == {(0, 3), (0, 600), (0, 650)}
+    assert bool(seconds) < len(threads) <= 17
+    assert again.recall(0, 3) is None  # its record is gone
 
 
 def test_nothing_is_on_record_when_there_is_no_room(store):
