@@ -115,8 +115,9 @@ def plan_rechunk(
         compress=temp_codec == "lz4",
         strategy=strategy,
     )
+    limit = None if max_mem is None else settings.worker.max_mem  # of arrays, too, whose chunks stay
     if isinstance(target, Array):
-        return plan_rechunking(_into_existing(node, target, chunks), settings)
+        return plan_rechunking(_into_existing(node, target, chunks, limit), settings)
     store, path = open_target(target, options)
     chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
@@ -129,7 +130,7 @@ def plan_rechunk(
     name = format or _writable_format(node.format)
     exact = not (isinstance(codecs, str) and codecs == "keep")
     where = Target(store, path, name, describe_array, describe_group, exact=exact, overwrite=overwrite)
-    return plan_rechunking(plan_conversion(node, where), settings)
+    return plan_rechunking(plan_conversion(node, where, max_mem=limit), settings)
 
 
 def rechunk(
@@ -162,7 +163,7 @@ def _writable_format(name: str) -> str:
     return _READ_ONLY_FORMATS.get(name, name)
 
 
-def _into_existing(source: Node, target: Array, chunks: Any) -> Plan:
+def _into_existing(source: Node, target: Array, chunks: Any, max_mem: int | None) -> Plan:
     """Plan to write an array to one that exists: metadata stay as they are."""
     target.check_writable()
     if not isinstance(source, Array):
@@ -178,6 +179,6 @@ def _into_existing(source: Node, target: Array, chunks: Any) -> Plan:
     where = Target(
         target.store, target.path, target.format, lambda *_: target.metadata, lambda group, *_: group.metadata
     )
-    plan = plan_conversion(source, where)
+    plan = plan_conversion(source, where, max_mem=max_mem)
     job = replace(plan.job, prepare=dict, publish=lambda _: hierarchy.settle(target.store))
     return replace(plan, job=job)

@@ -30,7 +30,7 @@ from chunkmill.errors import (
     UnsupportedFeature,
 )
 from chunkmill.graph.journal import unfinished_jobs
-from chunkmill.graph.memory import _THREAD_OVERHEAD
+from chunkmill.graph.memory import THREAD_OVERHEAD
 from chunkmill.rechunking import plan_rechunk, rechunk
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -609,7 +609,7 @@ MANY_TASKS = {"chunks": (96, 4, 4), "strategy": "spill"}
 
 
 def little_memory(n_threads):
-    return n_threads * (_THREAD_OVERHEAD + 30_000)
+    return n_threads * (THREAD_OVERHEAD + 30_000)
 
 
 def wait_for(store, part, n_keys, process=None):

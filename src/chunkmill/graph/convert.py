@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
 
 from chunkmill import hierarchy
@@ -19,6 +18,7 @@ from chunkmill.array import Array
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import get_format
+from chunkmill.graph.forecast import Forecast, fitted, forecast, task_bytes
 from chunkmill.graph.jobs import Job, Stage
 from chunkmill.graph.journal import JOB_PREFIX, fingerprint
 from chunkmill.graph.plan import Costs, Plan, PlannedStage
@@ -63,11 +63,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One array of the job."""
+    """One array of the job; what one of its tasks holds in memory, and how many chunks it fetches ahead."""
 
     source: Array
     target: Array
     conversion: Conversion
+    task_bytes: int = 0
+    n_ahead: int = 0
 
     @property
     def n_tasks(self) -> int:
@@ -138,13 +140,10 @@ def _format_of(target: Target) -> Format:
 
 def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int | None, n_threads: int) -> list[_Item]:
     """Choose the action for each array, and how much of it one task owns."""
-    align_bytes = _MAX_TASK_BYTES
     max_bytes = min(_MAX_TASK_BYTES, max(sum(new.nbytes for _, new in arrays) // _LEAST_TASKS, 1))
     n_keys = sum(new.writing.grid.n_chunks for _, new in arrays)
     max_keys = min(_MAX_TASK_KEYS, max(n_keys // _LEAST_TASKS, 1))
     budget = None if max_mem is None else max_mem // n_threads
-    if budget is not None:
-        max_bytes, align_bytes = (min(n, max(budget // 4, 1)) for n in (max_bytes, align_bytes))
     items = []
     for old, new in arrays:
         conversion = plan_array(
@@ -153,24 +152,29 @@ def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int
             exact=target.exact,
             max_bytes=max_bytes,
             max_keys=max_keys,
-            align_bytes=align_bytes,
+            align_bytes=_MAX_TASK_BYTES,
         )
-        item = _Item(old, new, conversion)
-        planned_here = conversion.action != "rechunk"
-        if budget is not None and planned_here and (needed := _peak_bytes(item)) > budget:
-            reason = f"{max_mem:,} bytes of memory are too little: each of {n_threads} threads needs {needed:,} bytes"
-            hint = Advice("give {max_mem} or more, fewer threads, or smaller chunks", max_mem=needed * n_threads)
-            raise JobError(job=f"convert {old.path!r}", reason=reason, hint=hint)
-        items.append(item)
+        if conversion.action == "rechunk":
+            items.append(_Item(old, new, conversion))
+            continue
+        if budget is not None:
+            conversion = fitted(old, new, conversion, budget)
+        n_bytes, n_ahead = task_bytes(old, new, conversion, budget)
+        if budget is not None and n_bytes > budget:
+            raise _too_little(old, max_mem, n_bytes, n_threads)
+        items.append(_Item(old, new, conversion, n_bytes, n_ahead))
     return items
 
 
-def _peak_bytes(item: _Item) -> int:
-    """Return what one task holds at once, in bytes: chunks before and after, decoded and encoded."""
-    old, new = item.source, item.target
-    old_bytes = prod(old.reading.grid.chunk_shape) * old.dtype.itemsize
-    new_bytes = prod(new.writing.grid.chunk_shape) * new.dtype.itemsize
-    return 2 * max(old_bytes, new_bytes) if item.conversion.moves else 2 * old_bytes + 2 * new_bytes
+def _too_little(array: Array, max_mem: int | None, n_bytes: int, n_threads: int) -> JobError:
+    needed = n_bytes * n_threads
+    reason = (
+        f"{max_mem} bytes for a worker of {n_threads} threads are too little: the smallest that works is {needed} "
+        f"bytes ({needed / 2**20:.1f} MiB), since each thread holds a whole chunk, and a shard where its "
+        "store takes it in one piece"
+    )
+    hint = Advice("give {max_mem} or more, workers of fewer threads, or smaller chunks or shards", max_mem=needed)
+    return JobError(job=f"convert {array.path!r}", reason=reason, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,17 +194,17 @@ class _Conversion:
         """Return the plan, with what it is expected to cost."""
         check_n_tasks(f"write all of {self.source.url}", sum(item.n_tasks for item in self.items))
         specs = [(i, number) for i, item in enumerate(self.items) for number in range(item.n_tasks)]
-        n_bytes = _estimated_bytes(self.items)
+        total = sum(forecast([(i.source, i.target, i.conversion) for i in self.items]), Forecast())
         actions: dict[str, int] = {}
         for item in self.items:
             for name, n in item.conversion.actions.items():
                 actions[name] = actions.get(name, 0) + n
         costs = Costs(
             n_tasks=len(specs),
-            bytes_read=n_bytes,
-            bytes_written=n_bytes,
-            n_requests=sum(map(_n_requests, self.items)),
-            peak_memory_bytes=n_threads * max((_peak_bytes(item) for item in self.items), default=0),
+            bytes_read=total.bytes_read,
+            bytes_written=total.bytes_written,
+            n_requests=total.n_requests,
+            peak_memory_bytes=n_threads * max((item.task_bytes for item in self.items), default=0),
             n_keys=sum(item.target.writing.grid.n_chunks for item in self.items),
             actions=actions,
         )
@@ -258,7 +262,9 @@ class _Conversion:
     def _stages(self, specs: Sequence[tuple[int, int]]) -> list[Stage]:
         store, prefix = self.target.store, self.documents_format.chunk_prefix(self.path)
         fresh = all(name.startswith(JOB_PREFIX) for name in store.list_dir(prefix))
-        transfers = tuple(Transfer(item.source, item.target, item.conversion, fresh) for item in self.items)
+        transfers = tuple(
+            Transfer(i.source, i.target, i.conversion, fresh, i.n_ahead, i.task_bytes) for i in self.items
+        )
         return [Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows)]
 
     def _publish(self, documents: Mapping[str, bytes]) -> None:
@@ -286,53 +292,6 @@ def _set_all(store: Store, documents: Mapping[str, bytes]) -> None:
         return
     with ThreadPoolExecutor(16) as pool:  # one after the other, thousands of arrays would take minutes
         list(pool.map(store.set, documents.keys(), documents.values()))
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# What it is expected to cost
-
-
-def _estimated_bytes(items: Sequence[_Item]) -> int:
-    """Return the encoded bytes of all sources; those of the targets are taken to be as many."""
-    ratios = _sampled_ratios(items)
-    return round(sum(item.source.nbytes * ratios.get(i, ratios.get(-1, 1.0)) for i, item in enumerate(items)))
-
-
-def _n_requests(item: _Item) -> int:
-    """Return how many reads and writes there are when every chunk is present."""
-    source, n_writes = item.source, item.target.writing.grid.n_chunks
-    if item.conversion.action == "copy":
-        return 2 * n_writes
-    n_indexes = source.writing.grid.n_chunks if source.shards else 0
-    return source.reading.grid.n_chunks + n_indexes + n_writes
-
-
-_SAMPLED_ARRAYS = 8
-_SAMPLED_KEYS = 3
-
-
-def _sampled_ratios(items: Sequence[_Item]) -> dict[int, float]:
-    """Return encoded over decoded bytes of the largest arrays, from the sizes of a few store keys; -1: of others."""
-    largest = sorted(range(len(items)), key=lambda i: -items[i].source.nbytes)[:_SAMPLED_ARRAYS]
-    ratios: dict[int, float] = {}
-    for i in largest:
-        array = items[i].source
-        grid = array.writing.grid
-        if not grid.n_chunks:
-            continue
-        places = {tuple(int(n * (k + 0.5) / _SAMPLED_KEYS) for n in grid.grid_shape) for k in range(_SAMPLED_KEYS)}
-        sizes = [array.store.size(array.writing.locator.key(coords)) or 0 for coords in places]
-        chunk_bytes = prod(grid.chunk_shape) * array.dtype.itemsize
-        ratios[i] = sum(sizes) / max(chunk_bytes * len(places), 1) * _overhang(array)
-    if ratios:
-        ratios[-1] = sum(ratios.values()) / len(ratios)
-    return ratios
-
-
-def _overhang(array: Array) -> float:
-    """Return the bytes of all declared chunks over those of the array."""
-    grid = array.writing.grid
-    return prod(n * c for n, c in zip(grid.grid_shape, grid.chunk_shape, strict=True)) / max(array.size, 1)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -17,8 +17,10 @@ from distributed.system import MEMORY_LIMIT
 
 from chunkmill.array import Array
 from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.n5_block import N5Block
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import build_pipeline, default_serializer
+from chunkmill.codecs.sharding import ShardingIndexed
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.locate import Grain
 from chunkmill.model.metadata import NamedConfig
@@ -26,8 +28,15 @@ from chunkmill.plans.rechunk import Costs, Side, Temporary
 from chunkmill.stores.base import Store
 
 __all__ = [
+    "THREAD_OVERHEAD",
     "Worker",
+    "chunk_bytes",
     "current_worker",
+    "index_size",
+    "itemsize",
+    "most_encoded",
+    "n_decoding",
+    "n_encoding",
     "parse_memory",
     "piece_coder",
     "read_side",
@@ -39,7 +48,7 @@ __all__ = [
 _SHARE = 0.3
 """Of a worker's memory limit: distributed begins to spill at 0.6, and the interpreter and its libraries need some."""
 
-_THREAD_OVERHEAD = 4 << 20
+THREAD_OVERHEAD = 4 << 20
 """Measured: what a thread's heap keeps back, and Python's objects."""
 
 _MAX_AHEAD = 32 << 20
@@ -64,7 +73,7 @@ class Worker:
     n_threads: int
     n_workers: int
 
-    overhead_bytes = _THREAD_OVERHEAD
+    overhead_bytes = THREAD_OVERHEAD
 
     @property
     def ahead_bytes(self) -> int:
@@ -125,26 +134,58 @@ def read_side(array: Array, worker: Worker) -> Side:
     """Describe the source: memory to fetch and decode one of its chunks."""
     grain = array.reading
     ahead = worker.ahead_bytes if array.store.is_remote else 0
-    return Side(array.writing.grid, grain.grid, _chunk_bytes(array, grain) * (1 + _n_decoding(grain.codecs)), ahead)
+    working = most_encoded(array, grain) + chunk_bytes(array, grain) * n_decoding(grain.codecs)
+    return Side(array.writing.grid, grain.grid, working, ahead)
 
 
 def write_side(array: Array) -> Side:
     """Describe the target: memory to encode and store what lies under one of its keys."""
     grain = array.writing
-    n_copies = _n_encoding(grain.codecs) + (1 if array.store.is_remote else 0)
-    return Side(grain.grid, grain.grid, _chunk_bytes(array, grain) * n_copies)
+    working = chunk_bytes(array, grain) * n_encoding(grain.codecs)
+    return Side(grain.grid, grain.grid, working + most_encoded(array, grain) * array.store.is_remote)
 
 
-def _chunk_bytes(array: Array, grain: Grain) -> int:
+def chunk_bytes(array: Array, grain: Grain) -> int:
+    """Return the bytes of one chunk's values."""
     return itemsize(array) * prod(grain.grid.chunk_shape)
 
 
-def _n_decoding(codecs: CodecPipeline) -> int:
+def most_encoded(array: Array, grain: Grain) -> int:
+    """Return how many bytes one chunk may have as it is stored: of values that do not compress."""
+    return _most_encoded(grain.codecs, grain.regular, itemsize(array))
+
+
+def _most_encoded(codecs: CodecPipeline, spec: ChunkSpec, n_bytes: int) -> int:
+    for each in codecs.filters:
+        spec = each.spec_after(spec)
+    serializer = codecs.serializer
+    if isinstance(serializer, ShardingIndexed):
+        n_inner = prod(serializer.inner_grid_shape(spec))
+        most = serializer.index_bytes(spec)
+        most += n_inner * _most_encoded(serializer.inner, serializer.inner_spec(spec), n_bytes)
+    elif isinstance(serializer, N5Block):
+        most = _most_encoded(serializer.payload, spec, n_bytes) + 4 * (len(spec.shape) + 2)
+    else:
+        most = serializer.encoded_size(spec) or prod(spec.shape) * n_bytes
+    for compressor in codecs.compressors:  # in blocks that do not compress, with a header each
+        most = compressor.encoded_size(most) or most + most // 64 + 64
+    return most
+
+
+def index_size(grain: Grain) -> int:
+    """Return the size of a shard's index as it is stored; 0 where there are no shards."""
+    serializer, spec = grain.codecs.serializer, grain.regular
+    for each in grain.codecs.filters:
+        spec = each.spec_after(spec)
+    return serializer.index_bytes(spec) if isinstance(serializer, ShardingIndexed) else 0
+
+
+def n_decoding(codecs: CodecPipeline) -> int:
     """Return how many buffers of a chunk's size are alive at once beside the encoded one."""
     return min(len(codecs.compressors), 2) + _n_serializing(codecs) + min(len(codecs.filters), 2)
 
 
-def _n_encoding(codecs: CodecPipeline) -> int:
+def n_encoding(codecs: CodecPipeline) -> int:
     """Return how many are alive at once beside the values: padded or made contiguous, filtered, serialized, compressed.
 
     Compressors allocate for what does not compress, and copy what comes out.
@@ -154,6 +195,9 @@ def _n_encoding(codecs: CodecPipeline) -> int:
 
 def _n_serializing(codecs: CodecPipeline) -> int:
     serializer = codecs.serializer
+    if isinstance(serializer, N5Block):  # cut to what it has, joined to its header
+        payload = serializer.payload
+        return 1 + _n_serializing(payload) + min(len(payload.filters), 2) + min(2 * len(payload.compressors), 3)
     if serializer.name == "bytes":
         return 0 if getattr(serializer, "endian", None) in {None, sys.byteorder} else 1
     return 2  # pieces, and the whole that they are joined to

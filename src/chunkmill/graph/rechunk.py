@@ -17,6 +17,7 @@ import numpy as np
 from dask.utils import format_bytes
 
 from chunkmill.errors import JobError
+from chunkmill.graph.forecast import Forecast, forecast
 from chunkmill.graph.gather import write_box
 from chunkmill.graph.jobs import Job, Stage
 from chunkmill.graph.journal import JOB_PREFIX, Journal, fingerprint
@@ -144,19 +145,20 @@ class _Rechunking:
         estimates = [plan.estimate for plan in self.plans.values()]
         actions: dict[str, int] = {}
         for transfer in self.transfers:
-            action, n_keys = transfer.conversion.action, transfer.target.writing.grid.n_chunks
-            actions[action] = actions.get(action, 0) + n_keys
+            for action, n_keys in transfer.conversion.actions.items():
+                actions[action] = actions.get(action, 0) + n_keys
         decoded = sum(e.decoded_bytes for e in estimates)
         once = sum(e.written_bytes for e in estimates)
+        left = self.settings.worker.n_threads * max(transfer.task_bytes for transfer in self.transfers)
         costs = Costs(
             n_tasks=sum(stage.n_tasks for stage in stages),
             bytes_read=sum(stage.bytes_read for stage in stages),
             bytes_written=sum(stage.bytes_written for stage in stages),
             bytes_temporary=sum(e.temporary_bytes for e in estimates),
             n_requests=sum(stage.n_requests for stage in stages),
-            peak_memory_bytes=max((e.peak_bytes for e in estimates), default=0),
+            peak_memory_bytes=max(*(e.peak_bytes for e in estimates), left),
             read_amplification=decoded / once if once else 1.0,
-            n_keys=sum(actions.values()),
+            n_keys=sum(transfer.target.writing.grid.n_chunks for transfer in self.transfers),
             actions=actions,
         )
         rows = [self._row(i, row) for i, row in enumerate(self.conversion.arrays)]
@@ -173,10 +175,10 @@ class _Rechunking:
         )
 
     def _planned_stages(self) -> tuple[PlannedStage, ...]:
-        left = [t for i, t in enumerate(self.transfers) if i not in self.plans]
-        n_bytes = sum(t.source.nbytes for t in left)
-        n_requests = sum(t.source.reading.grid.n_chunks + t.target.writing.grid.n_chunks for t in left)
-        stages = [PlannedStage("convert", len(self.left), n_bytes, n_bytes, n_requests)] if left else []
+        left = [(t.source, t.target, t.conversion) for i, t in enumerate(self.transfers) if i not in self.plans]
+        moved = sum(forecast(left), Forecast())
+        columns = moved.bytes_read, moved.bytes_written, moved.n_requests
+        stages = [PlannedStage("convert", len(self.left), *columns)] if left else []
         spills, writes = _Sum("rechunk-spill"), _Sum("rechunk-write")
         for i, plan in self.plans.items():
             estimate, source, target = plan.estimate, self.transfers[i].source, self.transfers[i].target

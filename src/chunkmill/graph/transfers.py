@@ -46,6 +46,10 @@ class Transfer:
         What is done for each store key.
     fresh
         Whether nothing lies below the target's keys yet, so that absent ones need not be deleted.
+    n_ahead
+        Chunks that a task fetches ahead at most, from stores whose requests cost latency; 0: as many as they like.
+    task_bytes
+        What a task holds in memory, by the plan.
     scratch
         Memory that a task decodes into, by its shape: one at most.
     """
@@ -54,6 +58,8 @@ class Transfer:
     target: Array
     conversion: Conversion
     fresh: bool
+    n_ahead: int = 0
+    task_bytes: int = 0
     scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
 
 
@@ -63,7 +69,11 @@ def transfer_group(transfers: Sequence[Transfer], spec: tuple[int, int]) -> Task
     planned = transfers[which]
     meter = Meter()
     transfer = Transfer(
-        metered(planned.source, meter), metered(planned.target, meter), planned.conversion, planned.fresh
+        metered(planned.source, meter),
+        metered(planned.target, meter),
+        planned.conversion,
+        planned.fresh,
+        planned.n_ahead,
     )
     actions: dict[str, int] = {}
     keys = list(product(*group_ranges(transfer.target.writing.grid, transfer.conversion.group, number)))
@@ -109,7 +119,7 @@ def _count(actions: dict[str, int], name: str) -> None:
 def _copy(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
     source, target = transfer.source, transfer.target
     filled = _Filled(transfer)
-    fetched = _fetch(source, source.writing, keys)
+    fetched = _fetch(source, source.writing, keys, transfer.n_ahead)
     for coords in keys:
         value: Buffer | None = next(fetched)
         if value is None:
@@ -125,7 +135,7 @@ def _move(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, in
     grid = target.reading.grid
     filled = _Filled(transfer)
     chunks = {key: [overlap.coords for overlap in grid.overlaps(target.writing.grid.region(key))] for key in keys}
-    data = _fetch(source, source.reading, [coords for below in chunks.values() for coords in below])
+    data = _fetch(source, source.reading, [each for below in chunks.values() for each in below], transfer.n_ahead)
     for key, below in chunks.items():
         entries = _entries(transfer, below, data, filled, actions)
         first = next(entries, None)
@@ -257,9 +267,13 @@ class _Filled:
         return self._by_shape[shape]  # type: ignore[no-any-return]
 
 
-def _fetch(array: Array, grain: Grain, coords: Sequence[ChunkCoords]) -> Iterator[bytes | None]:
+def _fetch(array: Array, grain: Grain, coords: Sequence[ChunkCoords], n_ahead: int) -> Iterator[bytes | None]:
     """Yield the encoded bytes of chunks, ``None`` for those that are absent."""
-    results = array.store.get_many(grain.locator.locate(array.store, coords))
+    spans = grain.locator.locate(array.store, coords)
+    size = n_ahead or len(spans) or 1
+    results = chain.from_iterable(
+        array.store.get_many(spans[start : start + size]) for start in range(0, len(spans), size)
+    )
     for each in coords:
         with chunk_step(array, grain, each, "get"):
             data = next(results)
