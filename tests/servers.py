@@ -87,10 +87,10 @@ def _handler(server: HttpServer) -> type[BaseHTTPRequestHandler]:
             try:
                 if server.latency:
                     time.sleep(server.latency)
-                self.answer()
-            finally:
+            finally:  # before the answer: who has it may ask again before this thread goes on
                 with server.lock:
                     server.n_at_once -= 1
+            self.answer()
 
         do_HEAD = do_GET  # noqa: N815, the name that http.server calls
 

@@ -32,11 +32,14 @@ from chunkmill.stores.base import Store
 
 __all__ = ["Target", "plan_conversion"]
 
-# What one task owns of the target at most: enough that the scheduler's share is small, little enough that progress is
-# seen and memory is spared. Smaller jobs are cut finer, so that every worker has something to do.
+# What one task owns of the target at most: enough that the scheduler's share and the journal's (0.3 ms a task together)
+# are small, little enough that progress is seen and memory is spared. Smaller jobs are cut finer, so that every worker
+# has something to do.
 _MAX_TASK_BYTES = 64 << 20
 _MAX_TASK_KEYS = 512
-_LEAST_TASKS = 128
+_FINE_TASK_BYTES = 16 << 20  # finer only where there would not even be the least number of tasks
+_MANY_TASKS = 1024
+_LEAST_TASKS = 32
 _VERSION = 1  # of what the journal's numbers mean
 
 
@@ -140,7 +143,9 @@ def _format_of(target: Target) -> Format:
 
 def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int | None, n_threads: int) -> list[_Item]:
     """Choose the action for each array, and how much of it one task owns."""
-    max_bytes = min(_MAX_TASK_BYTES, max(sum(new.nbytes for _, new in arrays) // _LEAST_TASKS, 1))
+    n_bytes = sum(new.nbytes for _, new in arrays)
+    fine = min(_FINE_TASK_BYTES, max(n_bytes // _LEAST_TASKS, 1))
+    max_bytes = min(_MAX_TASK_BYTES, max(n_bytes // _MANY_TASKS, fine))
     n_keys = sum(new.writing.grid.n_chunks for _, new in arrays)
     max_keys = min(_MAX_TASK_KEYS, max(n_keys // _LEAST_TASKS, 1))
     budget = None if max_mem is None else max_mem // n_threads
