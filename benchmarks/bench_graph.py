@@ -1,7 +1,9 @@
 """What a graph costs before anything is read: build, pickle, slice and cull, at 10^4 to 10^7 chunks.
 
 Nothing is stored: only the documents. ``open and build`` is what a user waits for; ``slice and cull`` is
-``(x + 1)[a few chunks]`` until the tasks are known; ``materialise`` writes out every task, as computing all does.
+``(x + 1)[a few chunks]`` until the tasks are known; ``sum of a slice`` goes on to a sum, for which dask names every
+block of the array, unless the region was given to `from_store`; ``materialise`` writes out every task, as computing all
+does.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import chunkmill as cm
 from benchmarks import harness
 from benchmarks.harness import Row
 
-OURS, ZARR = "chunkmill", "da.from_zarr"
+OURS, REGION, ZARR = "chunkmill", "chunkmill, region=", "da.from_zarr"
 GRIDS = {4: (25, 20, 20), 5: (50, 50, 40), 6: (100, 100, 100), 7: (1000, 100, 100)}
 CHUNK = (8, 8, 8)
 MOST_PEER = 6  # da.from_zarr takes minutes at 10^7
@@ -67,13 +69,19 @@ def bench_graph(power: int, grid: tuple[int, ...], path: Path, *, quick: bool) -
         None,
         **tasks,
     )
+    sums = {name: lambda make=make: dask.optimize(a_slice(make()).sum()) for name, make in makers.items()}
+    region = {REGION: lambda: dask.optimize((cm.from_store(str(path), region=SLICE) + 1).sum())}
+    add("sum of a slice", region | (sums if power <= MOST_PEER else {}), 0.05)
     if power <= MOST_TASKS:
         add("materialise", {name: lambda make=make: dict(make().dask) for name, make in makers.items()})
     return results
 
 
+SLICE = (slice(15), slice(15), slice(80, 90))
+
+
 def a_slice(x: da.Array) -> da.Array:
-    return (x + 1)[:15, :15, 80:90]
+    return (x + 1)[SLICE]
 
 
 # --- as tests

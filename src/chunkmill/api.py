@@ -28,7 +28,7 @@ from chunkmill.graph.write import WriteReport, check_source, report, run, write_
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.grid import Region
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.plans.region import full_region, region_shape, select
+from chunkmill.plans.region import as_region, full_region, region_shape
 from chunkmill.stores.base import Store
 
 __all__ = [
@@ -265,13 +265,15 @@ def from_store(
     path: str = "",
     *,
     chunks: Any = None,
+    region: Any = None,
     format: str | None = None,  # noqa: A002
     storage_options: Mapping[str, Any] | None = None,
     read_missing: ReadMissing = "fill",
 ) -> da.Array:
-    """Return an array in a store as a dask array; like ``da.from_zarr``, for every format.
+    """Return an array in a store, or a region of it, as a dask array; like ``da.from_zarr``, for every format.
 
-    `chunks` is that of `Array.to_dask`: by default one task reads one store key. `read_missing` is that of `open`.
+    `chunks` and `region` are those of `Array.to_dask`: by default one task reads one store key of all there are.
+    `read_missing` is that of `open`.
 
     Examples
     --------
@@ -281,7 +283,7 @@ def from_store(
     24.0
     """
     array = open_array(url, path, format=format, storage_options=storage_options, read_missing=read_missing)
-    return array.to_dask(chunks)
+    return array.to_dask(chunks, region=region)
 
 
 def to_store(
@@ -481,16 +483,10 @@ def _existing(target: Store, path: str, mode: str) -> Array | None:
 
 
 def _write_region(array: Array, region: Any) -> Region:
-    if region is None:
-        return full_region(array.shape)
-    if region == "auto":
+    if isinstance(region, str) and region == "auto":
         reason = "only write_dataset knows coordinates to find it by"
         raise RegionError(index="'auto'", shape=array.shape, reason=reason)
-    selection = select(tuple(region) if isinstance(region, list) else region, array.shape)
-    if not selection.is_region or any(part == 0 for part in selection.within):
-        reason = "a region to write to is made of slices of step 1"
-        raise RegionError(index=repr(region)[:200], shape=array.shape, reason=reason)
-    return selection.region
+    return as_region(region, array.shape)
 
 
 def _block_shape(x: da.Array, shards: Any) -> tuple[int, ...] | Literal["auto"]:

@@ -24,7 +24,7 @@ from chunkmill.local_locks import local_lock
 from chunkmill.locate import Grain, grains, inner_grid
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.model.metadata import JSON, ArrayMetadata, NamedConfig
-from chunkmill.plans.region import full_region, region_shape, select
+from chunkmill.plans.region import as_region, full_region, region_shape, select
 from chunkmill.steps import chunk_step
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.threads import cut_evenly, in_threads, own_threads
@@ -211,7 +211,9 @@ class Array:
         whole = read_region(self, full_region(self.shape), n_threads=own_threads())
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
-    def to_dask(self, chunks: Any = None, *, read_missing: ReadMissing | None = None) -> dask.array.Array:
+    def to_dask(
+        self, chunks: Any = None, *, region: Any = None, read_missing: ReadMissing | None = None
+    ) -> dask.array.Array:
         """Return the array as a dask array: one symbolic layer, a task for each block.
 
         Parameters
@@ -219,6 +221,8 @@ class Array:
         chunks
             ``None``: a block for each store key (for each shard, when sharded). ``"auto"``, ``-1``, a tuple or a
             dict: as in dask, made multiples of the store keys where dask chooses.
+        region
+            Slices of step 1: this part alone. Sliced later, dask may still name every block (1 s for a million).
         read_missing
             What an absent chunk is: its fill value (``"fill"``), or an error; as the array was opened when ``None``.
 
@@ -230,7 +234,8 @@ class Array:
         """
         from chunkmill.graph.read import read_graph  # noqa: PLC0415 - the one upward import: to_dask is a method
 
-        return read_graph(self if read_missing is None else self.with_read_missing(read_missing), chunks)
+        array = self if read_missing is None else self.with_read_missing(read_missing)
+        return read_graph(array, chunks, as_region(region, self.shape))
 
     def with_read_missing(self, read_missing: ReadMissing) -> Array:
         """Return the array as if opened so: ``"error"`` raises `ChunkError` where a chunk is absent."""
@@ -239,7 +244,7 @@ class Array:
         return other
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return "chunkmill.Array", self.url, self.path, self.format, _document(self.metadata), self.read_missing
+        return "chunkmill.Array", self.url, self.path, self.format, self.metadata.identity, self.read_missing
 
     def __reduce__(self) -> tuple[Any, ...]:
         own = self.store, self.path, self.metadata, self.format, self.prefix, self.read_only, self.read_missing
@@ -493,8 +498,3 @@ def _writable(block: NDArray[Any]) -> NDArray[Any]:
         owner = owner.base
     alone = owner.flags.owndata and owner.nbytes == block.nbytes
     return block if alone and block.flags.writeable and block.flags.c_contiguous else block.copy(order="C")
-
-
-def _document(metadata: ArrayMetadata) -> str:
-    """Return a text that differs when anything that a task's result depends on differs."""
-    return repr((metadata.dtype, metadata.chunk_grid, metadata.chunk_keys, metadata.codecs, metadata.fill_value))

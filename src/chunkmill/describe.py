@@ -6,7 +6,6 @@ Not here: documents (`chunkmill.formats`), whether there is room for it (`chunkm
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from math import prod
 from typing import Any
 
@@ -21,7 +20,7 @@ from chunkmill.formats.registry import FORMATS
 from chunkmill.hierarchy import open_node
 from chunkmill.locate import grains
 from chunkmill.model.dtypes import to_native
-from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis, run_lengths
 from chunkmill.model.keys import ChunkKeyEncoding
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.stores.base import Store
@@ -154,7 +153,7 @@ def _axis_of_edges(size: int, edges: list[int]) -> RegularAxis | RunsAxis:
         return RegularAxis(size, 1)
     if all(n == edges[0] for n in edges[:-1]) and edges[-1] <= edges[0]:
         return RegularAxis(size, edges[0])
-    return RunsAxis(size, tuple((n, len(list(run))) for n, run in groupby(edges)))
+    return RunsAxis(size, tuple(run_lengths(edges)))
 
 
 def _auto_chunks(shape: tuple[int, ...], itemsize: int, *, divide: bool) -> tuple[int, ...]:

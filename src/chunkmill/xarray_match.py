@@ -199,8 +199,8 @@ class StoredVariable:
             raise DatasetError(variable=self.name, url=self.url, reason=reason)
         if isinstance(data, da.Array):
             lazy: Any = data
-            stored = read_graph(array)[region].rechunk(data.chunks)
-            if not lazy.map_blocks(self.unequal, stored, dtype=bool).any().compute():
+            stored: Any = read_graph(array, region=region)
+            if not lazy.map_blocks(self.unequal, stored.rechunk(data.chunks), dtype=bool).any().compute():
                 return
             data = lazy.compute()
         elements = read_region(array, region)

@@ -5,6 +5,7 @@ import pickle
 import dask
 import numpy as np
 import pytest
+from dask.blockwise import Blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 
@@ -43,6 +44,19 @@ def test_a_slice_is_culled_without_walking_the_grid(array):
     tasks = dict(optimised.dask)
     assert len(tasks) <= 12
     np.testing.assert_array_equal(x.compute(scheduler="sync"), np.ones((15, 15, 10), "u1"))
+
+
+def test_a_region_knows_of_no_other_block(array, monkeypatch):
+    """Dask names all blocks of all layers for a reduction over a slice; of a region there are no others."""
+    named = []
+    monkeypatch.setattr(Blockwise, "get_output_keys", lambda layer: named.append(KEYS_OF(layer)) or named[-1])
+    x = array.to_dask(region=np.s_[:15, :15, 500:510])
+    assert int(x.sum().compute(scheduler="sync")) == 0
+    assert named
+    assert sum(map(len, named)) <= 20
+
+
+KEYS_OF = Blockwise.get_output_keys
 
 
 def test_the_array_is_inlined_and_not_a_task_of_its_own():

@@ -64,15 +64,16 @@ def test_nothing_a_chunk_exists_before(large, monkeypatch):
     assert len(large.to_dask().dask.layers) == 1
 
 
-def test_what_was_sent_reads_the_same(tmp_path):
+@pytest.mark.parametrize("start", [0, 34])
+def test_what_was_sent_reads_the_same(tmp_path, start):
     (tmp_path / "all.bin").write_bytes(bytes(range(240)))
     array = cm.open_array(ranges(str(tmp_path / "all.bin"), 60), "a")
-    x = array.to_dask(chunks=16)
+    x = array.to_dask(chunks=16, region=slice(start, None))
     for i in range(3):
         (key,) = [k for k in x.__dask_keys__() if k[1] == i]
         task = pickle.loads(pickle.dumps(dict(x.dask)[key]))
-        np.testing.assert_array_equal(task(), np.arange(16 * i, 16 * i + 16))
-    np.testing.assert_array_equal(x.compute(scheduler="threads"), np.arange(240))
+        np.testing.assert_array_equal(task(), start + np.arange(16 * i, 16 * i + 16))
+    np.testing.assert_array_equal(x.compute(scheduler="threads"), np.arange(start, 240))
 
 
 def test_a_set_with_consolidated_metadata(tmp_path):

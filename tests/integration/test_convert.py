@@ -499,7 +499,7 @@ def test_small_jobs_are_cut_fine():
     store = MemoryStore()
     cm.create_array(store, shape=(512, 512), chunks=(16, 16), dtype="i4", format="zarr2")
     plan = cm.plan_convert(store, MemoryStore(), format="zarr3")
-    assert 64 <= plan.n_tasks <= 256
+    assert 32 <= plan.n_tasks <= 128
 
 
 @pytest.mark.slow

@@ -47,6 +47,32 @@ def test_one_block_a_store_key(filled):
     assert filled.to_dask().chunks == filled.writing.grid.dask_chunks
 
 
+@pytest.mark.parametrize("chunks", [None, "auto", -1, (2, 5)], ids=["none", "auto", "whole", "cut"])
+@pytest.mark.parametrize("region", [np.s_[:], np.s_[2:, 1:4], np.s_[..., 3:3], np.s_[4:5, -1:]], ids=str)
+def test_a_region(filled, chunks, region):
+    x = filled.to_dask(chunks, region=region)
+    np.testing.assert_array_equal(x, values()[region])
+    assert x.name != filled.to_dask(chunks, region=np.s_[1:, 2:]).name
+
+
+def test_blocks_of_a_region_end_where_store_keys_end(filled):
+    x = filled.to_dask(region=np.s_[2:, 1:4])
+    whole = filled.writing.grid.dask_chunks
+    borders = [set(np.cumsum(axis)) for axis in whole]
+    assert [
+        set(np.cumsum(axis) + start) - {stop} for axis, start, stop in zip(x.chunks, (2, 1), (7, 4), strict=True)
+    ] == [
+        {border for border in axis if start < border < stop}
+        for axis, start, stop in zip(borders, (2, 1), (7, 4), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("region", [np.s_[::2], 3, [[0, 2]], "auto", np.s_[:, :, :]], ids=str)
+def test_what_is_no_region(filled, region):
+    with pytest.raises(RegionError):
+        filled.to_dask(region=region)
+
+
 def test_from_array(filled):
     x = da.from_array(filled)
     np.testing.assert_array_equal(x, values())

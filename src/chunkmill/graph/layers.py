@@ -8,14 +8,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import groupby
 from typing import Any
 
 import cloudpickle
 from dask._task_spec import DataNode
 from dask.layers import ArrayBlockwiseDep
 
-from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.grid import ChunkGrid, Region, RegularAxis, RunsAxis, run_lengths
 
 __all__ = ["BlockRegions", "Carried"]
 
@@ -26,11 +25,13 @@ class BlockRegions(ArrayBlockwiseDep):
     """Block index -> the region that the block covers, computed when asked for.
 
     Dask's ``ArraySliceDep`` keeps where every block begins, and its slices are parsed as if they could hold tasks.
+    `start` is the first element of the first block.
     """
 
-    def __init__(self, chunks: DaskChunks) -> None:
+    def __init__(self, chunks: DaskChunks, start: Sequence[int] | None = None) -> None:
         self.numblocks = tuple(map(len, chunks))
         self.grid = ChunkGrid(tuple(map(_axis, chunks)))
+        self.start = (0,) * len(chunks) if start is None else tuple(start)
         self._cuts: tuple[dict[int, slice], ...] = tuple({} for _ in chunks)  # those asked for, shared by their blocks
 
     @property
@@ -40,23 +41,27 @@ class BlockRegions(ArrayBlockwiseDep):
 
     def __getitem__(self, index: tuple[int, ...]) -> DataNode:
         """Return the region as dask wants constants: wrapped, so that it is not searched for tasks."""
+        return DataNode(None, self.region(index))
+
+    def region(self, index: tuple[int, ...]) -> Region:
+        """Return the region that a block covers."""
         region = []
-        for axis, cuts, i in zip(self.grid.axes, self._cuts, index, strict=True):
+        for axis, first, cuts, i in zip(self.grid.axes, self.start, self._cuts, index, strict=True):
             if (cut := cuts.get(i)) is None:
                 start = axis.start(i)
-                cut = cuts[i] = slice(start, min(start + axis.length(i), axis.size))
+                cut = cuts[i] = slice(first + start, first + min(start + axis.length(i), axis.size))
             region.append(cut)
-        return DataNode(None, tuple(region))
+        return tuple(region)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_cuts": tuple({} for _ in self._cuts)}
 
-    def __dask_tokenize__(self) -> tuple[str, ChunkGrid]:
-        return "chunkmill.BlockRegions", self.grid
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return "chunkmill.BlockRegions", self.grid, self.start
 
 
 def _axis(lengths: Sequence[int]) -> RegularAxis | RunsAxis:
-    runs = tuple((length, sum(1 for _ in group)) for length, group in groupby(lengths))
+    runs = tuple(run_lengths(lengths))
     if len(runs) == 1 or (len(runs) == 2 and runs[1][1] == 1 and runs[1][0] < runs[0][0]):  # noqa: PLR2004
         return RegularAxis(sum(lengths), max(1, lengths[0]))
     return RunsAxis(sum(lengths), runs)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -248,6 +248,7 @@ def _versions() -> dict[str, str]:
     return {package: _version(package) for package in _PACKAGES}
 
 
+@cache  # a metadata file is parsed each time, and a write of a few values asks, too
 def _version(package: str) -> str:
     try:
         return version(package)

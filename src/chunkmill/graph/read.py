@@ -23,6 +23,7 @@ from chunkmill.errors import RegionError
 from chunkmill.graph.layers import BlockRegions, Carried, DaskChunks
 from chunkmill.graph.subsets import SubsetRegions, held_references, read_subset, without_references
 from chunkmill.model.grid import ChunkGrid, Region
+from chunkmill.plans.region import full_region, region_shape
 
 __all__ = ["block_chunks", "read_block", "read_graph"]
 
@@ -34,21 +35,23 @@ _FEW_BLOCKS = 64
 _SMALL_BLOCK = 4 << 20
 
 
-def read_graph(array: Array, chunks: Any = None, name: str | None = None) -> da.Array:
-    """Return `array` as a dask array with blocks of `chunks` (see `Array.to_dask`).
+def read_graph(array: Array, chunks: Any = None, region: Region | None = None, name: str | None = None) -> da.Array:
+    """Return `region` of `array`, all of it by default, as a dask array with blocks of `chunks` (see `Array.to_dask`).
 
     The array is inlined in the layer's tasks: one in a task of its own makes dask walk every key at the first slice.
     Of a reference set in memory each task is sent the references that it needs.
     """
-    dask_chunks = block_chunks(array, chunks)
+    region = full_region(array.shape) if region is None else region
+    dask_chunks = block_chunks(array, chunks, region)
+    start = tuple(cut.start for cut in region)
     if name is None:
-        name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks)}"
+        name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks, start)}"
     index = tuple(range(array.ndim))
     if held_references(array) is None:
-        read, regions = Carried(partial(read_block, array)), BlockRegions(dask_chunks)
+        read, regions = Carried(partial(read_block, array)), BlockRegions(dask_chunks, start)
     else:
         read = Carried(partial(read_subset, without_references(array)))
-        regions = SubsetRegions(array, dask_chunks)
+        regions = SubsetRegions(array, dask_chunks, start)
     layer = blockwise(read, name, index, regions, index, numblocks={}, dependencies=(), _data_producer=True)
     # shown where dask draws graphs. Not `annotations`, which reach the cluster with each task: dask fuses no layer that
     # has some of its own, so that reading and what is done to a block would become two tasks
@@ -62,16 +65,17 @@ def read_block(array: Array, region: Region) -> Any:
     return read_region(array, region)
 
 
-def block_chunks(array: Array, chunks: Any) -> DaskChunks:
-    """Return dask's chunks for reading `array`; see `Array.to_dask` for `chunks`."""
+def block_chunks(array: Array, chunks: Any, region: Region) -> DaskChunks:
+    """Return dask's chunks for reading `region` of `array`; see `Array.to_dask` for `chunks`."""
     grid = array.writing.grid
     if chunks is None:
-        return _grid_chunks(array, grid)
+        return _grid_chunks(array, grid.within(region))
     if chunks == "auto":
-        return _grouped_chunks(array)
-    previous = grid.chunk_shape if grid.is_regular else _grid_chunks(array, grid)
+        return _grouped_chunks(array, region)
+    shape = region_shape(region)
+    previous = grid.chunk_shape if grid.is_regular else _grid_chunks(array, grid.within(region))
     try:
-        normalized = normalize_chunks(chunks, array.shape, dtype=_sized(array.dtype), previous_chunks=previous)
+        normalized = normalize_chunks(chunks, shape, dtype=_sized(array.dtype), previous_chunks=previous)
     except (ValueError, TypeError) as error:
         raise RegionError(index=f"chunks={chunks!r}", shape=array.shape, reason=str(error)) from None
     return tuple(tuple(map(int, axis)) for axis in normalized)
@@ -79,12 +83,12 @@ def block_chunks(array: Array, chunks: Any) -> DaskChunks:
 
 def _grid_chunks(array: Array, grid: ChunkGrid) -> DaskChunks:
     if max(grid.grid_shape, default=0) > _MAX_BLOCKS_PER_AXIS:
-        reason = f"{grid.grid_shape} store keys are more than dask can name; give larger blocks with chunks="
+        reason = f"{grid.grid_shape} store keys are more than dask can name; give larger blocks (chunks=) or a region"
         raise RegionError(index="chunks=None", shape=array.shape, reason=reason)
     return grid.dask_chunks
 
 
-def _grouped_chunks(array: Array) -> DaskChunks:
+def _grouped_chunks(array: Array, region: Region) -> DaskChunks:
     """Return blocks of whole store keys, as near to dask's ``array.chunk-size`` as they come.
 
     Of an array of few such blocks they are smaller, or most threads would have nothing to do. Axes grow from the first,
@@ -92,15 +96,18 @@ def _grouped_chunks(array: Array) -> DaskChunks:
     """
     grid = array.writing.grid
     if not grid.is_regular:
-        return _grid_chunks(array, grid)
-    limit = min(parse_bytes(dask.config.get("array.chunk-size")), max(_SMALL_BLOCK, array.nbytes // _FEW_BLOCKS))
+        return _grid_chunks(array, grid.within(region))
+    itemsize = _sized(array.dtype).itemsize
+    few = prod(region_shape(region)) * itemsize // _FEW_BLOCKS
+    limit = min(parse_bytes(dask.config.get("array.chunk-size")), max(_SMALL_BLOCK, few))
     multiples = [1] * array.ndim
-    n_bytes = prod(grid.chunk_shape) * _sized(array.dtype).itemsize
+    n_bytes = prod(grid.chunk_shape) * itemsize
+    n_keys = grid.within(region).grid_shape
     for axis in range(array.ndim):
         room = max(1, limit // max(1, n_bytes * prod(multiples)))
-        multiples[axis] = max(1, min(grid.grid_shape[axis], room))
+        multiples[axis] = max(1, min(n_keys[axis], room))
     shape = [n * m for n, m in zip(grid.chunk_shape, multiples, strict=True)]
-    return _grid_chunks(array, ChunkGrid.regular(array.shape, shape))
+    return _grid_chunks(array, ChunkGrid.regular(array.shape, shape).within(region))
 
 
 def _sized(dtype: np.dtype[Any]) -> np.dtype[Any]:

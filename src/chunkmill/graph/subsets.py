@@ -7,6 +7,7 @@ Not here: sets (`chunkmill.model.references`), graphs (`chunkmill.graph.read`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from dask._task_spec import DataNode
@@ -79,16 +80,16 @@ class SubsetRegions(BlockRegions):
     ((slice(3, 6, None),), 13, 3)
     """
 
-    def __init__(self, array: Array, chunks: DaskChunks) -> None:
-        super().__init__(chunks)
+    def __init__(self, array: Array, chunks: DaskChunks, start: Sequence[int] | None = None) -> None:
+        super().__init__(chunks, start)
         self.array = array
 
     def __getitem__(self, index: tuple[int, ...]) -> DataNode:
         """Return what the task of a block is given."""
-        return DataNode(None, _Block(self.array, self.grid.region(index)))
+        return DataNode(None, _Block(self.array, self.region(index)))
 
     def __dask_tokenize__(self) -> Any:
-        return "chunkmill.SubsetRegions", self.grid, normalize_token(self.array)
+        return "chunkmill.SubsetRegions", self.grid, self.start, normalize_token(self.array)
 
 
 class _Block:

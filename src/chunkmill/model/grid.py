@@ -6,14 +6,14 @@ Not here: bytes, keys. Pure integers, nothing walks the grid unless asked to.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, product
+from itertools import accumulate, groupby, product
 from math import prod
 
 from chunkmill.errors import RegionError
 
-__all__ = ["ChunkCoords", "ChunkGrid", "Overlap", "Region", "RegularAxis", "RunsAxis", "Shape"]
+__all__ = ["ChunkCoords", "ChunkGrid", "Overlap", "Region", "RegularAxis", "RunsAxis", "Shape", "run_lengths"]
 
 Shape = tuple[int, ...]
 ChunkCoords = tuple[int, ...]
@@ -230,9 +230,30 @@ class ChunkGrid:
         """Return the smallest aligned region that holds `region`."""
         return tuple(_axis_outward(axis, cut) for axis, cut in zip(self.axes, region, strict=True))
 
+    def within(self, region: Region) -> ChunkGrid:
+        """Return how `region`, taken as an array of its own, is cut by the borders of this grid.
+
+        Examples
+        --------
+        >>> ChunkGrid.regular((12,), (5,)).within((slice(3, 12),)).dask_chunks
+        ((2, 5, 2),)
+        """
+        return ChunkGrid(tuple(_axis_within(axis, cut) for axis, cut in zip(self.axes, region, strict=True)))
+
     def all_coords(self) -> Iterator[ChunkCoords]:
         """Yield the coords of every chunk in C order, lazily."""
         return _counted(self.grid_shape)
+
+
+def run_lengths(lengths: Iterable[int]) -> list[tuple[int, int]]:
+    """Return ``(length, count)`` of each run of equal lengths.
+
+    Examples
+    --------
+    >>> run_lengths([3, 3, 2])
+    [(3, 2), (2, 1)]
+    """
+    return [(length, sum(1 for _ in group)) for length, group in groupby(lengths)]
 
 
 def _counted(grid_shape: Shape) -> Iterator[ChunkCoords]:
@@ -278,3 +299,18 @@ def _axis_outward(axis: RegularAxis | RunsAxis, cut: slice) -> slice:
         return slice(cut.start, cut.stop)
     last = axis.index(cut.stop - 1)
     return slice(axis.start(axis.index(cut.start)), min(axis.start(last) + axis.length(last), axis.size))
+
+
+def _axis_within(axis: RegularAxis | RunsAxis, cut: slice) -> RegularAxis | RunsAxis:
+    if (cut.start, cut.stop) == (0, axis.size):
+        return axis
+    if cut.start >= cut.stop:
+        return RegularAxis(0, axis.widest)
+    first, last = axis.index(cut.start), axis.index(cut.stop - 1)
+    begin, end = max(axis.start(first), cut.start), axis.start(last)
+    if first == last:
+        return RegularAxis(cut.stop - begin, cut.stop - begin)
+    lengths = map(axis.length, range(first + 1, last))
+    between = [(axis.widest, last - first - 1)] if isinstance(axis, RegularAxis) else run_lengths(lengths)
+    runs = (axis.start(first + 1) - begin, 1), *between, (cut.stop - end, 1)
+    return RunsAxis(cut.stop - cut.start, tuple(run for run in runs if run[1]))

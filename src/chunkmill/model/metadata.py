@@ -64,6 +64,12 @@ class ArrayMetadata:
         """Length of each axis, slowest first."""
         return self.chunk_grid.shape
 
+    @property
+    def identity(self) -> str:
+        """A text that differs when anything differs that the elements depend on which are read."""
+        parts = self.dtype, self.chunk_grid, self.chunk_keys, self.codecs, self.fill_value, self.edge_chunks
+        return repr(parts)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:

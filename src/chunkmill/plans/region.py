@@ -13,7 +13,7 @@ import numpy as np
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import Region, Shape
 
-__all__ = ["Selection", "full_region", "region_shape", "select"]
+__all__ = ["Selection", "as_region", "full_region", "region_shape", "select"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,27 @@ def region_shape(region: Region) -> Shape:
     (3, 4)
     """
     return tuple(cut.stop - cut.start for cut in region)
+
+
+def as_region(index: Any, shape: Shape) -> Region:
+    """Return the region that slices of step 1 name, as users write them; ``None`` is all of `shape`.
+
+    Raises
+    ------
+    RegionError
+        Anything else that can be an index.
+
+    Examples
+    --------
+    >>> as_region((slice(10, None), ...), (100, 10))
+    (slice(10, 100, None), slice(0, 10, None))
+    """
+    if index is None:
+        return full_region(shape)
+    selection = select(tuple(index) if isinstance(index, list) else index, shape)
+    if not selection.is_region or any(part == 0 for part in selection.within):
+        raise _refuse(index, shape, "a region is made of slices of step 1")
+    return selection.region
 
 
 def select(index: Any, shape: Shape) -> Selection:
