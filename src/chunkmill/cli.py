@@ -19,6 +19,7 @@ from chunkmill.cli_describe import describe, facts_text, listing, plain
 from chunkmill.cli_options import (
     CODECS,
     FORMATS,
+    PLACE,
     SHAPE,
     errors_shown,
     examples,
@@ -28,6 +29,7 @@ from chunkmill.cli_options import (
     show,
     storage_option,
     store_options,
+    worded,
 )
 from chunkmill.cli_refs import refs
 
@@ -67,7 +69,7 @@ def main() -> None:
     short_help="Describe an array or a group.",
     epilog=examples("chunkmill info volume.n5 --path s0", "chunkmill info --missing --json archive.zarr"),
 )
-@click.argument("url")
+@click.argument("url", type=PLACE)
 @store_options
 @click.option(
     "--missing", is_flag=True, help="Count absent chunks and stored bytes: a listing, and a size for each key."
@@ -87,7 +89,7 @@ def info(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_j
     short_help="Draw the tree of nodes below a group.",
     epilog=examples("chunkmill ls s3://bucket/archive.zarr --option anon=true", "chunkmill ls --long data.n5"),
 )
-@click.argument("url")
+@click.argument("url", type=PLACE)
 @store_options
 @click.option("-l", "--long", "as_table", is_flag=True, help="A table of the arrays: shapes, chunks, bytes, codecs.")
 def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, as_table: bool) -> None:
@@ -114,8 +116,8 @@ main.add_command(ls, "tree")
         "chunkmill convert s3://b/x.zarr s3://b/x.n5 --format n5 --scheduler tcp://10.0.0.1:8786",
     ),
 )
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
 @click.option("--format", "format_", type=FORMATS, default="zarr3", show_default=True, help="Format of the target.")
 @click.option("--chunks", type=SHAPE, default="keep", show_default=True, help="Chunk shape, such as 1,512,512.")
 @click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
@@ -145,8 +147,8 @@ def convert(
         "chunkmill rechunk maps.zarr series.zarr --path t2m --chunks=-1,32,32 --dry-run",
     ),
 )
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
 @click.option("--chunks", type=SHAPE, required=True, help="Chunk shape, such as --chunks=-1,32,32; -1: all of an axis.")
 @click.option("--shards", type=SHAPE, default="none", show_default=True, help="Shard shape.")
 @click.option("--format", "format_", type=FORMATS, help="Format of the target; the source's by default.")
@@ -168,7 +170,10 @@ def _run_plan(plan_function: Callable[..., Any], source: Any, target: Any, optio
     resume, dry_run, as_json = options.pop("resume"), options.pop("dry_run"), options.pop("as_json")
     with scheduled(options.pop("scheduler"), progress=options.pop("progress")):
         plan = plan_function(source, target, **options)
-        show(plan if dry_run else plan.run(resume=resume), as_json=as_json)
+        if dry_run:
+            show(plan, as_json=as_json, at_target=worded(plan.at_target(resume=resume)))
+        else:
+            show(plan.run(resume=resume), as_json=as_json)
 
 
 main.add_command(refs)
@@ -178,8 +183,8 @@ main.add_command(refs)
     short_help="Compare two arrays or groups.",
     epilog=examples("chunkmill verify volume.n5 volume.zarr", "chunkmill verify a.zarr b.zarr --sample 0.01"),
 )
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", type=PLACE)
+@click.argument("b", type=PLACE)
 @click.option("--path-a", default="", help="Path of the node inside A.")
 @click.option("--path-b", default="", help="Path of the node inside B.")
 @click.option("--sample", type=click.FloatRange(0, 1, min_open=True), help="Compare this share of the blocks only.")
@@ -200,7 +205,7 @@ def verify(
     short_help="Find what is damaged or left behind.",
     epilog=examples("chunkmill check archive.zarr", "chunkmill check --repair --json s3://bucket/archive.zarr"),
 )
-@click.argument("url")
+@click.argument("url", type=PLACE)
 @click.option("--path", default="", help="Path of the node inside the store.")
 @storage_option("--option", "storage_options", "")
 @click.option("--repair", is_flag=True, help="Remove leftovers, and write stale consolidated metadata anew.")
@@ -226,7 +231,9 @@ def check(
 
 
 @main.command(short_help="Run the main job on real data.", epilog=examples("chunkmill demo --output /tmp/demo"))
-@click.option("--output", default="demo-output", show_default=True, help="Folder for the stores and the plot.")
+@click.option(
+    "--output", type=PLACE, default="demo-output", show_default=True, help="Folder for the stores and the plot."
+)
 @click.option("--workers", default=2, show_default=True, help="Processes of the local cluster.")
 def demo(output: str, workers: int) -> None:
     """Run the main job on real data: write, convert, verify, compute, plot.

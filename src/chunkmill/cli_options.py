@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,13 +19,15 @@ import dask
 from click.shell_completion import CompletionItem
 from dask.utils import parse_bytes
 
+from chunkmill.advice import Advice
 from chunkmill.cli_describe import plain
-from chunkmill.errors import ChunkmillError, JobError
+from chunkmill.errors import ChunkmillError, JobError, NoWorkers
 
 __all__ = [
     "CODECS",
     "FORMATS",
     "JSON_FLAG",
+    "PLACE",
     "SHAPE",
     "errors_shown",
     "examples",
@@ -34,6 +37,7 @@ __all__ = [
     "show",
     "storage_option",
     "store_options",
+    "worded",
 ]
 
 INTERRUPTED = 130  # as shells have it: 128 + SIGINT
@@ -133,6 +137,7 @@ def _starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
 
 
 SHAPE, CODECS, _MEMORY = _Shape(), _Codecs(), _Memory()
+PLACE = click.Path()  # or a url: for what shells complete
 
 
 def _as_dict(_: click.Context, __: click.Parameter, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
@@ -198,9 +203,20 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
-def show(result: Any, *, as_json: bool) -> None:
-    """Print a plan or a report, as text or as JSON."""
-    click.echo(json.dumps(plain(result.to_dict()), indent=2, allow_nan=False) if as_json else str(result))
+def show(result: Any, *, as_json: bool, **notes: str) -> None:
+    """Print a plan or a report, as text or as JSON, and notes on it that are not empty."""
+    if as_json:
+        click.echo(json.dumps(plain(result.to_dict() | notes), indent=2, allow_nan=False))
+        return
+    click.echo(str(result))
+    for name, note in notes.items():
+        if note:
+            click.secho(f"{name.replace('_', ' ')}: {note}", fg="yellow")
+
+
+def worded(text: str) -> str:
+    """Return advice with its arguments written as options of the command that runs."""
+    return text.worded(_as_option) if isinstance(text, Advice) else text
 
 
 def _as_option(name: str, value: Any) -> str | None:
@@ -232,12 +248,20 @@ def errors_shown() -> Iterator[None]:
         message = error.worded(_as_option) if isinstance(error, ChunkmillError) else str(error)
         click.secho(f"{type(error).__name__}: {message}", fg="red", err=True)
         sys.exit(3)
+    except Exception as error:
+        if not type(error).__module__.startswith("distributed."):  # of the cluster: no workers, or killed ones
+            raise
+        click.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
+        sys.exit(3)
 
 
 @contextmanager
 def scheduled(scheduler: str, *, progress: bool | None) -> Iterator[None]:
     """Run what is inside on a scheduler, with or without bars; show errors."""
     with errors_shown(), ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("always", NoWorkers)
+        warnings.showwarning = _show_warning  # type: ignore[assignment]
         if progress is not None:
             stack.enter_context(dask.config.set({"chunkmill.progress": progress}))
         if "://" in scheduler:
@@ -245,6 +269,10 @@ def scheduled(scheduler: str, *, progress: bool | None) -> Iterator[None]:
         else:
             stack.enter_context(dask.config.set(scheduler=scheduler))
         yield
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    click.secho(f"{category.__name__}: {message}", fg="yellow", err=True)
 
 
 def _connected(address: str) -> Any:

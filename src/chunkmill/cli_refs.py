@@ -15,7 +15,7 @@ from dask.utils import format_bytes
 
 import chunkmill as cm
 from chunkmill.cli_describe import plain
-from chunkmill.cli_options import JSON_FLAG, errors_shown, examples, run_options, scheduled, show, storage_option
+from chunkmill.cli_options import JSON_FLAG, PLACE, errors_shown, examples, run_options, scheduled, show, storage_option
 from chunkmill.formats.references_grid import split_by_array
 from chunkmill.graph.references import store_below
 from chunkmill.model.references import INLINE
@@ -51,8 +51,8 @@ def refs() -> None:
         "chunkmill refs make set.json set.parquet",
     ),
 )
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
 @click.option("--path", default="", help="Path of the node inside the source.")
 @click.option("--target-path", default="", help="Path of the node inside the set; xarray wants arrays in groups.")
 @_KIND
@@ -96,8 +96,8 @@ def make(
         "chunkmill refs combine 2024-*.json 2024.parquet --dim time",
     ),
 )
-@click.argument("sets", nargs=-1, required=True)
-@click.argument("target")
+@click.argument("sets", nargs=-1, required=True, type=PLACE)
+@click.argument("target", type=PLACE)
 @click.option("--dim", required=True, help="Name of the dimension.")
 @_KIND
 @_VERSION
@@ -121,7 +121,7 @@ def combine(sets: tuple[str, ...], target: str, *, dry_run: bool, as_json: bool,
     short_help="Describe a set.",
     epilog=examples("chunkmill refs info archive.json", "chunkmill refs info s3://bucket/set.parquet --json"),
 )
-@click.argument("url")
+@click.argument("url", type=PLACE)
 @storage_option("--option", "storage_options", "")
 @JSON_FLAG
 def info(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool) -> None:

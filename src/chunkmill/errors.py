@@ -14,6 +14,7 @@
     ├── AlignmentError(ValueError)        blocks or a region that cut through store keys
     ├── DatasetError(ValueError)          a labelled dataset that does not fit what is stored
     └── JobError(RuntimeError)            a whole-store job that cannot begin, or cannot go on
+    NoWorkers(UserWarning)                tasks wait for a worker; a warning
 
 Each also is the builtin that users of such libraries catch. All fields go through ``__init__`` and pickle, so
 that an error raised in a worker reaches the client whole.
@@ -33,6 +34,7 @@ __all__ = [
     "DatasetError",
     "JobError",
     "MetadataError",
+    "NoWorkers",
     "NodeExists",
     "NodeNotFound",
     "RegionError",
@@ -313,3 +315,7 @@ class JobError(ChunkmillError, RuntimeError):
     def message(self) -> str:
         """Say which job, why, and what to do."""
         return f"{self.job}: {self.reason}{'; ' + self.hint if self.hint else ''}"
+
+
+class NoWorkers(UserWarning):
+    """The cluster has no workers, so that tasks wait: a warning, as some may come."""

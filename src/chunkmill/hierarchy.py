@@ -47,6 +47,7 @@ __all__ = [
     "create_array",
     "create_group",
     "format_of_store",
+    "is_bare",
     "open_node",
     "publish",
     "refresh_consolidated",
@@ -443,11 +444,11 @@ def _clear(store: Store, path: str, documents_format: Format, *, overwrite: bool
         return
     if overwrite:
         _delete_node(store, path, there.documents if isinstance(there, Group) else get_format(there.format))
-    elif isinstance(there, Array) or not _is_bare(there):
+    elif isinstance(there, Array) or not is_bare(there):
         raise NodeExists(url=store.url, path=path, found="array" if isinstance(there, Array) else "group")
 
 
-def _is_bare(group: Group) -> bool:
+def is_bare(group: Group) -> bool:
     """Whether it is a group for no other reason than that there is such a prefix."""
     documents = present(fetch(group.store, group.documents.group_keys(group.path)))
     return group.documents.implicit_groups and not documents and not len(group)

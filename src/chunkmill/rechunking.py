@@ -180,5 +180,5 @@ def _into_existing(source: Node, target: Array, chunks: Any, max_mem: int | None
         target.store, target.path, target.format, lambda *_: target.metadata, lambda group, *_: group.metadata
     )
     plan = plan_conversion(source, where, max_mem=max_mem)
-    job = replace(plan.job, prepare=dict, publish=lambda _: hierarchy.settle(target.store))
+    job = replace(plan.job, prepare=dict, publish=lambda _: hierarchy.settle(target.store), overwrite=None)
     return replace(plan, job=job)

@@ -1,12 +1,14 @@
 """The command line: a few commands in processes of their own, the rest through click's runner."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -110,7 +112,36 @@ def test_dry_run_writes_nothing(archive, tmp_path):
     plan = run_json("convert", archive, target, "--dry-run")
     assert plan["operation"] == "convert"
     assert plan["actions"] == {"copy": 5}
+    assert plan["at_target"] == ""
     assert not target.exists()
+
+
+def test_dry_run_says_what_is_at_the_target(archive, tmp_path):
+    target = tmp_path / "new.zarr"
+    command = ["convert", archive, target, "--codecs", "gzip", "--dry-run"]
+    assert "at target" not in run(*command).stdout
+    cm.create_group(target)
+    for path in (tmp_path / "other.n5", tmp_path / "below.n5"):
+        cm.create_array(path, "a/b", shape=(2,), dtype="u1", chunks=(2,), format="n5")
+    there = "is there already, so that this fails; --overwrite replaces it"
+    assert f"at target: a group of format zarr3 {there}\n" in run(*command).stdout
+    assert run_json(*command, "--overwrite")["at_target"] == "a group of format zarr3, which will be replaced"
+    as_n5 = ["convert", archive, tmp_path / "other.n5", "--path=stack", "--format=n5", "--target-path", "--dry-run"]
+    as_n5.insert(-1, "a/b")
+    assert run_json(*as_n5)["at_target"] == f"an array of format n5 {there}"
+    (target / "zarr.json").write_text("{")
+    assert run_json(*command)["at_target"].startswith("a node that does not open")
+
+
+def test_dry_run_says_that_a_job_is_unfinished(archive, tmp_path):
+    target = tmp_path / "new.zarr"
+    (tmp_path / "archive.zarr" / "stack" / "0.0.0").write_bytes(b"torn")
+    command = ["convert", archive, target, "--codecs", "gzip"]
+    run(*command, code=3)
+    assert "at target: an unfinished job of this plan, which goes on\n" in run(*command, "--dry-run").stdout
+    assert run_json(*command, "--dry-run", "--restart")["at_target"] == ""
+    other = run_json("convert", archive, target, "--codecs", "zstd", "--dry-run")
+    assert other["at_target"].startswith("there is an unfinished job at the target with another plan")
 
 
 def test_convert_and_verify(archive, tmp_path):
@@ -262,7 +293,8 @@ def test_as_a_command_of_dask(archive):
 def test_shell_completion():
     done = subprocess.run(
         [BIN / "chunkmill"],
-        env={
+        env=os.environ
+        | {
             "_CHUNKMILL_COMPLETE": "bash_complete",
             "COMP_WORDS": "chunkmill convert --scheduler t",
             "COMP_CWORD": "3",
@@ -273,6 +305,42 @@ def test_shell_completion():
         timeout=100,
     )
     assert done.stdout.split() == ["plain,threads", "plain,tcp://"]
+
+
+@pytest.mark.parametrize("arguments", ["info ", "convert a.n5 ", "refs combine a.json "], ids=str)
+def test_shell_completion_of_places(arguments):
+    """By files: the shell itself completes them."""
+    words = f"chunkmill {arguments}x"
+    environment = os.environ | {
+        "_CHUNKMILL_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    done = subprocess.run([BIN / "chunkmill"], env=environment, capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout == "file,x\n"
+
+
+@pytest.mark.slow
+def test_a_cluster_without_workers_is_said_to_be_one(archive, tmp_path):
+    from distributed import LocalCluster
+
+    command = [BIN / "chunkmill", "convert", archive, tmp_path / "new.zarr", "--scheduler"]
+    patience = {"distributed.scheduler.no-workers-timeout": "7s"}
+    with (
+        dask.config.set(patience),
+        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster,
+    ):
+        done = shell(*command, cluster.scheduler_address)
+        address = re.escape(cluster.scheduler_address)
+        assert re.search(f"NoWorkers: the cluster at {address} has no workers.*`dask worker {address}`", done.stderr)
+        assert "NoWorkerError: " in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.returncode == 3
+    with LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster:
+        cluster.adapt(minimum=0, maximum=1, interval="100ms")
+        done = shell(*command, cluster.scheduler_address)
+        assert "NoWorkers" not in done.stderr
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
@@ -301,6 +369,9 @@ def test_schedulers(archive, tmp_path):
             ["convert", "SOURCE", "new", "--shards", "3,3"],
             "give --shards that are multiples of --chunks, or --shards=none",
         ),
+        (["convert", "ZERO", "new", "--format", "n5"], r"n5 does not support arrays of 0 dimensions \(in 'a/attrib"),
+        (["convert", "HUGE", "new"], r"huge: it would take \d+,[0-9,]+ tasks"),
+        (["verify", "HUGE", "HUGE"], r"verify .*huge.*: it would take \d+,[0-9,]+ tasks"),
         (["rechunk", "SOURCE", "new", "--chunks", "4,1", "--max-mem", "8"], r"give --max-mem=\d+ or more"),
         (["convert", "FILLED", "new", "--format", "n5", "--codecs", "raw"], "; --allow fill_value converts without"),
     ],
@@ -311,7 +382,16 @@ def test_messages_are_in_the_words_of_the_command_line(tmp_path, args, expected)
     cm.create_array(source, "g/a", shape=(4, 4), dtype="i4", chunks=(2, 2))[...] = 1
     cm.create_group(tmp_path / "other")
     cm.create_array(tmp_path / "filled", shape=(4,), dtype="i4", chunks=(2,), fill_value=7)
-    places = {"FILLED": tmp_path / "filled", "SOURCE": source, "OTHER": tmp_path / "other", "new": tmp_path / "new"}
+    cm.create_array(tmp_path / "zero", "a", shape=(), dtype="i4", chunks=())
+    cm.create_array(tmp_path / "huge", shape=(1 << 50,), dtype="i4", chunks=(1 << 10,))
+    places = {
+        "ZERO": tmp_path / "zero",
+        "HUGE": tmp_path / "huge",
+        "FILLED": tmp_path / "filled",
+        "SOURCE": source,
+        "OTHER": tmp_path / "other",
+        "new": tmp_path / "new",
+    }
     result = run(*(places.get(arg, arg) for arg in args), code=3)
     assert re.search(expected, result.stderr)
     assert not (tmp_path / "new").exists()

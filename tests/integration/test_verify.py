@@ -179,6 +179,14 @@ def test_a_sample_is_a_share_chosen_by_seed():
         cm.verify(a, b, sample=0)
 
 
+def test_of_an_array_that_is_too_large_to_list_a_sample_can_be_compared():
+    store = MemoryStore()
+    cm.create_array(store, shape=(1 << 50,), dtype="i4", chunks=(1 << 10,))
+    report = cm.verify(store, store, sample=1e-12)
+    assert report.equal
+    assert 0 < report.n_blocks < 100
+
+
 def test_every_element_is_compared_once():
     rng = np.random.default_rng(3)
     a = rng.integers(0, 9, (23, 17), dtype="u1")

@@ -179,7 +179,7 @@ class N5:
         compressors, shards, 0-d arrays, attributes under N5's own names.
         """
         (key,) = self.array_keys(path)
-        _check_holdable(metadata)
+        _check_holdable(metadata, key)
         attributes = dict(metadata.attributes)
         if taken := sorted(_HIDDEN & attributes.keys()):
             raise UnsupportedFeature(format="n5", feature=f"user attributes named {taken} on a dataset", key=key)
@@ -276,25 +276,27 @@ def _axes_from_names(key: str, metadata: ArrayMetadata) -> dict[str, JSON]:
     return {"axes": axes}
 
 
-def _check_holdable(metadata: ArrayMetadata) -> None:
+def _check_holdable(metadata: ArrayMetadata, key: str) -> None:
     """Refuse what would be lost."""
     if metadata.dtype.name not in _DTYPES:
         feature = f"dtype {metadata.dtype}"
-        raise UnsupportedFeature(format="n5", feature=feature, hint=f"it has {', '.join(_DTYPES)}")
+        raise UnsupportedFeature(format="n5", key=key, feature=feature, hint=f"it has {', '.join(_DTYPES)}")
     fill = metadata.fill_value
     # bit for bit: -0.0 is not what absent blocks read as
     if fill is not None and np.asarray(fill, metadata.dtype).tobytes().strip(b"\0"):
         shown = fill.item() if isinstance(fill, np.generic) else fill
-        raise UnsupportedFeature(format="n5", feature=f"the fill value {shown!r}", hint="absent blocks are zeros in N5")
+        raise UnsupportedFeature(
+            format="n5", key=key, feature=f"the fill value {shown!r}", hint="absent blocks are zeros in N5"
+        )
     grid = metadata.chunk_grid
     if not grid.is_regular:
-        raise UnsupportedFeature(format="n5", feature="chunks of different declared shapes")
+        raise UnsupportedFeature(format="n5", key=key, feature="chunks of different declared shapes")
     if not 0 < grid.ndim <= MAX_RANK:
-        raise UnsupportedFeature(format="n5", feature=f"arrays of {grid.ndim} dimensions")
+        raise UnsupportedFeature(format="n5", key=key, feature=f"arrays of {grid.ndim} dimensions")
     if metadata.edge_chunks != "truncated":
-        raise UnsupportedFeature(format="n5", feature=f"{metadata.edge_chunks} chunks at the end of an axis")
+        raise UnsupportedFeature(format="n5", key=key, feature=f"{metadata.edge_chunks} chunks at the end of an axis")
     if metadata.chunk_keys != CHUNK_KEYS:
-        raise UnsupportedFeature(format="n5", feature=f"chunk keys like {metadata.chunk_keys}")
+        raise UnsupportedFeature(format="n5", key=key, feature=f"chunk keys like {metadata.chunk_keys}")
     n_bytes = prod(grid.chunk_shape) * metadata.dtype.itemsize
     if n_bytes > _MAX_BLOCK_BYTES or max(grid.chunk_shape) > _MAX_BLOCK_DIMENSION:
-        raise UnsupportedFeature(format="n5", feature=f"chunks of {n_bytes} bytes", hint="its limit is 2 GiB")
+        raise UnsupportedFeature(format="n5", key=key, feature=f"chunks of {n_bytes} bytes", hint="its limit is 2 GiB")

@@ -253,6 +253,7 @@ class _Conversion:
             prepare=self._prepare,
             stages=partial(self._stages, specs),
             publish=self._publish,
+            overwrite=self.target.overwrite,
         )
 
     def _prepare(self) -> Mapping[str, bytes]:

@@ -23,13 +23,7 @@ from chunkmill.array import Array
 from chunkmill.graph.journal import Journal
 from chunkmill.graph.late import swept
 from chunkmill.graph.lending import Lender, Lent, Reads, borrowed
-from chunkmill.graph.preflight import (
-    Needs,
-    check_client_workers,
-    check_process,
-    check_scheduler,
-    describe_needs,
-)
+from chunkmill.graph.preflight import Needs, check_client_workers, check_process, check_scheduler, describe_needs
 from chunkmill.graph.progress import JobProgress
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.stores.base import Store
@@ -129,6 +123,8 @@ class Job:
         process ends before the journal is deleted.
     writes
         Further stores (a temporary one) that tasks write to.
+    overwrite
+        Whether `prepare` deletes what is there; ``None``: that is written into.
     """
 
     name: str
@@ -141,6 +137,7 @@ class Job:
     stages: Callable[[], Sequence[Stage]]
     publish: Callable[[Mapping[str, bytes]], None]
     writes: Sequence[Store] = ()
+    overwrite: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,11 @@ from typing import Any
 
 from dask.utils import format_bytes, format_time
 
+from chunkmill.advice import Advice
+from chunkmill.errors import JobError, MetadataError, NodeNotFound
 from chunkmill.graph.jobs import Job, JobResult, run_job
+from chunkmill.graph.journal import Journal
+from chunkmill.hierarchy import Group, is_bare, open_node
 from chunkmill.repr_report import report_html, report_text
 
 __all__ = ["Costs", "Plan", "PlannedStage", "Report"]
@@ -185,6 +189,29 @@ class Plan:
         """
         return self.report(run_job(self.job, resume=resume, progress=progress))
 
+    def at_target(self, resume: bool = True) -> str:
+        """Return what is at the target now and what `run` would do about it, in words; empty when nothing is.
+
+        Parameters
+        ----------
+        resume
+            As it would be given to `run`.
+        """
+        job = self.job
+        journal = Journal(job.store, job.path, job.name, job.fingerprint)
+        if resume:
+            try:
+                if journal.resume() is not None:
+                    return "an unfinished job of this plan, which goes on"
+            except JobError as error:
+                return error.reason
+        found = None if job.overwrite is None else _found(job)
+        if found is None:
+            return ""
+        if job.overwrite:
+            return f"{found}, which will be replaced"
+        return Advice(f"{found} is there already, so that this fails", "{overwrite:True} replaces it")
+
     def report(self, result: JobResult) -> Report:
         """Put what was measured into the columns of the plan."""
         counts = result.counts
@@ -237,6 +264,19 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return report_html(f"{self.operation}: plan", self._rows(), self._tables(), self.drawing)
+
+
+def _found(job: Job) -> str | None:
+    """Return what is at the target of a job, in words."""
+    try:
+        node = open_node(job.store, job.path, consolidated=False)
+    except NodeNotFound:
+        return None
+    except MetadataError:
+        return "a node that does not open"
+    if isinstance(node, Group):
+        return None if is_bare(node) else f"a group of format {node.format}"
+    return f"an array of format {node.format}"
 
 
 def _column(owner: Plan | Report, name: str) -> Any:

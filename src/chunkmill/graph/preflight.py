@@ -27,7 +27,7 @@ from distributed.worker import get_worker
 from chunkmill.array import Array
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
-from chunkmill.graph.scheduling import Scheduler
+from chunkmill.graph.scheduling import Scheduler, await_workers
 from chunkmill.graph.subsets import held_references, without_references
 from chunkmill.locate import grains
 from chunkmill.stores.base import Store
@@ -122,6 +122,9 @@ def check_client_workers(client: Client, needs: Needs, *, again: bool = True) ->
     """Check the workers of a cluster (unless `again`, the new ones); `JobError` names each that lacks something."""
     packed = pickle.dumps(needs)
     about = client.scheduler_info(n_workers=-1)
+    if not about["workers"]:
+        await_workers(client)
+        about = client.scheduler_info(n_workers=-1)
     fit = _FIT.setdefault((about["id"], hash(packed)), set())
     workers = [address for address in about["workers"] if again or address not in fit]
     if not workers:

@@ -7,6 +7,7 @@ a time. Not here: what the tasks are (`chunkmill.graph.jobs`).
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -27,10 +28,10 @@ from dask.multiprocessing import RemoteException
 from dask.system import CPU_COUNT
 from distributed import Client, Future, as_completed, span
 
-from chunkmill.errors import JobError
+from chunkmill.errors import JobError, NoWorkers
 from chunkmill.graph import forks  # noqa: F401 - for what it registers
 
-__all__ = ["Scheduler", "check_n_tasks", "optimised"]
+__all__ = ["Scheduler", "await_workers", "check_n_tasks", "optimised"]
 
 # Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
 _WAVE = 10_000
@@ -57,6 +58,26 @@ def optimised(graph: HighLevelGraph, keys: Sequence[Any]) -> Graph:
     """
     fused = dict(optimize(graph, list(keys)))
     return resolve_aliases(fused, set(keys), reverse_dict(DependenciesMapping(fused)))
+
+
+def await_workers(client: Client, patience: float | None = None) -> None:
+    """Return when the cluster has a worker, or warn in a few seconds that it has none: Dask would wait without a word.
+
+    It is no error, as workers may come. How long tasks may wait for them says Dask's own setting
+    ``distributed.scheduler.no-workers-timeout``, in the scheduler's configuration.
+    """
+    wish = client.submit(int, pure=False)  # what makes a cluster that adapts itself start some
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE if patience is None else patience)
+    except TimeoutError:
+        address = client.scheduler_info(n_workers=0)["address"]
+        msg = f"the cluster at {address} has no workers, tasks wait for one: `dask worker {address}` starts one"
+        warnings.warn(msg, NoWorkers, stacklevel=3)
+    finally:
+        wish.release()
+
+
+_PATIENCE = 5.0  # seconds
 
 
 class Scheduler:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import random
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -160,11 +162,7 @@ def compare(
             most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
             max_mem = min(worker.max_mem, _N_BLOCKS * worker.n_threads * most)
             pairs.append(_Pair.of(path, first, second, replace(worker, max_mem=max_mem)))
-    check_n_tasks(f"verify {_shown(a)}", sum(pair.boxes.n_chunks for pair in pairs))
-    specs = [(i, number) for i, pair in enumerate(pairs) for number in range(pair.boxes.n_chunks)]
-    if sample is not None:
-        n = max(1, round(sample * len(specs))) if specs else 0
-        specs = sorted(random.Random(seed).sample(specs, n))  # noqa: S311 - a sample, no secret
+    specs = _specs([pair.boxes.n_chunks for pair in pairs], sample, seed, f"verify {_shown(a)} and {_shown(b)}")
     scheduler = Scheduler()
     needs = None
     if not scheduler.in_process and specs:
@@ -253,6 +251,20 @@ def _marks_the_same(value: Any, other: Array) -> bool:
 
 def _kind(node: Node | None) -> str:
     return "an array" if isinstance(node, Array) else "a group"
+
+
+def _specs(n_blocks: Sequence[int], sample: float | None, seed: int, job: str) -> list[tuple[int, int]]:
+    """Return pair and number of the blocks that are to be compared."""
+    total = sum(n_blocks)
+    if sample is None:
+        check_n_tasks(job, total)
+        return [(i, number) for i, n in enumerate(n_blocks) for number in range(n)]
+    n_sampled = max(1, round(sample * total)) if total else 0
+    check_n_tasks(job, n_sampled)
+    chosen = random.Random(seed).sample(range(total), n_sampled)  # noqa: S311 - a sample, no secret
+    begins = list(accumulate(n_blocks, initial=0))
+    pairs = [(bisect_right(begins, number) - 1, number) for number in sorted(chosen)]
+    return [(i, number - begins[i]) for i, number in pairs]
 
 
 def _shown(node: Node) -> str:
