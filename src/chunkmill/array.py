@@ -251,9 +251,9 @@ class Array:
         return _rebuild, own
 
     def __repr__(self) -> str:
-        shards = f" shards={self.shards}" if self.shards else ""
-        where = f"{self.url}/{self.path}" if self.path else self.url
-        return f"<chunkmill.Array {self.format} {where} shape={self.shape} {self.dtype} chunks={self.chunks}{shards}>"
+        from chunkmill.repr import array_text  # noqa: PLC0415 - as below
+
+        return array_text(self)
 
     def _repr_html_(self) -> str:
         from chunkmill.repr import array_html  # noqa: PLC0415 - drawn only when asked for

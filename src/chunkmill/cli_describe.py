@@ -18,7 +18,7 @@ from dask.utils import format_bytes
 from chunkmill import hierarchy
 from chunkmill.array import Array
 from chunkmill.hierarchy import Node
-from chunkmill.repr import codecs_text
+from chunkmill.repr import codecs_text, shape_text
 from chunkmill.repr_report import report_text
 
 __all__ = ["describe", "facts_text", "listing", "plain", "stored"]
@@ -178,6 +178,7 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "attributes": _attributes,
     "bytes": _bytes_text,
     "children": _children,
+    "chunks": shape_text,
     "chunk_bytes": _bytes_text,
     "codecs": _codecs,
     "dimension_names": _names,
@@ -198,8 +199,8 @@ def listing(node: Node) -> str:
             array.path or "/",
             str(array.shape),
             str(array.dtype),
-            str(array.chunks),
-            str(array.shards or "-"),
+            shape_text(array.chunks),
+            shape_text(array.shards) if array.shards else "-",
             format_bytes(array.nbytes),
             codecs_text(array.codecs),
         )

@@ -166,11 +166,14 @@ class Group:
         └── a
             └── b (4,) int32
         """
-        return "\n".join(["/" + self.path, *_branches(self)])
+        from chunkmill.repr import tree_text  # noqa: PLC0415 - as below
+
+        return tree_text(self)
 
     def __repr__(self) -> str:
-        where = f"{self.url}/{self.path}" if self.path else self.url
-        return f"<chunkmill.Group {self.format} {where}>"
+        from chunkmill.repr import group_text  # noqa: PLC0415 - as below
+
+        return group_text(self)
 
     def _repr_html_(self) -> str:
         from chunkmill.repr import group_html  # noqa: PLC0415 - drawn only when asked for
@@ -465,22 +468,6 @@ def _delete_node(store: Store, path: str, documents_format: Format) -> None:
 
 def _join(path: str, name: str) -> str:
     return "/".join(part for part in (path, name) if part)
-
-
-def _branches(group: Group) -> Iterator[str]:
-    todo = _twigs(group, "")
-    while todo:
-        indent, last, name, node = todo.pop()
-        what = f" {node.shape} {node.dtype}" if isinstance(node, Array) else ""
-        yield f"{indent}{'└── ' if last else '├── '}{name}{what}"
-        if isinstance(node, Group):
-            todo += _twigs(node, indent + ("    " if last else "│   "))
-
-
-def _twigs(group: Group, indent: str) -> list[tuple[str, bool, str, Node]]:
-    """Return the children, the last one first, and whether each is it."""
-    children = reversed(group.children().items())
-    return [(indent, i == 0, name, node) for i, (name, node) in enumerate(children)]
 
 
 def with_attributes(node: Node, attributes: Mapping[str, Any]) -> dict[str, bytes]:

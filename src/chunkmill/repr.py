@@ -1,4 +1,4 @@
-"""What people look at: HTML of arrays and groups.
+"""What people look at: text and HTML of arrays and groups.
 
 Not here: the drawing of a grid (`chunkmill.repr_svg`), plans and reports (`chunkmill.repr_report`).
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -17,13 +18,66 @@ from chunkmill.array import Array
 from chunkmill.errors import ChunkmillError
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import NamedConfig
-from chunkmill.repr_report import LEFT, TABLE, facts_html
+from chunkmill.repr_report import LEFT, TABLE, facts_html, printable
 from chunkmill.repr_svg import grid_svg
 
-__all__ = ["array_grid_svg", "array_html", "codecs_text", "grid_svg", "group_html"]
+__all__ = [
+    "array_grid_svg",
+    "array_html",
+    "array_text",
+    "codecs_text",
+    "grid_svg",
+    "group_html",
+    "group_text",
+    "shape_text",
+    "tree_text",
+]
 
 _MAX_NODES = 200  # of a group that are shown: each takes a request or two
 _MAX_ATTRIBUTE = 200  # letters
+_MAX_ATTRIBUTES = 200
+_MAX_DTYPE = 200  # letters: a structure may have any number of members
+_MAX_EDGES = 80  # letters
+_MAX_DRAWN = 20  # nodes of a group of which arrays are described in full
+
+
+def array_text(array: Array) -> str:
+    """Return what an array is, in one line."""
+    shards = f" shards={shape_text(array.shards)}" if array.shards else ""
+    what = f"shape={array.shape} {_dtype(array)} chunks={shape_text(array.chunks)}{shards}"
+    return printable(f"<chunkmill.Array {array.format} {_where(array)} {what}>")
+
+
+def group_text(group: Group) -> str:
+    """Return what a group is, in one line."""
+    return printable(f"<chunkmill.Group {group.format} {_where(group)}>")
+
+
+def _where(node: Node) -> str:
+    return f"{node.url}/{node.path}" if node.path else node.url
+
+
+def tree_text(group: Group) -> str:
+    """Draw everything below a group."""
+    return "\n".join([printable(f"/{group.path}"), *_branches(group)])
+
+
+def _branches(group: Group, indent: str = "") -> Iterator[str]:
+    children = list(group.children().items())
+    for i, (name, node) in enumerate(children):
+        last = i == len(children) - 1
+        what = f" {node.shape} {_dtype(node)}" if isinstance(node, Array) else ""
+        yield f"{indent}{'└── ' if last else '├── '}{printable(name)}{what}"
+        if isinstance(node, Group):
+            yield from _branches(node, indent + ("    " if last else "│   "))
+
+
+def _dtype(array: Array) -> str:
+    return _shortened(str(array.dtype), _MAX_DTYPE)
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 def array_grid_svg(array: Array) -> str:
@@ -38,7 +92,7 @@ def array_html(array: Array) -> str:
         sized.append(("Shard", array.shards, array.writing.grid))
     lines = [
         ["Bytes", format_bytes(array.nbytes), *(_grid_bytes(array, grid.chunk_shape) for _, _, grid in sized)],
-        ["Shape", _shape(array.shape), *(_shape(shape) for _, shape, _ in sized)],
+        ["Shape", shape_text(array.shape), *(shape_text(shape) for _, shape, _ in sized)],
         ["Count", _count(array.size, "element"), *(_count(grid.n_chunks, name.lower()) for name, _, grid in sized)],
     ]
     head = "".join(f"<th {LEFT}>{name}</th>" for name in ("", "Array", *(name for name, _, _ in sized)))
@@ -52,8 +106,8 @@ def array_html(array: Array) -> str:
 
 
 def _array_facts(array: Array) -> Iterator[tuple[str, str]]:
-    yield "Data type", str(array.dtype)
-    yield "Fill value", "undefined" if array.fill_value is None else str(array.fill_value) or "''"
+    yield "Data type", _dtype(array)
+    yield "Fill value", "undefined" if array.fill_value is None else _attribute(str(array.fill_value)) or "''"
     yield "Codecs", codecs_text(array.codecs)
     if array.dimension_names:
         yield "Dimensions", ", ".join(name or "?" for name in array.dimension_names)
@@ -87,11 +141,21 @@ def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
-def _shape(shape: tuple[Any, ...]) -> str:
-    """Return a shape as text; that of a rectilinear grid without all of its edges."""
-    if all(isinstance(n, int) for n in shape):
+def shape_text(shape: tuple[Any, ...]) -> str:
+    """Return a shape as text; that of a rectilinear grid without all of its edges, where they are many.
+
+    Examples
+    --------
+    >>> shape_text((2, 3)), shape_text(((1, 2),)), shape_text(((1, 2) * 50,))
+    ('(2, 3)', '((1, 2),)', '(100 of 1 to 2)')
+    """
+    if all(isinstance(n, int) for n in shape) or len(str(shape)) <= _MAX_EDGES:
         return str(shape)
-    return f"({', '.join(f'{len(axis):,} of {min(axis)} to {max(axis)}' for axis in shape)})"
+    return f"({', '.join(map(_edges_text, shape))})"
+
+
+def _edges_text(axis: int | tuple[int, ...]) -> str:
+    return str(axis) if isinstance(axis, int) else f"{len(axis):,} of {min(axis)} to {max(axis)}"
 
 
 def _grid_bytes(array: Array, shape: tuple[int, ...]) -> str:
@@ -101,17 +165,23 @@ def _grid_bytes(array: Array, shape: tuple[int, ...]) -> str:
 def _attributes_html(node: Node) -> str:
     if not node.attributes:
         return ""
-    facts = facts_html((str(name), _attribute(value)) for name, value in node.attributes.items())
-    return f"<details><summary>Attributes ({len(node.attributes)})</summary>{facts}</details>"
+    shown = islice(node.attributes.items(), _MAX_ATTRIBUTES)
+    facts = facts_html((_attribute(str(name)), _attribute(value)) for name, value in shown)
+    n_more = len(node.attributes) - _MAX_ATTRIBUTES
+    more = f"<i>… and {n_more:,} more</i>" if n_more > 0 else ""
+    return f"<details><summary>Attributes ({len(node.attributes)})</summary>{facts}{more}</details>"
 
 
 def _attribute(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= _MAX_ATTRIBUTE else f"{text[:_MAX_ATTRIBUTE]}…"
+    return _shortened(text, _MAX_ATTRIBUTE)
 
 
 def group_html(group: Group) -> str:
-    """Return the group as a tree that folds: groups open, arrays closed; of many nodes, the first 200."""
+    """Return the group as a tree that folds: groups open, arrays closed.
+
+    Of many nodes, the first 200; arrays among the first 20 unfold to what `array_html` shows of them.
+    """
     left = [_MAX_NODES]
     return f"<div><b>{escape(repr(group))}</b>{_attributes_html(group)}{_branch_html(group, left)}</div>"
 
@@ -137,8 +207,10 @@ def _leaf_html(name: str, node: Node, left: list[int]) -> str:
         below = _attributes_html(node) + _branch_html(node, left)
         return f"<details open><summary><b>{escape(name)}/</b></summary>{below}</details>"
     names = f"({', '.join(name or '?' for name in node.dimension_names)}) " if node.dimension_names else ""
-    shards = f", shards {_shape(node.shards)}" if node.shards else ""
-    what = (
-        f"{names}{_shape(node.shape)} {node.dtype}, chunks {_shape(node.chunks)}{shards}, {format_bytes(node.nbytes)}"
-    )
-    return f"<details><summary><b>{escape(name)}</b> {escape(what)}</summary>{array_html(node)}</details>"
+    shards = f", shards {shape_text(node.shards)}" if node.shards else ""
+    grid = f"chunks {shape_text(node.chunks)}{shards}"
+    what = f"{names}{shape_text(node.shape)} {_dtype(node)}, {grid}, {format_bytes(node.nbytes)}"
+    line = f"<b>{escape(name)}</b> {escape(what)}"
+    if left[0] < _MAX_NODES - _MAX_DRAWN:
+        return line
+    return f"<details><summary>{line}</summary>{array_html(node)}</details>"

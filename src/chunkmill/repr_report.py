@@ -5,10 +5,11 @@ Not here: what the rows say (`chunkmill.graph.plan`, `chunkmill.graph.verify`, `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["LEFT", "TABLE", "facts_html", "report_html", "report_text"]
+__all__ = ["LEFT", "TABLE", "facts_html", "printable", "report_html", "report_text"]
 
 Facts = Iterable[tuple[str, str]]
 Table = Sequence[Sequence[str]]  # the first row is the head
@@ -29,13 +30,28 @@ def report_text(title: str, facts: Facts, tables: Iterable[Table] = ()) -> str:
       stage  s
       copy   1
     """
-    rows = list(facts)
+    rows = [(printable(name), printable(value)) for name, value in facts]
     width = max((len(name) for name, _ in rows), default=0)
-    lines = [title, *(f"  {name:<{width}}  {value}" for name, value in rows)]
+    lines = [printable(title), *(f"  {name:<{width}}  {value}" for name, value in rows)]
     for table in tables:
+        table = [[printable(cell) for cell in row] for row in table]  # noqa: PLW2901
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines += ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(r, widths, strict=True)).rstrip() for r in table]
     return "\n".join(lines)
+
+
+def printable(text: str) -> str:
+    r"""Return text with control characters spelled out: a name in a store must not give orders to a terminal.
+
+    Examples
+    --------
+    >>> printable("red: \x1b[31m")
+    'red: \\x1b[31m'
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # those that turn the direction around, too
 
 
 def report_html(title: str, facts: Facts, tables: Iterable[Table] = (), drawing: str = "") -> str:

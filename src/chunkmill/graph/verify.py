@@ -31,7 +31,7 @@ from chunkmill.graph.subsets import first_key, region_keys
 from chunkmill.hierarchy import Node
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.plans.rechunk import Limits, Side, nth_coords, plan_rechunk
-from chunkmill.repr_report import report_html, report_text
+from chunkmill.repr_report import printable, report_html, report_text
 from chunkmill.retarget import same_json
 from chunkmill.stores.metered import Meter
 from chunkmill.xarray_coding import encode_fill_value, masks_fill_value
@@ -132,7 +132,7 @@ class VerifyReport:
 
     def __str__(self) -> str:
         lines = [report_text(self._title(), self._facts())]
-        lines += [f"  {difference}" for difference in self.differences[:_MAX_SHOWN]]
+        lines += [f"  {printable(str(difference))}" for difference in self.differences[:_MAX_SHOWN]]
         if len(self.differences) > _MAX_SHOWN:
             lines.append(f"  … and {len(self.differences) - _MAX_SHOWN:,} more")
         return "\n".join(lines)
