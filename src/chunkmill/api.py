@@ -396,9 +396,9 @@ def to_store(
     if resume:
         publish = partial(hierarchy.appear, target, format=array.format)
         return resumable_write(x, array, prepare=prepare, publish=publish, lock=factory, write_empty=write_empty_chunks)
-    documents = prepare()
     if existing is None:
         discard_journal(array)
+    documents = prepare()
     counts, n_regrouped = write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks)
     finish = partial(_finish, n_regrouped=n_regrouped, array=array, documents=documents)
     return run([counts], finish, compute=compute, arrays=[array])

@@ -273,7 +273,7 @@ class _Conversion:
         )
         return [Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows)]
 
-    def _publish(self, documents: Mapping[str, bytes]) -> None:
+    def _publish(self, documents: Mapping[str, bytes]) -> list[str]:
         """Write all documents, what is on top last, and consolidated metadata where the format has them."""
         documents_format, store = self.documents_format, self.target.store
         below: dict[str, bytes] = {}
@@ -289,6 +289,7 @@ class _Conversion:
         hierarchy.publish(store, top)
         if self.path:
             hierarchy.refresh_consolidated(store, documents_format.name, {**below, **documents})
+        return [*below, *top]
 
 
 def _set_all(store: Store, documents: Mapping[str, bytes]) -> None:

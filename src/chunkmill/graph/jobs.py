@@ -8,12 +8,10 @@ Not here: what a task does (`chunkmill.graph.convert`, `chunkmill.graph.rechunk`
 from __future__ import annotations
 
 import pickle
-import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -21,18 +19,14 @@ from uuid import uuid4
 from chunkmill import hierarchy
 from chunkmill.array import Array
 from chunkmill.graph.journal import Journal
-from chunkmill.graph.late import swept
+from chunkmill.graph.late import sweep_beside, swept
 from chunkmill.graph.lending import Lender, Lent, Reads, borrowed
 from chunkmill.graph.preflight import Needs, check_client_workers, check_process, check_scheduler, describe_needs
 from chunkmill.graph.progress import JobProgress
+from chunkmill.graph.resident import peak_memory
 from chunkmill.graph.scheduling import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.metered import Meter
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 __all__ = ["Job", "JobResult", "Stage", "StageResult", "TaskResult", "run_job", "run_stages"]
 
@@ -119,8 +113,8 @@ class Job:
     stages
         Returns the stages; called after `prepare`, and when the job goes on.
     publish
-        Makes the result appear; called with the documents when all tasks are done. May be called again when the
-        process ends before the journal is deleted.
+        Makes the result appear; called with the documents when all tasks are done; returns the keys that it wrote. May
+        be called again when the process ends before the journal is deleted.
     writes
         Further stores (a temporary one) that tasks write to.
     overwrite
@@ -135,7 +129,7 @@ class Job:
     targets: Sequence[Array]
     prepare: Callable[[], Mapping[str, bytes]]
     stages: Callable[[], Sequence[Stage]]
-    publish: Callable[[Mapping[str, bytes]], None]
+    publish: Callable[[Mapping[str, bytes]], Iterable[str] | None]
     writes: Sequence[Store] = ()
     overwrite: bool | None = False
 
@@ -200,12 +194,18 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     scheduler = Scheduler()
     journal = Journal(job.store, job.path, job.name, job.fingerprint)
     documents = journal.resume() if resume else None
-    needs = None
+    if journal.is_over:
+        stages = [(stage.name, len(_groups(stage.tasks))) for stage in job.stages()]
+        results = [StageResult(name, n_tasks, n_tasks, 0.0, {}) for name, n_tasks in stages]
+        return JobResult(tuple(results), time.perf_counter() - start)
+    resumed, needs = documents is not None, None
     if not scheduler.in_process:
         needs = describe_needs(job.name, sources=job.sources, targets=job.targets, writes=(job.store, *job.writes))
         check_workers(scheduler, needs)
     done: set[tuple[int, int]] = set()
     if documents is None:
+        if not resume:
+            journal.discard()  # before what it tells of is deleted
         documents = dict(job.prepare())
         journal.begin(documents)
     else:
@@ -220,7 +220,9 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
             done=done,
             progress=progress,
         )
-    job.publish(documents)
+    written = job.publish(documents)
+    if resumed:
+        sweep_beside(job.store, written or ())
     journal.finish()
     hierarchy.settle(job.store)
     return JobResult(tuple(results), time.perf_counter() - start)
@@ -378,18 +380,7 @@ def run_task(
             add_counts(counts, result.counts)
             writes.update(result.writes)
             details.extend(result.details)
-    add_counts(counts, {"peak_memory_bytes": _peak_memory()})
+    add_counts(counts, {"peak_memory_bytes": peak_memory()})
     if journal is not None:
         journal.record(stage.number, index, counts, writes)
     return counts, details
-
-
-def _peak_memory() -> int:
-    """Return the most resident memory that this process has had, in bytes; 0 where the system does not say."""
-    with suppress(OSError, ValueError, IndexError), open("/proc/self/status", "rb") as status:  # noqa: PTH123
-        # Linux: getrusage tells of a process that was spawned what its parent had
-        return 1024 * int(status.read().partition(b"VmHWM:")[2].split(maxsplit=1)[0])
-    if resource is None:
-        return 0  # type: ignore[unreachable]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) if sys.platform == "darwin" else int(peak) * 1024

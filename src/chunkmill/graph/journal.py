@@ -20,6 +20,7 @@ import base64
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -70,6 +71,8 @@ class Journal:
         Of the plan: only a job with the same one goes on with what is recorded.
     run
         The run's name, which `begin` gives and `resume` finds.
+    is_over
+        Whether `resume` found that all was done, and nothing left but to delete the journal.
     """
 
     store: Store
@@ -77,6 +80,7 @@ class Journal:
     job: str
     fingerprint: str
     run: str = ""
+    is_over: bool = False
 
     @property
     def prefix(self) -> str:
@@ -98,21 +102,29 @@ class Journal:
         """
         value = self.store.get(self.plan_key)
         if value is None:
+            if not self.store.is_remote:  # the folder, of a job that was killed when all but that was deleted
+                self.store.delete_prefix(self.prefix)
             return None
         plan = _parse(value, self)
-        if plan.get("version") != _VERSION or plan.get("fingerprint") != self.fingerprint:
+        is_ours = plan.get("version") == _VERSION and plan.get("fingerprint") == self.fingerprint
+        if plan.get("over"):
+            self._delete_records()
+            self.discard()
+        if plan.get("over") and not is_ours:
+            return None
+        if not is_ours:
             began = f"{plan.get('job')!r}, begun {plan.get('began')}"
             reason = f"there is an unfinished job at the target with another plan ({began})"
             hint = Advice(
                 "give {resume:False} to discard what it wrote and start anew, or finish it with its own arguments"
             )
             raise JobError(job=self.job, reason=reason, hint=hint)
-        self.run = str(plan.get("run", ""))
+        self.run, self.is_over = str(plan.get("run", "")), bool(plan.get("over"))
         return {key: base64.b64decode(text) for key, text in plan["documents"].items()}
 
     def begin(self, documents: Mapping[str, bytes]) -> None:
         """Forget what another job recorded, and begin."""
-        self.finish()
+        self.discard()
         self.run = uuid4().hex[:8]
         plan = {
             "version": _VERSION,
@@ -172,7 +184,7 @@ class Journal:
         if value is not None:
             return dict(_parse(value, self)["counts"])
         plan = self.store.get(self.plan_key)
-        if plan is None or _parse(plan, self).get("run") != self.run:
+        if plan is None or (known := _parse(plan, self)).get("run") != self.run or known.get("over"):
             raise JobError(job=self.job, reason="this task is late: the job is over, or was begun anew")
         return None
 
@@ -181,10 +193,24 @@ class Journal:
         self.store.set(self._key(stage, task), json.dumps({"counts": counts, "keys": writes}).encode())
 
     def finish(self) -> None:
+        """Delete the journal of a job that is done; a job that is killed here has nothing left to do but that."""
+        value = self.store.get(self.plan_key)
+        if value is not None:
+            with suppress(OSError):  # a disk that is full: all is done, and what is left to do makes room
+                self.store.set(self.plan_key, json.dumps(_parse(value, self) | {"over": True}).encode())
+                self._delete_records()
+        self.discard()
+
+    def discard(self) -> None:
         """Delete the journal, the plan first: records without a plan are nothing to go on with."""
         if self.store.get(self.plan_key) is not None:
             self.store.delete(self.plan_key)
         self.store.delete_prefix(self.prefix)
+
+    def _delete_records(self) -> None:
+        for name in self.store.list_dir(self.prefix):
+            if name.endswith("/"):
+                self.store.delete_prefix(self.prefix + name)
 
     def _key(self, stage: int, task: int) -> str:
         return f"{self.prefix}{stage}/{task}-{self.run}"

@@ -18,11 +18,13 @@ import dask.array as da
 from distributed.worker import get_worker
 
 from chunkmill.array import Array
+from chunkmill.documents import parents_of
 from chunkmill.errors import JobError
 from chunkmill.graph.scheduling import Scheduler
+from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
 
-__all__ = ["giving_up", "swept", "wanted"]
+__all__ = ["giving_up", "sweep_beside", "swept", "wanted"]
 
 _PATIENCE = 60.0  # seconds to wait for writes under way: one that takes longer hangs, and waiting does not help it
 
@@ -81,6 +83,13 @@ def swept(arrays: Iterable[Array], *, after_death: bool = False) -> Iterator[Non
         for array in arrays:
             if isinstance(array.store, LocalStore):
                 array.store.sweep(array.prefix)
+
+
+def sweep_beside(store: Store, keys: Iterable[str]) -> None:
+    """Remove what was left right beside some keys, and beside what is above them, by a run that was cut off."""
+    if isinstance(store, LocalStore):
+        for prefix in {prefix for key in keys for prefix in map("{}/".format, parents_of(key))}:
+            store.sweep("" if prefix == "/" else prefix, recursive=False)
 
 
 def _workers() -> set[str]:

@@ -8,7 +8,7 @@ Not here: who reads and writes what (`chunkmill.plans.rechunk`), what a task doe
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -222,10 +222,11 @@ class _Rechunking:
                 temporary.delete_prefix(prefix)  # of a job that was given up
             return job.prepare()
 
-        def publish(documents: Mapping[str, bytes]) -> None:
-            job.publish(documents)
+        def publish(documents: Mapping[str, bytes]) -> Iterable[str] | None:
+            written = job.publish(documents)
             if temporary is not None:
                 temporary.delete_prefix(prefix)
+            return written
 
         writes = job.writes if temporary is None else (*job.writes, temporary)
         return replace(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from chunkmill.array import Array, LockFactory
 from chunkmill.errors import JobError
 from chunkmill.graph.journal import Journal, fingerprint
-from chunkmill.graph.late import giving_up, swept
+from chunkmill.graph.late import giving_up, sweep_beside, swept
 from chunkmill.graph.scheduling import Scheduler, optimised
 from chunkmill.graph.write import WriteReport, block_number, report, write_blocks
 from chunkmill.plans.region import full_region
@@ -58,6 +58,9 @@ def resumable_write(
     journal = Journal(array.store, array.path, _job(array), mark)
     documents = _resumed(journal, x)
     done: set[int] = set()
+    if journal.is_over:
+        counts, n_written = np.zeros(4, np.int64), sum(1 for _ in _numbered(x, array))
+        return replace(report(array, counts, 0), n_resumed=n_written)
     if documents is None:
         documents = dict(prepare())
         journal.begin(documents)
@@ -69,6 +72,8 @@ def resumable_write(
     with giving_up([blocks]), swept([array], after_death=bool(done)):
         counts = _compute(blocks, keys)
     publish(documents)
+    if done:
+        sweep_beside(array.store, documents)
     journal.finish()
     n_resumed = blocks.npartitions - len(keys)
     return replace(report(array, counts, n_regrouped), n_resumed=n_resumed)
@@ -78,7 +83,7 @@ def discard_journal(array: Array) -> None:
     """Forget an unfinished job at the place of `array`, which is about to be written anew."""
     journal = Journal(array.store, array.path, _job(array), "")
     if array.store.get(journal.plan_key) is not None:
-        journal.finish()
+        journal.discard()
 
 
 def _job(array: Array) -> str:

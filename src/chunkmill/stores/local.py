@@ -314,13 +314,16 @@ class LocalStore(WritesParts):
         except OSError as error:
             raise self._failed(prefix, "cannot list", error) from error
 
-    def sweep(self, prefix: str = "", *, remove: bool = True) -> list[str]:
+    def sweep(self, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:
         """Remove what writers that were killed have left below `prefix`, and return its names.
 
+        Not what lies deeper than right below it, unless `recursive`.
         Partial files of processes that are alive, or that run on other machines and are younger than an hour, stay.
         """
         found = []
-        for directory, _, names in os.walk(self._directory(prefix)):
+        for directory, below, names in os.walk(self._directory(prefix)):
+            if not recursive:
+                below.clear()
             for path in (os.path.join(directory, name) for name in names if name.endswith(PARTIAL_SUFFIX)):  # noqa: PTH118
                 if is_abandoned(path):
                     found.append(os.path.relpath(path, self._root).replace(os.sep, "/"))

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from dataclasses import replace
 
 import dask
 import pytest
@@ -172,6 +173,49 @@ def test_publishing_is_repeated(store):
     result = run_job(job)
     assert result.n_resumed == 5
     assert store.get("doc") == b"there"
+
+
+@pytest.mark.parametrize("n_deletes", range(6))
+def test_a_job_that_was_killed_while_it_tidied_up_is_done(store, n_deletes):
+    """What is left is the journal; who runs the job again, with it or without, is told so or begins anew."""
+    values = {}
+
+    class Killed(RecordingStore):
+        def _before(self, method, key, byte_range=None):
+            super()._before(method, key)
+            if values and method.startswith("delete") and len(self.keys("delete", "delete_prefix")) > n_deletes:
+                raise KeyboardInterrupt
+
+    def publish(documents):
+        values.update(documents)
+        store.set("doc", documents["doc"])
+
+    job = replace(make_job(Killed(store), function=put), publish=publish)
+    job = replace(job, stages=lambda: [Stage("put", put, store, range(5))])
+    try:
+        run_job(job)
+    except KeyboardInterrupt:
+        assert n_deletes < 5
+    values.clear()
+    result = run_job(replace(job, store=store))
+    assert result.n_tasks == 5
+    assert result.n_resumed in {0, 5}
+    assert not journal_keys(store)
+    assert {key for key in store.list_prefix("") if key.startswith("data")} == {f"data/{n}" for n in range(5)}
+
+
+def test_what_is_on_record_is_forgotten_before_it_is_deleted(store):
+    """Else a job that begins anew, and is cut off while it makes room, would leave records of what is gone."""
+    with pytest.raises(StoreError):
+        run_job(make_job(FailingStore(store, every=8, methods=["set"])))
+    assert Journal(store, "a/b", "", "").done()
+
+    def prepare():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(make_job(store, prepare=prepare), resume=False)
+    assert not unfinished_jobs(store)
 
 
 def test_restart_forgets(store):
