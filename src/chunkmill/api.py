@@ -346,8 +346,8 @@ def to_store(
     StoreError
         Partial writes would be unguarded: the store cannot compare versions and there is no common lock.
     JobError
-        What was cut off at the target is another write; ``mode="w"`` would delete what `x` reads; or a worker
-        lacks a codec, or cannot write.
+        What was cut off at the target is another write; ``mode="w"`` would delete what `x` reads, or a task would
+        read what another one overwrites; or a worker lacks a codec, or cannot write.
 
     Examples
     --------

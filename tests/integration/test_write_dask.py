@@ -9,6 +9,7 @@ import pytest
 from dask.utils import SerializableLock
 
 import chunkmill as cm
+from chunkmill.array import Array
 from chunkmill.errors import (
     AlignmentError,
     ChunkError,
@@ -323,3 +324,65 @@ class TestOtherProcesses:
         array = cm.create_array(tmp_path, shape=(4, 2), dtype="f8", chunks=(4, 2))
         with pytest.raises(TypeError, match=r"cannot be sent to workers .* give lock='auto'"):
             cm.store(da.ones((4, 2)), array, lock=threading.Lock())
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Onto the array that is read
+
+
+def _stored(tmp_path, values, chunks):
+    cm.to_store(values, tmp_path / "a", chunks=chunks)
+    return cm.open_array(str(tmp_path / "a"), mode="r+")
+
+
+IN_PLACE = {
+    "block by block": (lambda x: x + 1, np.s_[:], lambda v: v + 1),
+    "larger blocks": (lambda x: x.rechunk((10, 20)) * 2, np.s_[:], lambda v: v * 2),
+    "the same part": (lambda x: x[5:15, 3:] * 2, np.s_[5:15, 3:], lambda v: v[5:15, 3:] * 2),
+    "another part": (lambda x: x[:5] + 1, np.s_[15:], lambda v: v[:5] + 1),
+    "held in memory": (lambda x: x.T.persist(), np.s_[:], lambda v: v.T),
+}
+
+
+@pytest.mark.parametrize("case", IN_PLACE)
+@pytest.mark.parametrize("source", [Array.to_dask, lambda a: da.from_array(a, chunks=(5, 5))], ids=["ours", "dask's"])
+def test_onto_what_is_read(tmp_path, case, source):
+    make, region, expected = IN_PLACE[case]
+    values = np.arange(400.0).reshape(20, 20)
+    a = _stored(tmp_path, values, (5, 5))
+    cm.to_store(make(source(a)), tmp_path / "a", mode="r+", region=region)
+    wanted = values.copy()
+    wanted[region] = expected(values)
+    np.testing.assert_array_equal(a[...], wanted)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: x[::-1], lambda x: x.T, lambda x: x - x.mean(), lambda x: x.map_overlap(lambda b: b, depth=1)],
+    ids=["flipped", "turned", "minus the mean", "with neighbours"],
+)
+@pytest.mark.parametrize("source", [Array.to_dask, lambda a: da.from_array(a, chunks=(5, 5))], ids=["ours", "dask's"])
+def test_onto_what_other_tasks_are_made_from(tmp_path, make, source):
+    values = np.arange(400.0).reshape(20, 20)
+    a = _stored(tmp_path, values, (5, 5))
+    with pytest.raises(JobError, match=r"\[0:5, .* is made from \[.* of the same array.*persist\(\)"):
+        cm.to_store(make(source(a)), tmp_path / "a", mode="r+")
+    np.testing.assert_array_equal(a[...], values)
+
+
+def test_onto_what_is_read_shifted(tmp_path):
+    values = np.arange(float(4 << 20)).reshape(64, -1)  # blocks of 8 MiB: of smaller ones a task would write several
+    a = _stored(tmp_path, values, (16, values.shape[1]))
+    shifted = a.to_dask(region=np.s_[:56])
+    with pytest.raises(JobError, match="of the same array"):
+        cm.to_store(shifted, tmp_path / "a", region=np.s_[8:])
+    cm.to_store(shifted.persist(), tmp_path / "a", region=np.s_[8:])
+    np.testing.assert_array_equal(a[8:], values[:56])
+
+
+def test_onto_what_is_read_costs_no_walk(tmp_path, monkeypatch):
+    """Where the layers tell that each block is made from itself, no task is looked at."""
+    a = _stored(tmp_path, np.zeros(1000), (1,))
+    monkeypatch.setattr("chunkmill.graph.sources.convert_legacy_graph", None)
+    cm.store(da.where(a.to_dask() > 0, a.to_dask(), 1), a)
+    assert (a[...] == 1).all()

@@ -35,6 +35,7 @@ from chunkmill.graph.parts import metered
 from chunkmill.graph.preflight import check_process, describe_needs, writes_to
 from chunkmill.graph.regroup import Pieces, regrouped
 from chunkmill.graph.scheduling import Scheduler, optimised
+from chunkmill.graph.sources import check_in_place
 from chunkmill.model.grid import Region
 from chunkmill.plans.region import region_shape
 from chunkmill.plans.write import write_chunks
@@ -165,7 +166,9 @@ def write_blocks(
         needs=needs,
     )
     if chunks != x.chunks:
-        return regrouped(x, chunks, write, name=name, n_results=4), x.npartitions
+        counts = regrouped(x, chunks, write, name=name, n_results=4)
+        check_in_place(counts, chunks, array, region)
+        return counts, x.npartitions
     index = tuple(range(x.ndim))
     counts = da.blockwise(
         Carried(write),
@@ -181,6 +184,7 @@ def write_blocks(
         align_arrays=False,
         name=name,
     )
+    check_in_place(counts, chunks, array, region)
     return counts, 0
 
 
