@@ -87,6 +87,45 @@ def test_processes(request, tmp_path, place, method, used_before):
     np.testing.assert_array_equal(found[:, 1, 1], expected)
 
 
+LAYOUTS = {
+    "v2": ("zarr2", {"chunks": (64,)}),
+    "v3": ("zarr3", {"chunks": (64,)}),
+    "shards": ("zarr3", {"chunks": (8,), "shards": (64,)}),
+    "n5": ("n5", {"chunks": (64,)}),
+}
+
+
+def hammer(url, options, i):
+    """Write every other element, one by one, from threads that each open the array themselves."""
+
+    def write(first):
+        array = cm.open_array(url, "a", mode="r+", storage_options=options)
+        for at in range(first, 64, 4):
+            array[at] = at + 1
+
+    threads = [threading.Thread(target=write, args=(first,)) for first in (i, i + 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("place", ["local", "s3"])
+def test_neighbours_in_one_store_key(request, tmp_path, place, layout):
+    """Two processes, two threads each, no lock in common: the store's versions keep what each wrote."""
+    url, options = str(tmp_path / "x"), None
+    if place == "s3":
+        server = request.getfixturevalue("s3_server")
+        url, options = server.new_bucket() + "/x.zarr", server.storage_options
+    fmt, shape = LAYOUTS[layout]
+    cm.create_array(url, "a", shape=(64,), dtype="i4", format=fmt, storage_options=options, **shape)
+    in_process(multiprocessing.get_context("fork"), hammer, url, options, n=2)
+    found = cm.open_array(url, "a", storage_options=options)[...]
+    np.testing.assert_array_equal(found, np.arange(64) + 1)
+    assert cm.check(url, storage_options=options).ok
+
+
 def test_fork_while_threads_write(tmp_path):
     """Locks that threads of the parent hold at the moment of the fork are free in the child."""
     array = cm.create_array(tmp_path, "a", shape=(64,), dtype="i4", chunks=(64,))
