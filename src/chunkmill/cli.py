@@ -25,6 +25,7 @@ from chunkmill.cli_options import (
     examples,
     job_options,
     run_options,
+    say,
     scheduled,
     show,
     storage_option,
@@ -82,7 +83,7 @@ def info(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_j
     """
     with errors_shown():
         facts = describe(cm.open(url, path, storage_options=storage_options), count=missing)
-    click.echo(json.dumps(plain(facts), indent=2, allow_nan=False) if as_json else facts_text(facts))
+    say(json.dumps(plain(facts), indent=2, allow_nan=False) if as_json else facts_text(facts))
 
 
 @main.command(
@@ -100,9 +101,9 @@ def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_jso
             nodes = [plain(describe(below)) for below in hierarchy.walk(node)]
             click.echo(json.dumps(nodes, indent=2, allow_nan=False))
         elif as_table:
-            click.echo(listing(node))
+            say(listing(node))
         else:
-            click.echo(node.tree() if isinstance(node, cm.Group) else repr(node))
+            say(node.tree() if isinstance(node, cm.Group) else repr(node))
 
 
 main.add_command(ls, "tree")

@@ -6,6 +6,7 @@ Not here: the commands (`chunkmill.cli`), what they print of nodes (`chunkmill.c
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 import warnings
@@ -33,6 +34,7 @@ __all__ = [
     "examples",
     "job_options",
     "run_options",
+    "say",
     "scheduled",
     "show",
     "storage_option",
@@ -203,15 +205,23 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
+_NOT_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def say(text: str, **style: Any) -> None:
+    """Print a text; what names and attributes may hold to steer a terminal is shown, not sent."""
+    click.secho(_NOT_TEXT.sub(lambda found: ascii(found[0])[1:-1], text), **style)
+
+
 def show(result: Any, *, as_json: bool, **notes: str) -> None:
     """Print a plan or a report, as text or as JSON, and notes on it that are not empty."""
     if as_json:
-        click.echo(json.dumps(plain(result.to_dict() | notes), indent=2, allow_nan=False))
+        say(json.dumps(plain(result.to_dict() | notes), indent=2, allow_nan=False))
         return
-    click.echo(str(result))
+    say(str(result))
     for name, note in notes.items():
         if note:
-            click.secho(f"{name.replace('_', ' ')}: {note}", fg="yellow")
+            say(f"{name.replace('_', ' ')}: {note}", fg="yellow")
 
 
 def worded(text: str) -> str:
@@ -246,7 +256,7 @@ def errors_shown() -> Iterator[None]:
         raise
     except (ChunkmillError, RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
         message = error.worded(_as_option) if isinstance(error, ChunkmillError) else str(error)
-        click.secho(f"{type(error).__name__}: {message}", fg="red", err=True)
+        say(f"{type(error).__name__}: {message}", fg="red", err=True)
         sys.exit(3)
     except Exception as error:
         if not type(error).__module__.startswith("distributed."):  # of the cluster: no workers, or killed ones

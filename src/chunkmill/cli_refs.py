@@ -15,7 +15,17 @@ from dask.utils import format_bytes
 
 import chunkmill as cm
 from chunkmill.cli_describe import plain
-from chunkmill.cli_options import JSON_FLAG, PLACE, errors_shown, examples, run_options, scheduled, show, storage_option
+from chunkmill.cli_options import (
+    JSON_FLAG,
+    PLACE,
+    errors_shown,
+    examples,
+    run_options,
+    say,
+    scheduled,
+    show,
+    storage_option,
+)
 from chunkmill.formats.references_grid import split_by_array
 from chunkmill.graph.references import store_below
 from chunkmill.model.references import INLINE
@@ -147,7 +157,7 @@ def _show_set(store: Any, *, as_json: bool) -> None:
     ]
     arrays = [(a["path"] or "/", *(f"{a[name]:,}" for name in _COLUMNS)) for a in facts["arrays"]]
     table = [("array", "chunks", "references", "inline", "absent"), *arrays]
-    click.echo(report_text(f"reference set {facts['url']}", rows, [table]))
+    say(report_text(f"reference set {facts['url']}", rows, [table]))
 
 
 _COLUMNS = ("n_chunks", "n_references", "n_inline", "n_absent")

@@ -127,6 +127,23 @@ def write(store: MemoryStore) -> Any:
     array[(0,) * array.ndim] = 1
 
 
+def listed(store: MemoryStore) -> Any:
+    return cm.open_array(store).chunks
+
+
+def converted(store: MemoryStore) -> Any:
+    return cm.convert(store, MemoryStore(), format="zarr2")
+
+
+def rechunked(store: MemoryStore) -> Any:
+    array = cm.open_array(store)
+    return cm.rechunk(array, MemoryStore(), chunks=(8,) * array.ndim)
+
+
+def verified(store: MemoryStore) -> Any:
+    return cm.verify(store, store)
+
+
 def opened(path: str) -> Action:
     return lambda store: cm.open(store, path)
 
@@ -160,6 +177,11 @@ def nested_struct(depth: int) -> Any:
     return kind
 
 
+def nested_groups(depth: int) -> Files:
+    return {"/".join(["g"] * i + ["zarr.json"]): js({"zarr_format": 3, "node_type": "group"}) for i in range(depth)}
+
+
+RUNS_OF_10_12 = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[2, [1, 10**12]]]}}
 BLOSC_1_GIB = b"\x02\x01\x21\x01" + struct.pack("<III", GIB, GIB, 20) + bytes(4)
 ZSTD_1_GIB = b"\x28\xb5\x2f\xfd\xa0" + struct.pack("<I", GIB) + b"\x01\x00\x00"
 ZSTD_2_63 = b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", 1 << 63) + b"\x01\x00\x00"
@@ -209,14 +231,22 @@ CASES: dict[str, tuple[Files, Action]] = {
     "size: shard index of 16 EB": (v3(bytes(256), shape=[10**18], chunk_grid=regular(10**18), codecs=[sharding([1])]), first),
     "size: absent chunk of 2^63-1 by 3": (v3(shape=[5, 3], chunk_grid=regular(3, 2**63 - 1)), first),
     "size: 40 million blocks": (v3(shape=[2**31], chunk_grid=regular(50)), lazily),
+    **{
+        f"size: 10^17 chunks, {action.__name__}": (v3(shape=[10**18], chunk_grid=regular(10)), action)
+        for action in (converted, rechunked, verified)
+    },
     # grids
     "grid: edges that end early": (v3(chunk_grid={"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[[1, 10]]]}}), whole),
     "grid: negative run": (v3(chunk_grid={"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[[64, -1]]]}}), whole),
     "grid: run of 10^30": (v3(chunk_grid={"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[[1, 10**30]]]}}), whole),
     "grid: edge of 0": (v3(chunk_grid={"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[0, 64]]}}), whole),
     "grid: run of 10^12 as dask blocks": (
-        v3(shape=[10**12], chunk_grid={"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[2, [1, 10**12]]]}}), lazily,
+        v3(shape=[10**12], chunk_grid=RUNS_OF_10_12), lazily,
     ),
+    **{
+        f"grid: run of 10^12, {action.__name__}": (v3(shape=[10**12], chunk_grid=RUNS_OF_10_12), action)
+        for action in (listed, converted, rechunked)
+    },
     # paths that lead out
     **{
         f"path: {path!r} in {name}": (files, opened(path))
@@ -303,6 +333,7 @@ CASES: dict[str, tuple[Files, Action]] = {
     "codec: astype to V0": (v2(bytes(256), filters=[{"id": "astype", "encode_dtype": "|V0", "decode_dtype": "<i4"}]), whole),
     "codec: lzma filters": (v2(b"x", compressor={"id": "lzma", "format": 3, "filters": [{"id": 10**9}]}), whole),
     "codec: 10,000 compressors, one bad": (v2(gzip.compress(bytes(256)), filters=[{"id": "gzip"}] * 10_000), whole),
+    "codec: level of a million letters": (v3(codecs=[BYTES, {"name": "gzip", "configuration": {"level": "x" * 10**6}}]), whole),
     "codec: unknown": (v2(bytes(256), compressor={"id": "x" * 10**6}), whole),
 }  # fmt: skip
 
@@ -312,11 +343,16 @@ FINE: dict[str, tuple[Files, Action]] = {
     "shape 10^18, in blocks of 2^50": (v2(shape=[10**18], chunks=[2**50]), lazily),
     "absent chunk of 10^9, one element": (v3(shape=[10**9], chunk_grid=regular(10**9)), first),
     "run of 10^12, one element": (
-        v3(shape=[10**12], chunk_grid={"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[2, [1, 10**12]]]}}),
+        v3(shape=[10**12], chunk_grid=RUNS_OF_10_12),
         lambda store: cm.open_array(store)[10**12 - 1],
     ),
     "absent shard of 10^9 chunks": (v3(shape=[10**9], chunk_grid=regular(10**9), codecs=[sharding([1])]), first),
     "N5 of 2^60": (n5(dimensions=[2**60]), first),
+    **{
+        f"groups 1050 deep, {name}": (nested_groups(1050), action)
+        for name, action in {"tree": walked, "converted": converted, "verified": verified, "checked": cm.check, "consolidated": cm.consolidate}.items()
+    },
+    "10^17 chunks, checked": (v3(shape=[10**18], chunk_grid=regular(10)), cm.check),
     "scale of 0": (v2(bytes(256), filters=[{"id": "fixedscaleoffset", "scale": 0, "offset": 0, "dtype": "<f4", "astype": "<f4"}], dtype="<f4"), whole),
     "delta that overflows": (v2(b"\xff\x7f\xff\x7f" * 64, filters=[{"id": "delta", "dtype": "<i4"}]), whole),
     "floats that are no integers": (v2(b"\x00\x00\xc0\x7f" * 64, filters=[{"id": "astype", "encode_dtype": "<f4", "decode_dtype": "<i4"}]), whole),

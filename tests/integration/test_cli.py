@@ -69,6 +69,27 @@ def test_info_of_a_group(archive):
     assert "[bold]x[/]" in run("info", archive).stdout  # nothing is taken for markup
 
 
+def test_what_steers_a_terminal_is_shown(tmp_path):
+    """Names and attributes come from others: a store must not clear screens, set titles, or write backwards."""
+    url = str(tmp_path / "x.zarr")
+    cm.create_group(url, attributes={"ti\x1b]0;tle\x07": "a\x1b[2Jb\u202ec", "caf\xe9": "\N{DEGREE SIGN}C"})
+    cm.create_group(url, "no\x1b[31mde")
+    for command in ("info", "ls", "check"):
+        assert not set(run(command, url).stdout) & set("\x1b\x07\u202e")
+    text = run("info", url).stdout
+    assert "a\\x1b[2Jb\\u202ec" in text
+    assert "caf\xe9: \N{DEGREE SIGN}C" in text
+    assert "no\\x1b[31mde" in run("ls", url).stdout
+    error = run("info", url, "--path", "\x1b[2J", code=3).stderr
+    assert "\x1b" not in error
+
+
+def test_text_that_is_no_unicode(tmp_path):
+    (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
+    (tmp_path / ".zattrs").write_text('{"half": "\\ud800"}')
+    assert "half: \\ud800" in run("info", tmp_path).stdout
+
+
 def test_info_counts_inner_chunks_of_shards(tmp_path):
     url = str(tmp_path / "sharded.zarr")
     array = cm.create_array(url, shape=(8, 8), dtype="u1", chunks=(2, 2), shards=(4, 8))

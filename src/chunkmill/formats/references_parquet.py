@@ -32,6 +32,7 @@ from chunkmill.model.references import WHOLE, Reference, ReferenceSet
 __all__ = ["ParquetReferences", "RecordTable", "import_pyarrow", "is_reference_root", "parse_records"]
 
 _MAX_ROWS = 4_000_000  # of record tables kept by one set in one process: about 100 MB
+_MAX_FILES = 1_000_000  # asked for one by one where a set is listed or loaded
 _MAX_SETS = 8  # kept by one process between the tasks that unpickle them
 _BASE64 = b"base64:"
 
@@ -283,7 +284,7 @@ class ParquetReferences:
             builder.add_data(key, document)
         for path in self._array_paths:
             if (array := self.array(path)) is not None:
-                for record in range(-(-array.n_chunks // self.record_size)):
+                for record in self._records(array):
                     table = self._read_table(array, record, f"{array.prefix}refs.{record}.parq")
                     if table is not None:
                         _add_records(builder, array, table, record * self.record_size)
@@ -295,8 +296,14 @@ class ParquetReferences:
             self._arrays[path] = parse_array_keys(path, self.documents)
         return self._arrays[path]
 
+    def _records(self, array: ArrayKeys) -> range:
+        if (n := -(-array.n_chunks // self.record_size)) > _MAX_FILES:  # each is asked for, whether it is there or not
+            key = f"{self._source}/{ROOT_KEY}"
+            raise MetadataError(key=key, field="record_size", got=self.record_size, expected=f"not {n} files to list")
+        return range(n)
+
     def _chunk_keys(self, array: ArrayKeys) -> Iterator[str]:
-        for record in range(-(-array.n_chunks // self.record_size)):
+        for record in self._records(array):
             if (table := self._table(array, record)) is not None:
                 first = record * self.record_size
                 rows = np.flatnonzero(table.present()[: array.n_chunks - first])

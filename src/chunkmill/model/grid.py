@@ -198,10 +198,15 @@ class ChunkGrid:
         """Yield the part of every chunk that lies in `region`, in C order; together they cover it exactly once."""
         if any(cut.start >= cut.stop for cut in region):
             return  # also spares walking a long axis beside an empty one
-        per_axis = [list(_axis_overlaps(axis, cut)) for axis, cut in zip(self.axes, region, strict=True)]
-        for parts in product(*per_axis):
-            coords, in_chunk, in_region, whole = zip(*parts, strict=True) if parts else ((), (), (), ())
-            yield Overlap(coords, in_chunk, in_region, all(whole))
+        if not self.axes:
+            yield Overlap((), (), (), whole=True)
+            return
+        first, *others = map(_axis_overlaps, self.axes, region)
+        others_listed = [list(axis) for axis in others]
+        for head in first:  # never a list of them all: along one axis there may be 10**12
+            for parts in product(*others_listed):
+                coords, in_chunk, in_region, whole = zip(head, *parts, strict=True)
+                yield Overlap(coords, in_chunk, in_region, all(whole))
 
     def only_overlap(self, region: Region) -> Overlap | None:
         """Return the part of the one chunk that `region` touches; ``None`` when it touches none or several."""

@@ -321,15 +321,12 @@ class LocalStore(WritesParts):
         Partial files of processes that are alive, or that run on other machines and are younger than an hour, stay.
         """
         found = []
-        for directory, below, names in os.walk(self._directory(prefix)):
-            if not recursive:
-                below.clear()
-            for path in (os.path.join(directory, name) for name in names if name.endswith(PARTIAL_SUFFIX)):  # noqa: PTH118
-                if is_abandoned(path):
-                    found.append(os.path.relpath(path, self._root).replace(os.sep, "/"))
-                    if remove:
-                        with contextlib.suppress(FileNotFoundError):
-                            os.unlink(path)  # noqa: PTH108
+        for path in _partials(self._directory(prefix), recursive=recursive):
+            if is_abandoned(path):
+                found.append(os.path.relpath(path, self._root).replace(os.sep, "/"))
+                if remove:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path)  # noqa: PTH108
         return sorted(found)
 
     # --- names
@@ -360,3 +357,14 @@ class LocalStore(WritesParts):
 def _is_ancestor(link: str, path: str) -> bool:
     target = os.path.realpath(link)
     return os.path.commonpath([target, os.path.realpath(path)]) == target
+
+
+def _partials(directory: str, *, recursive: bool) -> Iterator[str]:
+    todo = [directory]  # no os.walk: it calls itself for each level, and there may be more than Python's stack holds
+    while todo:
+        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    todo += [entry.path] if recursive else []
+                elif entry.name.endswith(PARTIAL_SUFFIX):
+                    yield entry.path

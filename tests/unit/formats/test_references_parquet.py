@@ -412,6 +412,15 @@ def test_a_million_are_written_file_by_file():
     assert [name for name, _ in files] == ["x/refs.1.parq", "x/refs.2.parq", "x/refs.3.parq", ".zmetadata"]
 
 
+def test_more_files_than_can_be_asked_for():
+    """A few digits in a document can mean 10**16 of them: chunks are still found, and listing says why it does not."""
+    references, _ = opened({"x/.zarray": zarray([10**18], [10])}, {})
+    assert references.locate(f"x/{10**17 - 1}") is None
+    for listing in (lambda: list(references.keys()), references.load):
+        with pytest.raises(MetadataError, match="25000000000000000 files to list"):
+            listing()
+
+
 def test_record_size_is_positive():
     with pytest.raises(MetadataError):
         list(emit_reference_parquet(ReferenceBuilder().build(), record_size=0))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import multiprocessing
 import os
 import shutil
@@ -260,6 +261,23 @@ def test_files_that_memory_cannot_hold(store, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "read", read)
     with pytest.raises(StoreError, match="1099511627776 bytes do not fit into memory"):
         store.get("k")
+
+
+def test_folders_deeper_than_the_stack(store, tmp_path, monkeypatch):
+    key = "a/" * 300
+    store.set(f"{key}k", b"1")
+    partial = tmp_path / key / f".k.{'0' * 32}{PARTIAL_SUFFIX}"
+    partial.touch()
+    now = time.time()
+    monkeypatch.setattr(directory_lock.time, "time", lambda: now + 3700)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 100)
+    try:
+        assert list(store.list_prefix("")) == [f"{key}k"]
+        assert len(store.sweep()) == 1
+    finally:
+        sys.setrecursionlimit(limit)
+    assert not partial.exists()
 
 
 def test_delete_prefix_removes_directories(store, tmp_path):
