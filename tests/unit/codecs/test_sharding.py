@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from contracts.codec_contract import CodecContract, pipeline_of, same, spec_of
 
+import chunkmill as cm
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.registry import build_pipeline, parse_codecs, sharded
 from chunkmill.errors import CodecError, MetadataError
+from chunkmill.stores.memory import MemoryStore
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
@@ -50,6 +52,32 @@ class TestStart(CodecContract):
     arrays = TestEnd.arrays
     frozen = [(SPARSE, struct.pack(">QQ", 32, 4).hex() + NO + "01020304")]
     detects = False  # what follows the last inner chunk is a gap
+
+
+TURNED = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
+INDEXES = {  # codecs of the index -> bytes of one of 2 x 3 entries
+    "plain": ([LITTLE], 96),
+    "twice checked": ([BIG, "crc32c", "crc32c"], 104),
+    "turned": ([TURNED, LITTLE, "crc32c"], 100),
+    **{
+        name: ([LITTLE, f"numcodecs.{name}"], 100)
+        for name in ("crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3")
+    },
+}
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+@pytest.mark.parametrize(("index_codecs", "n_bytes"), INDEXES.values(), ids=INDEXES)
+def test_index_codecs_of_a_fixed_size(index_codecs, n_bytes, location):
+    values = np.arange(24, dtype="u1").reshape(4, 6)
+    chain = [sharding([2, 2], index_codecs=index_codecs, index_location=location)]
+    store = MemoryStore()
+    array = cm.create_array(store, shape=(4, 6), chunks=(4, 6), dtype="u1", codecs=chain)
+    array[...] = values
+    assert store.size("c/0/0") == n_bytes + 24
+    again = cm.open_array(store)
+    np.testing.assert_array_equal(again[...], values)
+    assert [int(again[y, x]) for y in (1, 2) for x in (1, 3, 5)] == [7, 9, 11, 13, 15, 17]  # by the index alone
 
 
 class TestInnerCodecs(CodecContract):

@@ -38,6 +38,13 @@ class TestF(CodecContract):
     frozen = [(np.array([[1, 2], [3, 4]], "u1"), "01 03 02 04")]
 
 
+class TestC(CodecContract):
+    chain = [transpose("C"), BYTES]
+    fixed_size = True
+    arrays = [CUBE, np.array(3)]
+    frozen = [(np.array([[1, 2], [3, 4]], "u1"), "01 02 03 04")]
+
+
 @pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, -1], "G", [0, 1, 2.0], [True, 0, 2], None])
 def test_no_permutation(order):
     with pytest.raises(MetadataError):

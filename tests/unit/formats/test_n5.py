@@ -59,6 +59,19 @@ def test_axes_are_turned_round() -> None:
     assert N5().chunk_prefix("volume/s0") == "volume/s0/"
 
 
+NUMBERS = {
+    "int8": "i1", "int16": "i2", "int32": "i4", "int64": "i8", "uint8": "u1", "uint16": "u2", "uint32": "u4",
+    "uint64": "u8", "float32": "f4", "float64": "f8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "code"), NUMBERS.items(), ids=NUMBERS)
+def test_every_data_type(name: str, code: str) -> None:
+    metadata = dataset(dataType=name)
+    assert metadata.dtype == np.dtype(code)
+    assert emitted(metadata)["dataType"] == name
+
+
 def test_emits_what_it_parsed() -> None:
     assert emitted(dataset()) == DATASET
 
@@ -69,6 +82,7 @@ COMPRESSIONS = {
     "gzip_default": ({"type": "gzip"}, ("gzip", {"level": 6})),
     "gzip_minus_1": ({"type": "gzip", "level": -1, "useZlib": False}, ("gzip", {"level": 6})),
     "gzip_level_unusable": ({"type": "gzip", "level": "high"}, ("gzip", {"level": 6})),
+    "gzip_level_true": ({"type": "gzip", "level": True}, ("gzip", {"level": 6})),
     "zlib": ({"type": "gzip", "level": 1, "useZlib": True}, ("numcodecs.zlib", {"level": 1})),
     "bzip2": ({"type": "bzip2", "blockSize": 5}, ("numcodecs.bz2", {"level": 5})),
     "bzip2_default": ({"type": "bzip2"}, ("numcodecs.bz2", {"level": 9})),
@@ -308,6 +322,13 @@ def test_chains_of_others(chain: tuple[NamedConfig, ...], kind: str) -> None:
     assert [codec.name for codec in wrapped] == ["n5_block"]
     assert n5_chain(wrapped) == wrapped
     assert emitted(N5().adapt(plain(codecs=chain)))["compression"]["type"] == kind
+
+
+@pytest.mark.parametrize("more", [{"format": 2}, {"filters": [{"id": 33, "preset": 1}]}, {"check": 15}], ids=str)
+def test_lzma_that_is_no_plain_xz(more: dict[str, Any]) -> None:
+    configuration = {"format": 1, "check": -1, "preset": 1, "filters": None} | more
+    with pytest.raises(UnsupportedFeature, match="lzma"):
+        n5_chain((NamedConfig("numcodecs.lzma", configuration),))
 
 
 def test_zarr_chain() -> None:

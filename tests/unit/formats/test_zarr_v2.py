@@ -365,6 +365,8 @@ def test_dimension_names_of_netcdf_c():
     assert parse(_NCZARR_ARRAY={"dimrefs": ["/lat", "/lon"]}).dimension_names == ("lat", "lon")
     assert parse(_nczarr_array={"dimrefs": ["/lat", "/lon"]}).dimension_names == ("lat", "lon")
     assert parse(_nczarr_array={"dimrefs": ["/lat"]}).dimension_names is None
+    for odd in ({"dimrefs": 2}, {"dimrefs": ["/lat", 1]}, {"dimrefs": "ab"}, {}, [], "x"):
+        assert parse(_nczarr_array=odd).dimension_names is None
 
 
 def test_transposes_that_v2_cannot_say():

@@ -107,6 +107,15 @@ def test_v3(value, dtype):
     assert parse_v3(emit_v3(dtype), key="zarr.json") == dtype
 
 
+@pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"])
+def test_every_unit_of_time(unit):
+    for kind, name in (("M8", "numpy.datetime64"), ("m8", "numpy.timedelta64")):
+        dtype = np.dtype(f"{kind}[7{unit}]")
+        assert parse_v2(f"<{kind}[7{unit}]", key=".zarray") == dtype
+        assert parse_v3(of(name, unit=unit, scale_factor=7), key="zarr.json") == dtype
+        assert emit_v3(dtype) == of(name, unit=unit, scale_factor=7)
+
+
 def test_v3_is_written_in_the_forms_that_peers_read():
     assert emit_v3(np.dtype(">i4")) == "int32"
     assert emit_v3(np.dtype("S6")) == of("null_terminated_bytes", length_bytes=6)
