@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import fsspec
 import fsspec.core
 import fsspec.utils
+from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.registry import known_implementations, registry
 
 from chunkmill.errors import StoreError
@@ -35,6 +36,7 @@ __all__ = [
     "registered_classes",
     "request_limit",
     "run_now",
+    "without_dirs",
 ]
 
 LOCAL_PROTOCOLS = frozenset({"memory", "file", "local"})
@@ -106,10 +108,26 @@ def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | N
             else:
                 fs = made_by(**copied(options))
                 root = url if isinstance(service_of(fs), HttpService) else url.partition("://")[2]
+            fs, root = without_dirs(fs, root)
             service = service_of(fs)
             root = root if isinstance(service, HttpService) else root.rstrip("/")
             _filesystems[token] = Opened(os.getpid(), fs, root, service)
         return _filesystems[token]
+
+
+def without_dirs(fs: Any, root: str) -> tuple[Any, str]:
+    """Return the filesystem below fsspec's ``dir``, and the path there: ``dir`` says it can wait where that cannot.
+
+    Examples
+    --------
+    >>> import fsspec
+    >>> from fsspec.implementations.dirfs import DirFileSystem
+    >>> without_dirs(DirFileSystem("/data", fsspec.filesystem("memory")), "x.zarr")[1]
+    '/data/x.zarr'
+    """
+    while isinstance(fs, DirFileSystem):
+        fs, root = fs.fs, f"{fs.path.rstrip('/')}/{root.strip('/')}".rstrip("/") if fs.path else root
+    return fs, root
 
 
 def copied(options: Mapping[str, Any]) -> dict[str, Any]:

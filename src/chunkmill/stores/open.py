@@ -14,6 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
+from chunkmill.stores.filesystems import without_dirs
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.zip import ZipStore
@@ -49,7 +50,8 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
         if hasattr(url, "get_versioned"):
             return url
         if isinstance(url, fsspec.FSMap):
-            return LocalStore(url.root) if type(url.fs) is LocalFileSystem else _of_mapper(url)
+            fs, root = without_dirs(url.fs, url.root)
+            return LocalStore(root) if type(fs) is LocalFileSystem else _of_mapper(fs, root)
         msg = f"a store is given by a url, a path, a Store or an fsspec mapper, not by {type(url).__name__}"
         raise TypeError(msg)
     url = os.fspath(url)
@@ -58,17 +60,16 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     if (path := _local_path(url)) is not None:
         is_zip = path.lower().endswith(".zip") and not Path(path).expanduser().is_dir()
         return ZipStore(path) if is_zip else LocalStore(path)
-    inner = re.fullmatch(r"zip://(.*?)::(.*)", url)
-    if inner is not None and (path := _local_path(inner[2])) is not None:
-        return ZipStore(path, inner[1])
+    inner = re.fullmatch(r"(zip|dir)://(.*?)::(.*)", url)
+    if inner is not None and (path := _local_path(inner[3])) is not None:
+        return ZipStore(path, inner[2]) if inner[1] == "zip" else LocalStore(Path(path, inner[2].lstrip("/")))
     return FsspecStore(url, storage_options)
 
 
-def _of_mapper(mapper: fsspec.FSMap) -> FsspecStore:
-    fs = mapper.fs
+def _of_mapper(fs: Any, root: str) -> FsspecStore:
     names = list(inspect.signature(type(fs).__init__).parameters)[1:]
     options = dict(zip(names, fs.storage_args, strict=False)) | fs.storage_options
-    return FsspecStore(fs.unstrip_protocol(mapper.root), options, type(fs))
+    return FsspecStore(fs.unstrip_protocol(root), options, type(fs))
 
 
 def _local_path(url: str) -> str | None:

@@ -13,6 +13,7 @@ from uuid import uuid4
 import fsspec
 import numpy as np
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from servers import WARNINGS, http_server, s3_server  # noqa: F401
 
@@ -477,3 +478,14 @@ def test_mappers(protocol, tmp_path):
     open_store(mapper).set("a/b", b"1")
     assert mapper["a/b"] == b"1"
     assert open_store(mapper).get("a/b") == b"1"
+
+
+@pytest.mark.parametrize("protocol", ["memory", "file"])
+def test_directories_of_filesystems(protocol, tmp_path):
+    """Fsspec's ``dir`` says that it can wait, also over filesystems that cannot."""
+    base = DirFileSystem(str(tmp_path), fsspec.filesystem(protocol))
+    open_store(base.get_mapper("x")).set("a/b", b"1")
+    chained = open_store(f"dir://x::{protocol}://{tmp_path}")
+    assert chained.get("a/b") == b"1"
+    assert list(chained.list_prefix("")) == ["a/b"]
+    assert base.cat_file("x/a/b") == b"1"
