@@ -23,6 +23,7 @@ from dask.utils import parse_bytes
 from chunkmill.advice import Advice
 from chunkmill.cli_describe import plain
 from chunkmill.errors import ChunkmillError, JobError, NoWorkers
+from chunkmill.formats import registry as formats
 
 __all__ = [
     "CODECS",
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType  # generic from click 8.4 on only
 
-FORMATS = click.Choice(["zarr2", "zarr3", "zarr3-draft", "n5"])
+FORMATS = click.Choice(sorted(known.name for known in formats.FORMATS if known.name not in formats.READ_ONLY))
 
 
 class _Shape(_ParamType):

@@ -195,7 +195,8 @@ class UnknownCodec(ChunkmillError, ValueError):
     def message(self) -> str:
         """Name the codec and those there are."""
         reason = self._fields["reason"]
-        return f"unknown codec {self.name!r}{': ' + reason if reason else ''}; known are {', '.join(self.known)}"
+        known = f"; known are {', '.join(self.known)}" if self.known else ""
+        return f"unknown codec {self.name!r}{': ' + reason if reason else ''}{known}"
 
 
 class CodecError(ChunkmillError, ValueError):

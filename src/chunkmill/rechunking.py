@@ -14,6 +14,7 @@ from chunkmill.advice import Advice
 from chunkmill.array import Array
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format
+from chunkmill.formats.registry import READ_ONLY
 from chunkmill.graph.convert import Target, plan_conversion
 from chunkmill.graph.memory import current_worker
 from chunkmill.graph.plan import Plan, Report
@@ -156,11 +157,8 @@ def rechunk(
     return plan_rechunk(source, target, chunks=chunks, **options).run(resume=resume, progress=progress)
 
 
-_READ_ONLY_FORMATS = {"zarr3-experimental": "zarr3"}
-
-
 def _writable_format(name: str) -> str:
-    return _READ_ONLY_FORMATS.get(name, name)
+    return READ_ONLY.get(name, name)
 
 
 def _into_existing(source: Node, target: Array, chunks: Any, max_mem: int | None) -> Plan:

@@ -16,6 +16,7 @@ acme-flip = acme_codecs:Flip
 [zarr.codecs]
 acme.flip = acme_codecs:Flip
 acme.other = acme_codecs:NoCodecOfNumcodecs
+acme.gone = acme_gone:Flip
 """
 
 PACKAGE = '''
@@ -59,6 +60,10 @@ if __name__ == "__main__":
         assert os.getpid() not in pids.values()
     try:
         cm.open_array(sys.argv[1], "other")
+    except cm.errors.UnknownCodec as error:
+        print(error)
+    try:
+        cm.to_store(values, sys.argv[1], "gone", codecs=[{"name": "acme.gone"}])
     except cm.errors.UnknownCodec as error:
         print(error)
 """
@@ -116,10 +121,11 @@ def test_entry_points_of_an_installed_package(tmp_path, site):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    v2, v3, written, other = done.stdout.splitlines()
+    v2, v3, written, other, gone = done.stdout.splitlines()
     assert (v2, v3) == ("v2 numcodecs.acme-flip {'pad': 3}", "v3 acme.flip {'pad': 3}")
     assert written.startswith("written acme.flip")
     assert "acme_codecs:NoCodecOfNumcodecs is no codec of numcodecs'" in other
+    assert "unknown codec 'acme.gone': the package that offers it, by acme_gone:Flip, does not load: ModuleNot" in gone
 
 
 def test_without_the_package_the_codec_is_named(tmp_path):

@@ -87,11 +87,15 @@ def is_third_party(name: str) -> bool:
 def _third_party(name: str) -> type[NumcodecsCodec]:
     """Return the class of a codec that is not in numcodecs' registry; `UnknownCodec` where it is none of numcodecs'."""
     entry = _entry_points()[name]
-    cls = entry.load()
+    try:
+        cls = entry.load()
+    except (ImportError, AttributeError) as error:
+        reason = f"the package that offers it, by {entry.value}, does not load: {type(error).__name__}: {error}"
+        raise UnknownCodec(name=name, reason=reason) from error
     if isinstance(cls, type) and issubclass(cls, NumcodecsCodec):
         return cls
     reason = f"{entry.value} is no codec of numcodecs', the only interface that chunkmill shares with other packages"
-    raise UnknownCodec(name=name, known=(), reason=reason)
+    raise UnknownCodec(name=name, reason=reason)
 
 
 def build_numcodecs(name: str, configuration: Mapping[str, JSON]) -> Any:

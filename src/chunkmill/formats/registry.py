@@ -10,10 +10,13 @@ from chunkmill.formats.zarr_v3 import ZarrV3
 from chunkmill.formats.zarr_v3_draft import ZarrV3Draft
 from chunkmill.formats.zarr_v3_experimental import ZarrV3Experimental
 
-__all__ = ["FORMATS", "get_format"]
+__all__ = ["FORMATS", "READ_ONLY", "get_format"]
 
 # Zarr v3 before v2, since both may lie in one folder after a migration; N5 last, since any folder may be an N5 group
 FORMATS: tuple[Format, ...] = (ZarrV3(), ZarrV2(), ZarrV3Draft(), ZarrV3Experimental(), N5())
+
+READ_ONLY = {"zarr3-experimental": "zarr3"}
+"""Formats that are not written, and what is written in their place."""
 
 _ALIASES = {"zarr": "zarr3", "zarr-v2": "zarr2", "zarr-v3": "zarr3", "zarr-v3-draft": "zarr3-draft"}
 
