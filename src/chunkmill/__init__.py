@@ -15,8 +15,6 @@ from chunkmill.api import (
     open,  # noqa: A004 - the contract's name, as in zarr
     open_array,
     open_group,
-    store,
-    to_store,
 )
 from chunkmill.array import Array
 from chunkmill.checking import check
@@ -25,6 +23,7 @@ from chunkmill.hierarchy import Group
 from chunkmill.rechunking import plan_rechunk, rechunk
 from chunkmill.referencing import concat_references, to_references
 from chunkmill.transfer import convert, plan_convert, verify
+from chunkmill.writing import store, to_store
 from chunkmill.xarray_writer import write_dataset
 
 __all__ = [

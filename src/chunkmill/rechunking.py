@@ -146,6 +146,18 @@ def rechunk(
     resume, progress
         As in `Plan.run`.
 
+    Returns
+    -------
+    Report
+        What was done for how many store keys, bytes, seconds, and the most memory that a process took.
+
+    Raises
+    ------
+    UnsupportedFeature, NodeExists, AlignmentError, JobError
+        As in `plan_rechunk`; `JobError` too where a worker lacks a codec or cannot write.
+    ChunkError
+        A chunk cannot be read or written. What is done stays done: the same call goes on from there.
+
     Examples
     --------
     >>> import chunkmill as cm, dask.array as da

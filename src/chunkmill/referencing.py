@@ -145,6 +145,8 @@ def to_references(
         Replace the reference set that is at the target.
     storage_options, target_storage_options
         For the filesystems of source and target, as in fsspec; the target's are the source's where they are not given.
+    progress
+        As in `Plan.run`.
 
     Returns
     -------

@@ -131,10 +131,22 @@ def convert(
 
     Parameters
     ----------
+    source, target, format, **options
+        As in `plan_convert`.
     resume, progress
         As in `Plan.run`.
-    **options
-        As in `plan_convert`.
+
+    Returns
+    -------
+    Report
+        What was done for how many store keys, bytes, seconds. Absent chunks stay absent.
+
+    Raises
+    ------
+    UnsupportedFeature, NodeExists, JobError
+        As in `plan_convert`; `JobError` too where a worker lacks a codec or cannot write.
+    ChunkError
+        A chunk cannot be read or written. What is done stays done: the same call goes on from there.
 
     Examples
     --------
@@ -167,13 +179,22 @@ def verify(
     ----------
     a, b
         A url, ``(url, path)``, an Array or a Group.
-    sample
+    sample, seed
         Share of the blocks to compare, chosen by `seed`: ``0.01`` for one in a hundred. ``None``: all.
+    storage_options, storage_options_b
+        For the filesystems of `a` and of `b`, as in fsspec; those of `b` are those of `a` where they are not given.
+    progress
+        As in `Plan.run`.
 
     Returns
     -------
     VerifyReport
-        ``.equal``, and in ``.differences`` where and how they differ.
+        ``.equal``, and in ``.differences`` where and how they differ. An absent chunk equals one of fill values.
+
+    Raises
+    ------
+    NodeNotFound, MetadataError, StoreError
+        One of both cannot be opened; what cannot be decoded is a difference.
 
     Examples
     --------

@@ -139,6 +139,10 @@ def write_dataset(
 
     Parameters
     ----------
+    ds
+        In memory or on dask; a tree becomes a group of groups.
+    url, path, storage_options
+        As in `chunkmill.open`.
     format
         Of a new group: ``None`` takes that of the group above it, and Zarr v3 for a new store. An existing group keeps
         its own.
@@ -162,7 +166,7 @@ def write_dataset(
     consolidated
         ``None``: consolidated metadata (Zarr v2 and v3) are written for new stores and kept up to date where there
         are some; ``True``: written in any case; ``False``: only kept up to date.
-    lock
+    lock, write_empty_chunks
         As in `chunkmill.to_store`.
     compute
         ``False``: write metadata and what is in memory now, and return a `dask.delayed.Delayed` that writes the rest,
