@@ -18,6 +18,7 @@ from chunkmill.graph.memory import (
     most_encoded,
     n_decoding,
     n_encoding,
+    stored_bytes,
 )
 from chunkmill.locate import ShardedChunks
 from chunkmill.model.grid import RegularAxis, RunsAxis
@@ -160,12 +161,16 @@ def _forecast(source: Array, target: Array, conversion: Conversion, stored: _Sto
         written -= round(stored.present * old.n_chunks) * size
         read += round(stored.present * (n_indexes - old.n_chunks)) * size
     share = 1 if conversion.materialize else stored.present
+    n_anew = n_chunks
     if conversion.moves and not conversion.materialize:
-        written += round(share * n_chunks) * (_FRAMES[conversion.frame] - _FRAMES[conversion.unframe])
+        n_anew = conversion.actions.get("recode", 0)  # blocks at an end: made whole, or cut off
+        written += round(share * (n_chunks - n_anew)) * (_FRAMES[conversion.frame] - _FRAMES[conversion.unframe])
     else:
-        encoded = target.reading.codecs.encoded_size(target.reading.regular) if new.is_regular else None
-        written = round(share * (target.nbytes if encoded is None else encoded * n_chunks))
-    written += round(share * new.n_chunks) * index_size(target.writing)
+        written = 0
+    decoded = target.nbytes if n_anew == n_chunks else 0
+    written += round(share * stored_bytes(target, target.reading, n_anew, decoded))
+    if target.reading is not target.writing and share:
+        written += new.n_chunks * index_size(target.writing)
     return Forecast(read, written, n_chunks + n_indexes + new.n_chunks)
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "piece_coder",
     "read_side",
     "store_costs",
+    "stored_bytes",
     "temporary_files",
     "write_side",
 ]
@@ -135,7 +136,7 @@ def read_side(array: Array, worker: Worker) -> Side:
     grain = array.reading
     ahead = worker.ahead_bytes if array.store.is_remote else 0
     working = most_encoded(array, grain) + chunk_bytes(array, grain) * n_decoding(grain.codecs)
-    return Side(array.writing.grid, grain.grid, working, ahead)
+    return Side(array.writing.grid, grain.grid, working, ahead, is_sharded=grain is not array.writing)
 
 
 def write_side(array: Array) -> Side:
@@ -152,23 +153,32 @@ def chunk_bytes(array: Array, grain: Grain) -> int:
 
 def most_encoded(array: Array, grain: Grain) -> int:
     """Return how many bytes one chunk may have as it is stored: of values that do not compress."""
-    return _most_encoded(grain.codecs, grain.regular, itemsize(array))
+    return _most_encoded(grain.codecs, grain.regular, itemsize(array), spread=64)
 
 
-def _most_encoded(codecs: CodecPipeline, spec: ChunkSpec, n_bytes: int) -> int:
+def stored_bytes(array: Array, grain: Grain, n_chunks: int, decoded_bytes: int) -> int:
+    """Return the bytes of some chunks as they are stored, where that is known; else of their values, and headers."""
+    exact = grain.codecs.encoded_size(grain.regular) if grain.grid.is_regular else None
+    if exact is not None:
+        return exact * n_chunks
+    headers = _most_encoded(grain.codecs, grain.regular, itemsize(array), spread=1 << 62) - chunk_bytes(array, grain)
+    return decoded_bytes + n_chunks * headers
+
+
+def _most_encoded(codecs: CodecPipeline, spec: ChunkSpec, n_bytes: int, *, spread: int) -> int:
     for each in codecs.filters:
         spec = each.spec_after(spec)
     serializer = codecs.serializer
     if isinstance(serializer, ShardingIndexed):
         n_inner = prod(serializer.inner_grid_shape(spec))
         most = serializer.index_bytes(spec)
-        most += n_inner * _most_encoded(serializer.inner, serializer.inner_spec(spec), n_bytes)
+        most += n_inner * _most_encoded(serializer.inner, serializer.inner_spec(spec), n_bytes, spread=spread)
     elif isinstance(serializer, N5Block):
-        most = _most_encoded(serializer.payload, spec, n_bytes) + 4 * (len(spec.shape) + 2)
+        most = _most_encoded(serializer.payload, spec, n_bytes, spread=spread) + 4 * (len(spec.shape) + 2)
     else:
         most = serializer.encoded_size(spec) or prod(spec.shape) * n_bytes
     for compressor in codecs.compressors:  # in blocks that do not compress, with a header each
-        most = compressor.encoded_size(most) or most + most // 64 + 64
+        most = compressor.encoded_size(most) or most + most // spread + 64
     return most
 
 

@@ -23,10 +23,12 @@ from chunkmill.graph.jobs import Job, Stage
 from chunkmill.graph.journal import JOB_PREFIX, Journal, fingerprint
 from chunkmill.graph.memory import (
     Worker,
+    index_size,
     itemsize,
     piece_coder,
     read_side,
     store_costs,
+    stored_bytes,
     temporary_files,
     write_side,
 )
@@ -34,7 +36,6 @@ from chunkmill.graph.parts import Rechunk, box_reads, box_shows, spill_reads, sp
 from chunkmill.graph.plan import Costs, Plan, PlannedStage
 from chunkmill.graph.spill import spill_file
 from chunkmill.graph.transfers import Transfer
-from chunkmill.locate import Grain
 from chunkmill.plans.rechunk import Limits, RechunkPlan, Strategy, plan_rechunk
 from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
@@ -182,8 +183,11 @@ class _Rechunking:
         spills, writes = _Sum("rechunk-spill"), _Sum("rechunk-write")
         for i, plan in self.plans.items():
             estimate, source, target = plan.estimate, self.transfers[i].source, self.transfers[i].target
-            read = _encoded_bytes(source.reading, estimate.n_chunk_reads, estimate.decoded_bytes)
-            written = _encoded_bytes(target.writing, target.writing.grid.n_chunks, estimate.written_bytes)
+            read = stored_bytes(source, source.reading, estimate.n_chunk_reads, estimate.decoded_bytes)
+            read += estimate.n_index_reads * index_size(source.writing)
+            written = stored_bytes(target, target.reading, target.reading.grid.n_chunks, estimate.written_bytes)
+            if target.reading is not target.writing:
+                written += target.writing.grid.n_chunks * index_size(target.writing)
             n_reads = estimate.n_chunk_reads + estimate.n_index_reads
             if plan.reads is None:
                 writes.add(estimate.n_tasks[0], read, written, estimate.n_requests)
@@ -282,12 +286,6 @@ class _Sum:
 
     def stage(self) -> PlannedStage:
         return PlannedStage(self.name, *self.total)
-
-
-def _encoded_bytes(grain: Grain, n_chunks: int, decoded_bytes: int) -> int:
-    """Return the bytes of `n_chunks` as they are stored, where that is known; else those of their values."""
-    size = grain.codecs.encoded_size(grain.regular) if grain.grid.is_regular else None
-    return decoded_bytes if size is None else size * n_chunks
 
 
 def _reason(plan: RechunkPlan) -> str:

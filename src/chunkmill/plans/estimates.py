@@ -30,12 +30,15 @@ class Side:
         block that it is copied to or from.
     ahead_bytes
         Memory for what is fetched before it is used: none where a request costs no latency.
+    is_sharded
+        Whether `chunks` are found through the index of their shard, be it all of the shard.
     """
 
     keys: ChunkGrid
     chunks: ChunkGrid
     working_bytes: int
     ahead_bytes: int = 0
+    is_sharded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Direct:
         decoded = self.itemsize * prod(meeting.covered for meeting in under)
         n_reads = prod(meeting.n_pairs for meeting in under)
         n_indexes = 0
-        if self.source.keys != self.source.chunks:  # the index of every shard
+        if self.source.is_sharded:  # the index of every shard
             n_indexes = prod(meetings(0, i).n_pairs for meetings, i in zip(self._keys, state, strict=True))
         through_block, work = _gather_seconds(n_bytes, n_reads, self._n_pairs, self.target.keys.n_chunks, costs)
         work += decoded * costs.decoded_byte + n_bytes * costs.written_byte
@@ -150,7 +150,7 @@ class Spill:
         first, second = state[: self.ndim], state[self.ndim :]
         n_pieces = prod(meetings(i, j).n_pairs for meetings, i, j in zip(self._pieces, first, second, strict=True))
         n_reads, n_indexes = self.source.chunks.n_chunks, 0
-        if self.source.keys != self.source.chunks:
+        if self.source.is_sharded:
             n_indexes = prod(meetings(0, i).n_pairs for meetings, i in zip(self._keys, first, strict=True))
         n_fetches = n_pieces * (1 if self.is_raw else 2)  # of an encoded one the place first
         temporary = n_bytes + n_pieces * (self.trailer_bytes(state) + (0 if self.is_raw else 8))

@@ -17,7 +17,7 @@ def side(shape, chunks, keys=None, itemsize=4, copies=2):
     grid = ChunkGrid.regular(shape, chunks)
     whole = grid if keys is None else ChunkGrid.regular(shape, keys)
     unit = chunks if keys is None else keys
-    return Side(whole, grid, copies * itemsize * prod(map(min, unit, shape)))
+    return Side(whole, grid, copies * itemsize * prod(map(min, unit, shape)), is_sharded=whole != grid)
 
 
 def plan(shape, source, target, max_mem, *, n_threads=2, source_keys=None, **options):
@@ -101,7 +101,7 @@ def test_overhead_counts():
 def test_part_of_a_shard_is_enough_where_a_shard_does_not_fit():
     shape, inner, shard = (1024, 1024, 256), (32, 32, 32), (512, 512, 256)  # shards of 256 MiB
     ends = side(shape, inner, shard, copies=0), side(shape, (1024, 16, 16))
-    source = Side(ends[0].keys, ends[0].chunks, 2 * 4 * 32**3)
+    source = Side(ends[0].keys, ends[0].chunks, 2 * 4 * 32**3, is_sharded=True)
     chosen = plan_rechunk(source, ends[1], 4, Limits(64 * MIB, 2), strategy="spill")
     assert chosen.estimate.peak_bytes <= 64 * MIB
     assert chosen.estimate.amplification == 1
@@ -109,7 +109,7 @@ def test_part_of_a_shard_is_enough_where_a_shard_does_not_fit():
 
 def test_shards_fetch_their_index_once_a_task():
     grid, inner = ChunkGrid.regular((64,), (16,)), ChunkGrid.regular((64,), (4,))
-    chosen = plan_rechunk(Side(grid, inner, 8), side((64,), (16,)), 4, Limits(400), strategy="direct")
+    chosen = plan_rechunk(Side(grid, inner, 8, is_sharded=True), side((64,), (16,)), 4, Limits(400), strategy="direct")
     n_boxes = chosen.writes.n_chunks
     assert chosen.estimate.n_requests == max(4, n_boxes) + 16 + 4  # indexes, inner chunks, target chunks
 
