@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 from chunkmill import hierarchy
@@ -19,12 +20,13 @@ from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import get_format
 from chunkmill.graph.forecast import Forecast, fitted, forecast, task_bytes
-from chunkmill.graph.jobs import Job, Stage
+from chunkmill.graph.jobs import Job, Stage, grouped
 from chunkmill.graph.journal import JOB_PREFIX, fingerprint
+from chunkmill.graph.memory import chunk_bytes
 from chunkmill.graph.plan import Costs, Plan, PlannedStage
 from chunkmill.graph.scheduling import Scheduler, check_n_tasks
 from chunkmill.graph.sources import place
-from chunkmill.graph.transfers import Transfer, transfer_group, transfer_reads, transfer_shows
+from chunkmill.graph.transfers import Transfer, transfer_group, transfer_reads, transfer_share, transfer_shows
 from chunkmill.hierarchy import Group, Node
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.plans.convert import Conversion, n_groups, plan_array
@@ -40,7 +42,7 @@ _MAX_TASK_KEYS = 512
 _FINE_TASK_BYTES = 16 << 20  # finer only where there would not even be the least number of tasks
 _MANY_TASKS = 1024
 _LEAST_TASKS = 32
-_VERSION = 1  # of what the journal's numbers mean
+_VERSION = 2  # of what the journal's numbers mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +68,22 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One array of the job; what one of its tasks holds in memory, and how many chunks it fetches ahead."""
+    """One array of the job.
+
+    Attributes
+    ----------
+    task_bytes, n_ahead
+        What one of its tasks holds in memory, and how many chunks it fetches ahead.
+    share
+        How much of what one task may do the store keys of one group are: small arrays share tasks.
+    """
 
     source: Array
     target: Array
     conversion: Conversion
     task_bytes: int = 0
     n_ahead: int = 0
+    share: float = 1.0
 
     @property
     def n_tasks(self) -> int:
@@ -167,7 +178,9 @@ def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int
         n_bytes, n_ahead = task_bytes(old, new, conversion, budget)
         if budget is not None and n_bytes > budget:
             raise _too_little(old, max_mem, n_bytes, n_threads)
-        items.append(_Item(old, new, conversion, n_bytes, n_ahead))
+        n_keys = prod(conversion.group)
+        share = max(n_keys / max_keys, n_keys * chunk_bytes(new, new.writing) / max_bytes)
+        items.append(_Item(old, new, conversion, n_bytes, n_ahead, share))
     return items
 
 
@@ -204,8 +217,9 @@ class _Conversion:
         for item in self.items:
             for name, n in item.conversion.actions.items():
                 actions[name] = actions.get(name, 0) + n
+        n_tasks = len(grouped(self._stage(specs, fresh=True)))
         costs = Costs(
-            n_tasks=len(specs),
+            n_tasks=n_tasks,
             bytes_read=total.bytes_read,
             bytes_written=total.bytes_written,
             n_requests=total.n_requests,
@@ -213,7 +227,7 @@ class _Conversion:
             n_keys=sum(item.target.writing.grid.n_chunks for item in self.items),
             actions=actions,
         )
-        stage = PlannedStage("convert", len(specs), costs.bytes_read, costs.bytes_written, costs.n_requests)
+        stage = PlannedStage("convert", n_tasks, costs.bytes_read, costs.bytes_written, costs.n_requests)
         where = f"{self.target.store.url}/{self.path}" if self.path else self.target.store.url
         strategy, reason = self._strategy()
         return Plan(
@@ -268,10 +282,13 @@ class _Conversion:
     def _stages(self, specs: Sequence[tuple[int, int]]) -> list[Stage]:
         store, prefix = self.target.store, self.documents_format.chunk_prefix(self.path)
         fresh = all(name.startswith(JOB_PREFIX) for name in store.list_dir(prefix))
+        return [self._stage(specs, fresh=fresh)]
+
+    def _stage(self, specs: Sequence[tuple[int, int]], *, fresh: bool) -> Stage:
         transfers = tuple(
-            Transfer(i.source, i.target, i.conversion, fresh, i.n_ahead, i.task_bytes) for i in self.items
+            Transfer(i.source, i.target, i.conversion, fresh, i.n_ahead, i.task_bytes, i.share) for i in self.items
         )
-        return [Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows)]
+        return Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows, transfer_share)
 
     def _publish(self, documents: Mapping[str, bytes]) -> list[str]:
         """Write all documents, what is on top last, and consolidated metadata where the format has them."""

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -20,77 +20,15 @@ from chunkmill import hierarchy
 from chunkmill.array import Array
 from chunkmill.graph.journal import Journal
 from chunkmill.graph.late import sweep_beside, swept
-from chunkmill.graph.lending import Lender, Lent, Reads, borrowed
+from chunkmill.graph.lending import Lender, Lent, borrowed
 from chunkmill.graph.preflight import Needs, check_client_workers, check_process, check_scheduler, describe_needs
 from chunkmill.graph.progress import JobProgress
 from chunkmill.graph.resident import peak_memory
 from chunkmill.graph.scheduling import Scheduler
+from chunkmill.graph.stages import Stage, TaskResult, grouped
 from chunkmill.stores.base import Store
-from chunkmill.stores.metered import Meter
 
-__all__ = ["Job", "JobResult", "Stage", "StageResult", "TaskResult", "run_job", "run_stages"]
-
-MAX_TASKS = 100_000
-"""More task specs than this are grouped, so that the scheduler sees no more tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """What one task did.
-
-    Attributes
-    ----------
-    counts
-        Numbers to be summed over all tasks (``"n_keys"``, ``"bytes_read"``, …); the largest is kept of those that
-        begin with ``"peak_"``.
-    writes
-        Store key -> size and crc32c of what was written, ``None`` where nothing is stored: for the journal.
-    details
-        What else the client shall have: few and small.
-    """
-
-    counts: Mapping[str, int]
-    writes: Mapping[str, Any] = field(default_factory=dict)
-    details: Sequence[Any] = ()
-
-    @classmethod
-    def of(cls, meter: Meter, **counts: int) -> TaskResult:
-        """Return what `meter` counted, and further `counts`."""
-        return cls(meter.counts() | counts, meter.writes)
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Tasks that do not depend on each other.
-
-    Attributes
-    ----------
-    name
-        What the dashboard and the bar show: ``"convert"``, ``"rechunk-spill"``.
-    function
-        Called as ``function(common, spec)`` for every spec. It must be importable by name, and may be called twice for
-        a spec, later or at the same time: its effect must be the same each time.
-    common
-        What all tasks share, such as the arrays: pickled once, and unpickled once in each process.
-    tasks
-        The specs: small, picklable, in the same order in every run of the plan (the journal knows them by number).
-    reads
-        Which store keys of which arrays the task of a spec asks for, so that of a reference set it need not be sent
-        more. ``None``: sets are sent whole.
-    shows
-        Which store key is to be shown for the task of a spec: the first of those that it deals with.
-    """
-
-    name: str
-    function: Callable[[Any, Any], TaskResult]
-    common: Any
-    tasks: Sequence[Any]
-    reads: Reads | None = None
-    shows: Callable[[Any, Any], str] | None = None
-
-    def show(self, unit: tuple[Any, ...]) -> str:
-        """Return the store key to be shown for a task, which is given its number and a group of specs."""
-        return "" if self.shows is None else self.shows(self.common, unit[1][0])
+__all__ = ["Job", "JobResult", "Stage", "StageResult", "TaskResult", "grouped", "run_job", "run_stages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +133,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     journal = Journal(job.store, job.path, job.name, job.fingerprint)
     documents = journal.resume() if resume else None
     if journal.is_over:
-        stages = [(stage.name, len(_groups(stage.tasks))) for stage in job.stages()]
+        stages = [(stage.name, len(grouped(stage))) for stage in job.stages()]
         results = [StageResult(name, n_tasks, n_tasks, 0.0, {}) for name, n_tasks in stages]
         return JobResult(tuple(results), time.perf_counter() - start)
     resumed, needs = documents is not None, None
@@ -262,7 +200,7 @@ def run_stages(
     with JobProgress(progress) as bars:
         for number, stage in enumerate(stages):
             begun = time.perf_counter()
-            groups = _groups(stage.tasks)
+            groups = grouped(stage)
             todo = [(i, specs) for i, specs in enumerate(groups) if (number, i) not in (done or ())]
             n_resumed = len(groups) - len(todo)
             bars.begin(stage.name, len(groups), n_resumed)
@@ -309,11 +247,6 @@ def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
     for name, value in counts.items():
         before = total.get(name, 0)
         total[name] = max(before, value) if name.startswith("peak_") else before + value
-
-
-def _groups(tasks: Sequence[Any]) -> list[Sequence[Any]]:
-    size = max(1, -(-len(tasks) // MAX_TASKS))
-    return [tasks[start : start + size] for start in range(0, len(tasks), size)]
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from dask.utils import format_bytes
 from chunkmill.errors import JobError
 from chunkmill.graph.forecast import Forecast, forecast
 from chunkmill.graph.gather import write_box
-from chunkmill.graph.jobs import Job, Stage
+from chunkmill.graph.jobs import Job, Stage, grouped
 from chunkmill.graph.journal import JOB_PREFIX, Journal, fingerprint
 from chunkmill.graph.memory import (
     Worker,
@@ -121,6 +121,7 @@ class _Rechunking:
         self.transfers: Sequence[Transfer] = stage.common
         self.plans = {i: self._planned(t) for i, t in enumerate(self.transfers) if t.conversion.action == "rechunk"}
         self.left = [spec for spec in stage.tasks if spec[0] not in self.plans]
+        self.n_left = len(grouped(replace(stage, tasks=self.left)))
 
     def _planned(self, transfer: Transfer) -> RechunkPlan:
         worker, temporary, source = self.settings.worker, self.temporary, transfer.source
@@ -179,7 +180,7 @@ class _Rechunking:
         left = [(t.source, t.target, t.conversion) for i, t in enumerate(self.transfers) if i not in self.plans]
         moved = sum(forecast(left), Forecast())
         columns = moved.bytes_read, moved.bytes_written, moved.n_requests
-        stages = [PlannedStage("convert", len(self.left), *columns)] if left else []
+        stages = [PlannedStage("convert", self.n_left, *columns)] if left else []
         spills, writes = _Sum("rechunk-spill"), _Sum("rechunk-write")
         for i, plan in self.plans.items():
             estimate, source, target = plan.estimate, self.transfers[i].source, self.transfers[i].target

@@ -31,7 +31,7 @@ from chunkmill.plans.region import region_shape
 from chunkmill.steps import chunk_step
 from chunkmill.stores.metered import Meter, MeteredStore
 
-__all__ = ["Transfer", "covered", "transfer_group", "transfer_reads", "transfer_shows"]
+__all__ = ["Transfer", "covered", "transfer_group", "transfer_reads", "transfer_share", "transfer_shows"]
 
 _CRC32C = Crc32c()
 
@@ -50,6 +50,8 @@ class Transfer:
         Chunks that a task fetches ahead at most, from stores whose requests cost latency; 0: as many as they like.
     task_bytes
         What a task holds in memory, by the plan.
+    share
+        How much of what one task may do the store keys of one group are.
     scratch
         Memory that a task decodes into, by its shape: one at most.
     """
@@ -60,6 +62,7 @@ class Transfer:
     fresh: bool
     n_ahead: int = 0
     task_bytes: int = 0
+    share: float = 1.0
     scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
 
 
@@ -98,6 +101,11 @@ def transfer_shows(transfers: Sequence[Transfer], spec: tuple[int, int]) -> str:
     transfer = transfers[spec[0]]
     ranges = group_ranges(transfer.target.writing.grid, transfer.conversion.group, spec[1])
     return transfer.target.writing.locator.key(tuple(r[0] for r in ranges))
+
+
+def transfer_share(transfers: Sequence[Transfer], spec: tuple[int, int]) -> float:
+    """Return how much of what one task may do the group of `spec` is."""
+    return transfers[spec[0]].share
 
 
 def covered(grid: ChunkGrid, ranges: Sequence[range]) -> Region:

@@ -10,7 +10,7 @@ import pytest
 from recording import FailingStore, RecordingStore, SlowStore
 
 from chunkmill.errors import JobError, StoreError
-from chunkmill.graph import jobs, scheduling
+from chunkmill.graph import jobs, scheduling, stages
 from chunkmill.graph.jobs import Job, Stage, StageResult, TaskResult, run_job, run_stages
 from chunkmill.graph.journal import JOB_PREFIX, Journal, fingerprint, unfinished_jobs
 from chunkmill.graph.plan import Costs, Plan, PlannedStage
@@ -87,7 +87,7 @@ def test_waves(store, monkeypatch):
 
 
 def test_many_tasks_are_grouped(store, monkeypatch):
-    monkeypatch.setattr(jobs, "MAX_TASKS", 4)
+    monkeypatch.setattr(stages, "MAX_TASKS", 4)
     result = run_job(make_job(store, n=10))
     assert result.n_tasks == 4  # of three specs each, and the rest
     assert result.counts["n_keys"] == 10
