@@ -24,6 +24,7 @@ from chunkmill.local_locks import local_lock
 from chunkmill.locate import Grain, grains, inner_grid
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.model.metadata import JSON, ArrayMetadata, NamedConfig
+from chunkmill.model.values import spread
 from chunkmill.plans.region import as_region, full_region, region_shape, select
 from chunkmill.steps import chunk_step
 from chunkmill.stores.base import ByteSpan, Store
@@ -191,7 +192,7 @@ class Array:
             reason = "only integers and slices of step 1 can be written to"
             raise RegionError(index=" ".join(repr(index)[:200].split()), shape=self.shape, reason=reason)
         shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
-        block = _spread(np.asarray(values, self.dtype), shape)
+        block = spread(values, self.dtype, shape)
         write_region(self, selection.region, block.reshape(region_shape(selection.region)), n_threads=own_threads())
 
     def check_codecs(self) -> None:
@@ -259,16 +260,6 @@ class Array:
         from chunkmill.repr import array_html  # noqa: PLC0415 - drawn only when asked for
 
         return array_html(self)
-
-
-def _spread(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Broadcast `values` as numpy does when it assigns: leading axes of length 1 more do not matter."""
-    n_more = max(0, values.ndim - len(shape))
-    try:
-        return np.broadcast_to(values.reshape(values.shape[n_more:]) if n_more else values, shape)
-    except ValueError:
-        msg = f"values of shape {values.shape} cannot be written to a region of shape {shape}"
-        raise ValueError(msg) from None
 
 
 def _rebuild(  # noqa: PLR0917 - called by pickle

@@ -19,6 +19,7 @@ from chunkmill.array import Array
 from chunkmill.describe import describe_array, format_above
 from chunkmill.errors import NodeExists, NodeNotFound, RegionError
 from chunkmill.formats.registry import get_format
+from chunkmill.graph.given import as_dask
 from chunkmill.graph.locks import lock_factory
 from chunkmill.graph.preflight import check_writers
 from chunkmill.graph.resume import discard_journal, resumable_write
@@ -115,7 +116,7 @@ def to_store(
     array([3, 4])
     """
     target = references.open_target_store(url, storage_options)
-    x = _as_dask(x)
+    x = as_dask(x)
     factory = lock_factory(lock)
     existing = _existing(target, path, mode="r+" if region is not None else mode)
     if existing is not None:
@@ -208,7 +209,7 @@ def store(
         raise ValueError(f"{len(sources)} sources, {len(targets)} targets and {len(places)} regions do not match")
     factory = lock_factory(lock)
     planned = []
-    for x, array, region in zip(map(_as_dask, sources), targets, places, strict=True):
+    for x, array, region in zip(map(as_dask, sources), targets, places, strict=True):
         array.check_writable()
         where = _write_region(array, region)
         planned.append(write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks))
@@ -225,16 +226,6 @@ def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str,
 
 def _reports(*counts: Any, n_regrouped: Sequence[int], arrays: Sequence[Array]) -> list[WriteReport]:
     return [report(array, c, n) for array, c, n in zip(arrays, counts, n_regrouped, strict=True)]
-
-
-def _as_dask(x: Any) -> da.Array:
-    if isinstance(x, da.Array):
-        return x
-    if isinstance(x, Array):
-        return x.to_dask()
-    is_labelled = hasattr(x, "dims") and hasattr(x, "data")  # xarray's DataArray and Variable
-    converted: da.Array = da.asarray(x.data if is_labelled else x)
-    return converted
 
 
 def _existing(target: Store, path: str, mode: str) -> Array | None:

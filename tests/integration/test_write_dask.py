@@ -5,7 +5,9 @@ import threading
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 from dask.utils import SerializableLock
 
 import chunkmill as cm
@@ -386,3 +388,79 @@ def test_onto_what_is_read_costs_no_walk(tmp_path, monkeypatch):
     monkeypatch.setattr("chunkmill.graph.sources.convert_legacy_graph", None)
     cm.store(da.where(a.to_dask() > 0, a.to_dask(), 1), a)
     assert (a[...] == 1).all()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What is given as values
+
+
+GIVEN = {
+    "list": ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])),
+    "objects that are strings": (np.array(["a", "", "bcd"], dtype=object), np.array(["a", "", "bcd"])),
+    "strings": (np.array(["a", "ü"], dtype=np.dtypes.StringDType()), np.array(["a", "ü"])),
+    "dask's objects": (da.from_array(np.array(["a", "b"], dtype=object), chunks=1), np.array(["a", "b"])),
+    "a series": (pd.Series([1.5, 2.5]), np.array([1.5, 2.5])),
+    "categories": (pd.Series(["a", "b"], dtype="category"), np.array(["a", "b"])),
+    "an index": (pd.Index([3, 4]), np.array([3, 4])),
+    "nothing masked": (np.ma.masked_array([1, 2], [False, False]), np.array([1, 2])),
+    "a variable": (xr.Variable("x", np.arange(3)), np.arange(3)),
+    "a number": (5, np.array(5)),
+}
+
+
+@pytest.mark.parametrize("case", GIVEN)
+def test_values_of_many_kinds(case):
+    values, expected = GIVEN[case]
+    store = MemoryStore()
+    cm.to_store(values, store)
+    np.testing.assert_array_equal(cm.open_array(store)[...].astype(expected.dtype), expected)
+
+
+NO_VALUES = {
+    "masked": (np.ma.masked_array([1, 2], [False, True]), "masked values; give x.filled"),
+    "masked, of dask": (da.ma.masked_array(da.arange(4), da.arange(4) > 1), "masked values; give x.filled"),
+    "None among strings": (np.array(["a", None], dtype=object), "NoneType among strings; fill"),
+    "numbers among strings": (np.array(["a", 1], dtype=object), "int among strings"),
+    "missing strings": (np.array(["a", None], dtype=np.dtypes.StringDType(na_object=None)), "NoneType among strings"),
+    "the same, of dask": (da.from_array(np.array(["a", None], dtype=object), chunks=1), "NoneType among strings"),
+    "bytes": (np.array([b"a", b"bc"], dtype=object), "bytes among strings.*'vlen-bytes'"),
+    "nothing": (None, "NoneType among strings"),
+    "a generator": ((i for i in range(3)), "generator among strings"),
+}
+
+
+@pytest.mark.parametrize("case", NO_VALUES)
+def test_what_no_store_can_hold(case):
+    values, message = NO_VALUES[case]
+    store = MemoryStore()
+    with pytest.raises(UnsupportedFeature, match=message):
+        cm.to_store(values, store)
+    with pytest.raises(NodeNotFound):
+        cm.open(store)
+
+
+def test_masked_blocks_of_an_array_that_does_not_tell():
+    x = da.zeros(4, chunks=2).map_blocks(lambda b: np.ma.masked_array(b, [True, False]), meta=np.empty(0))
+    with pytest.raises(UnsupportedFeature, match="masked values"):
+        cm.to_store(x, MemoryStore())
+
+
+def test_values_set_directly():
+    a = cm.create_array(MemoryStore(), shape=(2,), chunks=(1,), dtype=str)
+    for values in (["a", None], np.array([1, "b"], dtype=object)):
+        with pytest.raises(UnsupportedFeature, match="among strings"):
+            a[...] = values
+    a[...] = np.array(["x", "yz"], dtype=object)
+    assert list(a[...]) == ["x", "yz"]
+    b = cm.create_array(MemoryStore(), shape=(2,), chunks=(1,), dtype="i4")
+    with pytest.raises(UnsupportedFeature, match="masked values"):
+        b[...] = np.ma.masked_array([1, 2], [True, False])
+    with pytest.raises(ValueError, match="NaN"):
+        b[...] = [1.5, float("nan")]
+
+
+def test_bytes_of_any_length():
+    store = MemoryStore()
+    values = np.array([b"a", b"\xff\x00"], dtype=object)
+    cm.to_store(values, store, codecs=["vlen-bytes"])
+    assert list(cm.open_array(store)[...]) == [b"a", b"\xff\x00"]

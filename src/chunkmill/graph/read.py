@@ -25,7 +25,7 @@ from chunkmill.graph.subsets import SubsetRegions, held_references, read_subset,
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.plans.region import full_region, region_shape
 
-__all__ = ["block_chunks", "read_block", "read_graph"]
+__all__ = ["block_chunks", "read_block", "read_graph", "sized"]
 
 # Dask keeps the chunk lengths of each axis as a tuple of Python ints; more than this is no array that anyone meant.
 _MAX_BLOCKS_PER_AXIS = 10_000_000
@@ -75,7 +75,7 @@ def block_chunks(array: Array, chunks: Any, region: Region) -> DaskChunks:
     shape = region_shape(region)
     previous = grid.chunk_shape if grid.is_regular else _grid_chunks(array, grid.within(region))
     try:
-        normalized = normalize_chunks(chunks, shape, dtype=_sized(array.dtype), previous_chunks=previous)
+        normalized = normalize_chunks(chunks, shape, dtype=sized(array.dtype), previous_chunks=previous)
     except (ValueError, TypeError) as error:
         raise RegionError(index=f"chunks={chunks!r}", shape=array.shape, reason=str(error)) from None
     return tuple(tuple(map(int, axis)) for axis in normalized)
@@ -97,7 +97,7 @@ def _grouped_chunks(array: Array, region: Region) -> DaskChunks:
     grid = array.writing.grid
     if not grid.is_regular:
         return _grid_chunks(array, grid.within(region))
-    itemsize = _sized(array.dtype).itemsize
+    itemsize = sized(array.dtype).itemsize
     few = prod(region_shape(region)) * itemsize // _FEW_BLOCKS
     limit = min(parse_bytes(dask.config.get("array.chunk-size")), max(_SMALL_BLOCK, few))
     multiples = [1] * array.ndim
@@ -110,6 +110,6 @@ def _grouped_chunks(array: Array, region: Region) -> DaskChunks:
     return _grid_chunks(array, ChunkGrid.regular(array.shape, shape).within(region))
 
 
-def _sized(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def sized(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return a dtype that dask can size blocks by: values of variable length count as their handles."""
     return np.dtype("V16") if dtype.hasobject else dtype

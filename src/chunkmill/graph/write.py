@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import dask.array as da
@@ -37,6 +37,7 @@ from chunkmill.graph.regroup import Pieces, regrouped
 from chunkmill.graph.scheduling import Scheduler, optimised
 from chunkmill.graph.sources import check_in_place
 from chunkmill.model.grid import Region
+from chunkmill.model.values import as_dtype, check_unmasked, is_text
 from chunkmill.plans.region import region_shape
 from chunkmill.plans.write import write_chunks
 from chunkmill.repr_report import report_html
@@ -151,6 +152,8 @@ def write_blocks(
     if not grid.aligned(region):
         check_guarded(array.store, array.path, lock)
     chunks = write_chunks(grid, region, x.chunks, array.dtype.itemsize)
+    if is_text(array.dtype) and x.dtype != array.dtype:
+        x = x.map_blocks(cast("Any", as_dtype), array.dtype, dtype=array.dtype)
     x = x.astype(array.dtype, copy=False)
     name = f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}"  # an effect: never the same twice
     start = tuple(cut.start for cut in region)
@@ -216,6 +219,7 @@ def write_block(
 def _write(
     block: NDArray[Any] | Pieces, region: Region, array: Array, *, lock: LockFactory, write_empty: bool
 ) -> NDArray[np.int64]:
+    check_unmasked(block)  # of a dask array that does not tell
     counts = np.zeros(4, np.int64)
     for overlap in array.writing.grid.overlaps(region):
         place: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
