@@ -178,6 +178,35 @@ def test_bad_documents(document):
         parsed(document)
 
 
+NO_JSON = [
+    '{"a" "x"}',
+    '{"a": "x" "b": "y"}',
+    '{a: "x"}',
+    '{"a": "x", 1: "y"}',
+    '{"a", "b"}',
+    '{"a": "x";}',
+    '{"a"}',
+    '{"a":}',
+]
+
+
+@pytest.mark.parametrize("text", NO_JSON)
+@pytest.mark.parametrize("version", [0, 1])
+def test_what_nearly_is_json(text, version):
+    """Entries are read by our own walk over the text, one by one where a piece is short: it takes nothing more."""
+    document = text if version == 0 else f'{{"version": 1, "refs": {text}}}'
+    with pytest.raises(MetadataError, match="JSON"):
+        parse_reference_json(document.encode())
+
+
+@pytest.mark.parametrize(
+    "text", ['{"version" 1, "refs": {}}', '{"version": 1 "refs": {}}', '{"refs": {} "version": 1}']
+)
+def test_what_nearly_is_version_1(text):
+    with pytest.raises(MetadataError, match="JSON"):
+        parse_reference_json(text.encode())
+
+
 def test_errors_name_the_set():
     for document in (b"[]", b'{"version": 1, "templates": {"u": "{{"}, "refs": {}}', b'{"a/0": 5}'):
         with pytest.raises(MetadataError, match=r"s3://bucket/refs\.json"):
@@ -436,6 +465,13 @@ def test_a_million_generated_references_take_a_moment():
         ({"zarr_format": 3, "node_type": "group", "consolidated_metadata": {"metadata": {}}}, False),
         ({"metadata": {".zgroup": {}}, "zarr_consolidated_format": 1}, False),
         ({"n5": "4.0.0"}, False),
+        ({"version": 1, "name": "something else"}, False),
+        ({"refs": {"x/0": ["a"]}, "version": 1}, True),
+        ({"templates": {"u": "http://h"}, "gen": [], "version": 1}, True),
+        ({"x/.zattrs": "{}"}, True),
+        ({".zmetadata": "{}"}, True),
+        ({"x/0": ["a.nc", 0, 10]}, True),
+        ({"x/0": ["a.nc", "b.nc", "c.nc"]}, False),
         ({}, False),
     ],
 )
