@@ -312,6 +312,31 @@ def test_values_that_do_not_fit(values):
     assert array[0, 0] == 1
 
 
+TEXTS = {
+    "a list": ("U4", ["ab", "cdefg"]),
+    "one for all": ("U4", "cdefg"),
+    "an array": ("U4", np.array(["ab", "cdefg"])),
+    "objects": ("U4", np.array(["ab", "cdefg"], object)),
+    "strings": ("U4", np.array(["ab", "cdefg"], np.dtypes.StringDType())),
+    "bytes": ("S4", [b"ab", b"cdefg"]),
+    "text as bytes": ("S4", ["ab", "cdefg"]),
+}
+
+
+@pytest.mark.parametrize(("dtype", "values"), TEXTS.values(), ids=TEXTS)
+def test_text_is_never_cut(dtype, values):
+    array = cm.create_array(MemoryStore(), shape=(2,), dtype=dtype, chunks=(1,))
+    with pytest.raises(ValueError, match=r"5 characters, as .*cdefg"):
+        array[...] = values
+    x = da.from_array(np.broadcast_to(np.asarray(values), (2,)), chunks=2)
+    with pytest.raises(ValueError, match=r"5 characters, as .*cdefg"):
+        cm.store(x, array)
+    short = array.dtype.type("abcd" if dtype == "U4" else b"abcd")
+    array[0] = short
+    cm.store(da.full((1,), short, dtype="U9" if dtype == "U4" else "S9"), array, regions=(slice(1, 2),))
+    assert list(array[...]) == [short, short]
+
+
 def test_encoding_names_the_codec():
     class Odd(np.ndarray):
         pass

@@ -36,19 +36,23 @@ def plain(values: Any) -> NDArray[Any]:
 
 
 def as_dtype(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return `values` in another dtype as numpy casts; but what is no string does not become one.
+    """Return `values` in another dtype as numpy casts; but what is no string does not become one, and none is cut.
 
     Raises
     ------
     UnsupportedFeature
-        Strings are wanted, and there are numbers or missing values: ``None`` would become ``"None"``.
+        Strings are wanted, and there are numbers or missing values: ``None`` would become ``"None"``. Or an element of
+        `dtype` holds fewer characters than some of the values have.
 
     Examples
     --------
     >>> as_dtype(np.array(["a", "bcd"], dtype=object), np.dtype(np.dtypes.StringDType()))
     array(['a', 'bcd'], dtype=StringDType())
     """
-    if not is_text(dtype):
+    if dtype.kind in "SU":
+        values = np.asarray(values)
+        _check_width(values, dtype)
+    if dtype.kind != "T":
         return np.asarray(values, dtype)
     array: NDArray[Any] = np.asarray(values)
     if array.dtype.kind in "OT":
@@ -61,8 +65,23 @@ def as_dtype(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def is_text(dtype: np.dtype[Any]) -> bool:
-    """Whether values are strings of variable length."""
-    return dtype.kind == "T"
+    """Whether values are strings, or bytes of fixed width, which numpy's and dask's own casts spoil."""
+    return dtype.kind in "TSU"
+
+
+def _check_width(values: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    width = dtype.itemsize // (4 if dtype.kind == "U" else 1)
+    if values.dtype.kind == "O":
+        lengths = np.array([len(each) if isinstance(each, (str, bytes)) else 0 for each in values.flat], np.intp)
+    elif values.dtype.kind == "T" or (values.dtype.kind in "SU" and values.dtype != dtype):
+        lengths = np.strings.str_len(values).reshape(-1)
+    else:
+        return
+    if lengths.size and int(lengths.max()) > width:
+        longest = str(values.reshape(-1)[int(lengths.argmax())])
+        feature = f"{lengths.max()} characters, as {longest!r:.80} has, in elements of {dtype}"
+        hint = "cut them before, or write to an array of dtype str, whose strings are of any length"
+        raise UnsupportedFeature(format="chunkmill", feature=feature, hint=hint)
 
 
 def _kinds(array: NDArray[Any]) -> set[type]:
