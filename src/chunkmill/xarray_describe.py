@@ -164,6 +164,10 @@ def _encoded(documents_format: Format, name: str, variable: Variable, url: str) 
         raise DatasetError(variable=name, url=url, reason=f"pandas' {variable.dtype}, which no array holds", hint=hint)
     if of_any_length and variable.dtype.kind in "OTU":
         del encoding["dtype"]
+    elif wanted is not None:
+        encoding["dtype"] = _text_dtype(variable, wanted)
+        if encoding["dtype"] is None:
+            del encoding["dtype"]
     variable = variable.copy(deep=False)
     variable.encoding = encoding
     encoded = encode_cf(variable, name)
@@ -173,6 +177,28 @@ def _encoded(documents_format: Format, name: str, variable: Variable, url: str) 
     if of_any_length and encoded.dtype.kind == "U":
         encoded = encoded.copy(deep=False, data=encoded.data.astype(np.dtypes.StringDType()))
     return encoded
+
+
+def _text_dtype(variable: Variable, wanted: Any) -> Any:
+    """Return `wanted`, or what is wide enough where that would cut text or bytes; ``None``: any length.
+
+    It may come from what was read, and concatenated with longer text since. ``S1`` is CF's way to store characters.
+    """
+    given = variable.dtype
+    try:
+        stored = np.dtype(wanted)
+    except TypeError:  # which xarray will say
+        return wanted
+    if stored.kind not in "SU" or stored == "S1" or given.kind not in "SUOT":
+        return wanted
+    if given.kind in "SU":
+        n_characters = given.itemsize // (4 if given.kind == "U" else 1)
+    elif variable.chunks is None:
+        n_characters = max((len(v) for v in variable.to_numpy().flat if isinstance(v, (str, bytes))), default=1)
+    else:
+        return None
+    wide = np.dtype(f"{stored.kind}{max(n_characters, 1)}")
+    return wide if wide.itemsize > stored.itemsize else wanted
 
 
 def _strings(variable: Variable, name: str) -> Variable:

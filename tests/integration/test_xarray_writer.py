@@ -65,6 +65,24 @@ def series(n=5, start="2000-01-01", **encoding):
     return ds
 
 
+TEXTS = [np.array(["abcdef", "c"]), np.array([b"abcdef", b"c"]), np.array(["abcdef", "c"], object)]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["text", "bytes", "objects"])
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+def test_text_is_never_cut_by_an_encoding(text, lazy, fmt):
+    """The width that was read with one dataset stays with what was concatenated from it, xarray's own writer cuts."""
+    urls = ["memory://text-short", "memory://text-long"]
+    write_dataset(xr.Dataset({"t": ("x", text[1:].astype(text.dtype.char))}), urls[0], format=fmt, mode="w")
+    write_dataset(xr.Dataset({"t": ("x", text)}), urls[1], format=fmt, mode="w")
+    both = xr.concat([read(url).load() for url in urls], "x")
+    for encoding in ({}, {"t": {"dtype": "U2" if text.dtype.kind != "S" else "S2"}}):
+        ds = both.chunk(x=2) if lazy else both
+        write_dataset(ds, "memory://text-both", format=fmt, mode="w", encoding=encoding)
+        assert list(read("memory://text-both").t.to_numpy()) == [text[1], *text]
+
+
 def assert_round_trip(ds, url, **kwargs):
     report = write_dataset(ds, url, **kwargs)
     xr.testing.assert_identical(read(url).load(), ds.compute())
