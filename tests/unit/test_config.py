@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -15,6 +16,7 @@ from servers import serve_files
 
 import chunkmill as cm
 from chunkmill.config import DEFAULTS
+from chunkmill.stores.filesystems import max_requests
 from chunkmill.stores.local import LocalStore
 
 ORIGINAL_SET = LocalStore.set
@@ -37,6 +39,25 @@ def test_what_users_set_wins():
     environment = {"DASK_CHUNKMILL__MAX_MEM": "1GiB"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1GiB", "auto"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("fsync", "maybe", "true or false"),
+        ("progress", "sometimes", "auto, true or false"),
+        ("remote-requests", "many", "a whole number above 0"),
+        ("remote-requests", 0, "a whole number above 0"),
+        ("max-mem", "lots", "a number of bytes above 0"),
+    ],
+)
+def test_what_no_setting_can_be_is_said(tmp_path, name, value, expected):
+    cm.to_store(np.arange(60), tmp_path / "a", chunks=(1,))
+    ask = (
+        max_requests if name == "remote-requests" else partial(cm.rechunk, tmp_path / "a", tmp_path / "b", chunks=(7,))
+    )
+    with dask.config.set({f"chunkmill.{name}": value}), pytest.raises(ValueError, match=expected):
+        ask()
 
 
 @pytest.mark.parametrize("fsync", [True, False])

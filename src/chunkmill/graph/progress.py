@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, Self
 
-import dask
 from dask.utils import format_bytes
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
+
+from chunkmill.stores.settings import setting
 
 __all__ = ["JobProgress"]
 
@@ -40,7 +41,7 @@ class JobProgress:
 
     def __init__(self, show: bool | str | None = None) -> None:
         if show is None:
-            show = dask.config.get("chunkmill.progress", "auto")
+            show = setting("progress")
         console = Console(stderr=True)
         if show == "auto":
             # rich draws in notebooks through ipywidgets, and complains where there are none

@@ -151,7 +151,7 @@ _limits: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
 
 def max_requests() -> int:
     """Return how many requests a process has under way at once, as users have set it."""
-    return max(1, int(setting("remote-requests")))
+    return int(setting("remote-requests"))
 
 
 def request_limit() -> asyncio.Semaphore:

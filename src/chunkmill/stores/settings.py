@@ -1,4 +1,4 @@
-"""What users may set of all stores at once; the values are in dask's config, which stores know nothing of.
+"""What users may set of all stores at once, and of jobs; the values are in dask's config, which stores know nothing of.
 
 `chunkmill.config` tells where to look when chunkmill is imported. Not here: what is given to one store alone.
 """
@@ -21,10 +21,27 @@ def look_up_in(lookup: Callable[[str], Any]) -> None:
 def setting(name: str) -> Any:
     """Return what users have set.
 
+    Raises
+    ------
+    ValueError
+        It is none of the values that the setting has.
+
     Examples
     --------
     >>> import chunkmill
     >>> setting("fsync")
     False
     """
-    return _lookup[0](name)
+    value = _lookup[0](name)
+    fits, expected = _VALUES[name]
+    if not fits(value):
+        msg = f"chunkmill.{name} is {value!r} in dask's config: expected {expected}"
+        raise ValueError(msg)
+    return value
+
+
+_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "fsync": (lambda value: value in (True, False), "true or false"),
+    "progress": (lambda value: value in (True, False, "auto"), "auto, true or false"),
+    "remote-requests": (lambda value: str(value).isdecimal() and int(value) > 0, "a whole number above 0"),
+}
