@@ -159,10 +159,12 @@ def test_dry_run_says_that_a_job_is_unfinished(archive, tmp_path):
     (tmp_path / "archive.zarr" / "stack" / "0.0.0").write_bytes(b"torn")
     command = ["convert", archive, target, "--codecs", "gzip"]
     run(*command, code=3)
+    before = sorted(target.rglob("*"))
     assert "at target: an unfinished job of this plan, which goes on\n" in run(*command, "--dry-run").stdout
     assert run_json(*command, "--dry-run", "--restart")["at_target"] == ""
     other = run_json("convert", archive, target, "--codecs", "zstd", "--dry-run")
-    assert other["at_target"].startswith("there is an unfinished job at the target with another plan")
+    assert other["at_target"] == "an unfinished job of another plan, so that this fails; --restart discards it"
+    assert sorted(target.rglob("*")) == before
 
 
 def test_convert_and_verify(archive, tmp_path):

@@ -106,7 +106,7 @@ class Journal:
                 self.store.delete_prefix(self.prefix)
             return None
         plan = _parse(value, self)
-        is_ours = plan.get("version") == _VERSION and plan.get("fingerprint") == self.fingerprint
+        is_ours = self._is_ours(plan)
         if plan.get("over"):
             self._delete_records()
             self.discard()
@@ -121,6 +121,17 @@ class Journal:
             raise JobError(job=self.job, reason=reason, hint=hint)
         self.run, self.is_over = str(plan.get("run", "")), bool(plan.get("over"))
         return {key: base64.b64decode(text) for key, text in plan["documents"].items()}
+
+    def has_this_plan(self) -> bool | None:
+        """Whether the unfinished job at the target has this plan; ``None``: there is none. Nothing is changed."""
+        value = self.store.get(self.plan_key)
+        if value is None:
+            return None
+        plan = _parse(value, self)
+        return self._is_ours(plan) or (None if plan.get("over") else False)
+
+    def _is_ours(self, plan: Mapping[str, Any]) -> bool:
+        return plan.get("version") == _VERSION and plan.get("fingerprint") == self.fingerprint
 
     def begin(self, documents: Mapping[str, bytes]) -> None:
         """Forget what another job recorded, and begin."""

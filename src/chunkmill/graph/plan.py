@@ -12,7 +12,7 @@ from typing import Any
 from dask.utils import format_bytes, format_time
 
 from chunkmill.advice import Advice
-from chunkmill.errors import JobError, MetadataError, NodeNotFound
+from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.graph.jobs import Job, JobResult, run_job
 from chunkmill.graph.journal import Journal
 from chunkmill.hierarchy import Group, is_bare, open_node
@@ -199,12 +199,11 @@ class Plan:
         """
         job = self.job
         journal = Journal(job.store, job.path, job.name, job.fingerprint)
-        if resume:
-            try:
-                if journal.resume() is not None:
-                    return "an unfinished job of this plan, which goes on"
-            except JobError as error:
-                return error.reason
+        unfinished = journal.has_this_plan() if resume else None
+        if unfinished:
+            return "an unfinished job of this plan, which goes on"
+        if unfinished is False:
+            return Advice("an unfinished job of another plan, so that this fails", "{resume:False} discards it")
         found = None if job.overwrite is None else _found(job)
         if found is None:
             return ""
