@@ -321,3 +321,43 @@ def test_the_client_is_killed(source, target, tmp_path, number, cluster):
     assert 0 < report.n_resumed < report.n_tasks
     np.testing.assert_array_equal(cm.open_array(target, "a")[...], values)
     assert not unfinished_jobs(LocalStore(target))
+
+
+JOBS = {
+    "copy": lambda url, target: cm.convert(url, target, format="zarr3"),
+    "repack": lambda url, target: cm.convert(url, target, format="zarr3", shards=(16, 20)),
+    "spill": lambda url, target: cm.rechunk(url, target, chunks=(64, 4), strategy="spill"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only where processes fork")
+@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_job_is_killed_at_any_moment(source, tmp_path, kind):
+    url, values = source
+    random = np.random.default_rng(0)
+    n_kills = 0
+    for attempt in range(8):
+        target = tmp_path / f"target-{attempt}.zarr"
+        while True:
+            pid = os.fork()
+            if not pid:
+                try:
+                    with dask.config.set(scheduler="threads", num_workers=3):
+                        JOBS[kind](url, str(target))
+                except cm.errors.NodeExists:  # it was killed when all was done
+                    os._exit(0)
+                except BaseException:  # noqa: BLE001 - nothing of pytest may run here
+                    os._exit(1)
+                os._exit(0)
+            time.sleep(random.uniform(0.005, 0.1))
+            os.kill(pid, signal.SIGKILL)
+            status = os.waitpid(pid, 0)[1]
+            if not os.WIFSIGNALED(status):
+                break
+            n_kills += 1
+        assert os.WEXITSTATUS(status) == 0
+        np.testing.assert_array_equal(cm.open_array(str(target), "a")[...], values)
+        assert not [path for path in target.rglob("*") if "chunkmill" in path.name]
+    assert n_kills > 0

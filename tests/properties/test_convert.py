@@ -1,6 +1,7 @@
 """Any array to any format, with any chunks: the values and what is absent come over, and nothing else is left."""
 
 import json
+from dataclasses import replace
 from math import prod
 
 import dask
@@ -96,6 +97,27 @@ def test_values_and_presence(conversion, dtype):
     if new["chunks"] == new["codecs"] == "keep" and old["format"] == new["format"]:
         assert set(report.actions) <= {"copy", "absent"}
         assert contents(source) == contents(target)
+
+
+@given(grids(), st.data(), st.sampled_from(["raw", "zstd"]))
+def test_chunks_of_many_lengths(grid, data, codecs):
+    source, target = MemoryStore(), MemoryStore()
+    shape = grid.shape
+    plain = cm.create_array(MemoryStore(), shape=shape, dtype="i4", chunks=(1,) * len(shape), codecs=codecs)
+    metadata = replace(plain.metadata, chunk_grid=grid)
+    cm.hierarchy.publish(source, cm.hierarchy.create_array(source, "", metadata, format="zarr3")[1])
+    values = np.arange(1, prod(shape) + 1, dtype="i4").reshape(shape)
+    cm.open_array(source, mode="r+")[...] = values
+    chunks = data.draw(st.one_of(st.just("keep"), chunk_shapes(shape)))
+    with dask.config.set(scheduler="sync"):
+        plan = cm.plan_convert(source, target, format="zarr3", chunks=chunks)
+        report = plan.run()
+        np.testing.assert_array_equal(cm.open_array(target)[...], values)
+        assert cm.verify(source, target).equal
+    assert report.n_requests <= plan.n_requests
+    if codecs == "raw":
+        assert report.bytes_read <= plan.bytes_read
+        assert report.bytes_written <= plan.bytes_written
 
 
 @given(st.data(), st.integers(1, 10_000), st.integers(1, 50))

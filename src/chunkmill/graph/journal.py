@@ -134,8 +134,13 @@ class Journal:
         return plan.get("version") == _VERSION and plan.get("fingerprint") == self.fingerprint
 
     def begin(self, documents: Mapping[str, bytes]) -> None:
-        """Forget what another job recorded, and begin."""
-        self.discard()
+        """Begin, where `resume` found no job, or `discard` forgot it.
+
+        Raises
+        ------
+        JobError
+            Another job has begun since: the two would write over each other.
+        """
         self.run = uuid4().hex[:8]
         plan = {
             "version": _VERSION,
@@ -146,7 +151,9 @@ class Journal:
             "began": datetime.now(UTC).isoformat(timespec="seconds"),
             "documents": {key: base64.b64encode(value).decode() for key, value in documents.items()},
         }
-        self.store.set(self.plan_key, json.dumps(plan).encode())
+        if not self.store.set_if(self.plan_key, json.dumps(plan).encode(), None):
+            hint = "wait until it is done, or stop it, and run this one again"
+            raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
 
     def done(self) -> set[tuple[int, int]]:
         """Return stage and number of every task on record: one listing.

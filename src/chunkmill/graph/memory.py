@@ -158,9 +158,12 @@ def most_encoded(array: Array, grain: Grain) -> int:
 
 def stored_bytes(array: Array, grain: Grain, n_chunks: int, decoded_bytes: int) -> int:
     """Return the bytes of some chunks as they are stored, where that is known; else of their values, and headers."""
-    exact = grain.codecs.encoded_size(grain.regular) if grain.grid.is_regular else None
-    if exact is not None:
+    exact, grid = grain.codecs.encoded_size(grain.regular), grain.grid
+    if exact is not None and grid.is_regular:
         return exact * n_chunks
+    if exact is not None and n_chunks:  # chunks of many lengths, the last of which overhang
+        ends = (axis.start(axis.n_chunks - 1) + axis.length(axis.n_chunks - 1) for axis in grid.axes)
+        decoded_bytes = decoded_bytes * prod(ends) // prod(grid.shape)
     headers = _most_encoded(grain.codecs, grain.regular, itemsize(array), spread=1 << 62) - chunk_bytes(array, grain)
     return decoded_bytes + n_chunks * headers
 

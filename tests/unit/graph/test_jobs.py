@@ -130,7 +130,7 @@ def test_a_record_follows_its_data(store):
     recording = RecordingStore(store)
     with dask.config.set(scheduler="sync"):
         run_job(make_job(recording, n=2))
-    sets = recording.keys("set")
+    sets = recording.keys("set", "set_if")
     prefix = Journal(store, "a/b", "", "").prefix
     (record,) = [key for key in sets if key.startswith(f"{prefix}0/0-")]
     assert sets.index("data/0") < sets.index(record) < sets.index("doc")
@@ -268,6 +268,9 @@ def test_late_tasks_of_a_job_that_was_given_up(store):
     old = Journal(store, "a/b", "put it", "plan")
     old.begin({})
     new = Journal(store, "a/b", "put it", "plan")
+    with pytest.raises(JobError, match="another job has begun"):
+        new.begin({})
+    new.discard()
     new.begin({})
     old.record(0, 3, {"n_keys": 1}, {})
     assert new.done() == set()
