@@ -182,7 +182,7 @@ class Array:
         """Read by basic indexing, or by integer or boolean arrays; the chunks around the selection are read."""
         selection = select(index, self.shape)
         block = read_region(self, selection.region, n_threads=own_threads())
-        return block[selection.within] if selection.within else block[()]
+        return block[selection.picks]
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
         """Write by basic indexing with step 1; chunks covered partly are changed under a lock and a version check."""

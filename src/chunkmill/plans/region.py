@@ -28,11 +28,19 @@ class Selection:
         The numpy index that picks the elements from the block that `region` is read to.
     is_region
         Whether the elements are the region itself, in order, perhaps with axes of length 1 dropped.
+    dots
+        Before which axis ``...`` stood.
     """
 
     region: Region
     within: tuple[Any, ...]
     is_region: bool
+    dots: int | None = None
+
+    @property
+    def picks(self) -> tuple[Any, ...]:
+        """`within`, with the dots where they were: they keep 0-d arrays, and part arrays that numpy would join."""
+        return self.within if self.dots is None else (*self.within[: self.dots], ..., *self.within[self.dots :])
 
 
 def full_region(shape: Shape) -> Region:
@@ -85,7 +93,7 @@ def select(index: Any, shape: Shape) -> Selection:
     >>> select((slice(10, 20), 5), (100, 10)).region
     (slice(10, 20, None), slice(5, 6, None))
     """
-    parts = _expand(index, shape)
+    parts, dots = _expand(index, shape)
     cuts, within = [], []
     is_region = True
     for axis, (part, size) in enumerate(zip(parts, shape, strict=True)):
@@ -93,11 +101,11 @@ def select(index: Any, shape: Shape) -> Selection:
         cuts.append(cut)
         within.append(rest)
         is_region = is_region and (isinstance(rest, int) or rest == slice(None) if not _is_array(rest) else False)
-    return Selection(tuple(cuts), tuple(within), is_region)
+    return Selection(tuple(cuts), tuple(within), is_region, dots)
 
 
-def _expand(index: Any, shape: Shape) -> list[Any]:
-    """Return one part an axis: ``...`` and what is left out become full slices."""
+def _expand(index: Any, shape: Shape) -> tuple[list[Any], int | None]:
+    """Return one part an axis, where ``...`` and what is left out become full slices, and where the dots were."""
     parts = list(index) if isinstance(index, tuple) else [index]
     parts = [np.asarray(p) if isinstance(p, list) else p for p in parts]
     expanded: list[Any] = []
@@ -113,7 +121,7 @@ def _expand(index: Any, shape: Shape) -> list[Any]:
     if not n_dots:
         expanded.append(Ellipsis)
     dots = next(i for i, part in enumerate(expanded) if part is Ellipsis)
-    return expanded[:dots] + [slice(None)] * missing + expanded[dots + 1 :]
+    return expanded[:dots] + [slice(None)] * missing + expanded[dots + 1 :], dots if n_dots else None
 
 
 def _select_axis(part: Any, size: int, axis: int, shape: Shape) -> tuple[slice, Any]:
