@@ -6,6 +6,7 @@ Not here: the drawing of a grid (`chunkmill.repr_svg`), plans and reports (`chun
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import islice
@@ -62,14 +63,19 @@ def tree_text(group: Group) -> str:
     return "\n".join([printable(f"/{group.path}"), *_branches(group)])
 
 
-def _branches(group: Group, indent: str = "") -> Iterator[str]:
-    children = list(group.children().items())
-    for i, (name, node) in enumerate(children):
-        last = i == len(children) - 1
+def _branches(group: Group) -> Iterator[str]:
+    todo = [("", deque(group.children().items()))]  # no recursion: a hierarchy may be deeper than Python's stack
+    while todo:
+        indent, children = todo[-1]
+        if not children:
+            todo.pop()
+            continue
+        name, node = children.popleft()
+        last = not children
         what = f" {node.shape} {_dtype(node)}" if isinstance(node, Array) else ""
         yield f"{indent}{'└── ' if last else '├── '}{printable(name)}{what}"
         if isinstance(node, Group):
-            yield from _branches(node, indent + ("    " if last else "│   "))
+            todo.append((indent + ("    " if last else "│   "), deque(node.children().items())))
 
 
 def _dtype(array: Array) -> str:
