@@ -69,12 +69,13 @@ def test_a_store_that_fails_again_and_again(source, target, methods):
         failing = FailingStore(store, every=23, methods=methods, times=1)
         try:
             report = cm.convert(url, failing, format="zarr3")
-        except (StoreError, ChunkError):
+        except (StoreError, ChunkError) as error:
             n_failed += 1
             if left := unfinished_jobs(store):
                 assert left[0]["job"] == f"convert to {store.url}"
-                with pytest.raises(cm.errors.NodeNotFound):
-                    cm.open_array(store, "a")
+                if not error.key.endswith("zarr.json"):  # all chunks are there before the first document is
+                    with pytest.raises(cm.errors.NodeNotFound):
+                        cm.open_array(store, "a")
     assert n_failed > 1
     assert report.n_resumed > 0
     check(target, values)

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from chunkmill import hierarchy
 from chunkmill.array import Array
+from chunkmill.errors import JobError
 from chunkmill.graph.journal import Journal
 from chunkmill.graph.late import sweep_beside, swept
 from chunkmill.graph.lending import Lender, Lent, borrowed
@@ -148,16 +149,20 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
         journal.begin(documents)
     else:
         done = journal.done()
-    with swept(job.targets, after_death=bool(done)):
-        results = run_stages(
-            job.stages(),
-            name=job.name,
-            scheduler=scheduler,
-            needs=needs,
-            journal=journal,
-            done=done,
-            progress=progress,
-        )
+    try:
+        with swept(job.targets, after_death=bool(done)):
+            results = run_stages(
+                job.stages(),
+                name=job.name,
+                scheduler=scheduler,
+                needs=needs,
+                journal=journal,
+                done=done,
+                progress=progress,
+            )
+    except JobError:
+        journal.tidy()
+        raise
     written = job.publish(documents)
     if resumed:
         sweep_beside(job.store, written or ())

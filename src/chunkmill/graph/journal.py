@@ -225,6 +225,11 @@ class Journal:
             self.store.delete(self.plan_key)
         self.store.delete_prefix(self.prefix)
 
+    def tidy(self) -> None:
+        """Delete what tasks recorded when their job was over already: another process had joined in, and ended it."""
+        if self.store.get(self.plan_key) is None:
+            self.store.delete_prefix(self.prefix)
+
     def _delete_records(self) -> None:
         for name in self.store.list_dir(self.prefix):
             if name.endswith("/"):

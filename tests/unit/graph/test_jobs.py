@@ -285,6 +285,22 @@ def test_late_tasks_of_a_job_that_was_given_up(store):
     assert resumed.resume() is None
 
 
+def test_a_job_that_another_process_ended_leaves_nothing(store):
+    """Two ran the same job: the second joined the first, which then was done first."""
+
+    def ended(common, number):
+        result = put(common, number)
+        if number == 3:
+            first = Journal(store, "a/b", "put it", "plan")
+            first.resume()
+            first.finish()
+        return result
+
+    with pytest.raises(JobError, match="late"):
+        run_job(make_job(store, n=9, function=ended))
+    assert not journal_keys(store)
+
+
 def test_a_run_goes_on_under_its_name(store):
     journal = Journal(store, "a/b", "put it", "plan")
     journal.begin({"doc": b"x"})
