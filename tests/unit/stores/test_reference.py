@@ -539,3 +539,18 @@ def test_a_lazy_set_asks_for_what_it_needs(tmp_path, target):
         ".zmetadata",
         "x/refs.2.parq",
     ]
+
+
+ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "az": "abfs", "abfss": "abfs", "wasbs": "wasb", "S3": "s3"}
+
+
+@pytest.mark.parametrize(("alias", "protocol"), ALIASES.items(), ids=ALIASES)
+def test_other_names_of_a_protocol(alias, protocol):
+    """What is allowed under one name is allowed, and found, under every other."""
+    for source in ("https://host/refs.json", f"{alias}://bucket/refs.json"):
+        root, key = Targets(source).split(f"{alias}://bucket/a.nc")
+        assert (root, key) == (f"{protocol}://bucket", "a.nc")
+    only = Targets("https://host/refs.json", allowed_protocols=alias)
+    assert only.split(f"{protocol}://bucket/a.nc") == (f"{protocol}://bucket", "a.nc")
+    with pytest.raises(StoreError):
+        only.split("https://host/a.nc")
