@@ -164,3 +164,12 @@ def test_zarr_python_reads_ours(theirs):
     assert dict(root["a/b"].attrs) == {"n": 1}
     assert sorted(root.array_keys()) == ["y"]
     assert sorted(root["a/b"].array_keys()) == ["x"]
+
+
+def test_what_others_need_not_understand_says_so():
+    """The specification does not know the member: without the flag a reader has to refuse the group."""
+    group = b'{"zarr_format": 3, "node_type": "group"}'
+    written = json.loads(consolidated.emit_v3({"zarr.json": group, "a/zarr.json": group}))
+    for each in (written, written["consolidated_metadata"]["metadata"]["a"]):
+        member = each["consolidated_metadata"]
+        assert (member["kind"], member["must_understand"]) == ("inline", False)
