@@ -137,20 +137,20 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
         stages = [(stage.name, len(grouped(stage))) for stage in job.stages()]
         results = [StageResult(name, n_tasks, n_tasks, 0.0, {}) for name, n_tasks in stages]
         return JobResult(tuple(results), time.perf_counter() - start)
-    resumed, needs = documents is not None, None
+    cut_off, needs = documents is not None, None
     if not scheduler.in_process:
         needs = describe_needs(job.name, sources=job.sources, targets=job.targets, writes=(job.store, *job.writes))
         check_workers(scheduler, needs)
     done: set[tuple[int, int]] = set()
     if documents is None:
         if not resume:
-            journal.discard()  # before what it tells of is deleted
+            cut_off = journal.discard()  # before what it tells of is deleted
         documents = dict(job.prepare())
         journal.begin(documents)
     else:
         done = journal.done()
     try:
-        with swept(job.targets, after_death=bool(done)):
+        with swept(job.targets, after_death=cut_off):
             results = run_stages(
                 job.stages(),
                 name=job.name,
@@ -164,7 +164,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
         journal.tidy()
         raise
     written = job.publish(documents)
-    if resumed:
+    if cut_off:
         sweep_beside(job.store, written or ())
     journal.finish()
     hierarchy.settle(job.store)

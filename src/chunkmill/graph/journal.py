@@ -219,11 +219,16 @@ class Journal:
                 self._delete_records()
         self.discard()
 
-    def discard(self) -> None:
-        """Delete the journal, the plan first: records without a plan are nothing to go on with."""
-        if self.store.get(self.plan_key) is not None:
+    def discard(self) -> bool:
+        """Delete the journal, the plan first: records without a plan are nothing to go on with.
+
+        Return whether there was one.
+        """
+        was_there = self.store.get(self.plan_key) is not None
+        if was_there:
             self.store.delete(self.plan_key)
         self.store.delete_prefix(self.prefix)
+        return was_there
 
     def tidy(self) -> None:
         """Delete what tasks recorded when their job was over already: another process had joined in, and ended it."""

@@ -58,6 +58,7 @@ def resumable_write(
     journal = Journal(array.store, array.path, _job(array), mark)
     documents = _resumed(journal, x)
     done: set[int] = set()
+    cut_off = documents is not None
     if journal.is_over:
         counts, n_written = np.zeros(4, np.int64), sum(1 for _ in _numbered(x, array))
         return replace(report(array, counts, 0), n_resumed=n_written)
@@ -69,10 +70,10 @@ def resumable_write(
     region = full_region(array.shape)
     blocks, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, journal=journal)
     keys = [(blocks.name, *index, 0) for index, number in _numbered(x, array) if number not in done]
-    with giving_up([blocks]), swept([array], after_death=bool(done)):
+    with giving_up([blocks]), swept([array], after_death=cut_off):
         counts = _compute(blocks, keys)
     publish(documents)
-    if done:
+    if cut_off:
         sweep_beside(array.store, documents)
     journal.finish()
     n_resumed = blocks.npartitions - len(keys)
