@@ -83,6 +83,29 @@ def test_text_is_never_cut_by_an_encoding(text, lazy, fmt):
         assert list(read("memory://text-both").t.to_numpy()) == [text[1], *text]
 
 
+@pytest.mark.parametrize("dtype", ["i2", "i4", "f4", "f8"])
+@pytest.mark.parametrize("resume", [False, True])
+def test_lazy_times_of_any_dtype(dtype, resume):
+    """xarray's lazy encoding says this dtype of its blocks, and makes them 64 bits wide."""
+    days = pd.to_datetime(["2000-01-01", "2000-02-01", "2001-01-01"])
+    encoding = {"t": {"units": "days since 2000-01-01", "dtype": dtype}}
+    ds = xr.Dataset({"t": ("x", days)}).chunk(x=2)
+    write_dataset(ds, "memory://lazy-times", mode="w", encoding=encoding)
+    assert cm.open_array("memory://lazy-times", "t").dtype == np.dtype(dtype)
+    xr.testing.assert_equal(read("memory://lazy-times").load(), ds.compute())
+    block = da.from_array(np.array([1, 31, 366]), chunks=2).map_blocks(lambda each: each, dtype=dtype)
+    cm.to_store(block, "memory://lazy-block", mode="w", resume=resume)
+    np.testing.assert_array_equal(cm.open_array("memory://lazy-block")[...], [1, 31, 366])
+
+
+def test_lazy_times_that_do_not_fit():
+    days = pd.to_datetime(["2000-01-01", "2200-01-01"])
+    ds = xr.Dataset({"t": ("x", days)}).chunk(x=1)
+    encoding = {"t": {"units": "days since 2000-01-01", "dtype": "i2"}}
+    with pytest.raises(ValueError, match="73049 does not fit int16"):
+        write_dataset(ds, "memory://lazy-times", mode="w", encoding=encoding)
+
+
 def assert_round_trip(ds, url, **kwargs):
     report = write_dataset(ds, url, **kwargs)
     xr.testing.assert_identical(read(url).load(), ds.compute())

@@ -216,6 +216,18 @@ def write_block(
     return counts.reshape((1,) * block.ndim + (4,))
 
 
+def _as_told(part: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return part of a block in the dtype that its dask array tells of; times that xarray encodes late have another."""
+    if part.dtype == dtype:
+        return part
+    cast_to = as_dtype(part, dtype)
+    if part.dtype.kind in "iu" and (cast_to != part).any():
+        wrong = part[cast_to != part].flat[0]
+        msg = f"{wrong} does not fit {dtype}: a block of the dask array holds {part.dtype}, and the array says {dtype}"
+        raise ValueError(msg)
+    return cast_to
+
+
 def _write(
     block: NDArray[Any] | Pieces, region: Region, array: Array, *, lock: LockFactory, write_empty: bool
 ) -> NDArray[np.int64]:
@@ -223,7 +235,7 @@ def _write(
     counts = np.zeros(4, np.int64)
     for overlap in array.writing.grid.overlaps(region):
         place: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
-        part = block[place]
+        part = _as_told(block[place], array.dtype)
         at = tuple(
             slice(cut.start + c.start, cut.start + c.stop) for cut, c in zip(region, overlap.in_region, strict=True)
         )
