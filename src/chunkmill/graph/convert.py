@@ -154,9 +154,9 @@ def _format_of(target: Target) -> Format:
 
 def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int | None, n_threads: int) -> list[_Item]:
     """Choose the action for each array, and how much of it one task owns."""
-    n_bytes = sum(new.nbytes for _, new in arrays)
-    fine = min(_FINE_TASK_BYTES, max(n_bytes // _LEAST_TASKS, 1))
-    max_bytes = min(_MAX_TASK_BYTES, max(n_bytes // _MANY_TASKS, fine))
+    total = sum(new.nbytes for _, new in arrays)
+    fine = min(_FINE_TASK_BYTES, max(total // _LEAST_TASKS, 1))
+    max_bytes = min(_MAX_TASK_BYTES, max(total // _MANY_TASKS, fine))
     n_keys = sum(new.writing.grid.n_chunks for _, new in arrays)
     max_keys = min(_MAX_TASK_KEYS, max(n_keys // _LEAST_TASKS, 1))
     budget = None if max_mem is None else max_mem // n_threads

@@ -24,6 +24,7 @@ ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 Fetched = tuple[bytes, str | None]
 
 _MAX_IGNORED = 16 * 2**20  # of a value that a server without ranges may send whole, for a part of it to be used
+_MOST = 1 << 31  # of a value whose length no server told, or that is compressed on the way
 
 
 class OutOfRange(Exception):
@@ -200,11 +201,12 @@ class HttpService(Service):
         async def read(response: Any) -> Fetched:
             version = response.headers.get("ETag")
             if byte_range is None:
-                return await response.read(), version
+                return await _body(response, _length(response)), version
             if response.status == HTTPStatus.OK:  # the server ignored the range
                 return await _part_of_whole(response, byte_range), version
             _check_content_range(response, byte_range)
-            return await response.read(), version
+            most = -byte_range.start if byte_range.start < 0 else byte_range.length
+            return await _body(response, _MOST if most is None else most), version
 
         fetched: Fetched = await self._get(path, headers, read)
         return fetched
@@ -242,6 +244,25 @@ class HttpService(Service):
             return await read(response)
 
 
+async def _body(response: Any, most: int) -> bytes:
+    """Return the body; an error, as soon as it is more than it may be: a server may send without end."""
+    parts: list[bytes] = []
+    n_bytes = 0
+    async for part in response.content.iter_any():
+        n_bytes += len(part)
+        if n_bytes > most:
+            response.close()
+            raise OSError(f"the server sends more than the {most} bytes that there can be")
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _length(response: Any) -> int:
+    """Return how long a body is; of one that is compressed on the way, or not told, how long it may be."""
+    told = response.headers.get("Content-Length", "")
+    return int(told) if told.isdecimal() and "Content-Encoding" not in response.headers else _MOST
+
+
 async def _part_of_whole(response: Any, byte_range: ByteRange) -> bytes:
     """Cut the range out of a body that a server without ranges sent whole, if it is small."""
     length = int(response.headers.get("Content-Length", _MAX_IGNORED + 1))
@@ -251,7 +272,7 @@ async def _part_of_whole(response: Any, byte_range: ByteRange) -> bytes:
             f"asked for {range_header(byte_range)}, got the whole body: the server does not support range requests; "
             "serve the files with one that does, or copy them"
         )
-    body: bytes = await response.read()
+    body = await _body(response, _MAX_IGNORED)
     start = byte_range.start if byte_range.start >= 0 else max(0, len(body) + byte_range.start)
     if start > len(body):
         raise OutOfRange

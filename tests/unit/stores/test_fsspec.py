@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pickle
@@ -8,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from uuid import uuid4
 
 import fsspec
@@ -489,3 +492,35 @@ def test_directories_of_filesystems(protocol, tmp_path):
     assert chained.get("a/b") == b"1"
     assert list(chained.list_prefix("")) == ["a/b"]
     assert base.cat_file("x/a/b") == b"1"
+
+
+class Endless(BaseHTTPRequestHandler):
+    """Sends without end, whatever it was asked for; compressed, of the key ``bomb``."""
+
+    def do_GET(self):
+        ranged = "Range" in self.headers
+        self.send_response(206 if ranged else 200)
+        if ranged:
+            self.send_header("Content-Range", "bytes 0-9/*")
+        if self.path.endswith("bomb"):
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        block = gzip.compress(bytes(1 << 20)) if self.path.endswith("bomb") else bytes(1 << 16)
+        with suppress(OSError):
+            while True:
+                self.wfile.write(block)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("key", ["a", "bomb"])
+@pytest.mark.parametrize("byte_range", [None, ByteRange(0, 10), ByteRange(-10), ByteRange(0)], ids=str)
+def test_a_server_that_never_ends(key, byte_range, monkeypatch):
+    monkeypatch.setattr(services, "_MOST", 1 << 22)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        store = open_store(f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(StoreError, match=r"more than the \d+ bytes that there can be"):
+            store.get(key, byte_range)
+        server.shutdown()
