@@ -425,9 +425,14 @@ def write_region(
         def write(part: slice, batch: list[Overlap] = batch) -> int:
             return sum(_write_part(array, o, block, lock=lock, write_empty=write_empty) for o in batch[part])
 
-        parts = cut_evenly(len(batch), _PARTS_A_THREAD * n_threads)
-        n_bytes += sum(in_threads(write, parts, n_threads if block.nbytes > _WORTH_A_THREAD else 1))
+        n = n_threads if block.nbytes > _WORTH_A_THREAD else 1
+        if array.store.is_remote and all(overlap.whole for overlap in batch):
+            n = max(n, _PUTS_AT_ONCE)
+        n_bytes += sum(in_threads(write, cut_evenly(len(batch), _PARTS_A_THREAD * n), n))
     return n_bytes
+
+
+_PUTS_AT_ONCE = 16  # by one block, where each costs latency; the locks of parts of chunks want their own thread
 
 
 def _write_part(

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
-__all__ = ["cut_evenly", "in_threads", "own_threads"]
+__all__ = ["Behind", "cut_evenly", "in_threads", "own_threads"]
 
 T = TypeVar("T")
 
@@ -46,3 +48,46 @@ def in_threads(function: Callable[[slice], T], parts: Sequence[slice], n_threads
         return [function(part) for part in parts]
     with ThreadPoolExecutor(min(n_threads, len(parts))) as pool:
         return list(pool.map(function, parts))
+
+
+class Behind:
+    """Calls that wait for a network, made while the caller goes on: so many at once, at most.
+
+    A context: it ends when they have. The first error is raised by a later call, or at the end, and what was not begun
+    then is not done. With ``n_at_once=0`` each call is made when it is asked for.
+
+    Examples
+    --------
+    >>> done = []
+    >>> with Behind(2) as behind:
+    ...     for i in range(4):
+    ...         behind.call(done.append, i)
+    >>> sorted(done)
+    [0, 1, 2, 3]
+    """
+
+    def __init__(self, n_at_once: int) -> None:
+        self._n_at_once = n_at_once
+        self._pool = ThreadPoolExecutor(n_at_once) if n_at_once else None
+        self._made: deque[Future[Any]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call the function, or wait until it can be called: what it is given lives no longer than the call."""
+        if self._pool is None:
+            function(*arguments)
+            return
+        if len(self._made) == self._n_at_once:
+            self._made.popleft().result()
+        self._made.append(self._pool.submit(function, *arguments))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._pool is None:
+            return
+        try:
+            while kind is None and self._made:
+                self._made.popleft().result()
+        finally:
+            self._pool.shutdown(cancel_futures=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from typing import Any
@@ -19,7 +19,7 @@ from chunkmill.array import Array
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import get_format
-from chunkmill.graph.forecast import Forecast, fitted, forecast, task_bytes
+from chunkmill.graph.forecast import Forecast, TaskMemory, fitted, forecast, task_memory
 from chunkmill.graph.jobs import Job, Stage, grouped
 from chunkmill.graph.journal import JOB_PREFIX, fingerprint
 from chunkmill.graph.memory import chunk_bytes
@@ -72,8 +72,8 @@ class _Item:
 
     Attributes
     ----------
-    task_bytes, n_ahead
-        What one of its tasks holds in memory, and how many chunks it fetches ahead.
+    memory
+        What one of its tasks holds.
     share
         How much of what one task may do the store keys of one group are: small arrays share tasks.
     """
@@ -81,8 +81,7 @@ class _Item:
     source: Array
     target: Array
     conversion: Conversion
-    task_bytes: int = 0
-    n_ahead: int = 0
+    memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
     share: float = 1.0
 
     @property
@@ -175,12 +174,12 @@ def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int
             continue
         if budget is not None:
             conversion = fitted(old, new, conversion, budget)
-        n_bytes, n_ahead = task_bytes(old, new, conversion, budget)
-        if budget is not None and n_bytes > budget:
-            raise _too_little(old, max_mem, n_bytes, n_threads)
+        memory = task_memory(old, new, conversion, budget)
+        if budget is not None and memory.n_bytes > budget:
+            raise _too_little(old, max_mem, memory.n_bytes, n_threads)
         n_keys = prod(conversion.group)
         share = max(n_keys / max_keys, n_keys * chunk_bytes(new, new.writing) / max_bytes)
-        items.append(_Item(old, new, conversion, n_bytes, n_ahead, share))
+        items.append(_Item(old, new, conversion, memory, share))
     return items
 
 
@@ -223,7 +222,7 @@ class _Conversion:
             bytes_read=total.bytes_read,
             bytes_written=total.bytes_written,
             n_requests=total.n_requests,
-            peak_memory_bytes=n_threads * max((item.task_bytes for item in self.items), default=0),
+            peak_memory_bytes=n_threads * max((item.memory.n_bytes for item in self.items), default=0),
             n_keys=sum(item.target.writing.grid.n_chunks for item in self.items),
             actions=actions,
         )
@@ -285,9 +284,7 @@ class _Conversion:
         return [self._stage(specs, fresh=fresh)]
 
     def _stage(self, specs: Sequence[tuple[int, int]], *, fresh: bool) -> Stage:
-        transfers = tuple(
-            Transfer(i.source, i.target, i.conversion, fresh, i.n_ahead, i.task_bytes, i.share) for i in self.items
-        )
+        transfers = tuple(Transfer(i.source, i.target, i.conversion, fresh, i.memory, i.share) for i in self.items)
         return Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows, transfer_share)
 
     def _publish(self, documents: Mapping[str, bytes]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 from chunkmill.array import Array
 from chunkmill.graph.memory import (
@@ -27,7 +28,7 @@ from chunkmill.plans.convert import Conversion, group_keys, split_shards
 from chunkmill.plans.rechunk import nth_coords
 from chunkmill.stores.base import WritesParts
 
-__all__ = ["Forecast", "fitted", "forecast", "task_bytes"]
+__all__ = ["Forecast", "TaskMemory", "fitted", "forecast", "task_memory"]
 
 _OBJECTS = 1 << 10
 """Measured: Python's objects of a chunk that a task is going to move, such as its coords, key and range."""
@@ -39,11 +40,31 @@ _FIRST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 16, 512, 64 << 20
 """What stores with latency have on their way ahead of a task that asks for many chunks at once."""
 
 
-def task_bytes(source: Array, target: Array, conversion: Conversion, budget: int | None = None) -> tuple[int, int]:
-    """Return the memory of one task, and how many chunks it may fetch ahead; 0: as many as the store likes.
+_MOST_BEHIND, _BEHIND_BYTES = 16, 32 << 20
+"""What is on its way to a store with latency while a task goes on."""
 
-    Chunks are counted as if they did not compress. Where `budget` allows fewer ahead than a store with latency would
-    fetch by itself, they are as many as it allows; one at least.
+
+class TaskMemory(NamedTuple):
+    """The memory of one task in bytes, and what it has on its way to and from stores with latency.
+
+    Attributes
+    ----------
+    n_ahead
+        Chunks that are fetched ahead, at most; 0: as many as the store likes.
+    n_behind
+        Values that are being stored while the task goes on, at most; 0: it waits for each.
+    """
+
+    n_bytes: int
+    n_ahead: int = 0
+    n_behind: int = 0
+
+
+def task_memory(source: Array, target: Array, conversion: Conversion, budget: int | None = None) -> TaskMemory:
+    """Return the memory of one task.
+
+    Chunks are counted as if they did not compress. Where `budget` allows fewer on their way than a store with latency
+    would have by itself, they are as many as it allows; one fetched ahead at least.
     """
     copies = conversion.action == "copy"
     fetched = most_encoded(source, source.writing if copies else source.reading)
@@ -60,18 +81,25 @@ def task_bytes(source: Array, target: Array, conversion: Conversion, budget: int
     if conversion.materialize:  # what stands for absent chunks is kept: whole, and cut by the end of each axis
         n_shapes = prod(1 + _n_ends(axis) for axis in target.reading.grid.axes)
         n_bytes += n_shapes * most_encoded(target, target.reading)
+    n_behind = 0
+    if target.store.is_remote:
+        held = 2 * most_encoded(target, target.writing)  # the value, and what the request is made of
+        n_behind = min(n_keys, _MOST_BEHIND, _BEHIND_BYTES // max(held, 1))
+        if budget is not None:
+            n_behind = max(0, min(n_behind, (budget - n_bytes) // 2 // max(held, 1)))
+        n_bytes += n_behind * held
     if not source.store.is_remote:
-        return n_bytes, 0
+        return TaskMemory(n_bytes, 0, n_behind)
     natural = n_ahead = min(n_chunks, max(_FIRST_AHEAD, min(_MOST_AHEAD, _AHEAD_BYTES // max(fetched, 1))))
     if budget is not None:
         n_ahead = max(1, min(natural, (budget - n_bytes) // max(fetched, 1)))
-    return n_bytes + n_ahead * fetched, n_ahead if n_ahead < natural else 0
+    return TaskMemory(n_bytes + n_ahead * fetched, n_ahead if n_ahead < natural else 0, n_behind)
 
 
 def fitted(source: Array, target: Array, conversion: Conversion, budget: int) -> Conversion:
     """Return the conversion with tasks that stay within `budget`, or with the smallest where even they do not."""
     layouts = split_shards(source.metadata), split_shards(target.metadata)
-    while (n_keys := prod(conversion.group)) > 1 and task_bytes(source, target, conversion, budget)[0] > budget:
+    while (n_keys := prod(conversion.group)) > 1 and task_memory(source, target, conversion, budget).n_bytes > budget:
         group = group_keys(*layouts, 1, max_bytes=1 << 62, max_keys=n_keys // 2, align_bytes=0)
         conversion = replace(conversion, group=group)
     return conversion

@@ -151,7 +151,7 @@ class _Rechunking:
                 actions[action] = actions.get(action, 0) + n_keys
         decoded = sum(e.decoded_bytes for e in estimates)
         once = sum(e.written_bytes for e in estimates)
-        left = self.settings.worker.n_threads * max(transfer.task_bytes for transfer in self.transfers)
+        left = self.settings.worker.n_threads * max(transfer.memory.n_bytes for transfer in self.transfers)
         costs = Costs(
             n_tasks=sum(stage.n_tasks for stage in stages),
             bytes_read=sum(stage.bytes_read for stage in stages),

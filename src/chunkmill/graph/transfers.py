@@ -9,7 +9,7 @@ Not here: which of the two happens to an array (`chunkmill.plans.convert`), chun
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import byte_view
 from chunkmill.codecs.crc32c import Crc32c
 from chunkmill.codecs.n5_block import parse_header, write_header
+from chunkmill.graph.forecast import TaskMemory
 from chunkmill.graph.jobs import TaskResult
 from chunkmill.graph.parts import metered
 from chunkmill.graph.subsets import region_keys
@@ -30,6 +31,7 @@ from chunkmill.plans.convert import Conversion, group_ranges
 from chunkmill.plans.region import region_shape
 from chunkmill.steps import chunk_step
 from chunkmill.stores.metered import Meter, MeteredStore
+from chunkmill.threads import Behind
 
 __all__ = ["Transfer", "covered", "transfer_group", "transfer_reads", "transfer_share", "transfer_shows"]
 
@@ -46,12 +48,12 @@ class Transfer:
         What is done for each store key.
     fresh
         Whether nothing lies below the target's keys yet, so that absent ones need not be deleted.
-    n_ahead
-        Chunks that a task fetches ahead at most, from stores whose requests cost latency; 0: as many as they like.
-    task_bytes
-        What a task holds in memory, by the plan.
+    memory
+        What a task holds, and what it has on its way, by the plan.
     share
         How much of what one task may do the store keys of one group are.
+    behind
+        What a task is storing while it goes on.
     scratch
         Memory that a task decodes into, by its shape: one at most.
     """
@@ -60,9 +62,9 @@ class Transfer:
     target: Array
     conversion: Conversion
     fresh: bool
-    n_ahead: int = 0
-    task_bytes: int = 0
+    memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
     share: float = 1.0
+    behind: Behind = field(default_factory=lambda: Behind(0))
     scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
 
 
@@ -71,19 +73,13 @@ def transfer_group(transfers: Sequence[Transfer], spec: tuple[int, int]) -> Task
     which, number = spec
     planned = transfers[which]
     meter = Meter()
-    transfer = Transfer(
-        metered(planned.source, meter),
-        metered(planned.target, meter),
-        planned.conversion,
-        planned.fresh,
-        planned.n_ahead,
-    )
+    source, target = metered(planned.source, meter), metered(planned.target, meter)
     actions: dict[str, int] = {}
-    keys = list(product(*group_ranges(transfer.target.writing.grid, transfer.conversion.group, number)))
-    if transfer.conversion.action == "copy":
-        _copy(transfer, keys, actions)
-    else:
-        _move(transfer, keys, actions)
+    keys = list(product(*group_ranges(target.writing.grid, planned.conversion.group, number)))
+    with Behind(planned.memory.n_behind) as behind:
+        transfer = replace(planned, source=source, target=target, behind=behind, scratch={})
+        move = _copy if planned.conversion.action == "copy" else _move
+        move(transfer, keys, actions)
     counts = {f"action_{name}": n for name, n in actions.items()}
     return TaskResult.of(meter, n_keys=len(keys), **counts)
 
@@ -127,12 +123,12 @@ def _count(actions: dict[str, int], name: str) -> None:
 def _copy(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
     source, target = transfer.source, transfer.target
     filled = _Filled(transfer)
-    fetched = _fetch(source, source.writing, keys, transfer.n_ahead)
+    fetched = _fetch(source, source.writing, keys, transfer.memory.n_ahead)
     for coords in keys:
         value: Buffer | None = next(fetched)
         if value is None:
             value = filled.encoded(target.writing, coords)
-        _put(transfer, coords, value)
+        transfer.behind.call(_put, transfer, coords, value)
         _count(actions, "absent" if value is None else "copy")
         del value  # before the next one is fetched, so that it gets the same memory
 
@@ -143,12 +139,14 @@ def _move(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, in
     grid = target.reading.grid
     filled = _Filled(transfer)
     chunks = {key: [overlap.coords for overlap in grid.overlaps(target.writing.grid.region(key))] for key in keys}
-    data = _fetch(source, source.reading, [each for below in chunks.values() for each in below], transfer.n_ahead)
+    data = _fetch(
+        source, source.reading, [each for below in chunks.values() for each in below], transfer.memory.n_ahead
+    )
     for key, below in chunks.items():
         entries = _entries(transfer, below, data, filled, actions)
         first = next(entries, None)
         if first is None or target.reading is target.writing:
-            _put(transfer, key, None if first is None else first[1])
+            transfer.behind.call(_put, transfer, key, None if first is None else first[1])
         else:
             _put_shard(transfer, key, chain([first], entries))
         del first, entries  # before the next chunk is fetched, so that it gets the same memory
@@ -193,8 +191,10 @@ def _translated(transfer: Transfer, coords: ChunkCoords, data: bytes, actions: d
 def _scratch(transfer: Transfer, coords: ChunkCoords) -> NDArray[Any] | None:
     """Return memory to decode a chunk into, the same for every chunk of a task; ``None`` where each needs its own."""
     source, target = transfer.source, transfer.target
-    if source.dtype.hasobject or source.dtype.kind == "T" or target.reading is not target.writing:
-        return None  # what is encoded may be the chunk's own memory, which a shard needs until it is packed
+    if source.dtype.hasobject or source.dtype.kind == "T":
+        return None
+    if transfer.memory.n_behind or target.reading is not target.writing:
+        return None  # what is encoded may be the chunk's own memory, which is needed until it is stored or packed
     shape = source.reading.spec(coords).shape
     if shape not in transfer.scratch:
         transfer.scratch.clear()
@@ -235,9 +235,12 @@ def _put_shard(transfer: Transfer, key: ChunkCoords, entries: Iterable[tuple[Chu
     shape = target.writing.grid.shape_of(key)
     spec = ChunkSpec(tuple(shape[axis] for axis in order), target.dtype, target.fill_value)
     with chunk_step(target, target.writing, key, "set"):
-        cast("MeteredStore", target.store).set_parts(
-            target.writing.locator.key(key), locator.sharding.parts(inside(), spec)
-        )
+        parts = locator.sharding.parts(inside(), spec)
+        if not transfer.memory.n_behind:
+            cast("MeteredStore", target.store).set_parts(target.writing.locator.key(key), parts)
+            return
+        value = b"".join(parts)
+    transfer.behind.call(_put, transfer, key, value)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Not here: what becomes of the numbers (`chunkmill.graph.jobs`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -42,7 +43,7 @@ class Meter:
 class MeteredStore(WritesParts):
     """`store`, and `meter` counts.
 
-    For one task: the counts are not guarded against threads.
+    For one task, and the threads in which it stores values while it goes on.
 
     Examples
     --------
@@ -56,13 +57,14 @@ class MeteredStore(WritesParts):
     def __init__(self, store: Store, meter: Meter) -> None:
         self.below = store
         self.meter = meter
+        self._lock = threading.Lock()
         self.url = store.url
         self.is_remote = store.is_remote
         self.is_conditional = store.is_conditional
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value or part of it."""
-        self.meter.n_requests += 1
+        self._asked()
         data = self.below.get(key, byte_range)
         self.meter.bytes_read += 0 if data is None else len(data)
         return data
@@ -70,7 +72,7 @@ class MeteredStore(WritesParts):
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order."""
         asked = list(spans)
-        self.meter.n_requests += sum(span is not None for span in asked)
+        self._asked(sum(span is not None for span in asked))
         for data in self.below.get_many(asked):
             self.meter.bytes_read += 0 if data is None else len(data)
             yield data
@@ -78,7 +80,7 @@ class MeteredStore(WritesParts):
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version."""
-        self.meter.n_requests += 1
+        self._asked()
         data, version = self.below.get_versioned(key)
         self.meter.bytes_read += 0 if data is None else len(data)
         return data, version
@@ -104,9 +106,7 @@ class MeteredStore(WritesParts):
             self.below.set_parts(key, counted())
         else:
             self.below.set(key, b"".join(counted()))
-        self.meter.n_requests += 1
-        self.meter.bytes_written += size
-        self.meter.writes[key] = size, checksum
+        self._note(key, (size, checksum))
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store a value (delete, when ``None``) if the key still has `version`."""
@@ -117,7 +117,7 @@ class MeteredStore(WritesParts):
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
-        self.meter.n_requests += 1
+        self._asked()
         return self.below.size(key)
 
     def delete(self, key: str) -> None:
@@ -127,27 +127,35 @@ class MeteredStore(WritesParts):
 
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`."""
-        self.meter.n_requests += 1
+        self._asked()
         self.below.delete_prefix(prefix)
 
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield every key that starts with `prefix`."""
-        self.meter.n_requests += 1
+        self._asked()
         return self.below.list_prefix(prefix)
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`."""
-        self.meter.n_requests += 1
+        self._asked()
         return self.below.list_dir(prefix)
 
     def _wrote(self, key: str, value: bytes | bytearray | memoryview | None) -> None:
-        self.meter.n_requests += 1
         if value is None:
-            self.meter.writes[key] = None
+            self._note(key, None)
             return
         data = _plain(value)
-        self.meter.bytes_written += len(data)
-        self.meter.writes[key] = len(data), google_crc32c.value(data)
+        self._note(key, (len(data), google_crc32c.value(data)))
+
+    def _note(self, key: str, written: Written) -> None:
+        with self._lock:
+            self.meter.n_requests += 1
+            self.meter.bytes_written += 0 if written is None else written[0]
+            self.meter.writes[key] = written
+
+    def _asked(self, n_requests: int = 1) -> None:
+        with self._lock:
+            self.meter.n_requests += n_requests
 
 
 def _plain(value: bytes | bytearray | memoryview) -> bytes | NDArray[np.uint8]:

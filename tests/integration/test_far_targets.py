@@ -1,0 +1,127 @@
+"""Stores whose requests cost latency: values are stored while the task that makes them goes on."""
+
+import threading
+import time
+
+import dask.array as da
+import numpy as np
+import pytest
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import ChunkError, NodeNotFound, StoreError
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.threads import Behind
+
+VALUES = np.random.default_rng(0).integers(0, 99, (64, 40)).astype("i4")
+
+
+class FarStore(RecordingStore):
+    """Counts the values that are being stored at the same time; fails to store `bad`."""
+
+    def __init__(self, below, bad=None):
+        super().__init__(below)
+        self.is_remote = True
+        self.bad = bad
+        self.lock = threading.Lock()
+        self.n_at_once = self.most_at_once = 0
+
+    def __reduce__(self):
+        return FarStore, (self.below, self.bad)
+
+    def set(self, key, value):
+        with self.lock:
+            self.n_at_once += 1
+            self.most_at_once = max(self.most_at_once, self.n_at_once)
+        time.sleep(0.003)
+        with self.lock:
+            self.n_at_once -= 1
+        if key == self.bad:
+            raise StoreError(url=self.url, key=key, reason="refused")
+        super().set(key, bytes(value))
+
+
+@pytest.fixture
+def source():
+    store = MemoryStore()
+    cm.to_store(VALUES, store, chunks=(1, 40), format="zarr2", codecs="zstd")
+    return store
+
+
+CONVERSIONS = {
+    "copy": {},
+    "recode": {"codecs": ["gzip"]},
+    "recode to raw": {"codecs": []},
+    "shards": {"shards": (4, 40)},
+}
+
+
+@pytest.mark.parametrize("case", CONVERSIONS)
+def test_many_values_at_once(source, case):
+    """Bytes and requests are those of a store without latency."""
+    near, far = MemoryStore(), FarStore(MemoryStore())
+    expected = cm.convert(source, near, format="zarr3", **CONVERSIONS[case])
+    report = cm.convert(source, far, format="zarr3", **CONVERSIONS[case])
+    assert (report.bytes_written, report.actions) == (expected.bytes_written, expected.actions)
+    assert 1 < far.most_at_once <= 2 * 16  # two threads
+    np.testing.assert_array_equal(cm.open_array(far)[...], VALUES)
+
+
+def test_little_memory_is_kept_to(source):
+    """One value of a shard in the memory of a thread, and none behind it."""
+    far = FarStore(MemoryStore())
+    with pytest.raises(cm.errors.JobError) as error:
+        cm.plan_convert(source, far, format="zarr3", shards=(64, 40), max_mem=1)
+    least = int(str(error.value).split("smallest that works is ")[1].split()[0])
+    cm.convert(source, far, format="zarr3", shards=(64, 40), max_mem=least)
+    np.testing.assert_array_equal(cm.open_array(far)[...], VALUES)
+
+
+@pytest.mark.parametrize("case", CONVERSIONS)
+def test_one_that_fails(source, case):
+    far = FarStore(MemoryStore(), bad="c/9/0")
+    with pytest.raises(ChunkError, match=r"chunk \(9, 0\).*'set'.*refused"):
+        cm.convert(source, far, format="zarr3", **CONVERSIONS[case])
+    assert far.n_at_once == 0  # nothing is written behind the caller's back
+    with pytest.raises(NodeNotFound):
+        cm.open_array(far)
+    far.bad = None
+    cm.convert(source, far, format="zarr3", **CONVERSIONS[case])
+    np.testing.assert_array_equal(cm.open_array(far)[...], VALUES)
+
+
+def test_blocks_of_many_keys():
+    far = FarStore(MemoryStore())
+    a = cm.create_array(far, shape=VALUES.shape, dtype="i4", chunks=(1, 40))
+    a[...] = VALUES
+    assert 1 < far.most_at_once <= 16
+    np.testing.assert_array_equal(a[...], VALUES)
+    far.most_at_once = 0
+    cm.store(da.from_array(VALUES + 1, chunks=(32, 40)), a)
+    assert 2 < far.most_at_once <= 2 * 16
+    np.testing.assert_array_equal(a[...], VALUES + 1)
+    a[1:, 3:] = 0  # parts of chunks
+    np.testing.assert_array_equal(a[1:, 3:], np.zeros((63, 37)))
+
+
+def test_behind_ends_with_what_it_began():
+    begun = []
+
+    def slow(i):
+        begun.append(i)
+        time.sleep(0.01)
+        if i + 0 == 1:
+            raise ValueError(i)
+
+    def call(numbers):
+        with Behind(2) as behind:
+            for i in numbers:
+                behind.call(slow, i)
+
+    n_threads = threading.active_count()
+    with pytest.raises(ValueError, match="1"):
+        call(range(100))
+    assert len(begun) < 10
+    with pytest.raises(TypeError, match="str"):
+        call([0, *"ab", 0])
+    assert threading.active_count() == n_threads
