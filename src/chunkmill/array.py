@@ -425,14 +425,15 @@ def write_region(
         def write(part: slice, batch: list[Overlap] = batch) -> int:
             return sum(_write_part(array, o, block, lock=lock, write_empty=write_empty) for o in batch[part])
 
-        n = n_threads if block.nbytes > _WORTH_A_THREAD else 1
-        if array.store.is_remote and all(overlap.whole for overlap in batch):
-            n = max(n, _PUTS_AT_ONCE)
+        n = max(n_threads if block.nbytes > _WORTH_A_THREAD else 1, puts_at_once(array, batch))
         n_bytes += sum(in_threads(write, cut_evenly(len(batch), _PARTS_A_THREAD * n), n))
     return n_bytes
 
 
-_PUTS_AT_ONCE = 16  # by one block, where each costs latency; the locks of parts of chunks want their own thread
+def puts_at_once(array: Array, overlaps: Sequence[Overlap]) -> int:
+    """Return how many store keys one write may store at once, beside what its threads do: many where each waits."""
+    # the locks of parts of chunks want the thread that asked for them
+    return 16 if array.store.is_remote and all(overlap.whole for overlap in overlaps) else 1
 
 
 def _write_part(

@@ -25,7 +25,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.utils import format_bytes
 from numpy.typing import NDArray
 
-from chunkmill.array import Array, LockFactory, write_region
+from chunkmill.array import Array, LockFactory, puts_at_once, write_region
 from chunkmill.errors import AlignmentError
 from chunkmill.graph.journal import Journal
 from chunkmill.graph.late import giving_up, swept, wanted
@@ -42,6 +42,7 @@ from chunkmill.plans.region import region_shape
 from chunkmill.plans.write import write_chunks
 from chunkmill.repr_report import report_html
 from chunkmill.stores.metered import Meter
+from chunkmill.threads import cut_evenly, in_threads
 
 __all__ = ["WriteReport", "block_number", "check_source", "report", "run", "write_blocks", "write_graph"]
 
@@ -232,16 +233,23 @@ def _write(
     block: NDArray[Any] | Pieces, region: Region, array: Array, *, lock: LockFactory, write_empty: bool
 ) -> NDArray[np.int64]:
     check_unmasked(block)  # of a dask array that does not tell
-    counts = np.zeros(4, np.int64)
-    for overlap in array.writing.grid.overlaps(region):
-        place: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
-        part = _as_told(block[place], array.dtype)
-        at = tuple(
-            slice(cut.start + c.start, cut.start + c.stop) for cut, c in zip(region, overlap.in_region, strict=True)
-        )
-        n_bytes = write_region(array, at, part, lock=lock, write_empty=write_empty)
-        counts += (1, not overlap.whole, n_bytes == 0, n_bytes)
-    return counts
+    overlaps = list(array.writing.grid.overlaps(region))
+
+    def write(keys: slice) -> NDArray[np.int64]:
+        counts = np.zeros(4, np.int64)
+        for overlap in overlaps[keys]:
+            place: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
+            part = _as_told(block[place], array.dtype)
+            at = tuple(
+                slice(cut.start + c.start, cut.start + c.stop) for cut, c in zip(region, overlap.in_region, strict=True)
+            )
+            n_bytes = write_region(array, at, part, lock=lock, write_empty=write_empty)
+            counts += (1, not overlap.whole, n_bytes == 0, n_bytes)
+        return counts
+
+    n_threads = puts_at_once(array, overlaps)
+    total: NDArray[np.int64] = np.sum(in_threads(write, cut_evenly(len(overlaps), 8 * n_threads), n_threads), axis=0)
+    return total
 
 
 def _write_on_record(
