@@ -274,7 +274,7 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
             fill(case, folder / "source")
             arguments = case.name, str(n_mib), str(folder / "source")
             times, counts = harness.rounds_of_processes(
-                "benchmarks.bench_rechunk", names, 1 if quick else 3, *arguments, folder=folder, once=once
+                "benchmarks.bench_rechunk", names, 1 if quick else 5, *arguments, folder=folder, once=once
             )
             harness.empty(folder)
             results += harness.rows(

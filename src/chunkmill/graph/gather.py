@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from chunkmill.array import write_chunk
 from chunkmill.graph.jobs import TaskResult
-from chunkmill.graph.parts import Rechunk, chunk_parts, fill_values, metered, within
+from chunkmill.graph.parts import Rechunk, chunk_parts, fill_values, metered, unshifted, within
 from chunkmill.graph.spill import piece_parts
+from chunkmill.graph.tiles import put_in_tiles
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.plans.rechunk import nth_coords
 from chunkmill.plans.region import region_shape
@@ -79,6 +80,9 @@ class _Units:
         self._memory = np.empty(prod(shape), self._source.dtype)
         self._n_used = 0
         self._block = self._memory.reshape(shape) if rechunk.plan.estimate.through_block else None
+        unit = grid.shape_of(self._first)
+        whole = grid.is_regular and shape == tuple(n * s for n, s in zip(n_units, unit, strict=True))
+        self._tiles = self._memory.reshape(*n_units, *unit) if whole and self._block is None else None
 
     def put(self, at: Region, values: NDArray[Any] | None) -> None:
         """Copy the values of region `at` to where they belong."""
@@ -101,15 +105,20 @@ class _Units:
                 yield overlap.coords, self._taken(overlap.coords)
 
     def _taken(self, coords: ChunkCoords) -> NDArray[Any]:
+        if self._tiles is not None:
+            place: Any = (*self._place(coords), ...)
+            return self._tiles[place]  # type: ignore[no-any-return]
         unit = self._units.pop(coords, None)
         return self._begun(coords) if unit is None else unit  # all of it absent, and to be written all the same
 
     def _copy(self, at: Region, values: NDArray[Any], *, begin: bool = True) -> None:
         """Copy values into the block, or into units; into such as hold something already, unless `begin`."""
+        to = unshifted(at, self._region)
         if self._block is not None:
-            starts = [cut.start for cut in self._region]
-            to = tuple(slice(cut.start - s, cut.stop - s) for cut, s in zip(at, starts, strict=True))
             self._block[within(to)] = values
+            return
+        if self._tiles is not None:
+            put_in_tiles(self._tiles, to, values)
             return
         for overlap in self._grid.overlaps(at):
             unit = self._units.get(overlap.coords)

@@ -37,6 +37,7 @@ __all__ = [
     "shifted",
     "spill_reads",
     "spill_shows",
+    "unshifted",
     "within",
 ]
 
@@ -158,6 +159,11 @@ def fill_values(array: Array, shape: tuple[int, ...]) -> NDArray[Any]:
 def shifted(region: Region, by: Region) -> Region:
     """Return `region`, counted from the start of `by`, in array coordinates."""
     return tuple(slice(a.start + b.start, a.stop + b.start) for a, b in zip(region, by, strict=True))
+
+
+def unshifted(region: Region, by: Region) -> Region:
+    """Return `region`, in array coordinates, counted from the start of `by`."""
+    return tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip(region, by, strict=True))
 
 
 def within(region: Region) -> Any:

@@ -12,7 +12,8 @@ all of whose chunks are absent there is only the mark of that: what is neither t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from math import prod
 from typing import Any
@@ -25,7 +26,19 @@ from chunkmill.array import Array
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.errors import StoreError
 from chunkmill.graph.jobs import TaskResult
-from chunkmill.graph.parts import Part, Rechunk, chunk_parts, fetched, fill_values, metered, n_ahead, shifted, within
+from chunkmill.graph.parts import (
+    Part,
+    Rechunk,
+    chunk_parts,
+    fetched,
+    fill_values,
+    metered,
+    n_ahead,
+    shifted,
+    unshifted,
+    within,
+)
+from chunkmill.graph.tiles import put_in_tiles
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.plans.rechunk import RechunkPlan, nth_coords, number_of
 from chunkmill.plans.region import region_shape
@@ -64,13 +77,19 @@ def _fill_raw(rechunk: Rechunk, source: Array, file: ChunkCoords) -> memoryview 
     spans = {piece.coords: (piece, *plan.piece_span(file, piece.coords)) for piece in plan.pieces(file)}
     *_, (_, _, offset, n_bytes) = spans.values()
     out = np.empty(offset + n_bytes, np.uint8)
-    views = {
-        coords: out[offset : offset + n_bytes - plan.trailer_bytes]
-        .view(source.dtype)
-        .reshape(region_shape(piece.in_region))
-        for coords, (piece, _, offset, n_bytes) in spans.items()
-    }
-    bits = _scatter(rechunk, source, file, views, [piece for piece, *_ in spans.values()])
+    pieces = [piece for piece, *_ in spans.values()]
+    tiles = _tiles(out, source.dtype, pieces)
+    region = plan.files.region(file)
+    if tiles is not None:
+        bits = _scatter(rechunk, source, file, lambda at, values: put_in_tiles(tiles, unshifted(at, region), values))
+    else:
+        views = {
+            coords: out[offset : offset + n_bytes - plan.trailer_bytes]
+            .view(source.dtype)
+            .reshape(region_shape(piece.in_region))
+            for coords, (piece, _, offset, n_bytes) in spans.items()
+        }
+        bits = _scatter(rechunk, source, file, partial(_copy_into, plan.writes, _starts(pieces), views))
     if not bits.any():
         return None
     for _, _, offset, n_bytes in spans.values():
@@ -78,11 +97,26 @@ def _fill_raw(rechunk: Rechunk, source: Array, file: ChunkCoords) -> memoryview 
     return out.data
 
 
+def _tiles(out: NDArray[np.uint8], dtype: np.dtype[Any], pieces: Sequence[Overlap]) -> NDArray[Any] | None:
+    """Return a file's memory as its pieces, without what follows each; ``None`` unless all have one shape."""
+    shapes = {region_shape(piece.in_region) for piece in pieces}
+    if len(shapes) > 1:
+        return None
+    (shape,) = shapes
+    number = tuple(b - a + 1 for a, b in zip(pieces[0].coords, pieces[-1].coords, strict=True))
+    elements = out.reshape(len(pieces), -1)[:, : prod(shape) * dtype.itemsize].view(dtype)
+    return elements.reshape(*number, *shape)
+
+
+def _starts(pieces: Sequence[Overlap]) -> dict[ChunkCoords, list[int]]:
+    return {piece.coords: [cut.start for cut in piece.in_chunk] for piece in pieces}
+
+
 def _fill_coded(rechunk: Rechunk, source: Array, file: ChunkCoords) -> memoryview | None:
     """Return a file that begins with where each of its pieces ends."""
     pieces = list(rechunk.plan.pieces(file))
     views = {piece.coords: np.empty(region_shape(piece.in_region), source.dtype) for piece in pieces}
-    bits = _scatter(rechunk, source, file, views, pieces)
+    bits = _scatter(rechunk, source, file, partial(_copy_into, rechunk.plan.writes, _starts(pieces), views))
     if not bits.any():
         return None
     ends = np.zeros(len(pieces) + 1, "<u8")
@@ -99,7 +133,7 @@ def _fill_coded(rechunk: Rechunk, source: Array, file: ChunkCoords) -> memoryvie
 
 
 def _scatter(
-    rechunk: Rechunk, source: Array, file: ChunkCoords, views: dict[ChunkCoords, NDArray[Any]], pieces: list[Overlap]
+    rechunk: Rechunk, source: Array, file: ChunkCoords, copy: Callable[[Region, NDArray[Any]], None]
 ) -> NDArray[np.uint8]:
     """Copy every source chunk of a file into the pieces that it meets; return a bit for each chunk, set if it is there.
 
@@ -108,10 +142,9 @@ def _scatter(
     plan = rechunk.plan
     region = plan.files.region(file)
     present = bytearray()
-    starts = {piece.coords: [cut.start for cut in piece.in_chunk] for piece in pieces}
     for at, chunk in chunk_parts(rechunk, source, region):
         present.append(chunk is not None)
-        _copy_into(plan.writes, starts, views, at, fill_values(source, region_shape(at)) if chunk is None else chunk)
+        copy(at, fill_values(source, region_shape(at)) if chunk is None else chunk)
         del chunk  # before the next one is fetched
     bits = np.zeros(plan.trailer_bytes, np.uint8)
     packed = np.packbits(np.frombuffer(present, bool))

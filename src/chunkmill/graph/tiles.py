@@ -1,0 +1,58 @@
+"""Equal tiles of a region, each in one piece of memory, and one copy of a part of the region into all that it meets.
+
+A copy for each tile costs the interpreter's lock a hand-over, and there may be thousands of tiles to a part.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from numpy.typing import NDArray
+
+from chunkmill.model.grid import Region
+
+__all__ = ["put_in_tiles"]
+
+
+def put_in_tiles(tiles: NDArray[Any], at: Region, values: NDArray[Any]) -> None:
+    """Copy `values` to where the region `at`, counted from the first tile, lies in the tiles.
+
+    Parameters
+    ----------
+    tiles
+        Of shape ``(*number along each axis, *shape of a tile)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tiles = np.zeros((2, 2, 1, 3), int)
+    >>> put_in_tiles(tiles, (slice(0, 2), slice(2, 6)), np.arange(8).reshape(2, 4))
+    >>> tiles[0, 1], tiles[1, 0]
+    (array([[1, 2, 3]]), array([[0, 0, 4]]))
+    """
+    ndim = len(at)
+    axes = [_split(cut, size) for cut, size in zip(at, tiles.shape[ndim:], strict=True)]
+    for parts in product(*axes):
+        which, inside, taken, shape = zip(*parts, strict=True) if parts else ((), (), (), ())
+        place = tiles[(*which, *inside, ...)].transpose([axis for i in range(ndim) for axis in (i, ndim + i)])
+        place[...] = values[(*taken, ...)].reshape([n for pair in shape for n in pair])
+
+
+def _split(cut: slice, size: int) -> list[tuple[slice, slice, slice, tuple[int, int]]]:
+    """Cut a part of an axis into its first tile, whole ones, and the last.
+
+    Of each: which tiles, where inside them, which of the part's elements, and their number by tiles.
+    """
+    found = []
+    start = cut.start
+    while start < cut.stop:
+        tile, skipped = divmod(start, size)
+        whole = (cut.stop - start) // size if skipped == 0 else 0
+        length = whole * size or min(size - skipped, cut.stop - start)
+        inside = slice(0, size) if whole else slice(skipped, skipped + length)
+        taken = slice(start - cut.start, start - cut.start + length)
+        shape = (whole, size) if whole else (1, length)
+        found.append((slice(tile, tile + max(whole, 1)), inside, taken, shape))
+        start += length
+    return found
