@@ -326,7 +326,8 @@ def test_every_contender_does_the_same(case, tmp_path):
             publish(case, source, tmp_path / "metadata")
             (target / "zarr.json").write_bytes((tmp_path / "metadata" / "zarr.json").read_bytes())
         if name == OURS:
-            assert 0.9 < counts["bytes over plan"] < 1.1
+            # what is encoded anew is planned as if it did not compress
+            assert (0.6 if case.encode else 0.9) < counts["bytes over plan"] < 1.05
         np.testing.assert_array_equal(cm.open_array(str(target))[...], expected)
 
 
