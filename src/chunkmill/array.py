@@ -423,7 +423,9 @@ def write_region(
     while batch := list(islice(overlaps, _BATCH)):
 
         def write(part: slice, batch: list[Overlap] = batch) -> int:
-            return sum(_write_part(array, o, block, lock=lock, write_empty=write_empty) for o in batch[part])
+            # the dots keep a 0-d block an array
+            parts = ((overlap, cast("Any", (*overlap.in_region, ...))) for overlap in batch[part])
+            return sum(write_part(array, o, block[at], lock=lock, write_empty=write_empty) for o, at in parts)
 
         n = max(n_threads if block.nbytes > _WORTH_A_THREAD else 1, puts_at_once(array, batch))
         n_bytes += sum(in_threads(write, cut_evenly(len(batch), _PARTS_A_THREAD * n), n))
@@ -436,13 +438,13 @@ def puts_at_once(array: Array, overlaps: Sequence[Overlap]) -> int:
     return 16 if array.store.is_remote and all(overlap.whole for overlap in overlaps) else 1
 
 
-def _write_part(
-    array: Array, overlap: Overlap, block: NDArray[Any], *, lock: LockFactory | None, write_empty: bool
+def write_part(
+    array: Array, overlap: Overlap, part: NDArray[Any], *, lock: LockFactory | None, write_empty: bool
 ) -> int:
-    place: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
+    """Write what a region has of one store key, and return the bytes stored."""
     if overlap.whole:
-        return write_chunk(array, overlap.coords, block[place], write_empty=write_empty)
-    return update_chunk(array, overlap, block[place], lock=lock, write_empty=write_empty)
+        return write_chunk(array, overlap.coords, part, write_empty=write_empty)
+    return update_chunk(array, overlap, part, lock=lock, write_empty=write_empty)
 
 
 def update_chunk(

@@ -6,7 +6,6 @@ Not here: the commands (`chunkmill.cli`), what they print of nodes (`chunkmill.c
 from __future__ import annotations
 
 import json
-import re
 import socket
 import sys
 import warnings
@@ -24,6 +23,7 @@ from chunkmill.advice import Advice
 from chunkmill.cli_describe import plain
 from chunkmill.errors import ChunkmillError, JobError, NoWorkers
 from chunkmill.formats import registry as formats
+from chunkmill.repr_report import printable
 
 __all__ = [
     "CODECS",
@@ -206,12 +206,9 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
-_NOT_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
 def say(text: str, **style: Any) -> None:
     """Print a text; what names and attributes may hold to steer a terminal is shown, not sent."""
-    click.secho(_NOT_TEXT.sub(lambda found: ascii(found[0])[1:-1], text), **style)
+    click.secho("\n".join(map(printable, text.split("\n"))), **style)
 
 
 def show(result: Any, *, as_json: bool, **notes: str) -> None:

@@ -17,6 +17,7 @@ from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.overlay import OverlayStore
+from chunkmill.threads import Behind
 
 __all__ = [
     "JOB_PREFIX",
@@ -128,9 +129,13 @@ def _consolidated(
 
 
 def set_all(store: Store, documents: Mapping[str, bytes]) -> None:
-    """Write documents, whatever their order."""
-    for key, value in documents.items():
-        store.set(key, value)
+    """Write documents, whatever their order: many at once where each waits."""
+    with Behind(_PUTS_AT_ONCE if store.is_remote else 0) as behind:
+        for key, value in documents.items():
+            behind.call(store.set, key, value)
+
+
+_PUTS_AT_ONCE = 16
 
 
 READ_ONLY_SET = (

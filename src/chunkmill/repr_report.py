@@ -51,7 +51,8 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # those that turn the direction around, too
+# those that turn the direction around, and halves of surrogate pairs, which no terminal can be sent
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def report_html(title: str, facts: Facts, tables: Iterable[Table] = (), drawing: str = "") -> str:

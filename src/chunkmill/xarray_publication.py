@@ -7,10 +7,10 @@ where a store that has none is to get some are its nodes listed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from chunkmill import hierarchy
+from chunkmill.documents import set_all
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.hierarchy import Group
@@ -49,7 +49,7 @@ class Publication:
         documents = {**group_documents, **array_documents}
         if documents:
             consolidated = self._consolidated(documents)
-            _set_all(self.store, {k: v for k, v in array_documents.items() if k not in consolidated})
+            set_all(self.store, {k: v for k, v in array_documents.items() if k not in consolidated})
             hierarchy.publish(
                 self.store, {**consolidated, **{k: consolidated.get(k, v) for k, v in group_documents.items()}}
             )
@@ -91,13 +91,3 @@ class Publication:
 
     def _is_new(self, prefix: str, documents: Mapping[str, bytes]) -> bool:
         return self.replaces and self.documents_format.group_keys(prefix)[0] in documents
-
-
-def _set_all(store: Store, documents: Mapping[str, bytes]) -> None:
-    """Write documents that do not depend on each other, at once where requests wait."""
-    if not store.is_remote:
-        for key, value in documents.items():
-            store.set(key, value)
-        return
-    with ThreadPoolExecutor(N_THREADS) as pool:
-        list(pool.map(store.set, documents.keys(), documents.values()))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
 from chunkmill import hierarchy
-from chunkmill.array import Array, LockFactory, write_region
+from chunkmill.array import Array, LockFactory, write_part
 from chunkmill.describe import format_above
 from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.graph.locks import check_guarded, lock_factory
@@ -29,7 +29,7 @@ from chunkmill.graph.preflight import check_writers
 from chunkmill.graph.sources import check_not_read
 from chunkmill.graph.write import WriteReport, report, run, write_graph
 from chunkmill.hierarchy import Group
-from chunkmill.model.grid import Overlap, Region
+from chunkmill.model.grid import Overlap
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.references import open_target_store
 from chunkmill.repr_report import report_html, report_text
@@ -325,7 +325,7 @@ def _write_in_memory(
             if not array.writing.grid.aligned(region):
                 check_guarded(array.store, array.path, lock)
             empty = write_empty if planned.write_empty is None else planned.write_empty
-            write = partial(_write_key, array, region, np.asarray(planned.data).astype(array.dtype, copy=False))
+            write = partial(_write_key, array, np.asarray(planned.data).astype(array.dtype, copy=False))
             counts = pool.map(partial(write, lock=lock, write_empty=empty), array.writing.grid.overlaps(region))
             reports[array.path] = report(array, sum(counts, np.zeros(4, np.int64)), 0)
     return reports
@@ -337,10 +337,8 @@ def _part(block: NDArray[Any], overlap: Overlap) -> NDArray[Any]:
 
 
 def _write_key(
-    array: Array, region: Region, block: NDArray[Any], overlap: Overlap, *, lock: LockFactory, write_empty: bool
+    array: Array, block: NDArray[Any], overlap: Overlap, *, lock: LockFactory, write_empty: bool
 ) -> NDArray[np.int64]:
     """Write the part of one store key and return its counts, those of `WriteReport`."""
-    cuts = zip(region, overlap.in_region, strict=True)
-    at = tuple(slice(cut.start + part.start, cut.start + part.stop) for cut, part in cuts)
-    n_bytes = write_region(array, at, _part(block, overlap), lock=lock, write_empty=write_empty)
+    n_bytes = write_part(array, overlap, _part(block, overlap), lock=lock, write_empty=write_empty)
     return np.array([1, not overlap.whole, n_bytes == 0, n_bytes], np.int64)

@@ -7,7 +7,6 @@ Not here: what the target's description is (`chunkmill.retarget`), what is done 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -16,6 +15,7 @@ from typing import Any
 from chunkmill import hierarchy
 from chunkmill.advice import Advice
 from chunkmill.array import Array
+from chunkmill.documents import set_all
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import get_format
@@ -299,20 +299,11 @@ class _Conversion:
         if isinstance(self.source, Group) and documents_format.consolidated_key(self.path) is not None:
             consolidated = documents_format.emit_consolidated(self.path, below)
             top = {**consolidated, **{key: value for key, value in top.items() if key not in consolidated}}
-        _set_all(store, {key: value for key, value in below.items() if key not in top})
+        set_all(store, {key: value for key, value in below.items() if key not in top})
         hierarchy.publish(store, top)
         if self.path:
             hierarchy.refresh_consolidated(store, documents_format.name, {**below, **documents})
         return [*below, *top]
-
-
-def _set_all(store: Store, documents: Mapping[str, bytes]) -> None:
-    if not store.is_remote:
-        for key, value in documents.items():
-            store.set(key, value)
-        return
-    with ThreadPoolExecutor(16) as pool:  # one after the other, thousands of arrays would take minutes
-        list(pool.map(store.set, documents.keys(), documents.values()))
 
 
 # --------------------------------------------------------------------------------------------------------------------

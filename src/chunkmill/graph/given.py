@@ -11,7 +11,7 @@ from dask.base import is_dask_collection
 
 from chunkmill.array import Array
 from chunkmill.graph.read import sized
-from chunkmill.model.values import check_unmasked, plain
+from chunkmill.model.values import masked, plain
 
 __all__ = ["as_dask"]
 
@@ -32,7 +32,8 @@ def as_dask(x: Any) -> da.Array:
     if isinstance(x, Array):
         return x.to_dask()
     if isinstance(x, da.Array):
-        _check_not_masked(x)
+        if isinstance(x._meta, np.ma.MaskedArray):  # noqa: SLF001 - dask's name for it
+            raise masked()
         return x
     if hasattr(x, "dims") and hasattr(x, "data"):  # xarray's DataArray and Variable
         return as_dask(x.data)
@@ -48,8 +49,3 @@ def as_dask(x: Any) -> da.Array:
     chunks = normalize_chunks("auto", values.shape, dtype=sized(values.dtype))
     inlined: da.Array = da.from_array(values, chunks=chunks)
     return inlined
-
-
-def _check_not_masked(x: da.Array) -> None:
-    if isinstance(x._meta, np.ma.MaskedArray):  # noqa: SLF001 - dask's name for it
-        check_unmasked(np.ma.masked_all(1))

@@ -25,7 +25,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.utils import format_bytes
 from numpy.typing import NDArray
 
-from chunkmill.array import Array, LockFactory, puts_at_once, write_region
+from chunkmill.array import Array, LockFactory, puts_at_once, write_part
 from chunkmill.errors import AlignmentError
 from chunkmill.graph.journal import Journal
 from chunkmill.graph.late import giving_up, swept, wanted
@@ -240,10 +240,7 @@ def _write(
         for overlap in overlaps[keys]:
             place: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
             part = _as_told(block[place], array.dtype)
-            at = tuple(
-                slice(cut.start + c.start, cut.start + c.stop) for cut, c in zip(region, overlap.in_region, strict=True)
-            )
-            n_bytes = write_region(array, at, part, lock=lock, write_empty=write_empty)
+            n_bytes = write_part(array, overlap, part, lock=lock, write_empty=write_empty)
             counts += (1, not overlap.whole, n_bytes == 0, n_bytes)
         return counts
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.errors import UnsupportedFeature
 
-__all__ = ["as_dtype", "check_unmasked", "is_text", "plain", "spread"]
+__all__ = ["as_dtype", "check_unmasked", "is_text", "masked", "plain", "spread"]
 
 
 def plain(values: Any) -> NDArray[Any]:
@@ -93,8 +93,13 @@ def _kinds(array: NDArray[Any]) -> set[type]:
 def check_unmasked(values: Any) -> None:
     """Raise `UnsupportedFeature` where some of the values are masked: what lies below the mask would be stored."""
     if np.ma.is_masked(values):
-        hint = "give x.filled(value), and say what the value means in an attribute"
-        raise UnsupportedFeature(format="chunkmill", feature="masked values", hint=hint)
+        raise masked()
+
+
+def masked() -> UnsupportedFeature:
+    """Return the error of values that are masked."""
+    hint = "give x.filled(value), and say what the value means in an attribute"
+    return UnsupportedFeature(format="chunkmill", feature="masked values", hint=hint)
 
 
 def spread(values: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
