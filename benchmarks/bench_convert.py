@@ -37,8 +37,8 @@ from benchmarks import harness, stores
 from benchmarks.bench_rechunk import counted
 from benchmarks.harness import BARE, Row, in_threads, read_file, write_file
 from benchmarks.stores import MIB, Layout
-from chunkmill.graph import convert as graph_convert
-from chunkmill.graph.jobs import TaskResult, run_stages
+from chunkmill.conversion import convert_job as graph_convert
+from chunkmill.runtime.job import TaskResult, run_stages
 
 OURS, ONE_WORKER, CLUSTER = "chunkmill", "chunkmill, 1 worker", "chunkmill, 2 workers"
 CP, TENSORSTORE, ZARR = "cp -r", "tensorstore", "dask + zarr-python"

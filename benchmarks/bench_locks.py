@@ -29,9 +29,9 @@ import pytest
 import chunkmill as cm
 from benchmarks import harness
 from benchmarks.harness import BARE, Row
-from chunkmill.array import update_chunk
-from chunkmill.graph.locks import ClusterLock, no_lock
-from chunkmill.local_locks import local_lock
+from chunkmill.array.chunk_io import update_chunk
+from chunkmill.array.local_locks import local_lock
+from chunkmill.runtime.cluster_locks import ClusterLock, no_lock
 
 KIB, MIB = 2**10, 2**20
 ALIGNED, SHIFTED = "chunkmill, aligned", "chunkmill, unaligned"

@@ -23,7 +23,7 @@ from benchmarks import harness
 from benchmarks.far_server import far_away
 from benchmarks.harness import Row
 from chunkmill.stores.open import open_store
-from chunkmill.xarray_writer import write_dataset
+from chunkmill.xarray.write import write_dataset
 
 OURS, ZARR, ALONE = "chunkmill", "engine='zarr'", "xarray alone"
 SERIAL = "a document a variable, one by one"

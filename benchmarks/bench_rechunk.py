@@ -32,7 +32,7 @@ import pytest
 import chunkmill as cm
 from benchmarks import harness
 from benchmarks.harness import BARE, Row, in_threads, read_file, write_file
-from chunkmill.rechunking import plan_rechunk
+from chunkmill.conversion.rechunk import plan_rechunk
 
 OURS, CLUSTER = "chunkmill", "chunkmill, cluster"
 TENSORSTORE, DASK = "tensorstore", "dask rechunk"

@@ -69,7 +69,7 @@ def references_of(folder, n):
 
 
 def write_json(folder, n):
-    from chunkmill.formats.references_json import emit_reference_json
+    from chunkmill.formats.references.json import emit_reference_json
 
     path = Path(folder) / f"refs-{n}.json"
     if path.exists():
@@ -81,7 +81,7 @@ def write_json(folder, n):
 
 
 def write_parquet(folder, n, record_size=100_000):
-    from chunkmill.formats.references_parquet_write import emit_reference_parquet
+    from chunkmill.formats.references.parquet_write import emit_reference_parquet
 
     root = Path(folder) / f"refs-{n}.parquet"
     if (root / ".zmetadata").exists():
@@ -95,7 +95,7 @@ def write_parquet(folder, n, record_size=100_000):
 
 def open_chunkmill(path):
     import chunkmill
-    from chunkmill.references import open_reference_store
+    from chunkmill.nodes.open_store import open_reference_store
 
     return chunkmill.open(open_reference_store(str(path)))["x"]
 
@@ -166,8 +166,8 @@ def in_process(name, path):
         result = {"open": time.perf_counter() - began, "peak": rss() - before}
         assert held
     elif name == COLUMNS:
-        from chunkmill.reference_files import in_memory
-        from chunkmill.references import open_reference_store
+        from chunkmill.nodes.open_store import open_reference_store
+        from chunkmill.references.files import in_memory
 
         with tempfile.TemporaryDirectory() as folder:
             in_memory(open_reference_store(write_parquet(folder, 10)).references)  # imports are not measured

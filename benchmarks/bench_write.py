@@ -25,7 +25,7 @@ from benchmarks import harness, stores
 from benchmarks.bench_read import PEERS, TENSORSTORE, TENSORSTORE_DIRECT, ZARR, fill
 from benchmarks.harness import BARE, Row
 from benchmarks.stores import KIB, MIB, Layout
-from chunkmill.graph import write as graph_write
+from chunkmill.dask_arrays import write as graph_write
 
 OURS, DIRECT, EMPTY = "chunkmill", "chunkmill a[...] = x", "empty tasks"
 

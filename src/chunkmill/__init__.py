@@ -7,7 +7,12 @@
 """
 
 from chunkmill import config, errors  # noqa: F401 - config puts the defaults of the settings into dask's
-from chunkmill.api import (
+from chunkmill.array.chunk_io import Array
+from chunkmill.checks.check import check
+from chunkmill.conversion.convert import convert, plan_convert, verify
+from chunkmill.conversion.rechunk import plan_rechunk, rechunk
+from chunkmill.errors import ChunkmillError
+from chunkmill.nodes.api import (
     consolidate,
     create_array,
     create_group,
@@ -16,15 +21,10 @@ from chunkmill.api import (
     open_array,
     open_group,
 )
-from chunkmill.array import Array
-from chunkmill.checking import check
-from chunkmill.errors import ChunkmillError
-from chunkmill.hierarchy import Group
-from chunkmill.rechunking import plan_rechunk, rechunk
-from chunkmill.referencing import concat_references, to_references
-from chunkmill.transfer import convert, plan_convert, verify
-from chunkmill.writing import store, to_store
-from chunkmill.xarray_writer import write_dataset
+from chunkmill.nodes.hierarchy import Group
+from chunkmill.nodes.writing import store, to_store
+from chunkmill.references.write import concat_references, to_references
+from chunkmill.xarray.write import write_dataset
 
 __all__ = [
     "Array",

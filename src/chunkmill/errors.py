@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chunkmill.advice import Advice, Spell
+from chunkmill.hints import Advice, Spell
 
 __all__ = [
     "AlignmentError",

@@ -7,7 +7,7 @@ import numcodecs
 import numpy as np
 import pytest
 
-from chunkmill.references import is_reference_set, open_reference_store
+from chunkmill.nodes.open_store import is_reference_set, open_reference_store
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "references"
 SETS = sorted(p.name for p in GOLDEN.iterdir() if p.suffix in {".json", ".parquet"})

@@ -6,7 +6,7 @@ from interop.corpus import GOLDENS, UNWRITTEN
 
 import chunkmill as cm
 from chunkmill.errors import NodeNotFound, StoreError, UnsupportedFeature
-from chunkmill.referencing import to_references
+from chunkmill.references.write import to_references
 
 # What no set can say, and in which words that is refused.
 REFUSED = {

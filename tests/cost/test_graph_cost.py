@@ -10,7 +10,7 @@ from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 
 import chunkmill as cm
-from chunkmill.graph import read
+from chunkmill.dask_arrays import read
 from chunkmill.stores.memory import MemoryStore
 
 

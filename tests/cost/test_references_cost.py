@@ -13,9 +13,9 @@ from servers import http_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.referencing import to_references
+from chunkmill.references.write import to_references
 from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.targets import Targets
+from chunkmill.stores.reference_targets import Targets
 
 pytestmark = servers.WARNINGS
 
@@ -56,10 +56,10 @@ def test_nothing_a_chunk_exists_before(large, monkeypatch):
         raise AssertionError
 
     monkeypatch.setattr(ReferenceStore, "subset", refuse)
-    from chunkmill.graph import subsets
+    from chunkmill.dask_arrays import reference_subsets as subsets
 
     monkeypatch.setattr(subsets, "region_keys", refuse)
-    monkeypatch.setattr("chunkmill.graph.read.without_references", lambda array: array)
+    monkeypatch.setattr("chunkmill.dask_arrays.read.without_references", lambda array: array)
     assert large.to_dask().npartitions == N
     assert len(large.to_dask().dask.layers) == 1
 

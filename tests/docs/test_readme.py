@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 import chunkmill as cm
-from chunkmill.cli import main
+from chunkmill.cli.main import main
 from chunkmill.config import DEFAULTS
 from chunkmill.formats.registry import FORMATS
 

@@ -13,9 +13,9 @@ from recording import FailingStore
 from servers import WARNINGS, serve_files
 
 import chunkmill as cm
-from chunkmill.cli import main
+from chunkmill.cli.main import main
 from chunkmill.errors import NodeNotFound, StoreError
-from chunkmill.graph.journal import JOB_PREFIX, Journal
+from chunkmill.runtime.journal import JOB_PREFIX, Journal
 from chunkmill.stores.directory_lock import PARTIAL_SUFFIX
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 import chunkmill as cm
-from chunkmill.cli import main
-from chunkmill.cli_describe import plain
+from chunkmill.cli.main import main
+from chunkmill.cli.node_facts import plain
 
 BIN = Path(sys.executable).parent
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import chunkmill as cm
-from chunkmill.cli import main
+from chunkmill.cli.main import main
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import AlignmentError, JobError, NodeExists, UnsupportedFeature
-from chunkmill.graph.journal import JOB_PREFIX
+from chunkmill.runtime.journal import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
 KINDS = {

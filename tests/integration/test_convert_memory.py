@@ -8,8 +8,8 @@ import pytest
 from recording import RecordingStore
 
 import chunkmill as cm
+from chunkmill.conversion.chunk_memory import THREAD_OVERHEAD
 from chunkmill.errors import JobError
-from chunkmill.graph.memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 
 SHAPE = (1200, 1600)

@@ -12,12 +12,12 @@ from clusters import cluster_of
 from servers import FORK_WARNING
 
 import chunkmill as cm
+from chunkmill.conversion.convert_tasks import Transfer, transfer_group, transfer_reads
 from chunkmill.errors import ChunkError, StoreError
-from chunkmill.graph import jobs
-from chunkmill.graph.lending import Lender, borrowed
-from chunkmill.graph.transfers import Transfer, transfer_group, transfer_reads
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.referencing import to_references
+from chunkmill.references.write import to_references
+from chunkmill.runtime import job as jobs
+from chunkmill.runtime.reference_shipping import Lender, borrowed
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.reference import ReferenceStore
 

@@ -14,7 +14,6 @@ from distributed.core import error_message
 from recording import FailingStore
 
 import chunkmill as cm
-from chunkmill.advice import Advice
 from chunkmill.errors import (
     AlignmentError,
     ChunkError,
@@ -28,6 +27,7 @@ from chunkmill.errors import (
     UnknownCodec,
     UnsupportedFeature,
 )
+from chunkmill.hints import Advice
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

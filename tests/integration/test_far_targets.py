@@ -9,9 +9,9 @@ import pytest
 from recording import RecordingStore
 
 import chunkmill as cm
+from chunkmill.array.threads import Behind
 from chunkmill.errors import ChunkError, NodeNotFound, StoreError
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.threads import Behind
 
 VALUES = np.random.default_rng(0).integers(0, 99, (64, 40)).astype("i4")
 

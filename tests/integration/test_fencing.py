@@ -18,7 +18,7 @@ from servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError
-from chunkmill.graph.locks import no_lock
+from chunkmill.runtime.cluster_locks import no_lock
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

@@ -7,7 +7,7 @@ from servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, StoreError
-from chunkmill.graph.journal import unfinished_jobs
+from chunkmill.runtime.journal import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 

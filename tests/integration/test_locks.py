@@ -17,11 +17,11 @@ from recording import UnfencedStore
 from servers import FORK_WARNING
 
 import chunkmill as cm
-from chunkmill import local_locks
+from chunkmill.array import local_locks
+from chunkmill.array.local_locks import N_STRIPES, LocalLock, local_lock, stripe
 from chunkmill.errors import StoreError
-from chunkmill.graph import locks
-from chunkmill.graph.locks import ClusterLock, automatic_lock, lock_factory, no_lock
-from chunkmill.local_locks import N_STRIPES, LocalLock, local_lock, stripe
+from chunkmill.runtime import cluster_locks as locks
+from chunkmill.runtime.cluster_locks import ClusterLock, automatic_lock, lock_factory, no_lock
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

@@ -19,6 +19,8 @@ from clusters import cluster_of, kill_worker, worker_pids
 from recording import FailingStore, RecordingStore, SlowStore
 
 import chunkmill as cm
+from chunkmill.conversion.chunk_memory import THREAD_OVERHEAD
+from chunkmill.conversion.rechunk import plan_rechunk, rechunk
 from chunkmill.errors import (
     AlignmentError,
     ChunkError,
@@ -29,9 +31,7 @@ from chunkmill.errors import (
     StoreError,
     UnsupportedFeature,
 )
-from chunkmill.graph.journal import unfinished_jobs
-from chunkmill.graph.memory import THREAD_OVERHEAD
-from chunkmill.rechunking import plan_rechunk, rechunk
+from chunkmill.runtime.journal import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -230,7 +230,7 @@ def test_a_wholly_absent_array_stays_so(strategy):
 def test_present_stays_present_though_it_is_fill_value(strategy):
     store = MemoryStore()
     array = cm.create_array(store, "a", shape=(12, 12), dtype="i4", chunks=(2, 12))
-    from chunkmill.array import write_chunk
+    from chunkmill.array.chunk_io import write_chunk
 
     for i in range(3):
         write_chunk(array, (i, 0), np.zeros((2, 12), "i4"), write_empty=True)
@@ -644,7 +644,7 @@ def test_a_killed_worker_costs_nothing_but_its_tasks(tmp_path, part, n_keys):
 
 SCRIPT = """
 import dask
-from chunkmill.rechunking import rechunk
+from chunkmill.conversion.rechunk import rechunk
 from chunkmill.stores.local import LocalStore
 from recording import SlowStore
 
@@ -749,7 +749,7 @@ def resident(name):
 
 def forget_peak():
     """Make what is resident now the most that ever was, and return it."""
-    import chunkmill.rechunking  # noqa: F401 - what is imported is baseline
+    import chunkmill.conversion.rechunk  # noqa: F401 - what is imported is baseline
 
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     return resident("VmRSS")

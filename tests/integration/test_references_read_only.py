@@ -9,7 +9,7 @@ from servers import s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, StoreError
-from chunkmill.referencing import to_references
+from chunkmill.references.write import to_references
 
 xr = pytest.importorskip("xarray")
 

@@ -18,9 +18,9 @@ from recording import FailingStore, SlowStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
-from chunkmill.graph import jobs
-from chunkmill.graph.journal import unfinished_jobs
-from chunkmill.graph.preflight import describe_needs
+from chunkmill.runtime import job as jobs
+from chunkmill.runtime.journal import unfinished_jobs
+from chunkmill.runtime.preflight import describe_needs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -174,7 +174,7 @@ def test_a_worker_that_joins_late_is_checked(source, tmp_path):
 
 def test_versions_must_be_equal(source, monkeypatch):
     needs = describe_needs("convert", sources=[cm.open_array(source[0], "a")])
-    monkeypatch.setattr("chunkmill.graph.preflight._version", lambda package: f"{package}-0.0")
+    monkeypatch.setattr("chunkmill.runtime.preflight._version", lambda package: f"{package}-0.0")
     with pytest.raises(JobError, match=r"numcodecs numcodecs-0\.0 instead of"):
         jobs._Packed.of(jobs._Stage(len, None, None, 2), needs, None).open()
 

@@ -11,7 +11,7 @@ from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, NodeNotFound
-from chunkmill.graph.journal import Journal, unfinished_jobs
+from chunkmill.runtime.journal import Journal, unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -21,7 +21,7 @@ VALUES = np.random.default_rng(0).integers(1, 99, (12, 10)).astype("i4")
 @pytest.fixture(autouse=True)
 def small_tasks(monkeypatch):
     """Blocks that are regrouped are written by many tasks, too."""
-    monkeypatch.setattr("chunkmill.plans.write._LEAST_BYTES", 1)
+    monkeypatch.setattr("chunkmill.dask_arrays.aligned_chunks._LEAST_BYTES", 1)
 
 
 class Source:

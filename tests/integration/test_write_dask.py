@@ -11,7 +11,7 @@ import xarray as xr
 from dask.utils import SerializableLock
 
 import chunkmill as cm
-from chunkmill.array import Array
+from chunkmill.array.chunk_io import Array
 from chunkmill.errors import (
     AlignmentError,
     ChunkError,
@@ -385,7 +385,7 @@ def test_onto_what_is_read_shifted(tmp_path):
 def test_onto_what_is_read_costs_no_walk(tmp_path, monkeypatch):
     """Where the layers tell that each block is made from itself, no task is looked at."""
     a = _stored(tmp_path, np.zeros(1000), (1,))
-    monkeypatch.setattr("chunkmill.graph.sources.convert_legacy_graph", None)
+    monkeypatch.setattr("chunkmill.dask_arrays.hazards.convert_legacy_graph", None)
     cm.store(da.where(a.to_dask() > 0, a.to_dask(), 1), a)
     assert (a[...] == 1).all()
 

@@ -14,12 +14,12 @@ from recording import RecordingStore
 from servers import serve_files
 
 import chunkmill as cm
+from chunkmill.array.advanced_indexing import read_outer, read_points
 from chunkmill.errors import DatasetError, MetadataError, NodeNotFound, RegionError
-from chunkmill.gather import read_outer, read_points
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
-from chunkmill.xarray_engine import ChunkmillBackendEntrypoint, open_variable
-from chunkmill.xarray_writer import write_dataset
+from chunkmill.xarray.backend import ChunkmillBackendEntrypoint, open_variable
+from chunkmill.xarray.write import write_dataset
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -27,7 +27,7 @@ from chunkmill.errors import (
 )
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
-from chunkmill.xarray_writer import write_dataset
+from chunkmill.xarray.write import write_dataset
 
 pytestmark = [
     # zarr-python on its own data types and on its consolidated metadata

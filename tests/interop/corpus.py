@@ -16,7 +16,7 @@ import numpy as np
 from golden import cases, n5_cases
 
 import chunkmill as cm
-from chunkmill import hierarchy
+from chunkmill.nodes import hierarchy
 from chunkmill.stores.open import open_store
 
 __all__ = ["GOLDENS", "UNWRITTEN", "Expected", "Golden", "copy"]

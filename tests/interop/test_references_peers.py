@@ -7,8 +7,8 @@ import fsspec
 import numpy as np
 import pytest
 
-from chunkmill.formats.references_json import emit_reference_json, parse_reference_json
-from chunkmill.references import open_reference_store
+from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
+from chunkmill.nodes.open_store import open_reference_store
 
 zarr = pytest.importorskip("zarr")
 from fsspec.implementations.reference import LazyReferenceMapper  # noqa: E402
@@ -31,7 +31,7 @@ def references(request):
 
 def written(references, folder):
     pytest.importorskip("pyarrow")
-    from chunkmill.formats.references_parquet_write import emit_reference_parquet
+    from chunkmill.formats.references.parquet_write import emit_reference_parquet
 
     for name, value in emit_reference_parquet(references, record_size=4):
         path = folder / name

@@ -11,7 +11,7 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, StoreError, UnsupportedFeature
-from chunkmill.referencing import concat_references, to_references
+from chunkmill.references.write import concat_references, to_references
 
 zarr = pytest.importorskip("zarr")
 

@@ -13,7 +13,7 @@ from xarray.tests import test_backends_datatree as trees
 from xarray.tests.conftest import create_test_datatree, simple_datatree, time_unit, use_dask  # noqa: F401 - fixtures
 from xarray.tests.test_backends_datatree import unaligned_datatree_zarr_factory  # noqa: F401 - a fixture
 
-from chunkmill.xarray_writer import write_dataset
+from chunkmill.xarray.write import write_dataset
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from strategies import grids
 
 import chunkmill as cm
-from chunkmill.array import write_chunk
+from chunkmill.array.chunk_io import write_chunk
+from chunkmill.conversion.actions import Layout, group_keys, group_ranges, n_groups
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.plans.convert import Layout, group_keys, group_ranges, n_groups
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]

@@ -12,7 +12,7 @@ from chunkmill.formats import consolidated
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.formats.zarr_v3 import ZarrV3
 from chunkmill.model import dtypes as names
-from chunkmill.model import fill
+from chunkmill.model import fill_values
 from chunkmill.model.metadata import GroupMetadata
 
 
@@ -46,8 +46,8 @@ def test_dtypes_come_back(dtype):
 @given(dtypes.flatmap(lambda d: fills(d).map(lambda value: (d, value))))
 def test_every_bit_of_a_v3_fill_value_comes_back(case):
     dtype, value = case
-    document = json.loads(json.dumps(fill.emit_v3(value, dtype)))
-    assert same_fill(fill.parse_v3(document, dtype, key=""), value, dtype)
+    document = json.loads(json.dumps(fill_values.emit_v3(value, dtype)))
+    assert same_fill(fill_values.parse_v3(document, dtype, key=""), value, dtype)
 
 
 @given(dtypes.flatmap(lambda d: fills(d, payloads=False).map(lambda value: (d, value))))
@@ -55,8 +55,8 @@ def test_v2_fill_values_come_back_in_both_byte_orders(case):
     dtype, value = case
     for order in ("little", "big"):
         stored = names.with_byte_order(dtype, order)
-        document = json.loads(json.dumps(fill.emit_v2(value, stored)))
-        assert same_fill(fill.parse_v2(document, stored, key=""), value, dtype)
+        document = json.loads(json.dumps(fill_values.emit_v2(value, stored)))
+        assert same_fill(fill_values.parse_v2(document, stored, key=""), value, dtype)
 
 
 # --------------------------------------------------------------------------------------------------------------------

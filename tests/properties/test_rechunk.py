@@ -1,6 +1,6 @@
 """Rechunk plans: nothing is left out or done twice, and memory suffices, whatever the grids.
 
-The loop over numpy arrays below is the reference: what `chunkmill.graph.rechunk` does with stores and codecs.
+The loop over numpy arrays below is the reference: what `chunkmill.conversion.rechunking.job` does with stores and codecs.
 """
 
 from itertools import pairwise, product
@@ -10,10 +10,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunkmill.conversion.rechunking.plan import Costs, Limits, Side, Temporary, plan_rechunk
+from chunkmill.conversion.rechunking.strategies import Direct, Spill, best_boxes
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
-from chunkmill.plans.rechunk import Costs, Limits, Side, Temporary, plan_rechunk
-from chunkmill.plans.strategies import Direct, Spill, best_boxes
 
 ITEMSIZE = 4
 

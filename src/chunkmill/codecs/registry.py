@@ -27,7 +27,7 @@ from chunkmill.codecs.numcodecs import (
     is_third_party,
     refuse_pickle,
 )
-from chunkmill.codecs.objects import JsonValues, MsgpackValues, VlenArray
+from chunkmill.codecs.object_codecs import JsonValues, MsgpackValues, VlenArray
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.sharding import ShardingIndexed
 from chunkmill.codecs.transpose import Transpose

@@ -3,7 +3,7 @@
 Spec: Zarr v3 codecs/sharding-indexed. The index holds an (offset, nbytes) pair of uint64 for each inner chunk, in
 C order of their coords; two times 2^64-1 says that a chunk is missing and reads as fill value. Offsets count from
 the first byte of the shard, wherever the index lies. Not here: which ranges of a shard to fetch
-(`chunkmill.locate`).
+(`chunkmill.array.layout`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto, Memo
 from chunkmill.codecs.bytes import buffer_size, byte_view
-from chunkmill.codecs.fill import is_fill
+from chunkmill.codecs.is_fill import is_fill
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.errors import CodecError
 from chunkmill.model.metadata import JSON, NamedConfig

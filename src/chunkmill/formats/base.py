@@ -11,7 +11,7 @@ from math import isfinite, isnan
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from chunkmill.errors import MetadataError
-from chunkmill.model.keys import ChunkKeyEncoding
+from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 
 __all__ = [

@@ -28,8 +28,8 @@ from chunkmill.formats.base import (
     parse_json,
 )
 from chunkmill.formats.n5_compression import emit_compression, n5_chain, parse_compression
+from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.keys import ChunkKeyEncoding
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 
 __all__ = ["CHUNK_KEYS", "N5"]

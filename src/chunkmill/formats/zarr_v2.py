@@ -26,10 +26,10 @@ from chunkmill.formats.base import (
 )
 from chunkmill.formats.n5_compression import zarr_chain
 from chunkmill.formats.zarr_v2_codecs import emit_chain, parse_chain
-from chunkmill.model import fill
+from chunkmill.model import fill_values
+from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import STRING, DType, emit_v2, parse_v2, to_native
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.keys import ChunkKeyEncoding
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata, NamedConfig
 
 __all__ = ["ZarrV2"]
@@ -182,7 +182,7 @@ class ZarrV2:
             chunk_grid=ChunkGrid.regular(shape, chunks),
             chunk_keys=self._chunk_keys(key, document),
             codecs=codecs,
-            fill_value=fill.parse_v2(document["fill_value"], order_of_storage, key=key, serializer=serializer),
+            fill_value=fill_values.parse_v2(document["fill_value"], order_of_storage, key=key, serializer=serializer),
         )
         return metadata, document
 
@@ -222,7 +222,7 @@ class ZarrV2:
             "chunks": list(metadata.chunk_grid.chunk_shape),
             "dtype": emit_v2(stored, key=key),
             "compressor": compressor,
-            "fill_value": fill.emit_v2(metadata.fill_value, fill_dtype, key=key),
+            "fill_value": fill_values.emit_v2(metadata.fill_value, fill_dtype, key=key),
             "order": order,
             "filters": filters or None,
             "dimension_separator": metadata.chunk_keys.separator,

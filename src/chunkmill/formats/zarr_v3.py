@@ -31,10 +31,10 @@ from chunkmill.formats.base import (
 )
 from chunkmill.formats.n5_compression import zarr_chain
 from chunkmill.formats.zarr_v3_codecs import byte_order_of, emit_chain, named, parse_chain
-from chunkmill.model import fill
+from chunkmill.model import fill_values
+from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import emit_v3, parse_v3
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
-from chunkmill.model.keys import ChunkKeyEncoding
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 
 __all__ = ["ZarrV3"]
@@ -191,7 +191,7 @@ class ZarrV3:
             chunk_grid=grid,
             chunk_keys=_parse_chunk_keys(key, document),
             codecs=codecs,
-            fill_value=fill.parse_v3(document.get("fill_value"), dtype, key=key, order=order),
+            fill_value=fill_values.parse_v3(document.get("fill_value"), dtype, key=key, order=order),
         )
 
     def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:
@@ -203,7 +203,7 @@ class ZarrV3:
         value = metadata.fill_value
         if value is None:
             serializer = "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in codecs) else ""
-            value = fill.zero(metadata.dtype, serializer)
+            value = fill_values.zero(metadata.dtype, serializer)
         keys = metadata.chunk_keys if metadata.chunk_keys.prefix in {"c/", "c."} else self.default_chunk_keys
         adapted = replace(metadata, chunk_keys=keys, codecs=codecs, edge_chunks="padded", fill_value=value)
         self.emit_array(path, adapted)
@@ -221,7 +221,7 @@ class ZarrV3:
         value = metadata.fill_value
         if value is None:
             serializer = "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in metadata.codecs) else ""
-            value = fill.zero(metadata.dtype, serializer)
+            value = fill_values.zero(metadata.dtype, serializer)
         document: dict[str, JSON] = {
             "zarr_format": _VERSION,
             "node_type": "array",
@@ -229,7 +229,7 @@ class ZarrV3:
             "data_type": emit_v3(metadata.dtype, key=key),
             "chunk_grid": _emit_grid(metadata.chunk_grid),
             "chunk_key_encoding": _emit_chunk_keys(key, metadata),
-            "fill_value": fill.emit_v3(value, metadata.dtype, key=key),
+            "fill_value": fill_values.emit_v3(value, metadata.dtype, key=key),
             "codecs": codecs,
             "attributes": dict(metadata.attributes),
             "storage_transformers": [],

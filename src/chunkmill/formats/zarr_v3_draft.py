@@ -38,8 +38,8 @@ from chunkmill.formats.zarr_v3_draft_types import (
     parse_data_type,
     parse_fill_value,
 )
+from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.keys import ChunkKeyEncoding
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 
 __all__ = [

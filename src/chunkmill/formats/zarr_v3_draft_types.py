@@ -15,7 +15,7 @@ import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model.dtypes import PLAIN, parse_raw, plain_name
-from chunkmill.model.fill import emit_float, parse_float
+from chunkmill.model.fill_values import emit_float, parse_float
 from chunkmill.model.metadata import JSON
 
 __all__ = ["Endian", "emit_data_type", "emit_fill_value", "parse_data_type", "parse_fill_value"]

@@ -19,9 +19,9 @@ from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import get_member, normalize_path, parse_json, split_dimension_names
 from chunkmill.formats.zarr_v2_codecs import parse_chain
 from chunkmill.formats.zarr_v3_draft import parse_grid, require_understood
-from chunkmill.model import fill
+from chunkmill.model import fill_values
+from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import STRING, DType, parse_v2, to_native
-from chunkmill.model.keys import ChunkKeyEncoding
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 
 __all__ = ["ZarrV3Experimental"]
@@ -141,7 +141,7 @@ class ZarrV3Experimental:
         codecs = parse_chain([*filters, *_parse_compressor(key, document)], order, stored, grid.ndim, key=key)
         names = {codec.name for codec in codecs}
         dtype = STRING if stored.kind == "O" and "vlen-utf8" in names else to_native(stored)
-        fill_value = fill.parse_v2(
+        fill_value = fill_values.parse_v2(
             get_member(key, document, "fill_value", (object, bool)),
             dtype if dtype.kind == "T" else stored,
             key=key,

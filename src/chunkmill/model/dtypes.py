@@ -1,7 +1,8 @@
 """Names of data types: one table, and the spellings that Zarr v2 and v3 build on it.
 
-Here: JSON <-> ``numpy.dtype``. Not here: fill values (`chunkmill.model.fill`), the byte order of chunks (a codec's).
-Spec: Zarr v2, "Data type encoding"; Zarr v3 core, "Data types", with the names of zarr-extensions and of zarr-python 3.
+Here: JSON <-> ``numpy.dtype``. Not here: fill values (`chunkmill.model.fill_values`), the byte order of chunks (a
+codec's). Spec: Zarr v2, "Data type encoding"; Zarr v3 core, "Data types", with the names of zarr-extensions and of
+zarr-python 3.
 
 A document is not trusted: strings go through strict patterns before numpy sees them (``np.dtype("i4,i4")`` and
 ``np.dtype("U1000000000000")`` are never evaluated), and an element may not exceed `MAX_ITEM_BYTES`.

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.keys import ChunkKeyEncoding
 
 __all__ = ["JSON", "ArrayMetadata", "GroupMetadata", "NamedConfig"]
 

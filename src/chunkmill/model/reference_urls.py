@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from numpy.typing import NDArray
 
+from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import Shape
-from chunkmill.model.keys import ChunkKeyEncoding
 
 __all__ = ["KeyUrls", "UrlTable", "nth_coords", "url_of_key"]
 

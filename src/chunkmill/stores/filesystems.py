@@ -21,7 +21,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.registry import known_implementations, registry
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.services import HttpService, Service, http_url, service_of
+from chunkmill.stores.fsspec_services import HttpService, Service, http_url, service_of
 from chunkmill.stores.settings import setting
 
 __all__ = [

@@ -37,7 +37,7 @@ from chunkmill.stores.filesystems import (
     request_limit,
     run_now,
 )
-from chunkmill.stores.services import ABSENT, HttpService, OutOfRange, digest
+from chunkmill.stores.fsspec_services import ABSENT, HttpService, OutOfRange, digest
 
 __all__ = ["FsspecStore"]
 

@@ -22,7 +22,7 @@ from chunkmill.stores.directory_lock import (
     locks_reach_all,
     partial_name,
 )
-from chunkmill.stores.files import (
+from chunkmill.stores.posix_file import (
     create,
     open_to_read,
     read_part,

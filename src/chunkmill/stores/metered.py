@@ -1,6 +1,6 @@
 """A store that counts what passes through it: requests, bytes, and what was written under which key.
 
-Not here: what becomes of the numbers (`chunkmill.graph.jobs`).
+Not here: what becomes of the numbers (`chunkmill.runtime.job`).
 """
 
 from __future__ import annotations

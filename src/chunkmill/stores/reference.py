@@ -1,7 +1,8 @@
 """A reference set as a store: keys answered from bytes in the set, or by ranged gets of its targets.
 
-Read-only. No event loop of its own, no ReferenceFileSystem: targets are ordinary stores (`chunkmill.stores.targets`),
-so that one set may mix local files, S3 and HTTP. Not here: parsing sets (`chunkmill.formats`).
+Read-only. No event loop of its own, no ReferenceFileSystem: targets are ordinary stores
+(`chunkmill.stores.reference_targets`), so that one set may mix local files, S3 and HTTP. Not here: parsing sets
+(`chunkmill.formats`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NoReturn
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference, References, ReferenceSet
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
-from chunkmill.stores.targets import Targets
+from chunkmill.stores.reference_targets import Targets
 
 __all__ = ["ReferenceStore"]
 

@@ -22,7 +22,7 @@ from servers import WARNINGS, http_server, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
-from chunkmill.stores import services
+from chunkmill.stores import fsspec_services as services
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.fsspec import FsspecStore, _ahead, _merge
 from chunkmill.stores.local import LocalStore

@@ -12,12 +12,12 @@ from contracts.store_contract import KEYS, ReadContract
 from servers import http_server, s3_server  # noqa: F401
 
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError
-from chunkmill.formats.references_json import parse_reference_json
+from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.references import is_reference_set, open_reference_store
+from chunkmill.nodes.open_store import is_reference_set, open_reference_store
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.targets import Targets, split_url
+from chunkmill.stores.reference_targets import Targets, split_url
 
 pytestmark = servers.WARNINGS
 
@@ -343,7 +343,7 @@ def options_of(targets, root):
 
 
 def test_options_by_protocol(monkeypatch):
-    import chunkmill.stores.targets as module
+    import chunkmill.stores.reference_targets as module
 
     monkeypatch.setattr(module, "open_store", lambda root, options: (root, options))
     plain = Targets("/r.json", remote_options={"s3": {"anon": True}, "http": {"headers": {}}, "gcs": {"token": "t"}})
@@ -459,7 +459,7 @@ def test_a_set_on_s3_with_targets_beside_it(s3_server):  # noqa: F811
 
 def test_open_json_and_parquet(tmp_path, target):
     pytest.importorskip("pyarrow")
-    from chunkmill.formats.references_parquet_write import emit_reference_parquet
+    from chunkmill.formats.references.parquet_write import emit_reference_parquet
 
     document = {"x/.zarray": {"shape": [2], "chunks": [1]}, "x/0": [str(target), 5, 5], "x/1": "text"}
     data = json.dumps(document).encode()
@@ -518,8 +518,8 @@ def test_a_lazy_set_asks_for_what_it_needs(tmp_path, target):
     pytest.importorskip("pyarrow")
     from recording import RecordingStore
 
-    from chunkmill.formats.references_parquet import ParquetReferences
-    from chunkmill.formats.references_parquet_write import emit_reference_parquet
+    from chunkmill.formats.references.parquet import ParquetReferences
+    from chunkmill.formats.references.parquet_write import emit_reference_parquet
     from chunkmill.stores.memory import MemoryStore
 
     builder = ReferenceBuilder()

@@ -1,0 +1,1 @@
+"""One stored array: its layout and THE DATA PATH, chunk by chunk; no dask."""

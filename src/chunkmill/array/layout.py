@@ -1,0 +1,200 @@
+"""Chunk coords -> the bytes to fetch: a whole store key, or a range inside a shard.
+
+Which of the two holds is decided when an array is opened; the read path never asks again. Not here: decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.pipeline import CodecPipeline
+from chunkmill.codecs.registry import build_pipeline
+from chunkmill.codecs.sharding import ShardingIndexed
+from chunkmill.codecs.transpose import Transpose
+from chunkmill.errors import ChunkError, ChunkmillError
+from chunkmill.model.chunk_keys import ChunkKeyEncoding
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.metadata import ArrayMetadata
+from chunkmill.stores.base import ByteRange, ByteSpan, Store
+
+__all__ = ["ChunkLocator", "Grain", "KeyedChunks", "ShardedChunks", "grains", "inner_grid"]
+
+
+class ChunkLocator(Protocol):
+    """Where the chunks of one grid lie."""
+
+    def key(self, coords: ChunkCoords) -> str:
+        """Return the store key whose object holds the chunk."""
+
+    def locate(self, store: Store, coords: Sequence[ChunkCoords]) -> Sequence[ByteSpan | None]:
+        """Return the bytes of each chunk; ``None`` for those known to be absent without a request of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedChunks:
+    """Every chunk has a store key of its own."""
+
+    prefix: str
+    encoding: ChunkKeyEncoding
+
+    def key(self, coords: ChunkCoords) -> str:
+        """Return the store key of the chunk."""
+        return self.prefix + self.encoding.encode(coords)
+
+    def locate(self, store: Store, coords: Sequence[ChunkCoords]) -> Sequence[ByteSpan | None]:  # noqa: ARG002
+        """Return the whole object of each chunk; nothing is fetched."""
+        return [ByteSpan(self.key(c)) for c in coords]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedChunks:
+    """Inner chunks, found through the index of their shard: one request a shard and call.
+
+    `order` says which array axis each axis of the shard's index runs along (a transpose may stand before sharding).
+    """
+
+    shards: KeyedChunks
+    shard_grid: ChunkGrid
+    chunk_grid: ChunkGrid
+    sharding: ShardingIndexed
+    order: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fill_value: Any
+
+    def key(self, coords: ChunkCoords) -> str:
+        """Return the store key of the chunk's shard."""
+        return self.shards.key(self._split(coords)[0])
+
+    def locate(self, store: Store, coords: Sequence[ChunkCoords]) -> Sequence[ByteSpan | None]:
+        """Fetch the index of every shard that is touched, once, and return the ranges it names."""
+        split = [self._split(c) for c in coords]
+        indexes = dict(self.indexes(store, list(dict.fromkeys(shard for shard, _ in split))))
+        return [self._span(indexes, shard, inner) for shard, inner in split]
+
+    def indexes(
+        self, store: Store, shards: Sequence[ChunkCoords]
+    ) -> Iterator[tuple[ChunkCoords, NDArray[np.uint64] | None]]:
+        """Fetch the index of each shard; ``None`` where there is no such shard."""
+        spans = [ByteSpan(self.shards.key(shard), self._index_range(shard)) for shard in shards]
+        results = store.get_many(spans)
+        for shard, span in zip(shards, spans, strict=True):
+            try:
+                data = next(results)
+            except OSError as error:
+                reason = f"the shard's index: {error}"
+                raise ChunkError(url=store.url, key=span.key, coords=shard, step="get", reason=reason) from error
+            yield shard, self._parse(store, shard, span.key, data)
+
+    def _split(self, coords: ChunkCoords) -> tuple[ChunkCoords, ChunkCoords]:
+        """Return the coords of the shard, and of the chunk inside it in the axes of its index."""
+        shard, inner = [], []
+        for outer, axis, i in zip(self.shard_grid.axes, self.chunk_grid.axes, coords, strict=True):
+            element = axis.start(i)
+            shard.append(s := outer.index(element))
+            inner.append((element - outer.start(s)) // axis.length(i))
+        return tuple(shard), tuple(inner[axis] for axis in self.order)
+
+    def _spec(self, shard: ChunkCoords) -> ChunkSpec:
+        shape = self.shard_grid.shape_of(shard)
+        return ChunkSpec(tuple(shape[axis] for axis in self.order), self.dtype, self.fill_value)
+
+    def _index_range(self, shard: ChunkCoords) -> ByteRange:
+        n_bytes = self.sharding.index_bytes(self._spec(shard))
+        return ByteRange(0, n_bytes) if self.sharding.index_location == "start" else ByteRange(-n_bytes)
+
+    def _parse(self, store: Store, shard: ChunkCoords, key: str, data: bytes | None) -> NDArray[np.uint64] | None:
+        if data is None:
+            return None
+        try:
+            return self.sharding.parse_index(data, self._spec(shard))
+        except (ChunkmillError, ValueError) as error:
+            reason = f"the shard's index: {error}"
+            raise ChunkError(url=store.url, key=key, coords=shard, step="sharding_indexed", reason=reason) from error
+
+    def _span(
+        self, indexes: Mapping[ChunkCoords, NDArray[np.uint64] | None], shard: ChunkCoords, inner: ChunkCoords
+    ) -> ByteSpan | None:
+        index = indexes[shard]
+        if index is None:
+            return None
+        offset, n_bytes = (int(entry) for entry in index[inner])
+        if offset == n_bytes == _MISSING:
+            return None
+        return ByteSpan(self.shards.key(shard), ByteRange(offset, n_bytes))
+
+
+_MISSING = 2**64 - 1  # both numbers of an absent chunk's entry (Zarr v3, sharding codec)
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """A grid with all that is needed to read its chunks: where they lie and how they are encoded."""
+
+    grid: ChunkGrid
+    locator: ChunkLocator
+    codecs: CodecPipeline
+    regular: ChunkSpec = field(repr=False)
+    is_regular: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_regular", self.grid.is_regular)  # asked for once a chunk
+
+    def spec(self, coords: ChunkCoords) -> ChunkSpec:
+        """Return the declared shape, dtype and fill value of one chunk."""
+        if self.is_regular:
+            return self.regular
+        return replace(self.regular, shape=self.grid.shape_of(coords))
+
+
+def grains(metadata: ArrayMetadata, prefix: str) -> tuple[Grain, Grain]:
+    """Return the grain to read single chunks by and the grain of store keys: the same one unless sharded.
+
+    A shard can be read in part when nothing but transposes stands before the sharding codec and nothing behind it.
+    """
+    grid = metadata.chunk_grid
+    spec = ChunkSpec(grid.chunk_shape, metadata.dtype, metadata.fill_value)
+    keyed = KeyedChunks(prefix, metadata.chunk_keys)
+    whole = Grain(grid, keyed, build_pipeline(metadata.codecs, spec), spec)
+    sharding, filters = whole.codecs.serializer, whole.codecs.filters
+    if not isinstance(sharding, ShardingIndexed) or whole.codecs.compressors:
+        return whole, whole
+    if not all(isinstance(f, Transpose) for f in filters):
+        return whole, whole
+    chunk_grid = inner_grid(whole)
+    order = _order(filters, grid.ndim)
+    locator = ShardedChunks(keyed, grid, chunk_grid, sharding, order, metadata.dtype, metadata.fill_value)
+    inner = sharding.inner
+    pipeline = CodecPipeline((*filters, *inner.filters), inner.serializer, inner.compressors)
+    return Grain(chunk_grid, locator, pipeline, replace(spec, shape=chunk_grid.chunk_shape)), whole
+
+
+def inner_grid(whole: Grain) -> ChunkGrid:
+    """Return the grid of inner chunks; the grain's own grid when it is not sharded."""
+    sharding = whole.codecs.serializer
+    if not isinstance(sharding, ShardingIndexed):
+        return whole.grid
+    inner_shape = [0] * whole.grid.ndim
+    for axis, length in zip(_order(whole.codecs.filters, whole.grid.ndim), sharding.chunk_shape, strict=True):
+        inner_shape[axis] = length
+    return ChunkGrid(tuple(_inner_axis(a, n) for a, n in zip(whole.grid.axes, inner_shape, strict=True)))
+
+
+def _order(filters: Sequence[object], ndim: int) -> tuple[int, ...]:
+    """Return which axis of the array each axis behind the filters is."""
+    order = tuple(range(ndim))
+    for transpose in filters:
+        if isinstance(transpose, Transpose):
+            order = tuple(order[axis] for axis in transpose.order)
+    return order
+
+
+def _inner_axis(axis: RegularAxis | RunsAxis, length: int) -> RegularAxis | RunsAxis:
+    if isinstance(axis, RegularAxis):
+        return RegularAxis(axis.size, length)
+    return RunsAxis(axis.size, tuple((length, edge // length * count) for edge, count in axis.runs))

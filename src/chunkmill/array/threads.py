@@ -1,0 +1,94 @@
+"""Threads for reads and writes that no scheduler runs: they begin and end with them.
+
+No pool: nothing is left running, so that forks before and after are safe. Not here: schedulers
+(`chunkmill.dask_arrays`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+__all__ = ["Behind", "cut_evenly", "in_threads", "own_threads"]
+
+T = TypeVar("T")
+
+
+def own_threads() -> int:
+    """Return how many threads a read or write may use: as many as there are processors, in the main thread.
+
+    In any other thread 1: whoever started it (a scheduler, a server) has decided how much runs at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cut_evenly(n_items: int, n_parts: int) -> list[slice]:
+    """Cut a sequence into at most `n_parts` slices of nearly equal length.
+
+    Examples
+    --------
+    >>> cut_evenly(5, 2), cut_evenly(1, 4)
+    ([slice(0, 2, None), slice(2, 5, None)], [slice(0, 1, None)])
+    """
+    n_parts = max(1, min(n_parts, n_items))
+    borders = [i * n_items // n_parts for i in range(n_parts + 1)]
+    return [slice(start, stop) for start, stop in pairwise(borders)]
+
+
+def in_threads(function: Callable[[slice], T], parts: Sequence[slice], n_threads: int) -> list[T]:
+    """Call `function` with each part, in as many threads; the first error ends the rest and is raised."""
+    if n_threads == 1 or len(parts) <= 1:
+        return [function(part) for part in parts]
+    with ThreadPoolExecutor(min(n_threads, len(parts))) as pool:
+        return list(pool.map(function, parts))
+
+
+class Behind:
+    """Calls that wait for a network, made while the caller goes on: so many at once, at most.
+
+    A context: it ends when they have. The first error is raised by a later call, or at the end, and what was not begun
+    then is not done. With ``n_at_once=0`` each call is made when it is asked for.
+
+    Examples
+    --------
+    >>> done = []
+    >>> with Behind(2) as behind:
+    ...     for i in range(4):
+    ...         behind.call(done.append, i)
+    >>> sorted(done)
+    [0, 1, 2, 3]
+    """
+
+    def __init__(self, n_at_once: int) -> None:
+        self._n_at_once = n_at_once
+        self._pool = ThreadPoolExecutor(n_at_once) if n_at_once else None
+        self._made: deque[Future[Any]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call the function, or wait until it can be called: what it is given lives no longer than the call."""
+        if self._pool is None:
+            function(*arguments)
+            return
+        if len(self._made) == self._n_at_once:
+            self._made.popleft().result()
+        self._made.append(self._pool.submit(function, *arguments))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._pool is None:
+            return
+        try:
+            while kind is None and self._made:
+                self._made.popleft().result()
+        finally:
+            self._pool.shutdown(cancel_futures=True)

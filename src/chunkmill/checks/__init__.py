@@ -1,0 +1,1 @@
+"""Prove what is stored: decode everything (`check`), compare two nodes (`verify`)."""

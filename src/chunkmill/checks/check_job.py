@@ -1,0 +1,292 @@
+"""Opening everything that a store holds, in parallel tasks, and putting right what can be derived.
+
+What a checksum or a codec does not notice is not found: a chunk without either, of the right size, may hold anything.
+Not here: arguments (`chunkmill.checks.check`), what keys are (`chunkmill.checks.inventory`).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from dask.utils import format_bytes
+from numpy.typing import NDArray
+
+from chunkmill.array.chunk_io import Array, decode_chunk, read_chunk
+from chunkmill.array.layout import Grain
+from chunkmill.checks.inventory import Inventory, Problem, take_inventory
+from chunkmill.display.report import report_html, report_text
+from chunkmill.errors import ChunkError
+from chunkmill.model.grid import ChunkCoords
+from chunkmill.nodes import hierarchy
+from chunkmill.runtime.job import Stage, TaskResult, check_workers, run_stages
+from chunkmill.runtime.journal import differences, records, unfinished_jobs
+from chunkmill.runtime.preflight import describe_needs
+from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.stores.local import LocalStore
+
+__all__ = ["CheckReport", "check_store"]
+
+_MAX_TASK_BYTES = 64 << 20  # decoded, that one task opens
+_MAX_TASK_KEYS = 1024
+_LEAST_TASKS = 32
+_MAX_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What `chunkmill.check` found.
+
+    Attributes
+    ----------
+    problems
+        Everything that is wrong, chunks last.
+    n_arrays, n_groups, n_keys
+        Nodes, and store keys of chunks, each of which was opened.
+    n_tasks
+        Tasks that opened them.
+    bytes_read
+        Encoded bytes.
+    """
+
+    url: str
+    path: str
+    problems: tuple[Problem, ...]
+    n_arrays: int
+    n_groups: int
+    n_keys: int
+    n_tasks: int
+    bytes_read: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong, or all that was is put right."""
+        return all(problem.repaired for problem in self.problems)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        return {"ok": self.ok, **asdict(self)}
+
+    def _facts(self) -> list[tuple[str, str]]:
+        speed = f"{format_bytes(self.bytes_read)} read in {self.seconds:.1f} s"
+        counted = f"{self.n_groups:,} groups, {self.n_arrays:,} arrays, {self.n_keys:,} store keys, {speed}"
+        return [("store", f"{self.url}/{self.path}" if self.path else self.url), ("checked", counted)]
+
+    def _tables(self) -> list[list[tuple[str, ...]]]:
+        rows = [
+            (p.kind + (" (repaired)" if p.repaired else ""), p.key, str(p.coords or ""), p.reason)
+            for p in self.problems[:_MAX_SHOWN]
+        ]
+        return [[("problem", "key", "chunk", "reason"), *rows]] if rows else []
+
+    def _title(self) -> str:
+        n, repaired = len(self.problems), sum(problem.repaired for problem in self.problems)
+        if not n:
+            return "check: ok"
+        more = f", {repaired:,} of them repaired" if repaired else ""
+        shown = f" (the first {_MAX_SHOWN} below)" if n > _MAX_SHOWN else ""
+        return f"check: {n:,} problem{'' if n == 1 else 's'}{more}{shown}"
+
+    def __str__(self) -> str:
+        return report_text(self._title(), self._facts(), self._tables())
+
+    def _repr_html_(self) -> str:
+        return report_html(self._title(), self._facts(), self._tables())
+
+    __repr__ = __str__
+
+
+def check_store(
+    store: Store, path: str = "", *, repair: bool = False, progress: bool | str | None = None
+) -> CheckReport:
+    """Check what lies at and below `path`; see `chunkmill.check`."""
+    start = time.perf_counter()
+    found = take_inventory(store, path)
+    specs = [(i, rows) for i, array in enumerate(found.arrays) for rows in _groups(array, found.chunks[i])]
+    scheduler = Scheduler()
+    needs = None
+    if not scheduler.in_process and specs:
+        needs = describe_needs("check", sources=found.arrays)
+        check_workers(scheduler, needs)
+    stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_reads, _key_shows)
+    stages = [stage, *_journal_stages(store, found)]
+    results = run_stages(stages, name=f"check {store.url}", scheduler=scheduler, needs=needs, progress=progress)
+    details = [problem for result in results for problem in result.details]
+    chunks = sorted(details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
+    problems = [*found.problems, *chunks]
+    if repair:
+        problems = _repaired(found, problems)
+    return CheckReport(
+        store.url,
+        found.path,
+        tuple(problems),
+        len(found.arrays),
+        len(found.groups),
+        sum(map(len, found.chunks)),
+        len(specs),
+        results[0].counts.get("bytes_read", 0),
+        time.perf_counter() - start,
+    )
+
+
+def _groups(array: Array, coords: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Cut the coords of an array's store keys into what one task opens."""
+    n_bytes = max(1, prod(array.writing.grid.chunk_shape) * array.dtype.itemsize)
+    size = min(_MAX_TASK_KEYS, max(1, _MAX_TASK_BYTES // n_bytes), max(1, len(coords) // _LEAST_TASKS))
+    yield from (coords[first : first + size] for first in range(0, len(coords), size))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# One task
+
+
+def _key_reads(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) -> Iterator[tuple[Array, list[str]]]:
+    array = arrays[spec[0]]
+    yield array, [array.writing.locator.key(tuple(row)) for row in spec[1].tolist()]
+
+
+def _key_shows(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) -> str:
+    return arrays[spec[0]].writing.locator.key(tuple(spec[1][0].tolist()))
+
+
+def _check_keys(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) -> TaskResult:
+    array = arrays[spec[0]]
+    problems: list[Problem] = []
+    n_bytes = 0
+    todo = [tuple(map(int, row)) for row in spec[1]]
+    for coords, data in _fetched(array, todo):
+        if isinstance(data, Exception):
+            key = array.writing.locator.key(coords)
+            problems.append(Problem("failed", array.path, key, str(data), coords))
+        elif data is not None:  # else deleted meanwhile
+            n_bytes += len(data)
+            problems.extend(_opened(array, coords, data))
+    return TaskResult({"n_keys": len(todo), "bytes_read": n_bytes}, {}, problems)
+
+
+def _fetched(array: Array, todo: Sequence[ChunkCoords]) -> Iterator[tuple[ChunkCoords, bytes | Exception | None]]:
+    """Yield the values of store keys, all requested at once where that pays, and the errors of those that fail."""
+    first = 0
+    while first < len(todo):
+        values = array.store.get_many([ByteSpan(array.writing.locator.key(coords)) for coords in todo[first:]])
+        for coords in todo[first:]:
+            first += 1
+            try:
+                value = next(values)
+            except Exception as error:  # noqa: BLE001 - whatever a store raises
+                yield coords, error
+                break  # the generator ended with it
+            yield coords, value
+
+
+def _opened(array: Array, coords: ChunkCoords, data: bytes) -> Iterator[Problem]:
+    """Decode one store key's value; yield what is wrong with it."""
+    try:
+        decode_chunk(array, array.writing, coords, data)
+    except ChunkError as error:
+        inner = list(_inner_problems(array, coords))
+        if inner:
+            yield from inner
+        else:
+            yield Problem(_kind(array.writing, error, data), array.path, error.key, _reason(error), coords)
+
+
+def _inner_problems(array: Array, coords: ChunkCoords) -> Iterator[Problem]:
+    """Look for the damaged chunks of a shard, one by one; there are none when the shard's index is what is wrong."""
+    grain = array.reading
+    if grain is array.writing:
+        return
+    for overlap in grain.grid.overlaps(array.writing.grid.region(coords)):
+        try:
+            read_chunk(array, grain, overlap.coords, overlap.in_chunk)
+        except ChunkError as error:
+            if error.step == "sharding_indexed":
+                return
+            yield Problem(_kind(grain, error, None), array.path, error.key, _reason(error), overlap.coords)
+
+
+def _kind(grain: Grain, error: ChunkError, data: bytes | None) -> str:
+    if error.step in {"get", "set"}:
+        return "failed"
+    if data is not None:
+        size = grain.codecs.encoded_size(grain.spec(error.coords))
+        if not data or (size is not None and len(data) < size):
+            return "short"
+    if error.step == "sharding_indexed":
+        return "torn"
+    if _ENDS_EARLY.search(error.reason):
+        return "short"
+    counted = _COUNTED.search(error.reason)
+    if counted is not None:
+        there, needed = (counted[1], counted[2]) if counted[1] else (counted[4], counted[3])
+        return "short" if int(there) < int(needed) else "corrupt"
+    return "corrupt"
+
+
+# of our codecs' own messages
+_ENDS_EARLY = re.compile(r"end before|truncated|cut off|too few|cannot hold|no data")
+_COUNTED = re.compile(r"(\d+) bytes, expected (\d+)|states (\d+) compressed bytes, there are (\d+)")
+
+
+def _reason(error: ChunkError) -> str:
+    return f"codec {error.step!r}: {error.reason}" if error.step not in {"get", "set"} else error.reason
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What unfinished jobs have put on record
+
+
+def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
+    """Return the stage that compares what unfinished jobs have written with their records; none without records."""
+    paths = {problem.path for problem in found.problems if problem.kind == "unfinished"}
+    specs = []
+    for job in unfinished_jobs(store) if paths else []:
+        if (path := str(job["path"])) in paths:
+            prefix = str(job["key"]).rpartition("/")[0] + "/"
+            specs += [(path, key) for _, _, key in records(store, prefix, str(job["run"]))]
+    return [Stage("check-journal", _check_record, store, specs)] if specs else []
+
+
+def _check_record(store: Store, spec: tuple[str, str]) -> TaskResult:
+    path, record = spec
+    hint = "delete it and run the job again, which writes it anew"
+    problems = [
+        Problem("corrupt", path, key, f"an unfinished job's: {reason}; {hint}")
+        for key, reason in differences(store, record, read=True)
+    ]
+    return TaskResult({}, {}, problems)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Repair
+
+
+def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
+    """Put right what follows from what is there, and mark it; nothing else is touched."""
+    done: set[tuple[str, str]] = set()
+    for problem in problems:
+        if problem.kind == "leftover":
+            _remove(found.store, problem.key)
+            done.add(("leftover", problem.key))
+    by_path = {problem.path: problem for problem in problems if problem.kind == "stale"}
+    unreadable = [problem.path for problem in problems if problem.kind in {"metadata", "unsupported"}]
+    for group in found.stale:
+        prefix = f"{group.path}/" if group.path else ""
+        if not any(path.startswith(prefix) for path in unreadable):  # or it would be left out for good
+            hierarchy.consolidate(group.store, group)
+            done.add(("stale", by_path[group.path].key))
+    return [replace(p, repaired=True) if (p.kind, p.key) in done else p for p in problems]
+
+
+def _remove(store: Store, key: str) -> None:
+    if key.endswith("/"):
+        store.delete_prefix(key)
+    elif isinstance(store, LocalStore):
+        store.sweep(key.rpartition("/")[0] + "/" if "/" in key else "")

@@ -1,0 +1,1 @@
+"""The command line: ``chunkmill info | ls | convert | rechunk | refs | verify | check | demo``."""

@@ -1,0 +1,247 @@
+"""Command line: thin over the public functions.
+
+Also ``dask chunkmill …``, by the entry point ``dask_cli``. Not here: what commands share (`chunkmill.cli.options`),
+what they print of nodes (`chunkmill.cli.node_facts`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+import chunkmill as cm
+from chunkmill.cli.node_facts import describe, facts_text, listing, plain
+from chunkmill.cli.options import (
+    CODECS,
+    FORMATS,
+    PLACE,
+    SHAPE,
+    errors_shown,
+    examples,
+    job_options,
+    run_options,
+    say,
+    scheduled,
+    show,
+    storage_option,
+    store_options,
+    worded,
+)
+from chunkmill.cli.references import refs
+from chunkmill.nodes import hierarchy
+
+__all__ = ["main"]
+
+_EPILOG = """\b
+Exit codes:
+  0    done
+  1    what was compared differs, or what was checked is damaged
+  2    wrong arguments
+  3    an error, shown on stderr
+  130  interrupted: the same command goes on with an unfinished job
+
+\b
+Shell completion, for bash, zsh or fish:
+  eval "$(_CHUNKMILL_COMPLETE=bash_source chunkmill)"
+
+Settings lie in dask's config, under `chunkmill:`.
+"""
+
+
+@click.group(
+    "chunkmill",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=_EPILOG,
+)
+@click.version_option(package_name="chunkmill")
+def main() -> None:
+    """Read, write, rechunk and convert chunked arrays on Dask.
+
+    A store is a path (of a folder, a zip file or a reference set) or any url that fsspec opens; a node inside it is
+    named with --path. The format of what is read is found out.
+    """
+
+
+@main.command(
+    short_help="Describe an array or a group.",
+    epilog=examples("chunkmill info volume.n5 --path s0", "chunkmill info --missing --json archive.zarr"),
+)
+@click.argument("url", type=PLACE)
+@store_options
+@click.option(
+    "--missing", is_flag=True, help="Count absent chunks and stored bytes: a listing, and a size for each key."
+)
+def info(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, missing: bool) -> None:
+    """Describe the array or group at URL: metadata, codecs, chunk sizes, attributes.
+
+    With --missing also how much of it is stored: absent chunks, bytes, and the compression ratio, which is the
+    decoded bytes over the stored ones.
+    """
+    with errors_shown():
+        facts = describe(cm.open(url, path, storage_options=storage_options), count=missing)
+    say(json.dumps(plain(facts), indent=2, allow_nan=False) if as_json else facts_text(facts))
+
+
+@main.command(
+    short_help="Draw the tree of nodes below a group.",
+    epilog=examples("chunkmill ls s3://bucket/archive.zarr --option anon=true", "chunkmill ls --long data.n5"),
+)
+@click.argument("url", type=PLACE)
+@store_options
+@click.option("-l", "--long", "as_table", is_flag=True, help="A table of the arrays: shapes, chunks, bytes, codecs.")
+def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, as_table: bool) -> None:
+    """Draw the tree of nodes at and below URL. `tree` is the same command."""
+    with errors_shown():
+        node = cm.open(url, path, storage_options=storage_options)
+        if as_json:
+            nodes = [plain(describe(below)) for below in hierarchy.walk(node)]
+            click.echo(json.dumps(nodes, indent=2, allow_nan=False))
+        elif as_table:
+            say(listing(node))
+        else:
+            say(node.tree() if isinstance(node, cm.Group) else repr(node))
+
+
+main.add_command(ls, "tree")
+
+
+@main.command(
+    short_help="Convert to another format.",
+    epilog=examples(
+        "chunkmill convert volume.n5 volume.zarr --format zarr3 --shards 512,512,512",
+        "chunkmill convert old.zarr new.zarr --dry-run --json",
+        "chunkmill convert s3://b/x.zarr s3://b/x.n5 --format n5 --scheduler tcp://10.0.0.1:8786",
+    ),
+)
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
+@click.option("--format", "format_", type=FORMATS, default="zarr3", show_default=True, help="Format of the target.")
+@click.option("--chunks", type=SHAPE, default="keep", show_default=True, help="Chunk shape, such as 1,512,512.")
+@click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
+@click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
+@click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["fill_value", "codecs", "dimension_names", "attributes"]),
+    help="What may be lost where the format cannot hold it (may be given more than once); values never are.",
+)
+@job_options
+def convert(
+    source: str, target: str, *, path: str, target_path: str, format_: str, allow: tuple[str, ...], **options: Any
+) -> None:
+    """Convert the array or group SOURCE, with everything below it, to another format at TARGET.
+
+    Encoded bytes move unopened wherever they mean the same in the target. The target appears when it is complete; a
+    job that was cut off goes on when the command is run again.
+    """
+    _run_plan(cm.plan_convert, (source, path), (target, target_path), options | {"format": format_, "allow": allow})
+
+
+@main.command(
+    short_help="Write with other chunks.",
+    epilog=examples(
+        "chunkmill rechunk maps.zarr series.zarr --path t2m --chunks=-1,32,32 --max-mem 2GiB",
+        "chunkmill rechunk maps.zarr series.zarr --path t2m --chunks=-1,32,32 --dry-run",
+    ),
+)
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
+@click.option("--chunks", type=SHAPE, required=True, help="Chunk shape, such as --chunks=-1,32,32; -1: all of an axis.")
+@click.option("--shards", type=SHAPE, default="none", show_default=True, help="Shard shape.")
+@click.option("--format", "format_", type=FORMATS, help="Format of the target; the source's by default.")
+@click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
+@click.option(
+    "--strategy", type=click.Choice(["direct", "spill"]), help="Instead of the one that is estimated to be faster."
+)
+@job_options
+def rechunk(source: str, target: str, *, path: str, target_path: str, format_: str | None, **options: Any) -> None:
+    """Write the array SOURCE, or every array of a group, with other chunks to TARGET, within a bound on memory.
+
+    Each element is read and written once; where the chunks lie across each other it also goes through temporary
+    files, which are gone when the job is done.
+    """
+    _run_plan(cm.plan_rechunk, (source, path), (target, target_path), options | {"format": format_})
+
+
+def _run_plan(plan_function: Callable[..., Any], source: Any, target: Any, options: dict[str, Any]) -> None:
+    resume, dry_run, as_json = options.pop("resume"), options.pop("dry_run"), options.pop("as_json")
+    with scheduled(options.pop("scheduler"), progress=options.pop("progress")):
+        plan = plan_function(source, target, **options)
+        if dry_run:
+            show(plan, as_json=as_json, at_target=worded(plan.at_target(resume=resume)))
+        else:
+            show(plan.run(resume=resume), as_json=as_json)
+
+
+main.add_command(refs)
+
+
+@main.command(
+    short_help="Compare two arrays or groups.",
+    epilog=examples("chunkmill verify volume.n5 volume.zarr", "chunkmill verify a.zarr b.zarr --sample 0.01"),
+)
+@click.argument("a", type=PLACE)
+@click.argument("b", type=PLACE)
+@click.option("--path-a", default="", help="Path of the node inside A.")
+@click.option("--path-b", default="", help="Path of the node inside B.")
+@click.option("--sample", type=click.FloatRange(0, 1, min_open=True), help="Compare this share of the blocks only.")
+@storage_option("--option", "storage_options", " of A (and of B)")
+@storage_option("--option-b", "storage_options_b", " of B")
+@run_options
+def verify(
+    a: str, b: str, *, path_a: str, path_b: str, scheduler: str, progress: bool | None, as_json: bool, **options: Any
+) -> None:
+    """Compare two arrays or groups bit for bit, whatever chunks and codecs hold them; exit code 1 when they differ."""
+    with scheduled(scheduler, progress=progress):
+        report = cm.verify((a, path_a), (b, path_b), **options)
+    show(report, as_json=as_json)
+    sys.exit(0 if report.equal else 1)
+
+
+@main.command(
+    short_help="Find what is damaged or left behind.",
+    epilog=examples("chunkmill check archive.zarr", "chunkmill check --repair --json s3://bucket/archive.zarr"),
+)
+@click.argument("url", type=PLACE)
+@click.option("--path", default="", help="Path of the node inside the store.")
+@storage_option("--option", "storage_options", "")
+@click.option("--repair", is_flag=True, help="Remove leftovers, and write stale consolidated metadata anew.")
+@run_options
+def check(
+    url: str,
+    path: str,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    repair: bool,
+    scheduler: str,
+    progress: bool | None,
+    as_json: bool,
+) -> None:
+    """Open everything at and below URL; list torn, short and corrupt chunks, orphans, leftovers, unfinished jobs.
+
+    Exit code 1 when something is wrong and was not repaired.
+    """
+    with scheduled(scheduler, progress=progress):
+        report = cm.check(url, path, repair=repair, storage_options=storage_options)
+    show(report, as_json=as_json)
+    sys.exit(0 if report.ok else 1)
+
+
+@main.command(short_help="Run the main job on real data.", epilog=examples("chunkmill demo --output /tmp/demo"))
+@click.option(
+    "--output", type=PLACE, default="demo-output", show_default=True, help="Folder for the stores and the plot."
+)
+@click.option("--workers", default=2, show_default=True, help="Processes of the local cluster.")
+def demo(output: str, workers: int) -> None:
+    """Run the main job on real data: write, convert, verify, compute, plot.
+
+    The data come with the extra `demo`: climate model output, satellite sea surface temperatures, a brain.
+    """
+    from chunkmill.cli.demo import run_demo  # noqa: PLC0415 - it imports xarray and matplotlib
+
+    with errors_shown():
+        run_demo(output, n_workers=workers)

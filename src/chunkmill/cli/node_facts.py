@@ -1,0 +1,210 @@
+"""What the command line says of a node: facts for programs, and the same for people.
+
+Not here: commands (`chunkmill.cli.main`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from math import isfinite, prod
+from typing import Any
+
+import numpy as np
+from dask.utils import format_bytes
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.display.array import codecs_text, shape_text
+from chunkmill.display.report import report_text
+from chunkmill.nodes import hierarchy
+from chunkmill.nodes.hierarchy import Node
+
+__all__ = ["describe", "facts_text", "listing", "plain", "stored"]
+
+_MAX_CHILDREN = 50  # named by `info`
+_CONCURRENT = 16  # sizes asked for at once
+_BATCH = 1 << 14  # chunks looked up at once
+
+
+def describe(node: Node, *, count: bool = False) -> dict[str, Any]:
+    """Return what a node is; with `count`, also how much of it is stored, which takes a listing."""
+    facts: dict[str, Any] = {"kind": _kind(node), "format": node.format, "url": node.url, "path": node.path}
+    if isinstance(node, Array):
+        facts |= _array_facts(node)
+        if count:
+            facts |= stored(node)
+    else:
+        facts["children"] = list(node)
+        if count:
+            facts |= _stored_below(node)
+    return facts | {"attributes": dict(node.attributes)}
+
+
+def _kind(node: Node) -> str:
+    return "array" if isinstance(node, Array) else "group"
+
+
+def _array_facts(array: Array) -> dict[str, Any]:
+    grid, keys = array.chunk_grid, array.writing.grid
+    facts = {
+        "shape": array.shape,
+        "dtype": str(array.dtype),
+        "chunks": array.chunks,
+        "n_chunks": array.nchunks,
+        "chunk_bytes": prod(grid.chunk_shape) * array.dtype.itemsize,
+        "shards": array.shards,
+        "n_store_keys": keys.n_chunks,
+        "store_key_bytes": prod(keys.chunk_shape) * array.dtype.itemsize,
+        "bytes": array.nbytes,
+        "fill_value": array.fill_value,
+        "codecs": [{"name": c.name, "configuration": dict(c.configuration)} for c in array.codecs],
+        "dimension_names": array.dimension_names,
+    }
+    if not array.shards:  # every chunk has a store key of its own: the same numbers again
+        del facts["n_store_keys"], facts["store_key_bytes"]
+    return facts
+
+
+def stored(array: Array) -> dict[str, Any]:
+    """Count what is stored of an array: one listing, a size for every key, and the index of every shard."""
+    grid = array.writing.grid
+    keys = [key for key in array.store.list_prefix(array.prefix) if _is_chunk(array, key)]
+    with ThreadPoolExecutor(_CONCURRENT if array.store.is_remote else 1) as pool:
+        n_bytes = sum(size or 0 for size in pool.map(array.store.size, keys))
+    counts: dict[str, Any] = {"missing_store_keys": grid.n_chunks - len(keys)} if array.shards else {}
+    counts["missing_chunks"] = _missing_inner_chunks(array) if array.shards else grid.n_chunks - len(keys)
+    ratio = round(array.nbytes / n_bytes, 2) if n_bytes else None
+    return counts | {"stored_bytes": n_bytes, "compression_ratio": ratio}
+
+
+def _missing_inner_chunks(array: Array) -> int | None:
+    """Return how many chunks of shards are absent; ``None`` where a shard cannot be looked into without decoding it."""
+    grain = array.reading
+    if grain is array.writing:
+        return None
+    n_missing = 0
+    coords = grain.grid.all_coords()
+    while batch := list(islice(coords, _BATCH)):
+        n_missing += sum(span is None for span in grain.locator.locate(array.store, batch))
+    return n_missing
+
+
+def _is_chunk(array: Array, key: str) -> bool:
+    coords = array.metadata.chunk_keys.decode(key[len(array.prefix) :], array.ndim)
+    return coords is not None and all(i < n for i, n in zip(coords, array.writing.grid.grid_shape, strict=True))
+
+
+def _stored_below(group: hierarchy.Group) -> dict[str, Any]:
+    arrays = [node for node in hierarchy.walk(group) if isinstance(node, Array)]
+    counts = [stored(array) for array in arrays]
+    n_bytes, n_stored = sum(array.nbytes for array in arrays), sum(c["stored_bytes"] for c in counts)
+    return {
+        "n_arrays": len(arrays),
+        "bytes": n_bytes,
+        "missing_chunks": sum(c["missing_chunks"] or 0 for c in counts),
+        "stored_bytes": n_stored,
+        "compression_ratio": round(n_bytes / n_stored, 2) if n_stored else None,
+    }
+
+
+def plain(value: Any) -> Any:
+    """Return `value` made of what JSON has: NaN and infinities, bytes and other things as text.
+
+    Examples
+    --------
+    >>> plain({"fill_value": np.float32("nan"), "shape": (2, 3)})
+    {'fill_value': 'NaN', 'shape': [2, 3]}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return str(value)
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if value != value else f"{'-' if value < 0 else ''}Infinity"  # noqa: PLR0124 - NaN
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def facts_text(facts: Mapping[str, Any]) -> str:
+    """Return the facts of `describe` for people."""
+    where = f"{facts['url']}/{facts['path']}" if facts["path"] else facts["url"]
+    rows = [
+        (name.replace("_", " "), line)
+        for name, value in facts.items()
+        if name not in {"kind", "url", "path"} and value is not None
+        for line in [_SHOWN.get(name, str)(value)]
+        if line
+    ]
+    return report_text(f"{facts['kind']} {where}", [one for name, text in rows for one in _indented(name, text)])
+
+
+def _indented(name: str, text: str) -> Iterator[tuple[str, str]]:
+    first, *rest = text.splitlines()
+    yield name, first
+    yield from (("", line) for line in rest)
+
+
+def _bytes_text(n_bytes: int) -> str:
+    return format_bytes(n_bytes) if n_bytes < 1 << 10 else f"{format_bytes(n_bytes)} ({n_bytes:,} B)"
+
+
+def _codecs(chain: list[dict[str, Any]]) -> str:
+    return "\n".join(_codec(codec) for codec in chain)
+
+
+def _codec(codec: Mapping[str, Any]) -> str:
+    return f"{codec['name']} {json.dumps(plain(codec['configuration']))}" if codec["configuration"] else codec["name"]
+
+
+def _attributes(attributes: Mapping[str, Any]) -> str:
+    return "\n".join(f"{name}: {v if isinstance(v, str) else json.dumps(plain(v))}" for name, v in attributes.items())
+
+
+def _children(names: list[str]) -> str:
+    more = f", … and {len(names) - _MAX_CHILDREN:,} more" if len(names) > _MAX_CHILDREN else ""
+    return ", ".join(names[:_MAX_CHILDREN]) + more or "none"
+
+
+def _names(names: tuple[str | None, ...]) -> str:
+    return ", ".join(name or "?" for name in names)
+
+
+_SHOWN: Mapping[str, Callable[[Any], str]] = {
+    "attributes": _attributes,
+    "bytes": _bytes_text,
+    "children": _children,
+    "chunks": shape_text,
+    "chunk_bytes": _bytes_text,
+    "codecs": _codecs,
+    "dimension_names": _names,
+    "missing_chunks": "{:,}".format,
+    "missing_store_keys": "{:,}".format,
+    "n_chunks": "{:,}".format,
+    "n_store_keys": "{:,}".format,
+    "store_key_bytes": _bytes_text,
+    "stored_bytes": _bytes_text,
+}
+
+
+def listing(node: Node) -> str:
+    """Return a table of the arrays at and below a node: path, shape, dtype, chunks, shards, bytes and codecs."""
+    head = ("path", "shape", "dtype", "chunks", "shards", "bytes", "codecs")
+    rows = [
+        (
+            array.path or "/",
+            str(array.shape),
+            str(array.dtype),
+            shape_text(array.chunks),
+            shape_text(array.shards) if array.shards else "-",
+            format_bytes(array.nbytes),
+            codecs_text(array.codecs),
+        )
+        for array in hierarchy.walk(node)
+        if isinstance(array, Array)
+    ]
+    return report_text(f"{_kind(node)} {node.url} ({node.format})", [], [[head, *rows]])

@@ -1,0 +1,303 @@
+"""What the commands share: types of arguments, options, the scheduler, how errors are shown.
+
+Not here: the commands (`chunkmill.cli.main`), what they print of nodes (`chunkmill.cli.node_facts`).
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+import dask
+from click.shell_completion import CompletionItem
+from dask.utils import parse_bytes
+
+from chunkmill.cli.node_facts import plain
+from chunkmill.display.report import printable
+from chunkmill.errors import ChunkmillError, JobError, NoWorkers
+from chunkmill.formats import registry as formats
+from chunkmill.hints import Advice
+
+__all__ = [
+    "CODECS",
+    "FORMATS",
+    "JSON_FLAG",
+    "PLACE",
+    "SHAPE",
+    "errors_shown",
+    "examples",
+    "job_options",
+    "run_options",
+    "say",
+    "scheduled",
+    "show",
+    "storage_option",
+    "store_options",
+    "worded",
+]
+
+INTERRUPTED = 130  # as shells have it: 128 + SIGINT
+
+Command = Callable[..., Any]
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # generic from click 8.4 on only
+
+FORMATS = click.Choice(sorted(known.name for known in formats.FORMATS if known.name not in formats.READ_ONLY))
+
+
+class _Shape(_ParamType):
+    """A chunk shape, ``"keep"`` or ``"none"`` (``None``)."""
+
+    name = "shape"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or value == "keep":
+            return value
+        if value == "none":
+            return None
+        try:
+            return tuple(int(part) for part in value.strip("()[] ").split(",") if part.strip())
+        except ValueError:
+            self.fail(f"{value!r} is no shape: write it as 1,512,512", param, ctx)
+
+
+class _Codecs(_ParamType):
+    """A name, or JSON."""
+
+    name = "codecs"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
+            return value
+        try:
+            chain = json.loads(value)
+        except ValueError as error:
+            self.fail(f"not JSON: {error}", param, ctx)
+        return chain if isinstance(chain, list) else [chain]
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        return _starting(("keep", "default", "zstd", "blosc", "gzip", "raw"), incomplete)
+
+
+class _Memory(_ParamType):
+    """Bytes as text."""
+
+    name = "memory"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return parse_bytes(value)
+        except ValueError:
+            self.fail(f"{value!r} is no number of bytes: write it as 2GiB", param, ctx)
+
+
+class _KeyValue(_ParamType):
+    """``KEY=VALUE``; the value is JSON where it can be."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        name, separator, text = value.partition("=")
+        if not separator:
+            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+        try:
+            return name, json.loads(text)
+        except ValueError:
+            return name, text
+
+
+class _Scheduler(_ParamType):
+    """One of dask's schedulers, or the address of a cluster's."""
+
+    name = "scheduler"
+    known = ("threads", "processes", "synchronous")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value not in self.known and "://" not in value:
+            self.fail(
+                f"{value!r} is none of {', '.join(self.known)}, and no address such as tcp://host:8786", param, ctx
+            )
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        return _starting((*self.known, "tcp://"), incomplete)
+
+
+def _starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+SHAPE, CODECS, _MEMORY = _Shape(), _Codecs(), _Memory()
+PLACE = click.Path()  # or a url: for what shells complete
+
+
+def _as_dict(_: click.Context, __: click.Parameter, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
+    return dict(pairs) or None
+
+
+def storage_option(flag: str, name: str, of: str) -> Callable[[Command], Command]:
+    """Return an option, to be given several times, that makes a dict of ``storage_options``."""
+    text = f"Option of the filesystem{of}, as in fsspec (may be given more than once): anon=true."
+    return click.option(flag, name, multiple=True, type=_KeyValue(), callback=_as_dict, help=text)
+
+
+def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+JSON_FLAG = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+store_options = _all(
+    click.option("--path", default="", help="Path of the node inside the store."),
+    storage_option("--option", "storage_options", ""),
+    JSON_FLAG,
+)
+
+run_options = _all(
+    click.option(
+        "--scheduler",
+        type=_Scheduler(),
+        default="threads",
+        show_default=True,
+        help="Where tasks run: threads, processes, or the address of a Dask cluster's scheduler, tcp://host:8786.",
+    ),
+    click.option("--progress/--no-progress", default=None, help="Show bars; by default in a terminal only."),
+    JSON_FLAG,
+)
+
+job_options = _all(
+    click.option("--path", default="", help="Path of the node inside the source."),
+    click.option("--target-path", default="", help="Path of the node inside the target."),
+    click.option("--max-mem", type=_MEMORY, help="Memory that the tasks of one worker may hold, such as 2GiB."),
+    click.option("--temp", help="Store for temporary files that all workers reach; beside the target by default."),
+    click.option("--overwrite", is_flag=True, help="Replace what is at the target."),
+    click.option(
+        "--resume/--restart",
+        default=True,
+        show_default=True,
+        help="Go on with an unfinished job of the same plan, or discard it.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Print the plan and write nothing."),
+    storage_option("--option", "storage_options", " of the source (and of the target)"),
+    storage_option("--target-option", "target_storage_options", " of the target"),
+    run_options,
+)
+
+
+def examples(*lines: str) -> str:
+    """Return examples for the end of a help text; the first character keeps click from wrapping them."""
+    return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
+
+
+def say(text: str, **style: Any) -> None:
+    """Print a text; what names and attributes may hold to steer a terminal is shown, not sent."""
+    click.secho("\n".join(map(printable, text.split("\n"))), **style)
+
+
+def show(result: Any, *, as_json: bool, **notes: str) -> None:
+    """Print a plan or a report, as text or as JSON, and notes on it that are not empty."""
+    if as_json:
+        say(json.dumps(plain(result.to_dict() | notes), indent=2, allow_nan=False))
+        return
+    say(str(result))
+    for name, note in notes.items():
+        if note:
+            say(f"{name.replace('_', ' ')}: {note}", fg="yellow")
+
+
+def worded(text: str) -> str:
+    """Return advice with its arguments written as options of the command that runs."""
+    return text.worded(_as_option) if isinstance(text, Advice) else text
+
+
+def _as_option(name: str, value: Any) -> str | None:
+    """Write an argument as an option of the command that runs; ``None``: it has none for it."""
+    parameters = click.get_current_context().command.params
+    option = next((p for p in parameters if isinstance(p, click.Option) and p.name in {name, f"{name}_"}), None)
+    if option is None:
+        return None
+    flag = option.opts[0]
+    if option.is_flag:
+        return option.secondary_opts[0] if option.secondary_opts and str(value) == "False" else flag
+    if option.multiple:
+        return " ".join(f"{flag} {each}" for each in sorted(value))
+    shown = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    return f"{flag}={shown.lower() if shown == 'None' else shown}" if shown else flag
+
+
+@contextmanager
+def errors_shown() -> Iterator[None]:
+    """Show what users can do something about as one message, without a traceback, and exit with 3."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.secho("interrupted; an unfinished job goes on when the command is run again", fg="yellow", err=True)
+        sys.exit(INTERRUPTED)
+    except click.exceptions.Exit:
+        raise
+    except (ChunkmillError, RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
+        message = error.worded(_as_option) if isinstance(error, ChunkmillError) else str(error)
+        say(f"{type(error).__name__}: {message}", fg="red", err=True)
+        sys.exit(3)
+    except Exception as error:
+        if not type(error).__module__.startswith("distributed."):  # of the cluster: no workers, or killed ones
+            raise
+        click.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
+        sys.exit(3)
+
+
+@contextmanager
+def scheduled(scheduler: str, *, progress: bool | None) -> Iterator[None]:
+    """Run what is inside on a scheduler, with or without bars; show errors."""
+    with errors_shown(), ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("always", NoWorkers)
+        warnings.showwarning = _show_warning  # type: ignore[assignment]
+        if progress is not None:
+            stack.enter_context(dask.config.set({"chunkmill.progress": progress}))
+        if "://" in scheduler:
+            stack.enter_context(_connected(scheduler))
+        else:
+            stack.enter_context(dask.config.set(scheduler=scheduler))
+        yield
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    click.secho(f"{category.__name__}: {message}", fg="yellow", err=True)
+
+
+def _connected(address: str) -> Any:
+    """Return a Client of the scheduler at `address`; `JobError` in seconds when none answers there."""
+    from distributed import Client  # noqa: PLC0415 - seldom wanted, and slow to import
+    from distributed.comm.registry import get_backend  # noqa: PLC0415
+
+    place = urlsplit(address)
+    try:
+        get_backend(place.scheme)
+        if place.scheme in {"tcp", "tls"}:  # Dask would try again and again where nobody listens
+            socket.create_connection((place.hostname or "", place.port or _PORT), timeout=_PATIENCE).close()
+        return Client(address, timeout=_PATIENCE)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, MemoryError) as error:  # memory: another protocol's greeting, taken for a length
+        hint = "is `dask scheduler` running there? It prints its address when it starts; port 8787 is the dashboard's"
+        raise JobError(job=f"--scheduler {address}", reason=str(error), hint=hint) from error
+
+
+_PATIENCE = 10.0  # seconds
+_PORT = 8786  # Dask's own, where the address names none

@@ -1,0 +1,197 @@
+"""The commands on reference sets: make, combine, info.
+
+Thin over the public functions, as `chunkmill.cli.main`, which they are registered in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import numpy as np
+from dask.utils import format_bytes
+
+import chunkmill as cm
+from chunkmill.cli.node_facts import plain
+from chunkmill.cli.options import (
+    JSON_FLAG,
+    PLACE,
+    errors_shown,
+    examples,
+    run_options,
+    say,
+    scheduled,
+    show,
+    storage_option,
+)
+from chunkmill.display.report import report_text
+from chunkmill.formats.references.chunk_numbers import split_by_array
+from chunkmill.model.references import INLINE
+from chunkmill.nodes.open_store import open_reference_store
+from chunkmill.references.files import in_memory
+from chunkmill.references.locate import store_below
+from chunkmill.stores.reference import ReferenceStore
+
+__all__ = ["refs"]
+
+_KIND = click.option(
+    "--kind", "format", type=click.Choice(["json", "parquet"]), help="By the name of the target by default."
+)
+_VERSION = click.option("--version", type=click.IntRange(0, 1), default=1, show_default=True, help="Of a set in JSON.")
+_RECORD_SIZE = click.option("--record-size", default=10_000, show_default=True, help="References in one parquet file.")
+_OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace the set at the target.")
+_TARGET_OPTION = storage_option("--target-option", "target_storage_options", " of the target")
+
+
+@click.group(short_help="Reference sets: write, join and describe them.")
+def refs() -> None:
+    """Write, join and describe reference sets: byte ranges of other files that read as Zarr, as kerchunk makes them.
+
+    Any command that reads a store also reads a set: the path of its JSON file, or of its parquet folder.
+    """
+
+
+@refs.command(
+    short_help="Write references to the bytes of a store.",
+    epilog=examples(
+        "chunkmill refs make archive.zarr archive.json",
+        "chunkmill refs make volume.n5 volume.parquet --path s0 --target-path s0",
+        "chunkmill refs make set.json set.parquet",
+    ),
+)
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
+@click.option("--path", default="", help="Path of the node inside the source.")
+@click.option("--target-path", default="", help="Path of the node inside the set; xarray wants arrays in groups.")
+@_KIND
+@_VERSION
+@_RECORD_SIZE
+@click.option("--zarr-format", type=click.IntRange(2, 3), help="What the arrays are described as; 2 where that can be.")
+@click.option(
+    "--end-blocks",
+    type=click.Choice(["inline", "refuse"]),
+    default="inline",
+    show_default=True,
+    help="What to do with the truncated blocks of N5: hold them in the set, or fail.",
+)
+@_OVERWRITE
+@storage_option("--option", "storage_options", " of the source (and of the target)")
+@_TARGET_OPTION
+@run_options
+def make(
+    source: str,
+    target: str,
+    *,
+    path: str,
+    target_path: str,
+    scheduler: str,
+    progress: bool | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Write a reference set over the array or group SOURCE to TARGET: no data is copied.
+
+    What reads kerchunk's sets reads it as Zarr. It is right as long as nobody writes to the source.
+    """
+    with scheduled(scheduler, progress=progress):
+        show(cm.to_references((source, path), (target, target_path), **options), as_json=as_json)
+
+
+@refs.command(
+    short_help="Join sets along a dimension.",
+    epilog=examples(
+        "chunkmill refs combine monday.json tuesday.json week.json --dim time",
+        "chunkmill refs combine 2024-*.json 2024.parquet --dim time",
+    ),
+)
+@click.argument("sets", nargs=-1, required=True, type=PLACE)
+@click.argument("target", type=PLACE)
+@click.option("--dim", required=True, help="Name of the dimension.")
+@_KIND
+@_VERSION
+@_RECORD_SIZE
+@_OVERWRITE
+@storage_option("--option", "storage_options", " of the sets (and of the target)")
+@_TARGET_OPTION
+@click.option("--dry-run", is_flag=True, help="Say what the set would be; nothing is written.")
+@JSON_FLAG
+def combine(sets: tuple[str, ...], target: str, *, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Join reference SETS along a dimension, in the order given, and write the result to TARGET.
+
+    They must agree in all but the length of that dimension; what does not is listed, and nothing is written then.
+    """
+    with errors_shown():
+        node = cm.concat_references(sets, target=None if dry_run else target, **options)
+        _show_set(store_below(node.store), as_json=as_json)
+
+
+@refs.command(
+    short_help="Describe a set.",
+    epilog=examples("chunkmill refs info archive.json", "chunkmill refs info s3://bucket/set.parquet --json"),
+)
+@click.argument("url", type=PLACE)
+@storage_option("--option", "storage_options", "")
+@JSON_FLAG
+def info(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool) -> None:
+    """Describe the reference set at URL: its arrays, how many references it has and where they point.
+
+    All of the set is read. `chunkmill info` and `ls` describe the arrays in it, as in any store.
+    """
+    with errors_shown():
+        _show_set(open_reference_store(url, storage_options), as_json=as_json)
+
+
+def _show_set(store: Any, *, as_json: bool) -> None:
+    facts = _facts(store)
+    if as_json:
+        click.echo(json.dumps(plain(facts), indent=2, allow_nan=False))
+        return
+    more = ", …" if facts["n_targets"] > _FEW else ""
+    rows = [
+        ("layout", facts["layout"]),
+        ("references", f"{facts['n_references']:,} ({format_bytes(facts['bytes_referenced'])})"),
+        ("inline", f"{facts['n_inline']:,} ({format_bytes(facts['bytes_inline'])})"),
+        ("targets", f"{facts['n_targets']:,}{': ' if facts['targets'] else ''}{', '.join(facts['targets'])}{more}"),
+    ]
+    arrays = [(a["path"] or "/", *(f"{a[name]:,}" for name in _COLUMNS)) for a in facts["arrays"]]
+    table = [("array", "chunks", "references", "inline", "absent"), *arrays]
+    say(report_text(f"reference set {facts['url']}", rows, [table]))
+
+
+_COLUMNS = ("n_chunks", "n_references", "n_inline", "n_absent")
+_FEW = 3  # targets shown
+
+
+def _facts(store: ReferenceStore) -> dict[str, Any]:
+    """Return what a set is; reads all of it."""
+    references = in_memory(store.references)
+    documents, arrays, rows = split_by_array(references)
+    found = []
+    bytes_referenced = bytes_inline = 0
+    used: set[int] = set()
+    for path, array in arrays.items():
+        own = rows.get(path)
+        n_rows = n_inline = 0
+        if own is not None:
+            is_inline = own.url_ids == INLINE
+            n_rows, n_inline = len(own.numbers), int(is_inline.sum())
+            bytes_inline += int(own.lengths[is_inline].sum(dtype=np.int64))
+            lengths = own.lengths[~is_inline]
+            bytes_referenced += int(lengths[lengths > 0].sum(dtype=np.int64))
+            used.update(np.unique(own.url_ids[~is_inline]).tolist())
+        counts = (array.n_chunks, n_rows - n_inline, n_inline, array.n_chunks - n_rows)
+        found.append({"path": path} | dict(zip(_COLUMNS, counts, strict=True)))
+    return {
+        "url": store.url,
+        "layout": "json" if references is store.references else "parquet",
+        "n_documents": len(documents),
+        "n_references": sum(each["n_references"] for each in found),
+        "n_inline": sum(each["n_inline"] for each in found),
+        "bytes_referenced": bytes_referenced,  # without those of whole files, whose size the set does not say
+        "bytes_inline": bytes_inline,
+        "n_targets": len(used),
+        "targets": [str(references.urls[number]) for number in sorted(used)[:_FEW]],
+        "arrays": found,
+    }

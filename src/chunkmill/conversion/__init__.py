@@ -1,0 +1,1 @@
+"""Convert and rechunk: plans, and the jobs that carry them out within a memory bound."""

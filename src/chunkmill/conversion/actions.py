@@ -1,0 +1,373 @@
+"""What to do with the chunks of one array, so that it becomes one of another format: the cheapest that is exact.
+
+- **copy**: store keys map one to one and their bytes mean the same; they move unopened.
+- **reframe**: the same but for what stands around the compressed bytes: N5's block header, a crc32c.
+- **repack**: encoded chunks move into shards, out of shards, or from shards to others.
+- **recode**: decode and encode; the chunks stay the same.
+- **rechunk**: decode and encode other chunks.
+
+Pure functions of two descriptions. Not here: chunks (`chunkmill.conversion.convert_job`), how the target is described
+(`chunkmill.conversion.convert`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from chunkmill.model.fill_values import zero
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.metadata import ArrayMetadata, NamedConfig
+
+__all__ = [
+    "Action",
+    "Conversion",
+    "Layout",
+    "group_keys",
+    "group_ranges",
+    "n_groups",
+    "plan_array",
+    "same_fill",
+    "split_shards",
+]
+
+Action: TypeAlias = Literal["copy", "reframe", "repack", "recode", "rechunk"]
+Frame: TypeAlias = Literal["n5_block", "crc32c"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """An array's chunks, whether they lie in shards or have store keys of their own.
+
+    Attributes
+    ----------
+    keys, chunks
+        Grid of store keys and of chunks: the same one unless sharded.
+    chain
+        The codecs of one chunk.
+    sharding
+        The codec that packs chunks into shards, ``None`` unless sharded.
+    """
+
+    keys: ChunkGrid
+    chunks: ChunkGrid
+    chain: tuple[NamedConfig, ...]
+    sharding: NamedConfig | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What is done for each store key of the target.
+
+    Attributes
+    ----------
+    action, reason
+        That of most keys, and why.
+    actions
+        Store keys (chunks, when repacked) by what is expected to be done for them.
+    unframe, frame
+        What is taken off each chunk's bytes, and put around them then.
+    materialize
+        Whether absent chunks are written out, because the target's fill value is another one.
+    group
+        How many store keys of the target, along each axis, one task owns.
+    """
+
+    action: Action
+    reason: str
+    actions: Mapping[str, int]
+    unframe: Frame | None
+    frame: Frame | None
+    materialize: bool
+    group: tuple[int, ...]
+
+    @property
+    def moves(self) -> bool:
+        """Whether encoded bytes move, all or most of them undecoded."""
+        return self.action in {"copy", "reframe", "repack"}
+
+
+def plan_array(
+    source: ArrayMetadata,
+    target: ArrayMetadata,
+    *,
+    exact: bool = False,
+    max_bytes: int,
+    max_keys: int,
+    align_bytes: int | None = None,
+) -> Conversion:
+    """Choose the action for an array.
+
+    Parameters
+    ----------
+    exact
+        Whether bytes may be copied only where the codecs have the same parameters, levels included: when the user
+        asked for them. Otherwise it is enough that the target's codecs decode the source's bytes.
+    max_bytes, max_keys, align_bytes
+        What one task may own of the target, as in `group_keys`.
+
+    Examples
+    --------
+    >>> from chunkmill.model.chunk_keys import ChunkKeyEncoding
+    >>> metadata = ArrayMetadata(
+    ...     np.dtype("i4"), ChunkGrid.regular((7, 5), (3, 2)), ChunkKeyEncoding("", ".", "0"),
+    ...     (NamedConfig("bytes", {"endian": "little"}),), np.int32(0),
+    ... )
+    >>> plan_array(metadata, metadata, max_bytes=1 << 20, max_keys=4).actions
+    {'copy': 9}
+    """
+    old, new = split_shards(source), split_shards(target)
+    itemsize = target.dtype.itemsize
+    group = group_keys(old, new, itemsize, max_bytes=max_bytes, max_keys=max_keys, align_bytes=align_bytes)
+    materialize = not same_fill(source, target)
+    if old.chunks != new.chunks:
+        reason = f"the chunks differ: {old.chunks.chunk_shape} and {new.chunks.chunk_shape}"
+        return Conversion("rechunk", reason, {"rechunk": new.keys.n_chunks}, None, None, materialize, group)
+    old_core, unframe = _unframed(old.chain)
+    new_core, frame = _unframed(new.chain)
+    reason = f"the codecs differ: {_shown(old.chain)} and {_shown(new.chain)}"
+    hidden = materialize and any(codec.name == "sharding_indexed" for codec in old_core)
+    if hidden:  # chunks missing inside a chunk's bytes would read as another value
+        reason = "the fill values differ, and chunks hold shards"
+    if hidden or not _same_chain(old_core, new_core, source.dtype, exact=exact):
+        return Conversion("recode", reason, {"recode": new.chunks.n_chunks}, None, None, materialize, group)
+    if unframe == frame:
+        unframe = frame = None
+    same_keys = old.keys == new.keys and _same_sharding(old.sharding, new.sharding)
+    if same_keys and unframe is None and frame is None and not (materialize and new.sharding):
+        reason = f"chunks and codecs are the same: {_shown(new.chain)}"
+        return Conversion("copy", reason, {"copy": new.keys.n_chunks}, None, None, materialize, group)
+    # blocks at an end are truncated in N5 and padded elsewhere
+    n_recoded = _n_cropped(new.chunks) if "n5_block" in (unframe, frame) else 0
+    action: Action = "repack" if old.sharding or new.sharding else "reframe"
+    actions: dict[str, int] = {action: new.chunks.n_chunks - n_recoded}
+    if n_recoded:
+        actions["recode"] = n_recoded
+    reason = f"encoded chunks are the same: {_shown(new_core)}"
+    for name, what in ((unframe, "comes off"), (frame, "goes around")):
+        reason += f"; {name} {what}" if name else ""
+    return Conversion(action, reason, actions, unframe, frame, materialize, group)
+
+
+def _shown(chain: Sequence[NamedConfig]) -> str:
+    return " → ".join(codec.name for codec in chain)
+
+
+def split_shards(metadata: ArrayMetadata) -> Layout:
+    """Return the chunks inside the shards, where the chain is nothing but shards (transposes may stand before).
+
+    Examples
+    --------
+    >>> from chunkmill.model.chunk_keys import ChunkKeyEncoding
+    >>> sharding = NamedConfig("sharding_indexed", {"chunk_shape": [2, 3], "codecs": [{"name": "bytes"}]})
+    >>> metadata = ArrayMetadata(
+    ...     np.dtype("u1"), ChunkGrid.regular((9, 8), (6, 6)), ChunkKeyEncoding("c/", "/", "c"),
+    ...     (NamedConfig("transpose", {"order": [1, 0]}), sharding), np.uint8(0),
+    ... )
+    >>> layout = split_shards(metadata)
+    >>> layout.chunks.chunk_shape, [codec.name for codec in layout.chain]
+    ((3, 2), ['transpose', 'bytes'])
+    """
+    keys, chain = metadata.chunk_grid, metadata.codecs
+    if not chain or chain[-1].name != "sharding_indexed" or any(codec.name != "transpose" for codec in chain[:-1]):
+        return Layout(keys, keys, chain, None)
+    *transposes, sharding = chain
+    order = _composed(transposes, keys.ndim)
+    lengths = [0] * keys.ndim
+    for axis, length in zip(order, sharding.configuration["chunk_shape"], strict=True):
+        lengths[axis] = length
+    chunks = ChunkGrid(tuple(_cut(axis, length) for axis, length in zip(keys.axes, lengths, strict=True)))
+    return Layout(keys, chunks, (*transposes, *_nested(sharding)), sharding)
+
+
+def same_fill(source: ArrayMetadata, target: ArrayMetadata) -> bool:
+    """Whether absent chunks read the same in both, bit for bit."""
+    return bool(_fill_bits(source) == _fill_bits(target))
+
+
+def _fill_bits(metadata: ArrayMetadata) -> Any:
+    dtype = metadata.dtype
+    fill = metadata.fill_value
+    if fill is None:
+        serializers = {codec.name for codec in metadata.codecs}
+        fill = zero(dtype, "vlen-bytes" if "vlen-bytes" in serializers else "")
+    if dtype.hasobject or dtype.kind == "T":
+        return type(fill), fill
+    return np.array(fill, dtype).tobytes()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Chains
+
+# what a codec's parameters must agree on for one to decode the other's bytes; all, where a codec is not named here
+_DECODED_BY: Mapping[str, tuple[str, ...]] = {
+    "gzip": (),
+    "zstd": (),
+    "blosc": (),
+    "numcodecs.zlib": (),
+    "numcodecs.bz2": (),
+    "numcodecs.lz4": (),
+    "n5_lz4": (),
+    "numcodecs.lzma": ("format", "filters"),
+    "numcodecs.bitround": (),
+    "numcodecs.quantize": ("dtype", "astype"),
+}
+
+_SAME_BYTES = {  # names under which the same bytes go
+    "numcodecs.gzip": "gzip",
+    "numcodecs.zstd": "zstd",
+    "numcodecs.blosc": "blosc",
+    "numcodecs.vlen-utf8": "vlen-utf8",
+    "numcodecs.vlen-bytes": "vlen-bytes",
+    "endian": "bytes",
+}
+
+
+def _same_chain(old: Sequence[NamedConfig], new: Sequence[NamedConfig], dtype: np.dtype[Any], *, exact: bool) -> bool:
+    return _normalized(old, dtype, exact=exact) == _normalized(new, dtype, exact=exact)
+
+
+def _normalized(chain: Sequence[NamedConfig], dtype: np.dtype[Any], *, exact: bool) -> list[Any]:
+    """Return the chain such that equal ones encode to (`exact`), or decode from, the same bytes."""
+    n_transposes = next((i for i, codec in enumerate(chain) if codec.name != "transpose"), len(chain))
+    order = _composed(chain[:n_transposes], None)
+    result: list[Any] = [] if order == sorted(order) else [order]
+    for codec in chain[n_transposes:]:
+        name = _SAME_BYTES.get(codec.name, codec.name)
+        configuration = dict(codec.configuration)
+        if name == "bytes" and dtype.itemsize == 1 and dtype.names is None:
+            configuration = {}  # one byte has no order
+        if not exact and name in _DECODED_BY:
+            configuration = {key: configuration.get(key) for key in _DECODED_BY[name]}
+        result.append((name, configuration))
+    return result
+
+
+def _unframed(chain: tuple[NamedConfig, ...]) -> tuple[tuple[NamedConfig, ...], Frame | None]:
+    """Return the chain without the frame around its output, and the frame."""
+    if len(chain) == 1 and chain[0].name == "n5_block":
+        return _nested(chain[0]), "n5_block"
+    if len(chain) > 1 and chain[-1].name == "crc32c":
+        return chain[:-1], "crc32c"
+    return chain, None
+
+
+def _nested(codec: NamedConfig) -> tuple[NamedConfig, ...]:
+    return tuple(_named(item) for item in codec.configuration["codecs"])
+
+
+def _named(item: Any) -> NamedConfig:
+    if isinstance(item, NamedConfig):
+        return item
+    if isinstance(item, str):
+        return NamedConfig(item)
+    return NamedConfig(item["name"], item.get("configuration", {}))
+
+
+def _same_sharding(old: NamedConfig | None, new: NamedConfig | None) -> bool:
+    """Whether shards differ in nothing but, perhaps, the parameters of the chunks' codecs."""
+    if old is None or new is None:
+        return old is new
+    members = ("chunk_shape", "index_codecs", "index_location")
+    return all(old.configuration.get(member) == new.configuration.get(member) for member in members)
+
+
+def _composed(transposes: Sequence[NamedConfig], ndim: int | None) -> list[int]:
+    """Return the array axis that each axis comes from behind all `transposes`."""
+    order = list(range(ndim if ndim is not None else len(transposes[0].configuration["order"]) if transposes else 0))
+    for transpose in transposes:
+        order = [order[axis] for axis in transpose.configuration["order"]]
+    return order
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Grids
+
+
+def group_keys(
+    old: Layout, new: Layout, itemsize: int, *, max_bytes: int, max_keys: int, align_bytes: int | None = None
+) -> tuple[int, ...]:
+    """Return how many store keys of the target, along each axis, one task owns.
+
+    Whole store keys of the source where that is possible, so that each is read by one task; then more along the last
+    axes, while the limits allow.
+
+    Parameters
+    ----------
+    max_bytes, max_keys
+        What one task may own: decoded bytes, and store keys.
+    align_bytes
+        Bytes that it may own in order to read store keys of the source (shards) once; `max_bytes` when ``None``.
+
+    Examples
+    --------
+    >>> small, large = ChunkGrid.regular((60, 60), (5, 6)), ChunkGrid.regular((60, 60), (10, 12))
+    >>> old, new = Layout(large, large, (), None), Layout(small, small, (), None)
+    >>> group_keys(old, new, 1, max_bytes=1000, max_keys=100)
+    (2, 10)
+    """
+    limits = [max(axis.n_chunks, 1) for axis in new.keys.axes]
+    n_bytes = prod(new.keys.chunk_shape) * itemsize
+    group = [1] * len(limits)
+    for axis in reversed(range(len(group))):
+        wanted = min(_aligning(old.keys.axes[axis], new.keys.axes[axis]), limits[axis])
+        if n_bytes * prod(group) * wanted <= (max_bytes if align_bytes is None else align_bytes):
+            group[axis] = wanted
+    for axis in reversed(range(len(group))):
+        room = _room(group, n_bytes, max_bytes, max_keys)
+        group[axis] = min(group[axis] * max(room, 1), limits[axis])
+        if group[axis] < limits[axis]:
+            break  # what lies beyond would not be neighbours
+    return tuple(group)
+
+
+def n_groups(grid: ChunkGrid, group: Sequence[int]) -> int:
+    """Return the number of groups of `group` chunks along each axis of `grid`."""
+    return prod(-(-n // g) for n, g in zip(grid.grid_shape, group, strict=True))
+
+
+def group_ranges(grid: ChunkGrid, group: Sequence[int], number: int) -> list[range]:
+    """Return, for each axis, the chunks of `grid` that belong to a group, counted in C order.
+
+    Examples
+    --------
+    >>> group_ranges(ChunkGrid.regular((7, 5), (1, 1)), (4, 2), 5)
+    [range(4, 7), range(4, 5)]
+    """
+    ranges: list[range] = []
+    for n, g in zip(reversed(grid.grid_shape), reversed(group), strict=True):
+        number, i = divmod(number, -(-n // g))
+        ranges.append(range(i * g, min((i + 1) * g, n)))
+    return ranges[::-1]
+
+
+def _room(group: Sequence[int], n_bytes: int, max_bytes: int, max_keys: int) -> int:
+    n_keys = prod(group)
+    return min(max_bytes // max(n_bytes * n_keys, 1), max_keys // n_keys)
+
+
+def _aligning(old: RegularAxis | RunsAxis, new: RegularAxis | RunsAxis) -> int:
+    """Return the least number of new chunks after which a border of both grids falls."""
+    if not isinstance(old, RegularAxis) or not isinstance(new, RegularAxis):
+        return 1
+    return old.chunk // gcd(old.chunk, new.chunk)
+
+
+def _n_cropped(grid: ChunkGrid) -> int:
+    """Return the number of chunks that the end of an axis crops."""
+    n_whole = 1
+    for axis in grid.axes:
+        n = axis.n_chunks
+        overhangs = n > 0 and axis.start(n - 1) + axis.length(n - 1) > axis.size
+        n_whole *= n - overhangs
+    return grid.n_chunks - n_whole
+
+
+def _cut(axis: RegularAxis | RunsAxis, length: int) -> RegularAxis | RunsAxis:
+    if isinstance(axis, RegularAxis):
+        return RegularAxis(axis.size, length)
+    return RunsAxis(axis.size, tuple((length, edge // length * count) for edge, count in axis.runs))

@@ -1,0 +1,269 @@
+"""The public functions of conversion: arguments in, one call down.
+
+Not here: what is done (`chunkmill.conversion.convert_job`), what the target becomes
+(`chunkmill.conversion.target_metadata`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import dask
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.checks.verify_job import VerifyReport, compare
+from chunkmill.conversion.chunk_memory import current_worker, parse_memory
+from chunkmill.conversion.convert_job import Target, plan_conversion
+from chunkmill.conversion.plan import Plan, Report
+from chunkmill.conversion.rechunking.job import Settings, plan_rechunking
+from chunkmill.conversion.target_metadata import check_rank, describe_group_target, describe_target
+from chunkmill.formats.base import Format
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.nodes import hierarchy
+from chunkmill.nodes.api import open as open_node
+from chunkmill.nodes.hierarchy import Group, Node
+from chunkmill.nodes.open_store import open_plain_store, open_target_store
+from chunkmill.stores.base import Store
+
+__all__ = ["by_array", "convert", "open_source", "open_target", "plan_convert", "verify"]
+
+
+def plan_convert(
+    source: Any,
+    target: Any,
+    *,
+    format: str,  # noqa: A002 - the contract's name
+    chunks: Any = "keep",
+    shards: Any = "keep",
+    codecs: Any = "keep",
+    max_mem: int | str | None = None,
+    temp: Any = None,
+    overwrite: bool = False,
+    allow: Collection[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Plan the conversion of an array, or of a group with everything below it, to another format.
+
+    Nothing is written before the plan runs. Encoded bytes move unopened wherever they mean the same in the target.
+    Where xarray takes a Zarr v2 array's fill value for missing data, which it does in no other format, arrays with
+    dimension names get the attribute ``_FillValue``, so that a dataset decodes to the same.
+
+    Parameters
+    ----------
+    source
+        A url, ``(url, path)``, an Array or a Group.
+    target
+        A url or ``(url, path)``. There must be no node, unless `overwrite`.
+    format
+        ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``.
+    chunks, shards
+        ``"keep"``; ``None`` (shards: none); a chunk shape (in a group, arrays of another rank keep theirs); a dict by
+        path below the source; a callable of the Array. Shards are kept where the format has them; elsewhere their
+        chunks get keys of their own.
+    codecs
+        ``"keep"``: the chain as near as the format can express it; or as in `create_array`.
+    max_mem
+        Bytes that the tasks of one worker hold at most, all its threads together, or as text (``"2 GiB"``). When
+        ``None``, arrays whose chunks change get ``chunkmill.max-mem`` of dask's config, or a share of the worker's
+        memory limit; others need a few chunks at a time.
+    temp
+        Where temporary files lie until the job is done, where chunks change: a url or a store that all workers reach;
+        beside the target when ``None``.
+    overwrite
+        Replace what is at the target.
+    allow
+        What may be lost where the format cannot hold it: ``"fill_value"`` (absent chunks are written out then),
+        ``"codecs"``, ``"dimension_names"``, ``"attributes"``. Values are never lost.
+    storage_options, target_storage_options
+        For the filesystems, as in fsspec; the target's are the source's where they are not given.
+
+    Returns
+    -------
+    Plan
+        Prints what will be done; ``plan.run()`` does it.
+
+    Raises
+    ------
+    UnsupportedFeature
+        The format cannot hold something: says which node, and what would be lost.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-plan-v2", "a", shape=(8,), dtype="i4", chunks=(2,), format="zarr2")
+    >>> plan = plan_convert("memory://doc-plan-v2", "memory://doc-plan-v3", format="zarr3")
+    >>> plan.strategy, plan.actions
+    ('copy', {'copy': 4})
+    """
+    node = open_source(source, storage_options)
+    chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
+    options = storage_options if target_storage_options is None else target_storage_options
+    store, path = open_target(target, options)
+
+    def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
+        return describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs, allow=allow)
+
+    def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
+        return describe_group_target(group.metadata, documents_format, at, allow=allow)
+
+    exact = not (isinstance(codecs, str) and codecs == "keep")
+    where = Target(store, path, format, describe_array, describe_group, exact=exact, overwrite=overwrite)
+    plan = plan_conversion(node, where, max_mem=None if max_mem is None else parse_memory(max_mem))
+    if "rechunk" not in plan.actions:
+        return plan
+    settings = Settings(current_worker(max_mem), temporary_store(temp, options))
+    return replace(plan_rechunking(plan, settings), operation="convert")
+
+
+def convert(
+    source: Any,
+    target: Any,
+    *,
+    format: str,  # noqa: A002
+    resume: bool = True,
+    progress: bool | str | None = None,
+    **options: Any,
+) -> Report:
+    """Convert an array, or a group with everything below it, to another format: `plan_convert`, and run.
+
+    Parameters
+    ----------
+    source, target, format, **options
+        As in `plan_convert`.
+    resume, progress
+        As in `Plan.run`.
+
+    Returns
+    -------
+    Report
+        What was done for how many store keys, bytes, seconds. Absent chunks stay absent.
+
+    Raises
+    ------
+    UnsupportedFeature, NodeExists, JobError
+        As in `plan_convert`; `JobError` too where a worker lacks a codec or cannot write.
+    ChunkError
+        A chunk cannot be read or written. What is done stays done: the same call goes on from there.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-v2", "a", shape=(4,), dtype="i4", chunks=(2,), format="zarr2")
+    >>> a[...] = 7
+    >>> report = convert("memory://doc-v2", "memory://doc-n5", format="n5", codecs="gzip")
+    >>> report.actions, cm.open_array("memory://doc-n5", "a")[...]
+    ({'recode': 2}, array([7, 7, 7, 7], dtype=int32))
+    """
+    return plan_convert(source, target, format=format, **options).run(resume=resume, progress=progress)
+
+
+def verify(
+    a: Any,
+    b: Any,
+    *,
+    sample: float | None = None,
+    seed: int = 0,
+    storage_options: Mapping[str, Any] | None = None,
+    storage_options_b: Mapping[str, Any] | None = None,
+    progress: bool | str | None = None,
+) -> VerifyReport:
+    """Compare two arrays or groups, chunk by chunk, in parallel on the current dask scheduler.
+
+    Values are compared bit for bit (NaN payloads, ``-0.0``), whatever chunks and codecs hold them; so are shapes,
+    dtypes, attributes, dimension names and the nodes of groups.
+
+    Parameters
+    ----------
+    a, b
+        A url, ``(url, path)``, an Array or a Group.
+    sample, seed
+        Share of the blocks to compare, chosen by `seed`: ``0.01`` for one in a hundred. ``None``: all.
+    storage_options, storage_options_b
+        For the filesystems of `a` and of `b`, as in fsspec; those of `b` are those of `a` where they are not given.
+    progress
+        As in `Plan.run`.
+
+    Returns
+    -------
+    VerifyReport
+        ``.equal``, and in ``.differences`` where and how they differ. An absent chunk equals one of fill values.
+
+    Raises
+    ------
+    NodeNotFound, MetadataError, StoreError
+        One of both cannot be opened; what cannot be decoded is a difference.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-verify-a", shape=(4,), dtype="i4", chunks=(2,))
+    >>> b = cm.create_array("memory://doc-verify-b", shape=(4,), dtype="i4", chunks=(4,), format="n5")
+    >>> verify(a, b).equal
+    True
+    >>> b[3] = 5
+    >>> print(verify(a, b).differences[0])
+    /: values differ: 1 of 4 elements in [0:4], first at (3,): 0 and 5
+    """
+    first = open_source(a, storage_options)
+    second = open_source(b, storage_options_b if storage_options_b is not None else storage_options)
+    return compare(first, second, sample=sample, seed=seed, progress=progress)
+
+
+def temporary_store(temp: Any, storage_options: Mapping[str, Any] | None) -> Store | None:
+    """Return the store that users gave for temporary files, or else set in dask's config; ``None``: the target's."""
+    if temp is not None:
+        return open_plain_store(temp, storage_options)
+    configured = dask.config.get("chunkmill.temp", None)
+    return None if configured is None else open_plain_store(configured)
+
+
+def by_array(option: Any, node: Node, name: str) -> Any:
+    """Return a dict by path below `node` as a callable, and raise for paths and ranks that fit no array."""
+    check_rank(node, option, name)
+    if not isinstance(option, Mapping):
+        return option
+    by_path = {str(path).strip("/"): value for path, value in option.items()}
+    known = {_below(node, n) for n in hierarchy.walk(node) if isinstance(n, Array)}
+    if isinstance(node, Array):
+        msg = f"{name}={option!r}: a dict is for the arrays of a group, and the source is the array {node.path!r}"
+        raise TypeError(msg)
+    if unknown := sorted(by_path.keys() - known):
+        msg = f"{name}= names {unknown}, where the arrays are {sorted(known)[:20]}"
+        raise ValueError(msg)
+    return lambda array: by_path.get(_below(node, array), "keep")
+
+
+def _below(top: Node, node: Node) -> str:
+    return node.path[len(top.path) :].strip("/")
+
+
+def open_source(source: Any, storage_options: Mapping[str, Any] | None = None) -> Node:
+    """Return the node that a url, ``(url, path)``, an Array or a Group means."""
+    if isinstance(source, (Array, Group)):
+        return source
+    url, path = _url_and_path(source, "source")
+    return open_node(url, path, storage_options=storage_options)
+
+
+def open_target(target: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
+    """Return the store and path that a url, ``(url, path)``, an Array or a Group means."""
+    if isinstance(target, (Array, Group)):
+        return target.store, target.path
+    url, path = _url_and_path(target, "target")
+    if isinstance(url, (str, os.PathLike)) or hasattr(url, "get_versioned"):
+        return open_target_store(url, storage_options), path
+    msg = f"a target is a url, (url, path), an Array or a Group, not {type(url).__name__}"
+    raise TypeError(msg)
+
+
+def _url_and_path(place: Any, name: str) -> tuple[Any, str]:
+    if not isinstance(place, tuple):
+        return place, ""
+    if len(place) != 2 or not isinstance(place[1], str):  # noqa: PLR2004
+        msg = f"{name}={place!r}: expected a url, (url, path), an Array or a Group"
+        raise TypeError(msg)
+    return place

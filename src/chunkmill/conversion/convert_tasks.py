@@ -1,0 +1,303 @@
+"""The tasks of a conversion: each owns whole store keys of the target and brings their chunks over.
+
+Encoded bytes move where they mean the same in the target; other chunks are decoded and encoded one by one. Presence is
+kept: what is absent in the source stays absent, what is there is written even when all of it is fill value.
+Not here: which of the two happens to an array (`chunkmill.conversion.actions`), chunks that become others
+(`chunkmill.conversion.rechunking.job`), jobs (`chunkmill.conversion.convert_job`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, product
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.array.chunk_io import Array, decode_chunk, encode_chunk
+from chunkmill.array.chunk_step import chunk_step
+from chunkmill.array.layout import Grain, ShardedChunks
+from chunkmill.array.selection import region_shape
+from chunkmill.array.threads import Behind
+from chunkmill.codecs.base import Buffer, ChunkSpec
+from chunkmill.codecs.bytes import byte_view
+from chunkmill.codecs.crc32c import Crc32c
+from chunkmill.codecs.n5_block import parse_header, write_header
+from chunkmill.conversion.actions import Conversion, group_ranges
+from chunkmill.conversion.estimate import TaskMemory
+from chunkmill.conversion.rechunking.source_chunks import metered
+from chunkmill.dask_arrays.reference_subsets import region_keys
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
+from chunkmill.runtime.job import TaskResult
+from chunkmill.stores.metered import Meter, MeteredStore
+
+__all__ = ["Transfer", "covered", "transfer_group", "transfer_reads", "transfer_share", "transfer_shows"]
+
+_CRC32C = Crc32c()
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One array on its way.
+
+    Attributes
+    ----------
+    conversion
+        What is done for each store key.
+    fresh
+        Whether nothing lies below the target's keys yet, so that absent ones need not be deleted.
+    memory
+        What a task holds, and what it has on its way, by the plan.
+    share
+        How much of what one task may do the store keys of one group are.
+    behind
+        What a task is storing while it goes on.
+    scratch
+        Memory that a task decodes into, by its shape: one at most.
+    """
+
+    source: Array
+    target: Array
+    conversion: Conversion
+    fresh: bool
+    memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
+    share: float = 1.0
+    behind: Behind = field(default_factory=lambda: Behind(0))
+    scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
+
+
+def transfer_group(transfers: Sequence[Transfer], spec: tuple[int, int]) -> TaskResult:
+    """Bring over the store keys of one group: `spec` is the array's number, and the group's."""
+    which, number = spec
+    planned = transfers[which]
+    meter = Meter()
+    source, target = metered(planned.source, meter), metered(planned.target, meter)
+    actions: dict[str, int] = {}
+    keys = list(product(*group_ranges(target.writing.grid, planned.conversion.group, number)))
+    with Behind(planned.memory.n_behind) as behind:
+        transfer = replace(planned, source=source, target=target, behind=behind, scratch={})
+        move = _copy if planned.conversion.action == "copy" else _move
+        move(transfer, keys, actions)
+    counts = {f"action_{name}": n for name, n in actions.items()}
+    return TaskResult.of(meter, n_keys=len(keys), **counts)
+
+
+def transfer_reads(transfers: Sequence[Transfer], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
+    """Yield which store keys of the source the task of `spec` asks for."""
+    transfer = transfers[spec[0]]
+    grid = transfer.target.writing.grid
+    ranges = group_ranges(grid, transfer.conversion.group, spec[1])
+    yield transfer.source, region_keys(transfer.source, covered(grid, ranges))
+
+
+def transfer_shows(transfers: Sequence[Transfer], spec: tuple[int, int]) -> str:
+    """Return the first store key of the target that the task of `spec` writes."""
+    transfer = transfers[spec[0]]
+    ranges = group_ranges(transfer.target.writing.grid, transfer.conversion.group, spec[1])
+    return transfer.target.writing.locator.key(tuple(r[0] for r in ranges))
+
+
+def transfer_share(transfers: Sequence[Transfer], spec: tuple[int, int]) -> float:
+    """Return how much of what one task may do the group of `spec` is."""
+    return transfers[spec[0]].share
+
+
+def covered(grid: ChunkGrid, ranges: Sequence[range]) -> Region:
+    """Return the region that some chunks of each axis cover together."""
+    return tuple(
+        slice(axis.start(r[0]), min(axis.start(r[-1]) + axis.length(r[-1]), axis.size))
+        for axis, r in zip(grid.axes, ranges, strict=True)
+    )
+
+
+def _count(actions: dict[str, int], name: str) -> None:
+    actions[name] = actions.get(name, 0) + 1
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Bytes that move unopened
+
+
+def _copy(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
+    source, target = transfer.source, transfer.target
+    filled = _Filled(transfer)
+    fetched = _fetch(source, source.writing, keys, transfer.memory.n_ahead)
+    for coords in keys:
+        value: Buffer | None = next(fetched)
+        if value is None:
+            value = filled.encoded(target.writing, coords)
+        transfer.behind.call(_put, transfer, coords, value)
+        _count(actions, "absent" if value is None else "copy")
+        del value  # before the next one is fetched, so that it gets the same memory
+
+
+def _move(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
+    """Bring over chunks one by one: out of shards, into shards, with another frame, or through both codec chains."""
+    source, target = transfer.source, transfer.target
+    grid = target.reading.grid
+    filled = _Filled(transfer)
+    chunks = {key: [overlap.coords for overlap in grid.overlaps(target.writing.grid.region(key))] for key in keys}
+    data = _fetch(
+        source, source.reading, [each for below in chunks.values() for each in below], transfer.memory.n_ahead
+    )
+    for key, below in chunks.items():
+        entries = _entries(transfer, below, data, filled, actions)
+        first = next(entries, None)
+        if first is None or target.reading is target.writing:
+            transfer.behind.call(_put, transfer, key, None if first is None else first[1])
+        else:
+            _put_shard(transfer, key, chain([first], entries))
+        del first, entries  # before the next chunk is fetched, so that it gets the same memory
+
+
+def _entries(
+    transfer: Transfer,
+    below: Sequence[ChunkCoords],
+    data: Iterator[bytes | None],
+    filled: _Filled,
+    actions: dict[str, int],
+) -> Iterator[tuple[ChunkCoords, Buffer]]:
+    """Yield the chunks of one store key of the target that are not absent, as the target has them."""
+    for coords in below:
+        found = next(data)
+        if found is not None:
+            yield coords, _translated(transfer, coords, found, actions)
+        elif (value := filled.encoded(transfer.target.reading, coords)) is not None:
+            _count(actions, "recode")
+            yield coords, value
+        else:
+            _count(actions, "absent")
+        del found  # before the next one is fetched, so that it gets the same memory
+
+
+def _translated(transfer: Transfer, coords: ChunkCoords, data: bytes, actions: dict[str, int]) -> Buffer:
+    """Return a chunk's bytes as the target has them."""
+    source, target, conversion = transfer.source, transfer.target, transfer.conversion
+    if conversion.moves:
+        with chunk_step(source, source.reading, coords, conversion.action):
+            moved = _reframed(conversion, target.reading, coords, data)
+        if moved is not None:
+            _count(actions, conversion.action)
+            return moved
+    _count(actions, "recode")
+    grain = target.reading
+    chunk = decode_chunk(source, source.reading, coords, data, _scratch(transfer, coords))[_extent(grain, coords)]
+    encoded: Buffer = encode_chunk(target, grain, coords, chunk, write_empty=True)
+    return encoded
+
+
+def _scratch(transfer: Transfer, coords: ChunkCoords) -> NDArray[Any] | None:
+    """Return memory to decode a chunk into, the same for every chunk of a task; ``None`` where each needs its own."""
+    source, target = transfer.source, transfer.target
+    if source.dtype.hasobject or source.dtype.kind == "T":
+        return None
+    if transfer.memory.n_behind or target.reading is not target.writing:
+        return None  # what is encoded may be the chunk's own memory, which is needed until it is stored or packed
+    shape = source.reading.spec(coords).shape
+    if shape not in transfer.scratch:
+        transfer.scratch.clear()
+        transfer.scratch[shape] = np.empty(shape, source.dtype)
+    return transfer.scratch[shape]
+
+
+def _reframed(conversion: Conversion, grain: Grain, coords: ChunkCoords, data: Buffer) -> Buffer | None:
+    """Return the bytes with the target's frame around them; ``None`` when the chunk must be decoded."""
+    shape = grain.spec(coords).shape
+    if conversion.unframe == "n5_block":
+        block_shape, offset = parse_header(data, shape)
+        if block_shape != shape:  # truncated at an end
+            return None
+        data = byte_view(data)[offset:]
+    elif conversion.unframe == "crc32c":
+        data = _CRC32C.decode(data, len(byte_view(data)))
+    if conversion.frame == "n5_block":
+        if region_shape(grain.grid.extent(coords)) != shape:
+            return None
+        return b"".join((write_header(shape), byte_view(data)))
+    return _CRC32C.encode(data) if conversion.frame == "crc32c" else data
+
+
+def _put_shard(transfer: Transfer, key: ChunkCoords, entries: Iterable[tuple[ChunkCoords, Buffer]]) -> None:
+    """Store a shard of encoded chunks; each is written as it comes, where the store can and the index is last."""
+    target = transfer.target
+    locator = cast("ShardedChunks", target.reading.locator)
+    axes = zip(target.writing.grid.axes, target.reading.grid.axes, key, strict=True)
+    first = [axis.index(outer.start(i)) for outer, axis, i in axes]
+    order = locator.order
+
+    def inside() -> Iterator[tuple[ChunkCoords, Buffer]]:
+        for coords, data in entries:
+            yield tuple(coords[axis] - first[axis] for axis in order), data
+            del data  # before the next one is fetched, so that it gets the same memory
+
+    shape = target.writing.grid.shape_of(key)
+    spec = ChunkSpec(tuple(shape[axis] for axis in order), target.dtype, target.fill_value)
+    with chunk_step(target, target.writing, key, "set"):
+        parts = locator.sharding.parts(inside(), spec)
+        if not transfer.memory.n_behind:
+            cast("MeteredStore", target.store).set_parts(target.writing.locator.key(key), parts)
+            return
+        value = b"".join(parts)
+    transfer.behind.call(_put, transfer, key, value)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Both
+
+
+def _extent(grain: Grain, coords: ChunkCoords) -> Any:
+    return _within(grain.grid.extent(coords))
+
+
+def _within(region: Region) -> Any:
+    return (*region, ...)  # the dots keep a 0-d array an array
+
+
+class _Filled:
+    """What is written for absent chunks: nothing, or where the target's fill value differs, the source's."""
+
+    def __init__(self, transfer: Transfer) -> None:
+        self._transfer = transfer
+        self._by_shape: dict[tuple[int, ...], Any] = {}
+
+    def encoded(self, grain: Grain, coords: ChunkCoords) -> Buffer | None:
+        """Return the encoded chunk at `coords` of the target, of fill value; ``None`` where it stays absent."""
+        if not self._transfer.conversion.materialize:
+            return None
+        source, target = self._transfer.source, self._transfer.target
+        extent = grain.grid.extent(coords)
+        shape = (*region_shape(extent), *grain.spec(coords).shape)
+        if shape not in self._by_shape:
+            chunk: NDArray[Any] = decode_chunk(source, source.reading, coords, None)
+            chunk = np.broadcast_to(chunk[(slice(0, 1),) * chunk.ndim], grain.spec(coords).shape)[_within(extent)]
+            self._by_shape[shape] = encode_chunk(
+                target, grain, coords, np.ascontiguousarray(chunk, target.dtype), write_empty=True
+            )
+        return self._by_shape[shape]  # type: ignore[no-any-return]
+
+
+def _fetch(array: Array, grain: Grain, coords: Sequence[ChunkCoords], n_ahead: int) -> Iterator[bytes | None]:
+    """Yield the encoded bytes of chunks, ``None`` for those that are absent."""
+    spans = grain.locator.locate(array.store, coords)
+    size = n_ahead or len(spans) or 1
+    results = chain.from_iterable(
+        array.store.get_many(spans[start : start + size]) for start in range(0, len(spans), size)
+    )
+    for each in coords:
+        with chunk_step(array, grain, each, "get"):
+            data = next(results)
+        yield data
+        del data  # what was given out is the caller's alone
+
+
+def _put(transfer: Transfer, key: ChunkCoords, value: Buffer | None) -> None:
+    """Store the object of one store key of the target; nothing, when it is ``None``."""
+    target = transfer.target
+    name = target.writing.locator.key(key)
+    with chunk_step(target, target.writing, key, "set"):
+        if value is not None:
+            target.store.set(name, value)  # type: ignore[arg-type]
+        elif not transfer.fresh:
+            target.store.delete(name)

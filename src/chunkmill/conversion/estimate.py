@@ -1,0 +1,250 @@
+"""What moving the chunks of arrays to another format is expected to cost: memory, bytes, requests.
+
+Not here: what is done with the chunks (`chunkmill.conversion.actions`), arrays that get others
+(`chunkmill.conversion.rechunking.plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from math import prod
+from typing import NamedTuple
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.array.layout import ShardedChunks
+from chunkmill.conversion.actions import Conversion, group_keys, split_shards
+from chunkmill.conversion.chunk_memory import (
+    THREAD_OVERHEAD,
+    chunk_bytes,
+    index_size,
+    most_encoded,
+    n_decoding,
+    n_encoding,
+    stored_bytes,
+)
+from chunkmill.conversion.coarsen import Cut, coarsen, meet
+from chunkmill.conversion.rechunking.plan import nth_coords
+from chunkmill.model.grid import RegularAxis, RunsAxis
+from chunkmill.stores.base import WritesParts
+
+__all__ = ["Forecast", "TaskMemory", "fitted", "forecast", "task_memory"]
+
+_OBJECTS = 1 << 10
+"""Measured: Python's objects of a chunk that a task is going to move, such as its coords, key and range."""
+
+_INDEX = 3
+"""How often a shard's index is in memory: decoded, encoded, with its checksum."""
+
+_FIRST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 16, 512, 64 << 20
+"""What stores with latency have on their way ahead of a task that asks for many chunks at once."""
+
+
+_MOST_BEHIND, _BEHIND_BYTES = 16, 32 << 20
+"""What is on its way to a store with latency while a task goes on."""
+
+
+class TaskMemory(NamedTuple):
+    """The memory of one task in bytes, and what it has on its way to and from stores with latency.
+
+    Attributes
+    ----------
+    n_ahead
+        Chunks that are fetched ahead, at most; 0: as many as the store likes.
+    n_behind
+        Values that are being stored while the task goes on, at most; 0: it waits for each.
+    """
+
+    n_bytes: int
+    n_ahead: int = 0
+    n_behind: int = 0
+
+
+def task_memory(source: Array, target: Array, conversion: Conversion, budget: int | None = None) -> TaskMemory:
+    """Return the memory of one task.
+
+    Chunks are counted as if they did not compress. Where `budget` allows fewer on their way than a store with latency
+    would have by itself, they are as many as it allows; one fetched ahead at least.
+    """
+    copies = conversion.action == "copy"
+    fetched = most_encoded(source, source.writing if copies else source.reading)
+    n_keys = prod(conversion.group)
+    n_chunks = n_keys
+    n_bytes = THREAD_OVERHEAD + fetched
+    if copies:
+        n_bytes += fetched * target.store.is_remote
+    else:
+        n_chunks *= max(1, prod(target.writing.grid.chunk_shape) // max(prod(target.reading.grid.chunk_shape), 1))
+        n_bytes += _opened_bytes(source, target, conversion) + _stored_bytes(target)
+        n_bytes += _INDEX * index_size(source.writing) * _n_shards(source, target, conversion)
+    n_bytes += n_chunks * _OBJECTS
+    if conversion.materialize:  # what stands for absent chunks is kept: whole, and cut by the end of each axis
+        n_shapes = prod(1 + _n_ends(axis) for axis in target.reading.grid.axes)
+        n_bytes += n_shapes * most_encoded(target, target.reading)
+    n_behind = 0
+    if target.store.is_remote:
+        held = 2 * most_encoded(target, target.writing)  # the value, and what the request is made of
+        n_behind = min(n_keys, _MOST_BEHIND, _BEHIND_BYTES // max(held, 1))
+        if budget is not None:
+            n_behind = max(0, min(n_behind, (budget - n_bytes) // 2 // max(held, 1)))
+        n_bytes += n_behind * held
+    if not source.store.is_remote:
+        return TaskMemory(n_bytes, 0, n_behind)
+    natural = n_ahead = min(n_chunks, max(_FIRST_AHEAD, min(_MOST_AHEAD, _AHEAD_BYTES // max(fetched, 1))))
+    if budget is not None:
+        n_ahead = max(1, min(natural, (budget - n_bytes) // max(fetched, 1)))
+    return TaskMemory(n_bytes + n_ahead * fetched, n_ahead if n_ahead < natural else 0, n_behind)
+
+
+def fitted(source: Array, target: Array, conversion: Conversion, budget: int) -> Conversion:
+    """Return the conversion with tasks that stay within `budget`, or with the smallest where even they do not."""
+    layouts = split_shards(source.metadata), split_shards(target.metadata)
+    while (n_keys := prod(conversion.group)) > 1 and task_memory(source, target, conversion, budget).n_bytes > budget:
+        group = group_keys(*layouts, 1, max_bytes=1 << 62, max_keys=n_keys // 2, align_bytes=0)
+        conversion = replace(conversion, group=group)
+    return conversion
+
+
+def _opened_bytes(source: Array, target: Array, conversion: Conversion) -> int:
+    """Return what it takes to make a chunk of the target of the bytes that were fetched."""
+    moved = most_encoded(target, target.reading) if conversion.unframe or conversion.frame else 0
+    if not conversion.materialize and not {"recode", "rechunk"} & conversion.actions.keys():
+        return moved
+    n_decoded, n_encoded = max(1, n_decoding(source.reading.codecs)), n_encoding(target.reading.codecs)
+    decoded = chunk_bytes(source, source.reading) * n_decoded
+    return max(moved, decoded + chunk_bytes(target, target.reading) * n_encoded)
+
+
+def _stored_bytes(target: Array) -> int:
+    """Return what it takes to store what lies under one key of the target, chunks that come one by one."""
+    chunk = most_encoded(target, target.reading)
+    if not isinstance(target.reading.locator, ShardedChunks):
+        return chunk * target.store.is_remote
+    shard = most_encoded(target, target.writing)
+    index = _INDEX * index_size(target.writing)
+    if not isinstance(target.store, WritesParts):  # the chunks, and the shard that they are joined to
+        return index + shard * (2 + target.store.is_remote)
+    # the first is held until all are written; all, where the index stands before them
+    return index + (chunk if target.reading.locator.sharding.index_location == "end" else shard)
+
+
+def _n_ends(axis: RegularAxis | RunsAxis) -> int:
+    """Return how many shapes, along one axis, chunks have besides that of the first."""
+    if isinstance(axis, RunsAxis):
+        return len(axis.runs)
+    return int(axis.n_chunks > 1 and axis.size % axis.chunk > 0)
+
+
+def _n_shards(source: Array, target: Array, conversion: Conversion) -> int:
+    """Return how many store keys of the source one task reads, at most."""
+    axes = zip(source.writing.grid.axes, target.writing.grid.axes, conversion.group, strict=True)
+    return prod(min(old.n_chunks, new.widest * n // _narrowest(old) + 2) for old, new, n in axes)
+
+
+def _narrowest(axis: RegularAxis | RunsAxis) -> int:
+    return min(length for length, _ in axis.runs) if isinstance(axis, RunsAxis) else axis.chunk
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Bytes and requests
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What moving one array, or several, is expected to cost where every chunk is as those that were looked at."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    n_requests: int = 0
+
+    def __add__(self, other: Forecast) -> Forecast:
+        return Forecast(
+            self.bytes_read + other.bytes_read,
+            self.bytes_written + other.bytes_written,
+            self.n_requests + other.n_requests,
+        )
+
+
+def forecast(moved: Sequence[tuple[Array, Array, Conversion]]) -> list[Forecast]:
+    """Return what moving each of some arrays is expected to cost.
+
+    Encoded sizes are those of the source's store keys; of some of them, where they are many. Chunks that are encoded
+    anew count with the bytes of their values, unless all that the codecs make of them have the same size.
+    """
+    stored = _stored([source for source, _, _ in moved])
+    return [_forecast(*each, sizes) for each, sizes in zip(moved, stored, strict=True)]
+
+
+def _forecast(source: Array, target: Array, conversion: Conversion, stored: _Stored) -> Forecast:
+    old, new = source.writing.grid, target.writing.grid
+    read = written = round(stored.key_bytes * old.n_chunks)
+    n_chunks = target.reading.grid.n_chunks
+    if conversion.action == "copy":
+        return Forecast(read, written, 2 * new.n_chunks)
+    n_indexes = 0
+    if source.reading is not source.writing:
+        size = index_size(source.writing)
+        axes = zip(old.axes, new.axes, conversion.group, strict=True)
+        n_indexes = prod(meet(Cut.of(a), Cut.of(coarsen(b, n))).n_pairs for a, b, n in axes)
+        written -= round(stored.present * old.n_chunks) * size
+        read += round(stored.present * (n_indexes - old.n_chunks)) * size
+    share = 1 if conversion.materialize else stored.present
+    n_anew = n_chunks
+    if conversion.moves and not conversion.materialize:
+        n_anew = conversion.actions.get("recode", 0)  # blocks at an end: made whole, or cut off
+        written += round(share * (n_chunks - n_anew)) * (_FRAMES[conversion.frame] - _FRAMES[conversion.unframe])
+    else:
+        written = 0
+    decoded = target.nbytes if n_anew == n_chunks else 0
+    written += round(share * stored_bytes(target, target.reading, n_anew, decoded))
+    if target.reading is not target.writing and share:
+        written += new.n_chunks * index_size(target.writing)
+    return Forecast(read, written, n_chunks + n_indexes + new.n_chunks)
+
+
+_FRAMES = {None: 0, "n5_block": 16, "crc32c": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Mean size of an array's store keys, absent ones included, and the share of those that are there."""
+
+    key_bytes: float
+    present: float
+
+
+_MOST_ARRAYS = 64
+_MOST_KEYS, _MOST_KEYS_FAR = 1024, 64  # whose sizes are asked for; where each is a request that waits
+_AT_ONCE = 16
+
+
+def _stored(arrays: Sequence[Array]) -> list[_Stored]:
+    """Look at some store keys of the largest arrays; others are taken to be like those."""
+    largest = sorted((i for i, array in enumerate(arrays) if array.size), key=lambda i: -arrays[i].nbytes)
+    found: dict[int, _Stored] = {}
+    for i in largest[:_MOST_ARRAYS]:
+        array = arrays[i]
+        most = _MOST_KEYS_FAR if array.store.is_remote else _MOST_KEYS
+        sizes = _sizes(array, max(1, most // min(len(largest), _MOST_ARRAYS)))
+        there = [size for size in sizes if size is not None]
+        found[i] = _Stored(sum(there) / len(sizes), len(there) / len(sizes))
+    declared = [chunk_bytes(array, array.writing) for array in arrays]
+    ratio = sum(each.key_bytes for each in found.values()) / max(sum(declared[i] for i in found), 1)
+    present = sum(each.present for each in found.values()) / max(len(found), 1)
+    return [found.get(i, _Stored(ratio * n_bytes, present)) for i, n_bytes in enumerate(declared)]
+
+
+def _sizes(array: Array, most: int) -> list[int | None]:
+    """Return the sizes of at most so many store keys, spread over the array."""
+    grid = array.writing.grid
+    n_keys = grid.n_chunks
+    spread = range(n_keys) if n_keys <= most else (int((i * _GOLDEN) % 1 * n_keys) for i in range(most))
+    keys = [array.writing.locator.key(nth_coords(grid, number)) for number in spread]
+    if not array.store.is_remote:
+        return [array.store.size(key) for key in keys]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(array.store.size, keys))
+
+
+_GOLDEN = (5**0.5 - 1) / 2

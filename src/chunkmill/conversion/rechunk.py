@@ -1,0 +1,195 @@
+"""The public functions of rechunking: arguments in, one call down.
+
+Not here: what is done (`chunkmill.conversion.rechunking.job`), what the target becomes
+(`chunkmill.conversion.target_metadata`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.conversion.chunk_memory import current_worker
+from chunkmill.conversion.convert import by_array, open_source, open_target, temporary_store
+from chunkmill.conversion.convert_job import Target, plan_conversion
+from chunkmill.conversion.plan import Plan, Report
+from chunkmill.conversion.rechunking.job import Settings, plan_rechunking
+from chunkmill.conversion.target_metadata import describe_group_target, describe_target
+from chunkmill.errors import AlignmentError
+from chunkmill.formats.base import Format
+from chunkmill.formats.registry import READ_ONLY
+from chunkmill.hints import Advice
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.nodes import hierarchy
+from chunkmill.nodes.hierarchy import Group, Node
+
+__all__ = ["plan_rechunk", "rechunk"]
+
+
+def plan_rechunk(
+    source: Any,
+    target: Any,
+    *,
+    chunks: Any,
+    shards: Any = None,
+    format: str | None = None,  # noqa: A002 - the contract's name
+    codecs: Any = "keep",
+    max_mem: int | str | None = None,
+    temp: Any = None,
+    temp_codec: Literal["raw", "lz4"] = "raw",
+    strategy: Literal["direct", "spill"] | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Plan to give an array, or every array of a group, other chunks; nothing is written before the plan runs.
+
+    Each element is read and written once. Where the chunks of source and target lie across each other, it also goes
+    through temporary files, few and large, so that memory stays bounded without workers talking to each other.
+
+    Parameters
+    ----------
+    source
+        A url, ``(url, path)``, an Array or a Group.
+    target
+        A url or ``(url, path)``. There must be no node, unless `overwrite`; a Group stands for the place where it is.
+        An Array (opened with ``mode="r+"``) is written to as it is: it says the chunks.
+    chunks
+        Chunk shape (of the inner chunks when `shards` are given); ``-1`` for all of an axis. For a group: a shape for
+        its arrays of that rank (the others keep their chunks), a dict by path below the group, or a callable of the
+        Array that returns a shape or ``"keep"``.
+    shards
+        Likewise; ``None``: no shards.
+    format
+        The source's, when ``None`` (``"zarr3"`` where that is for reading only).
+    codecs
+        ``"keep"``: the source's chain, the inner one where shards come or go; or as in `chunkmill.create_array`.
+    max_mem
+        Bytes that the tasks of one worker hold at most, all its threads together, on top of the interpreter and its
+        libraries; or as text (``"256 MiB"``). When ``None``, ``chunkmill.max-mem`` in dask's config, or else a third of
+        the worker's memory limit.
+    temp
+        Where temporary files lie until the job is done, a url or a store that all workers reach; in the target's store,
+        where no reader takes them for a node (beside a zip file), when ``None``.
+    temp_codec
+        ``"lz4"`` where bytes are dearer than time.
+    strategy
+        ``"direct"`` or ``"spill"``, whatever the estimate says.
+    overwrite
+        Replace what is at the target.
+    storage_options, target_storage_options
+        For the filesystems, as in fsspec; the target's (and those of `temp`) are the source's where they are not given.
+
+    Returns
+    -------
+    Plan
+        Prints what will be done; ``plan.run()`` does it.
+
+    Raises
+    ------
+    JobError
+        `max_mem` is too little; says what is needed.
+    AlignmentError
+        Shards are no multiple of the chunks, or `chunks` are not those of the Array to write to.
+    UnsupportedFeature
+        The format cannot hold such an array.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, dask.array as da
+    >>> _ = cm.to_store(da.ones((60, 40, 40), chunks=(1, 40, 40)), "memory://doc-plan-rechunk", "images")
+    >>> plan = plan_rechunk(
+    ...     ("memory://doc-plan-rechunk", "images"), ("memory://doc-plan-rechunk", "series"), chunks=(-1, 8, 8)
+    ... )
+    >>> plan.strategy, plan.n_keys, plan.read_amplification
+    ('direct', 25, 1.0)
+    """
+    node = open_source(source, storage_options)
+    options = storage_options if target_storage_options is None else target_storage_options
+    if temp_codec not in {"raw", "lz4"} or strategy not in {None, "direct", "spill"}:
+        msg = f"temp_codec={temp_codec!r}, strategy={strategy!r}: expected 'raw' or 'lz4'; None, 'direct' or 'spill'"
+        raise ValueError(msg)
+    settings = Settings(
+        current_worker(max_mem),
+        temporary_store(temp, options),
+        compress=temp_codec == "lz4",
+        strategy=strategy,
+    )
+    limit = None if max_mem is None else settings.worker.max_mem  # of arrays, too, whose chunks stay
+    if isinstance(target, Array):
+        return plan_rechunking(_into_existing(node, target, chunks, limit), settings)
+    store, path = open_target(target, options)
+    chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
+
+    def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
+        return describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs)
+
+    def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
+        return describe_group_target(group.metadata, documents_format, at)
+
+    name = format or _writable_format(node.format)
+    exact = not (isinstance(codecs, str) and codecs == "keep")
+    where = Target(store, path, name, describe_array, describe_group, exact=exact, overwrite=overwrite)
+    return plan_rechunking(plan_conversion(node, where, max_mem=limit), settings)
+
+
+def rechunk(
+    source: Any, target: Any, *, chunks: Any, resume: bool = True, progress: bool | str | None = None, **options: Any
+) -> Report:
+    """Give an array, or every array of a group, other chunks: `plan_rechunk`, and run.
+
+    Parameters
+    ----------
+    source, target, chunks, **options
+        As in `plan_rechunk`.
+    resume, progress
+        As in `Plan.run`.
+
+    Returns
+    -------
+    Report
+        What was done for how many store keys, bytes, seconds, and the most memory that a process took.
+
+    Raises
+    ------
+    UnsupportedFeature, NodeExists, AlignmentError, JobError
+        As in `plan_rechunk`; `JobError` too where a worker lacks a codec or cannot write.
+    ChunkError
+        A chunk cannot be read or written. What is done stays done: the same call goes on from there.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, dask.array as da
+    >>> _ = cm.to_store(da.arange(12, chunks=4), "memory://doc-rechunk", "a")
+    >>> report = rechunk(("memory://doc-rechunk", "a"), ("memory://doc-rechunk", "b"), chunks=(6,))
+    >>> report.n_keys, cm.open_array("memory://doc-rechunk", "b").chunks
+    (2, (6,))
+    """
+    return plan_rechunk(source, target, chunks=chunks, **options).run(resume=resume, progress=progress)
+
+
+def _writable_format(name: str) -> str:
+    return READ_ONLY.get(name, name)
+
+
+def _into_existing(source: Node, target: Array, chunks: Any, max_mem: int | None) -> Plan:
+    """Plan to write an array to one that exists: metadata stay as they are."""
+    target.check_writable()
+    if not isinstance(source, Array):
+        msg = f"the target is the array {target.path!r}, the source a group: give the array to read"
+        raise TypeError(msg)
+    if source.shape != target.shape or source.dtype != target.dtype:
+        got, expected = f"{source.shape} {source.dtype}", f"{target.shape} {target.dtype}"
+        raise AlignmentError(expected=expected, got=got, fix="give a target of the source's shape and dtype")
+    wanted = tuple(chunks) if isinstance(chunks, (tuple, list)) else chunks
+    if wanted not in (None, "keep", target.chunks):
+        fix = Advice("the target says the chunks: give {chunks:None}, or another target")
+        raise AlignmentError(expected=f"chunks {target.chunks}", got=f"chunks {wanted}", fix=fix)
+    where = Target(
+        target.store, target.path, target.format, lambda *_: target.metadata, lambda group, *_: group.metadata
+    )
+    plan = plan_conversion(source, where, max_mem=max_mem)
+    job = replace(plan.job, prepare=dict, publish=lambda _: hierarchy.settle(target.store), overwrite=None)
+    return replace(plan, job=job)

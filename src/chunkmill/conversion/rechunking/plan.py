@@ -1,0 +1,235 @@
+"""How to bring an array from one chunk grid to another within a given memory: integers in, a frozen plan out.
+
+Say that the source lies in six chunks, its columns, and the target shall lie in three, its rows::
+
+    source  ┌─┬─┬─┬─┬─┬─┐        target  ┌───────────┐
+            │ │ │ │ │ │ │                ├───────────┤
+            │ │ │ │ │ │ │                ├───────────┤
+            └─┴─┴─┴─┴─┴─┘                └───────────┘
+
+**direct**: each task owns whole target units, here a row, and reads the chunks that it meets: all columns are decoded
+three times over. Where boxes of target units fit both grids, once.
+
+**spill**: each task of stage 1 owns whole source chunks, here two columns, reads them once and writes one file, with a
+piece for each task of stage 2. Each of those owns whole target units and reads one range of every file it meets::
+
+            ┌───┬───┬───┐
+            │a0 │b0 │c0 │        file a = a0 a1 a2        row 0 = a0 b0 c0
+            │a1 │b1 │c1 │        file b = b0 b1 b2        row 1 = a1 b1 c1
+            │a2 │b2 │c2 │        file c = c0 c1 c2        row 2 = a2 b2 c2
+            └───┴───┴───┘
+
+Each element is decoded, spilled, fetched and written once; there are as many files as tasks of stage 1, and as many
+ranged reads as pieces. The larger the boxes of both stages, the fewer pieces; memory says how large they can be.
+
+No element has two owners, and no task waits for another one of its stage. Nothing here walks a grid: 10**7 chunks are
+planned as fast as ten. The cheaper strategy that fits into memory is taken. Not here: stores, codecs, dask
+(`chunkmill.conversion.rechunking.job` runs what is planned here; a loop over numpy arrays does so in the tests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from chunkmill.conversion.rechunking.costs import Costs, Estimate, Limits, Side, Strategy, Temporary
+from chunkmill.conversion.rechunking.strategies import Candidate, Direct, Spill, best_boxes, smallest_boxes
+from chunkmill.errors import JobError
+from chunkmill.hints import Advice
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap
+
+__all__ = [
+    "Costs",
+    "Estimate",
+    "Limits",
+    "RechunkPlan",
+    "Side",
+    "Strategy",
+    "Temporary",
+    "nth_coords",
+    "number_of",
+    "plan_rechunk",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RechunkPlan:
+    """Who reads and writes what.
+
+    Attributes
+    ----------
+    writes
+        The grid of the tasks that write: each box is made of whole target units.
+    reads
+        The grid of the tasks that spill, each box made of whole source chunks and one temporary file; ``None`` when the
+        strategy is direct.
+    temporary
+        How they are written.
+    trailer_bytes
+        Behind each piece: a bit for each source chunk of the box, set where it is present.
+    estimate, others
+        What the plan will do, and what the strategies would have done that were not chosen.
+    """
+
+    source: Side
+    target: Side
+    itemsize: int
+    writes: ChunkGrid
+    reads: ChunkGrid | None
+    temporary: Temporary
+    trailer_bytes: int
+    estimate: Estimate
+    others: tuple[Estimate, ...] = ()
+
+    @property
+    def strategy(self) -> Strategy:
+        """``"direct"`` or ``"spill"``."""
+        return self.estimate.strategy
+
+    @property
+    def files(self) -> ChunkGrid:
+        """The grid of temporary files."""
+        if self.reads is None:
+            raise ValueError("a direct plan has no temporary files")
+        return self.reads
+
+    def pieces(self, file: ChunkCoords) -> Iterator[Overlap]:
+        """Yield the pieces of one temporary file in order: `coords` are those of the task that fetches each."""
+        return self.writes.overlaps(self.files.region(file))
+
+    def piece_span(self, file: ChunkCoords, coords: ChunkCoords) -> tuple[int, int, int]:
+        """Return number, offset and size in bytes of the piece for task `coords` in a raw file, trailer included.
+
+        Pieces lie in C order, each contiguous. What lies before piece (1, 2) of a file of 5 x 9 elements that is cut
+        into rows of 2, 3 and columns of 4, 2, 3::
+
+            0 0 0 0|1 1|2 2 2      all of the row of pieces above:      2 x 9
+            0 0 0 0|1 1|2 2 2
+            -------+---+-----      in its own row, what is on the left: 3 x (4 + 2)
+            3 3 3 3|4 4|. . .
+            3 3 3 3|4 4|. . .      36 elements, and 5 trailers
+            3 3 3 3|4 4|. . .
+        """
+        number, before, size, n_after = 0, 0, 1, prod(n for _, n in map(_bounds, self.files.region(file)))
+        for axis, cut, i in zip(self.writes.axes, self.files.region(file), coords, strict=True):
+            first, n_elements = axis.index(cut.start), cut.stop - cut.start
+            start = max(axis.start(i), cut.start)
+            length = min(axis.start(i) + axis.length(i), cut.stop) - start
+            n_after //= n_elements
+            before += size * (start - cut.start) * n_after
+            size *= length
+            number = number * (axis.index(cut.stop - 1) - first + 1) + i - first
+        offset = before * self.itemsize + number * self.trailer_bytes
+        return number, offset, size * self.itemsize + self.trailer_bytes
+
+
+def nth_coords(grid: ChunkGrid, number: int) -> ChunkCoords:
+    """Return the coords of chunk `number` in C order.
+
+    Examples
+    --------
+    >>> nth_coords(ChunkGrid.regular((4, 6), (2, 2)), 4)
+    (1, 1)
+    """
+    coords = []
+    for n_chunks in reversed(grid.grid_shape):
+        number, i = divmod(number, n_chunks)
+        coords.append(i)
+    return tuple(reversed(coords))
+
+
+def number_of(grid: ChunkGrid, coords: ChunkCoords) -> int:
+    """Return the place of a chunk in C order: what `nth_coords` undoes.
+
+    Examples
+    --------
+    >>> number_of(ChunkGrid.regular((4, 6), (2, 2)), (1, 1))
+    4
+    """
+    number = 0
+    for n_chunks, i in zip(grid.grid_shape, coords, strict=True):
+        number = number * n_chunks + i
+    return number
+
+
+def _bounds(cut: slice) -> tuple[int, int]:
+    return cut.start, cut.stop - cut.start
+
+
+def plan_rechunk(
+    source: Side,
+    target: Side,
+    itemsize: int,
+    limits: Limits,
+    *,
+    costs: Costs | None = None,
+    strategy: Strategy | None = None,
+    temporary: Temporary | None = None,
+) -> RechunkPlan:
+    """Plan a rechunk: the cheapest strategy, and the cheapest boxes for its tasks, within ``limits.max_mem``.
+
+    Parameters
+    ----------
+    itemsize
+        Bytes of an element in memory.
+    strategy
+        Consider only this one.
+    temporary
+        How temporary files are written, should there be any.
+
+    Raises
+    ------
+    JobError
+        Not even the smallest boxes fit; says what would.
+
+    Examples
+    --------
+    Images to time series: 8 MB images, 64 MB for each of two threads.
+
+    >>> def side(shape, chunks, n_bytes):
+    ...     grid = ChunkGrid.regular(shape, chunks)
+    ...     return Side(grid, grid, n_bytes)
+    >>> shape = (1000, 1000, 1000)
+    >>> images, series = side(shape, (1, 1000, 1000), 2**23), side(shape, (1000, 32, 32), 2**22)
+    >>> plan = plan_rechunk(images, series, 4, Limits(2**27, 2))
+    >>> plan.strategy, plan.estimate.amplification
+    ('spill', 1.0)
+    """
+    costs, temporary = costs or Costs(), temporary or Temporary()
+    budget = limits.max_mem // limits.n_threads - limits.overhead_bytes
+    candidates: list[Direct | Spill] = []
+    if strategy != "spill":
+        candidates.append(Direct(source, target, itemsize, limits, costs))
+    if strategy != "direct":
+        candidates.append(Spill(source, target, itemsize, limits, costs, temporary=temporary))
+    found = [
+        (candidate.estimate(state).seconds, i, candidate, state)
+        for i, candidate in enumerate(candidates)
+        if (state := best_boxes(candidate, budget)) is not None
+    ]
+    if not found:
+        raise _too_small(candidates, limits)
+    _, _, chosen, state = min(found, key=lambda weighed: weighed[:2])
+    if isinstance(chosen, Direct):
+        reads, writes, trailer_bytes = None, chosen.grid(state), 0
+    else:
+        (reads, writes), trailer_bytes = chosen.grids(state), chosen.trailer_bytes(state)
+    others = tuple(candidate.estimate(way) for _, _, candidate, way in found if candidate is not chosen)
+    return RechunkPlan(
+        source, target, itemsize, writes, reads, temporary, trailer_bytes, chosen.estimate(state), others
+    )
+
+
+def _too_small(candidates: Sequence[Candidate], limits: Limits) -> JobError:
+    smallest = min(candidate.peak_bytes(smallest_boxes(candidate)) for candidate in candidates)
+    needed = limits.n_threads * (smallest + limits.overhead_bytes)
+    reason = (
+        f"{limits.max_mem} bytes for a worker of {limits.n_threads} threads are too little: the smallest that "
+        f"works is {needed} bytes ({needed / 2**20:.1f} MiB), since each thread holds a whole source chunk or target "
+        "chunk (shard, when sharded), decoded and encoded"
+    )
+    hint = Advice(
+        "give {max_mem} or more, workers of fewer threads, or smaller target chunks or shards", max_mem=needed
+    )
+    return JobError(job="rechunk", reason=reason, hint=hint)

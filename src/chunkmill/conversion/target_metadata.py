@@ -1,0 +1,373 @@
+"""An array of one format -> the description of its copy in another: chunks, shards and codecs kept or changed.
+
+Not here: what a format can hold (its ``adapt`` and ``emit_array`` say), what is done with the chunks
+(`chunkmill.conversion.actions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.array.layout import grains
+from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
+from chunkmill.conversion.actions import Layout, same_fill, split_shards
+from chunkmill.errors import AlignmentError, ChunkmillError, MetadataError, RegionError, UnsupportedFeature
+from chunkmill.formats.base import Format
+from chunkmill.hints import Advice
+from chunkmill.model.fill_values import zero
+from chunkmill.model.grid import ChunkGrid, RunsAxis
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.nodes.hierarchy import Node, walk
+from chunkmill.nodes.new_array import make_grid
+from chunkmill.xarray.coding import encode_fill_value, masks_fill_value
+
+__all__ = ["ALLOWABLE", "check_rank", "describe_group_target", "describe_target", "fitted_to", "same_json"]
+
+ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes")
+"""What a conversion may lose where the caller allows it. Never values: those are kept or refused."""
+
+# Codecs to fall back to where the source's are let go: the first that the format has.
+_FALLBACKS = ("default", "gzip", "raw")
+
+
+def describe_target(
+    source: Array,
+    documents_format: Format,
+    path: str,
+    *,
+    chunks: Any = "keep",
+    shards: Any = "keep",
+    codecs: Any = "keep",
+    allow: Collection[str] = (),
+) -> ArrayMetadata:
+    """Describe the copy of `source` at `path` in a store of another format.
+
+    Parameters
+    ----------
+    chunks, shards
+        ``"keep"``; ``None`` (shards: none); a shape (of another rank: keep); a callable of the array. Shards are kept
+        where the format has them; elsewhere their chunks get store keys of their own.
+    codecs
+        ``"keep"``: the source's chain, as near as the format can express it without loss; or as in
+        `chunkmill.create_array`.
+    allow
+        What may be lost where the format cannot hold it: of `ALLOWABLE`.
+
+    Raises
+    ------
+    UnsupportedFeature
+        The format cannot hold the array; says what would be lost, and whether it can be allowed.
+    """
+    if unknown := sorted(set(allow) - set(ALLOWABLE)):
+        msg = f"allow={unknown}: what may be lost is of {', '.join(map(repr, ALLOWABLE))}"
+        raise ValueError(msg)
+    chunks, shards = _chosen(chunks, source, "chunks"), _chosen(shards, source, "shards")
+    kept = _is_keep(shards)
+    metadata = _marked(source, documents_format)
+    layout = split_shards(metadata)
+    if kept and layout.sharding is not None and _is_keep(chunks) and _is_keep(codecs):
+        with suppress(MetadataError):
+            return fitted_to(metadata, documents_format, path, near=True)
+    # what lies in a shard is a chunk like any other: the format has its say of it first
+    keys = _shard_grid(source, layout, shards)
+    plain = _plain(source, metadata, layout, chunks, codecs, keys=keys)
+    try:
+        fitted = fitted_to(plain, documents_format, path, near=_is_keep(codecs))
+    except MetadataError as error:
+        fitted = _losing(plain, documents_format, path, set(allow), error)
+    can_shard = keys is not None and _can_shard(fitted, documents_format, path)
+    if keys is None or (kept and not can_shard):
+        return fitted
+    if not can_shard:
+        hint = Advice("give {shards:None}, or {format:'zarr3'}")
+        raise UnsupportedFeature(format=documents_format.name, feature=f"shards for {source.path!r}", hint=hint)
+    _check_fit(plain.chunk_grid, keys)
+    packed = replace(fitted, chunk_grid=keys, codecs=(_packing(fitted, layout),))
+    return fitted_to(packed, documents_format, path, near=False)
+
+
+def describe_group_target(
+    metadata: GroupMetadata, documents_format: Format, path: str, *, allow: Collection[str] = ()
+) -> GroupMetadata:
+    """Return a group's metadata as the format can hold it; attributes that it cannot are dropped if that is allowed."""
+    try:
+        documents_format.emit_group(path, metadata)
+    except MetadataError as error:
+        if "attributes" not in allow:
+            raise _refused(documents_format, path, error, ["attributes"]) from error
+    else:
+        return metadata
+    kept = {}
+    for name, value in metadata.attributes.items():
+        try:
+            documents_format.emit_group(path, GroupMetadata({name: value}))
+        except MetadataError:
+            continue
+        kept[name] = value
+    return GroupMetadata(kept)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What is asked for
+
+
+def _shard_grid(source: Array, layout: Layout, shards: Any) -> ChunkGrid | None:
+    """Return the grid of the target's shards; ``None`` for none."""
+    if _is_keep(shards):
+        return None if layout.sharding is None else layout.keys
+    return None if shards is None else _grid(source, shards, "shards")
+
+
+def _grid(source: Array, option: Any, name: str, within: Any = None) -> ChunkGrid:
+    """Return the grid that the option `name` asks for; `RegionError` says of which array, and which option."""
+    try:
+        return make_grid(source.shape, option, source.dtype, within)
+    except RegionError as error:
+        where = f"{source.path!r}: " if source.path else ""
+        raise RegionError(index=f"{where}{name}={option!r}", shape=source.shape, reason=error.reason) from None
+
+
+def _marked(source: Array, documents_format: Format) -> ArrayMetadata:
+    """Return the source's description such that the same elements are missing ones for xarray as before.
+
+    In Zarr v2 those equal to the fill value are; elsewhere the attribute ``_FillValue`` marks them.
+    """
+    metadata = source.metadata
+    fill, dtype = metadata.fill_value, metadata.dtype
+    is_xarrays = metadata.dimension_names is not None and masks_fill_value(source.format)
+    if not is_xarrays or masks_fill_value(documents_format.name) or "_FillValue" in metadata.attributes:
+        return metadata
+    if fill is None or dtype.kind not in "biufc":
+        return metadata
+    return replace(metadata, attributes={**metadata.attributes, "_FillValue": encode_fill_value(fill, dtype)})
+
+
+def _plain(
+    source: Array, metadata: ArrayMetadata, layout: Layout, chunks: Any, codecs: Any, *, keys: ChunkGrid | None
+) -> ArrayMetadata:
+    """Return the description with other chunks and codecs, each chunk under a store key of its own."""
+    shape, dtype = metadata.shape, metadata.dtype
+    chain = layout.chain if _is_keep(codecs) else parse_codecs(codecs, dtype, ndim=len(shape))
+    within = None if keys is None else keys.chunk_shape
+    grid = layout.chunks if _is_keep(chunks) else _grid(source, chunks, "chunks", within)
+    return replace(metadata, chunk_grid=grid, codecs=tuple(chain))
+
+
+def _can_shard(fitted: ArrayMetadata, documents_format: Format, path: str) -> bool:
+    """Whether the format has shards: tried with shards of one chunk."""
+    packing = sharded(fitted.codecs, fitted.chunk_grid.chunk_shape)
+    try:
+        fitted_to(replace(fitted, codecs=(packing,)), documents_format, path, near=False)
+    except UnsupportedFeature:
+        return False
+    return True
+
+
+def _packing(fitted: ArrayMetadata, layout: Layout) -> NamedConfig:
+    """Return the codec that packs the chunks into shards; its index is as in the source's shards, where it has any."""
+    packing = sharded(fitted.codecs, fitted.chunk_grid.chunk_shape)
+    if layout.sharding is None:
+        return packing
+    index = {k: v for k, v in layout.sharding.configuration.items() if k.startswith("index_")}
+    return NamedConfig(packing.name, {**packing.configuration, **index})
+
+
+def check_rank(node: Node, option: Any, name: str) -> None:
+    """Raise `RegionError` for a shape, given as `name`, that no array at or below `node` has the rank of.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-rank", shape=(8, 6), dtype="i4")
+    >>> check_rank(a, (4,), "chunks")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    chunkmill.errors.RegionError: ...: 1 lengths for 2 axes
+    """
+    if not isinstance(option, (tuple, list)):
+        return
+    if isinstance(node, Array):
+        if len(option) != node.ndim:
+            reason = f"{len(option)} lengths for {node.ndim} axes"
+            raise RegionError(index=_given(name, option), shape=node.shape, reason=reason)
+        return
+    arrays = [each for each in walk(node) if isinstance(each, Array)]
+    if arrays and all(len(option) != array.ndim for array in arrays):
+        ranks = " or ".join(str(rank) for rank in sorted({array.ndim for array in arrays}))
+        reason = f"{len(option)} lengths, where the arrays have {ranks} axes"
+        raise RegionError(index=_given(name, option), shape=arrays[0].shape, reason=reason)
+
+
+def _given(name: str, option: Any) -> Advice:
+    return Advice(f"{{{name}}}", **{name: option})
+
+
+def _chosen(option: Any, source: Array, name: str) -> Any:
+    """Return what an option of a whole conversion says of one array."""
+    if callable(option):
+        option = option(source)
+    elif isinstance(option, (tuple, list)) and len(option) != source.ndim:
+        return "keep"
+    if option is None and name == "chunks":
+        return "keep"
+    if isinstance(option, str) and option != "keep" and (option != "auto" or name == "shards"):
+        msg = f"{name}={option!r} for {source.path!r}: expected 'keep', a shape or a callable"
+        raise ValueError(msg)
+    return option
+
+
+def _check_fit(chunks: ChunkGrid, shards: ChunkGrid) -> None:
+    fits = chunks.is_regular and all(
+        all(length % n == 0 for length, _ in axis.runs) if isinstance(axis, RunsAxis) else axis.chunk % n == 0
+        for axis, n in zip(shards.axes, chunks.chunk_shape, strict=True)
+    )
+    if not fits:
+        fix = Advice("give {shards} that are multiples of {chunks}, or {shards:None}")
+        got = f"shards {shards.chunk_shape}"
+        raise AlignmentError(expected=f"multiples of chunks {chunks.chunk_shape}", got=got, fix=fix)
+
+
+def _is_keep(option: Any) -> bool:
+    return isinstance(option, str) and option == "keep"
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What the format makes of it
+
+
+def fitted_to(metadata: ArrayMetadata, documents_format: Format, path: str, *, near: bool) -> ArrayMetadata:
+    """Return the description as the format has it; `UnsupportedFeature` when anything would be lost."""
+    last: MetadataError | None = None
+    for chain in _near_chains(metadata) if near else [metadata.codecs]:
+        try:
+            adapted = documents_format.adapt(replace(metadata, codecs=chain), path)
+            _check_losses(metadata, adapted, documents_format, path)
+            grains(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
+        except MetadataError as error:
+            last = error
+        else:
+            return adapted
+    raise last  # type: ignore[misc]
+
+
+def _near_chains(metadata: ArrayMetadata) -> Iterator[tuple[NamedConfig, ...]]:
+    """Yield the chain, and others that hold the same values, laid out in another way."""
+    chain = metadata.codecs
+    plain = tuple(codec for codec in chain if codec.name != "transpose")
+    yield chain
+    for candidate in (chain, plain):
+        if any(codec.name == "bytes" for codec in candidate):
+            own = default_serializer(metadata.dtype)
+            yield tuple(own if codec.name == "bytes" else codec for codec in candidate)
+    if not any(codec.name == "sharding_indexed" for codec in chain):  # whose chunk shape is that of transposed axes
+        yield plain
+
+
+def _check_losses(wanted: ArrayMetadata, adapted: ArrayMetadata, documents_format: Format, path: str) -> None:
+    """Read back what the format would write, and raise for what is not in it any more."""
+    documents = documents_format.emit_array(path, adapted)
+    found = documents_format.parse_array(path, documents)
+    lost = None
+    if found is None or found.dtype != wanted.dtype or found.shape != wanted.shape:
+        lost = f"dtype {wanted.dtype} and shape {wanted.shape}"
+    elif not same_fill(wanted, found):
+        lost = f"fill value {wanted.fill_value!r}"
+    elif wanted.dimension_names is not None and found.dimension_names != wanted.dimension_names:
+        lost = f"dimension names {wanted.dimension_names}"
+    elif missing := [
+        name for name, value in wanted.attributes.items() if not same_json(value, found.attributes.get(name))
+    ]:
+        lost = f"attributes {missing}"
+    if lost is not None:
+        raise UnsupportedFeature(format=documents_format.name, feature=lost, key=path)
+
+
+def same_json(a: Any, b: Any) -> bool:
+    """Compare values of attributes: ``1`` is not ``true``, and NaN is itself, also where it is spelled ``"NaN"``.
+
+    Examples
+    --------
+    >>> same_json({"valid": [float("nan"), 1]}, {"valid": ["NaN", 1.0]}), same_json(1, True)
+    (True, False)
+    """
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(same_json(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(same_json, a, b))
+    if isinstance(a, bool) != isinstance(b, bool):
+        return False
+    return bool(a == b) or (_spelled(a) is not None and _spelled(a) == _spelled(b))
+
+
+def _spelled(value: Any) -> str | None:
+    """Return the name of a float that JSON cannot hold; ``None`` for other values."""
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124
+    return value if value in ("NaN", "Infinity", "-Infinity") else None
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What is allowed to be lost
+
+
+def _losing(
+    metadata: ArrayMetadata, documents_format: Format, path: str, allow: set[str], error: MetadataError
+) -> ArrayMetadata:
+    """Return the description without what may be lost; raise with what would have to be."""
+    needed = list(ALLOWABLE)
+    if _relaxed(metadata, documents_format, path, needed) is None:
+        raise error
+    for name in ALLOWABLE:
+        fewer = [other for other in needed if other != name]
+        if _relaxed(metadata, documents_format, path, fewer) is not None:
+            needed = fewer
+    if not allow.issuperset(needed):
+        raise _refused(documents_format, path, error, needed) from error
+    relaxed = _relaxed(metadata, documents_format, path, needed)
+    if relaxed is None:
+        raise error
+    return relaxed
+
+
+def _relaxed(
+    metadata: ArrayMetadata, documents_format: Format, path: str, names: Collection[str]
+) -> ArrayMetadata | None:
+    """Return the description as the format has it without what `names` say; ``None`` where that is not enough."""
+    if "fill_value" in names:
+        serializers = {codec.name for codec in metadata.codecs}
+        fill = zero(metadata.dtype, "vlen-bytes" if "vlen-bytes" in serializers else "")
+        metadata = replace(metadata, fill_value=fill)
+    if "dimension_names" in names:
+        metadata = replace(metadata, dimension_names=None)
+    chains = [metadata.codecs]
+    if "codecs" in names:
+        chains = [parse_codecs(codecs, metadata.dtype) for codecs in _FALLBACKS]
+    for chain in chains:
+        candidate = replace(metadata, codecs=chain)
+        if "attributes" in names:
+            kept = {
+                name: value
+                for name, value in metadata.attributes.items()
+                if _fits(replace(candidate, attributes={name: value}), documents_format, path) is not None
+            }
+            candidate = replace(candidate, attributes=kept)
+        if (fitted := _fits(candidate, documents_format, path)) is not None:
+            return fitted
+    return None
+
+
+def _fits(metadata: ArrayMetadata, documents_format: Format, path: str) -> ArrayMetadata | None:
+    try:
+        return fitted_to(metadata, documents_format, path, near=True)
+    except ChunkmillError:
+        return None
+
+
+def _refused(documents_format: Format, path: str, error: MetadataError, needed: Sequence[str]) -> UnsupportedFeature:
+    hint = Advice("{allow} converts without what cannot be kept", allow=set(needed))
+    feature = error.feature if isinstance(error, UnsupportedFeature) else str(error)
+    return UnsupportedFeature(format=documents_format.name, feature=feature, key=path, hint=hint)

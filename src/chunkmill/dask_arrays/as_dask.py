@@ -1,0 +1,51 @@
+"""What users give as values -> a dask array: numpy's, pandas', xarray's, lists, and whatever can be sliced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import normalize_chunks
+from dask.base import is_dask_collection
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.dask_arrays.read import sized
+from chunkmill.model.user_values import masked, plain
+
+__all__ = ["as_dask"]
+
+
+def as_dask(x: Any) -> da.Array:
+    """Return `x` as a dask array; what can be sliced and is no numpy array is read block by block.
+
+    Raises
+    ------
+    UnsupportedFeature
+        Masked arrays, and objects that are neither strings nor bytes.
+
+    Examples
+    --------
+    >>> as_dask(["a", "bcd"]).dtype, as_dask(np.ma.masked_array([1, 2], [False, False])).compute()
+    (dtype('<U3'), array([1, 2]))
+    """
+    if isinstance(x, Array):
+        return x.to_dask()
+    if isinstance(x, da.Array):
+        if isinstance(x._meta, np.ma.MaskedArray):  # noqa: SLF001 - dask's name for it
+            raise masked()
+        return x
+    if hasattr(x, "dims") and hasattr(x, "data"):  # xarray's DataArray and Variable
+        return as_dask(x.data)
+    if is_dask_collection(x):
+        collection: da.Array = da.asarray(x)  # a frame
+        return collection
+    if hasattr(x, "to_numpy"):  # pandas' and others' series and frames: they are not sliced as arrays are
+        x = x.to_numpy()
+    if not isinstance(x, np.ndarray) and isinstance(getattr(x, "dtype", None), np.dtype) and hasattr(x, "shape"):
+        lazy: da.Array = da.asarray(x)  # zarr-python's, h5py's
+        return lazy
+    values = plain(x)
+    chunks = normalize_chunks("auto", values.shape, dtype=sized(values.dtype))
+    inlined: da.Array = da.from_array(values, chunks=chunks)
+    return inlined

@@ -1,0 +1,175 @@
+"""Which stored arrays a dask graph reads: asked before something is deleted or overwritten that it may be.
+
+Seen are the arrays behind `read_graph`, ``da.from_array`` and ``da.from_zarr``, and the lazy variables of xarray's
+engines ``chunkmill`` and ``zarr``. Not seen is what a graph that was optimised already has fused into its tasks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import dask.array as da
+from dask._task_spec import convert_legacy_graph
+from dask.blockwise import Blockwise
+from dask.highlevelgraph import MaterializedLayer
+from dask.layers import ArraySliceDep
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.dask_arrays.blocks import BlockRegions, DaskChunks
+from chunkmill.errors import JobError
+from chunkmill.model.grid import Region
+from chunkmill.stores.base import Store
+
+__all__ = ["check_in_place", "check_not_read", "place", "places_read"]
+
+
+def check_not_read(sources: Iterable[Any], store: Store, path: str) -> None:
+    """Raise `JobError` where `sources` are still to be read from the node at `path`, which is to be deleted."""
+    target = place(store.url, path)
+    for source in sources:
+        if inside := sorted(found for found in places_read(source) if found.startswith(target)):
+            reason = f"mode='w' would delete {inside[0].rstrip('/')}, which the data are still to be read from"
+            hint = "load or persist() them first, or write elsewhere"
+            raise JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
+
+
+def check_in_place(counts: da.Array, chunks: DaskChunks, array: Array, region: Region) -> None:
+    """Raise `JobError` where a task that overwrites a part of `array` is made from what another one overwrites.
+
+    What dask computes again, when it has lost a worker, would be made from old and new elements then. A task may read
+    what it overwrites itself. `counts` are the tasks' results, `chunks` the blocks that they write to `region`.
+    """
+    layers = counts.dask.layers
+    target = place(array.store.url, array.path)
+    found = {name for name, layer in layers.items() if target in _places(layer)}
+    over = {name for name in layers if found & {name, *counts.dask.dependencies[name]}}
+    reads = {name: blocks for name in over if (blocks := _blocks(layers[name])) is not None}
+    written = BlockRegions(chunks, [cut.start for cut in region])
+    if _is_block_by_block(counts, reads, written):
+        return
+    graph = convert_legacy_graph(dict(counts.dask))
+    for index in product(*map(range, written.numblocks)):
+        own = written.region(index)
+        seen: set[Any] = set()
+        todo: list[Any] = [(counts.name, *index, 0)]
+        while todo:
+            key = todo.pop()
+            if isinstance(key, tuple) and key[0] in reads:
+                if _overlaps(read := _region(reads[key[0]], key[1:]), region) and not _within(read, region, own):
+                    raise _not_in_place(target, own, read)
+            elif key not in seen and key in graph:
+                seen.add(key)
+                todo.extend(graph[key].dependencies)
+
+
+def _not_in_place(target: str, own: Region, read: Region) -> JobError:
+    reason = f"{_shown(own)} is made from {_shown(read)} of the same array, which other tasks overwrite meanwhile"
+    hint = "load or persist() the data first, or write elsewhere"
+    return JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
+
+
+def _is_block_by_block(counts: da.Array, reads: Mapping[str, _Blocks], written: BlockRegions) -> bool:
+    """Whether each task takes no more of what is read than the block that it writes, seen from the layers alone."""
+    layers, dependencies = counts.dask.layers, counts.dask.dependencies
+    order = counts.dask._toposort_layers()  # noqa: SLF001 - as dask's own optimisations do
+    made_from = set(reads)
+    for name in order:
+        layer = layers[name]
+        if name in reads or not made_from & dependencies[name]:
+            continue
+        made_from.add(name)
+        if not isinstance(layer, Blockwise):
+            return False
+        own = layer.output_indices[: len(written.numblocks)]
+        if any(given in made_from and index != own for given, index in layer.indices):
+            return False
+    first = (0,) * len(written.numblocks)
+    start = written.region(first)
+    return all(blocks.chunks == written.chunks and _region(blocks, first) == start for blocks in reads.values())
+
+
+_Blocks = BlockRegions | ArraySliceDep
+
+
+def _blocks(layer: Any) -> _Blocks | None:
+    """Return what knows the region of each block of a reading layer; ``None`` where that is not known."""
+    return next((given for given in getattr(layer, "io_deps", {}).values() if isinstance(given, _Blocks)), None)
+
+
+def _region(blocks: _Blocks, index: tuple[int, ...]) -> Region:
+    return blocks.region(index) if isinstance(blocks, BlockRegions) else blocks[index]
+
+
+def _overlaps(a: Region, b: Region) -> bool:
+    return all(max(x.start, y.start) < min(x.stop, y.stop) for x, y in zip(a, b, strict=True))
+
+
+def _within(read: Region, written: Region, own: Region) -> bool:
+    """Whether what is read lies in the task's own part, but for what nobody writes."""
+    return all(
+        max(x.start, w.start) >= o.start and min(x.stop, w.stop) <= o.stop
+        for x, w, o in zip(read, written, own, strict=True)
+    )
+
+
+def _shown(region: Region) -> str:
+    return f"[{', '.join(f'{cut.start}:{cut.stop}' for cut in region)}]"
+
+
+def places_read(x: Any) -> set[str]:
+    """Return where the arrays lie that `x` is to be read from, each as `place` writes it; of numpy's there are none.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-places", "t", shape=(4,), dtype="i4", chunks=(2,))
+    >>> places_read(a.to_dask() + 1)
+    {'memory://doc-places/t/'}
+    """
+    if not isinstance(x, da.Array):
+        return set()
+    return {found for layer in x.dask.layers.values() for found in _places(layer)}
+
+
+def _places(layer: Any) -> Iterator[str]:
+    known = getattr(layer, "collection_annotations", None) or {}
+    if {"url", "path"} <= known.keys():
+        yield place(known["url"], known["path"])
+    elif isinstance(layer, Blockwise):  # from_array(…, inline_array=True)
+        yield from (found for value, index in layer.indices if index is None for found in _place_of(value))
+    elif isinstance(layer, MaterializedLayer) and len(layer) == 1:  # from_array: the source has a key of its own
+        yield from _place_of(next(iter(layer.values())))
+
+
+def _place_of(value: Any) -> Iterator[str]:
+    """Yield the place of the array below `value`, through the wrappers of dask and xarray."""
+    for _ in range(_DEPTH):
+        if isinstance(value, Array):
+            yield place(value.store.url, value.path)
+        elif (stored := getattr(value, "store_path", None)) is not None:  # zarr-python's array
+            yield _place_in_zarr_python(stored)
+        else:
+            value = next((inner for name in _WRAPPED if (inner := getattr(value, name, None)) is not None), None)
+            continue
+        return
+
+
+def _place_in_zarr_python(stored: Any) -> str:
+    filesystem = getattr(stored.store, "fs", None)
+    url = str(stored.store) if filesystem is None else filesystem.unstrip_protocol(stored.store.path)
+    return place(url, stored.path)
+
+
+_WRAPPED = ("array", "_array", "value")  # in xarray's lazy arrays, its wrapper of zarr-python, dask's data nodes
+_DEPTH = 16
+
+
+def place(url: str, path: str) -> str:
+    """Return where a node lies, ending with ``/``: the same for every url and symbolic link that lead there."""
+    whole = f"{url.rstrip('/')}/{path.strip('/')}".rstrip("/")
+    if whole.startswith("file://"):
+        whole = f"file://{os.path.realpath(whole.removeprefix('file://'))}"
+    return f"{whole}/"

@@ -1,0 +1,115 @@
+"""Array -> dask array: one symbolic layer, each store key (or group of them) a task.
+
+Nothing per chunk exists until the scheduler needs it: the layer computes the region of a block from its index.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.array.core import normalize_chunks
+from dask.base import tokenize
+from dask.blockwise import blockwise
+from dask.highlevelgraph import HighLevelGraph
+from dask.utils import parse_bytes
+
+from chunkmill.array.chunk_io import Array, read_region
+from chunkmill.array.selection import full_region, region_shape
+from chunkmill.dask_arrays.blocks import BlockRegions, Carried, DaskChunks
+from chunkmill.dask_arrays.reference_subsets import SubsetRegions, held_references, read_subset, without_references
+from chunkmill.errors import RegionError
+from chunkmill.model.grid import ChunkGrid, Region
+
+__all__ = ["block_chunks", "read_block", "read_graph", "sized"]
+
+# Dask keeps the chunk lengths of each axis as a tuple of Python ints; more than this is no array that anyone meant.
+_MAX_BLOCKS_PER_AXIS = 10_000_000
+
+# `chunks="auto"`: blocks are made smaller towards so many, down to a size beside which a task costs nothing
+_FEW_BLOCKS = 64
+_SMALL_BLOCK = 4 << 20
+
+
+def read_graph(array: Array, chunks: Any = None, region: Region | None = None, name: str | None = None) -> da.Array:
+    """Return `region` of `array`, all of it by default, as a dask array with blocks of `chunks` (see `Array.to_dask`).
+
+    The array is inlined in the layer's tasks: one in a task of its own makes dask walk every key at the first slice.
+    Of a reference set in memory each task is sent the references that it needs.
+    """
+    region = full_region(array.shape) if region is None else region
+    dask_chunks = block_chunks(array, chunks, region)
+    start = tuple(cut.start for cut in region)
+    if name is None:
+        name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks, start)}"
+    index = tuple(range(array.ndim))
+    if held_references(array) is None:
+        read, regions = Carried(partial(read_block, array)), BlockRegions(dask_chunks, start)
+    else:
+        read = Carried(partial(read_subset, without_references(array)))
+        regions = SubsetRegions(array, dask_chunks, start)
+    layer = blockwise(read, name, index, regions, index, numblocks={}, dependencies=(), _data_producer=True)
+    # shown where dask draws graphs. Not `annotations`, which reach the cluster with each task: dask fuses no layer that
+    # has some of its own, so that reading and what is done to a block would become two tasks
+    layer.collection_annotations = {"url": array.url, "path": array.path, "format": array.format}
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=())
+    return da.Array(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)
+
+
+def read_block(array: Array, region: Region) -> Any:
+    """Read one block: the task that each key of the layer stands for."""
+    return read_region(array, region)
+
+
+def block_chunks(array: Array, chunks: Any, region: Region) -> DaskChunks:
+    """Return dask's chunks for reading `region` of `array`; see `Array.to_dask` for `chunks`."""
+    grid = array.writing.grid
+    if chunks is None:
+        return _grid_chunks(array, grid.within(region))
+    if chunks == "auto":
+        return _grouped_chunks(array, region)
+    shape = region_shape(region)
+    previous = grid.chunk_shape if grid.is_regular else _grid_chunks(array, grid.within(region))
+    try:
+        normalized = normalize_chunks(chunks, shape, dtype=sized(array.dtype), previous_chunks=previous)
+    except (ValueError, TypeError) as error:
+        raise RegionError(index=f"chunks={chunks!r}", shape=array.shape, reason=str(error)) from None
+    return tuple(tuple(map(int, axis)) for axis in normalized)
+
+
+def _grid_chunks(array: Array, grid: ChunkGrid) -> DaskChunks:
+    if max(grid.grid_shape, default=0) > _MAX_BLOCKS_PER_AXIS:
+        reason = f"{grid.grid_shape} store keys are more than dask can name; give larger blocks (chunks=) or a region"
+        raise RegionError(index="chunks=None", shape=array.shape, reason=reason)
+    return grid.dask_chunks
+
+
+def _grouped_chunks(array: Array, region: Region) -> DaskChunks:
+    """Return blocks of whole store keys, as near to dask's ``array.chunk-size`` as they come.
+
+    Of an array of few such blocks they are smaller, or most threads would have nothing to do. Axes grow from the first,
+    so that chunks lie one after the other in a block's memory, and are decoded there.
+    """
+    grid = array.writing.grid
+    if not grid.is_regular:
+        return _grid_chunks(array, grid.within(region))
+    itemsize = sized(array.dtype).itemsize
+    few = prod(region_shape(region)) * itemsize // _FEW_BLOCKS
+    limit = min(parse_bytes(dask.config.get("array.chunk-size")), max(_SMALL_BLOCK, few))
+    multiples = [1] * array.ndim
+    n_bytes = prod(grid.chunk_shape) * itemsize
+    n_keys = grid.within(region).grid_shape
+    for axis in range(array.ndim):
+        room = max(1, limit // max(1, n_bytes * prod(multiples)))
+        multiples[axis] = max(1, min(n_keys[axis], room))
+    shape = [n * m for n, m in zip(grid.chunk_shape, multiples, strict=True)]
+    return _grid_chunks(array, ChunkGrid.regular(array.shape, shape).within(region))
+
+
+def sized(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype that dask can size blocks by: values of variable length count as their handles."""
+    return np.dtype("V16") if dtype.hasobject else dtype

@@ -1,0 +1,123 @@
+"""What a task is sent of a reference set: the references that it needs, never the whole set.
+
+A set in JSON is held in memory, by the hundred megabytes when it is large. In the process that holds it tasks use it as
+it is; what travels is cut out when it is pickled, task by task. Sets in parquet travel as their url.
+Not here: sets (`chunkmill.model.references`), graphs (`chunkmill.dask_arrays.read`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from dask._task_spec import DataNode
+from dask.base import normalize_token
+
+from chunkmill.array.chunk_io import Array, read_region
+from chunkmill.dask_arrays.blocks import BlockRegions, DaskChunks
+from chunkmill.model.grid import Region
+from chunkmill.model.references import ReferenceSet
+from chunkmill.stores.base import Store
+from chunkmill.stores.overlay import OverlayStore
+from chunkmill.stores.reference import ReferenceStore
+
+__all__ = [
+    "SubsetRegions",
+    "first_key",
+    "held_references",
+    "read_subset",
+    "region_keys",
+    "with_store",
+    "without_references",
+]
+
+
+def held_references(array: Array) -> ReferenceStore | None:
+    """Return the store of the reference set that `array` reads from, where the set is held in memory."""
+    store = array.store
+    while isinstance(store, OverlayStore):  # consolidated metadata: chunks are below
+        store = store.below
+    return store if isinstance(store, ReferenceStore) and isinstance(store.references, ReferenceSet) else None
+
+
+def with_store(array: Array, store: Store) -> Array:
+    """Return the array over another store; nothing is built anew."""
+    other = object.__new__(Array)
+    other.__dict__.update(array.__dict__, store=store)
+    return other
+
+
+def without_references(array: Array) -> Array:
+    """Return the array with no references in its store, where the set is held in memory: what may travel."""
+    store = held_references(array)
+    return array if store is None else with_store(array, store.subset(()))
+
+
+def region_keys(array: Array, region: Region) -> list[str]:
+    """Return the store keys that hold elements of `region`."""
+    return [array.writing.locator.key(overlap.coords) for overlap in array.writing.grid.overlaps(region)]
+
+
+def first_key(array: Array, region: Region) -> str:
+    """Return the store key that holds the first element of `region`: what is shown of the task that deals with it."""
+    coords = tuple(axis.index(cut.start) for axis, cut in zip(array.writing.grid.axes, region, strict=True))
+    return array.writing.locator.key(coords)
+
+
+class SubsetRegions(BlockRegions):
+    """Block index -> the region that the block covers, and the references that it takes to read it.
+
+    Examples
+    --------
+    >>> import pickle
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-subsets", "a", shape=(9,), dtype="u1", chunks=(1,))
+    >>> a[...] = 1
+    >>> report = cm.to_references("memory://doc-subsets", "memory://doc-subsets-set/refs.json")
+    >>> array = cm.open_array("memory://doc-subsets-set/refs.json", "a")
+    >>> task = SubsetRegions(array, ((3, 3, 3),))[1,].value
+    >>> task.region, len(task.array.store.references), len(pickle.loads(pickle.dumps(task)).store.references)
+    ((slice(3, 6, None),), 13, 3)
+    """
+
+    def __init__(self, array: Array, chunks: DaskChunks, start: Sequence[int] | None = None) -> None:
+        super().__init__(chunks, start)
+        self.array = array
+
+    def __getitem__(self, index: tuple[int, ...]) -> DataNode:
+        """Return what the task of a block is given."""
+        return DataNode(None, _Block(self.array, self.region(index)))
+
+    def __dask_tokenize__(self) -> Any:
+        return "chunkmill.SubsetRegions", self.grid, self.start, normalize_token(self.array)
+
+
+class _Block:
+    """A block of an array, in the process that holds the set."""
+
+    __slots__ = ("array", "region")
+
+    def __init__(self, array: Array, region: Region) -> None:
+        self.array = array
+        self.region = region
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        store = cast("ReferenceStore", held_references(self.array))
+        return _Sent, (store.subset(region_keys(self.array, self.region)), self.region)
+
+
+class _Sent:
+    """The same where it has travelled to: the references of the block alone."""
+
+    __slots__ = ("region", "store")
+
+    def __init__(self, store: Store, region: Region) -> None:
+        self.store = store
+        self.region = region
+
+
+def read_subset(array: Array, block: _Block | _Sent) -> Any:
+    """Read a block of `array`, whose own store is empty: the task that each key of the layer stands for."""
+    if isinstance(block, _Block):
+        return read_region(block.array, block.region)
+    return read_region(with_store(array, block.store), block.region)

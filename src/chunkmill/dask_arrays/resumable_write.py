@@ -1,0 +1,143 @@
+"""Writing a whole array so that what a run has written is not done again by the next.
+
+Each block leaves a record when it is written, and only blocks without one are computed. Their numbers are fetched as
+they come: no worker holds results that would have to be computed again with all that lies before them, should it die.
+Not here: the records (`chunkmill.runtime.journal`), jobs that know their sources (`chunkmill.runtime.job`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from distributed import Client, as_completed
+from numpy.typing import NDArray
+
+from chunkmill.array.chunk_io import Array, LockFactory
+from chunkmill.array.selection import full_region
+from chunkmill.dask_arrays.aligned_chunks import write_chunks
+from chunkmill.dask_arrays.write import WriteReport, block_number, report, write_blocks
+from chunkmill.errors import JobError
+from chunkmill.runtime.cancellation import giving_up, sweep_beside, swept
+from chunkmill.runtime.journal import Journal, fingerprint
+from chunkmill.runtime.scheduler import Scheduler, optimised
+
+__all__ = ["discard_journal", "resumable_write"]
+
+_VERSION = 1  # of what the numbers of the records mean
+
+
+def resumable_write(
+    x: da.Array,
+    array: Array,
+    *,
+    prepare: Callable[[], Mapping[str, bytes]],
+    publish: Callable[[dict[str, bytes]], None],
+    lock: LockFactory,
+    write_empty: bool,
+) -> WriteReport:
+    """Write `x` to `array` on the current scheduler, going on with an unfinished write of the same `x`.
+
+    Parameters
+    ----------
+    prepare
+        Makes room and returns the documents to publish; called unless the write goes on.
+    publish
+        Makes the array appear; called with the documents when all blocks are written.
+
+    Raises
+    ------
+    JobError
+        What is unfinished at the target is something else.
+    """
+    mark = fingerprint("to_store", _VERSION, x.name, x.chunks, x.dtype, array.format, array.metadata, write_empty)
+    journal = Journal(array.store, array.path, _job(array), mark)
+    documents = _resumed(journal, x)
+    done: set[int] = set()
+    cut_off = documents is not None
+    if journal.is_over:
+        counts, n_written = np.zeros(4, np.int64), sum(1 for _ in _numbered(x, array))
+        return replace(report(array, counts, 0), n_resumed=n_written)
+    if documents is None:
+        documents = dict(prepare())
+        journal.begin(documents)
+    else:
+        done = {number for _, number in journal.done()}
+    region = full_region(array.shape)
+    blocks, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, journal=journal)
+    keys = [(blocks.name, *index, 0) for index, number in _numbered(x, array) if number not in done]
+    with giving_up([blocks]), swept([array], after_death=cut_off):
+        counts = _compute(blocks, keys)
+    publish(documents)
+    if cut_off:
+        sweep_beside(array.store, documents)
+    journal.finish()
+    n_resumed = blocks.npartitions - len(keys)
+    return replace(report(array, counts, n_regrouped), n_resumed=n_resumed)
+
+
+def discard_journal(array: Array) -> None:
+    """Forget an unfinished job at the place of `array`, which is about to be written anew."""
+    journal = Journal(array.store, array.path, _job(array), "")
+    if array.store.get(journal.plan_key) is not None:
+        journal.discard()
+
+
+def _job(array: Array) -> str:
+    return f"write to {array.path!r} in {array.url}"
+
+
+def _resumed(journal: Journal, x: da.Array) -> dict[str, bytes] | None:
+    try:
+        return journal.resume()
+    except JobError as error:
+        hint = (
+            f"{error.hint}. A source is known by its name and chunks, here {x.name!r}: one built anew has the same "
+            "name when it is built alike, of files, of the same values, or with a name= or a seed"
+        )
+        raise JobError(job=error.job, reason=error.reason, hint=hint) from None
+
+
+def _numbered(x: da.Array, array: Array) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield the index and the number of every block that will be written; blocks without elements are none."""
+    chunks = write_chunks(array.writing.grid, full_region(array.shape), x.chunks, array.dtype.itemsize)
+    starts = [list(accumulate(axis[:-1], initial=0)) for axis in chunks]
+    if not array.size:
+        return
+    for index in np.ndindex(*map(len, chunks)):
+        region = tuple(slice(s[i], s[i] + 1) for s, i in zip(starts, index, strict=True))
+        yield index, block_number(array, region)
+
+
+def _compute(blocks: da.Array, keys: list[Any]) -> NDArray[np.int64]:
+    """Compute some blocks on the current scheduler, and return the sum of their counts."""
+    total = np.zeros(4, np.int64)
+    if not keys:
+        return total
+    graph = optimised(blocks.dask, keys)
+    scheduler = Scheduler()
+    if scheduler.client is not None:
+        for counts in _gathered(scheduler.client, graph, keys):
+            total += counts.reshape(-1, 4).sum(axis=0)
+        return total
+    for counts in scheduler.compute(graph, keys):
+        total += counts.reshape(-1, 4).sum(axis=0)
+    return total
+
+
+def _gathered(client: Client, graph: dict[Any, Any], keys: list[Any]) -> Iterator[NDArray[np.int64]]:
+    """Yield results as they come, and let go of each."""
+    running = set(client.get(graph, keys, sync=False))
+    finished = as_completed(running, loop=client.loop)
+    try:
+        while running:
+            batch = finished.next_batch()
+            running.difference_update(batch)
+            yield from client.gather(batch)
+    except BaseException:
+        client.cancel(list(running), force=True)
+        raise

@@ -1,0 +1,1 @@
+"""Draw arrays, chunk grids and reports as text and HTML."""

@@ -1,0 +1,1 @@
+"""Reference sets as documents: kerchunk's JSON (v0, v1) and parquet."""

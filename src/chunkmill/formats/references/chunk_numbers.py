@@ -1,0 +1,277 @@
+"""Which keys of a reference set are chunks of which array, and their numbers in C order.
+
+Parquet sets and combining need that; sets in JSON do not. Of the metadata documents inside a set only shape, chunk
+shape and the spelling of chunk keys are read here: the formats proper (`zarr_v2`, `zarr_v3`) read the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.base import get_member, parse_json
+from chunkmill.model.chunk_keys import ChunkKeyEncoding
+from chunkmill.model.grid import ChunkCoords, Shape
+from chunkmill.model.metadata import JSON
+from chunkmill.model.references import ReferenceSet, ReferenceTable
+
+__all__ = ["DOCUMENT_NAMES", "ROOT_KEY", "ArrayKeys", "ChunkRows", "find_array", "parse_array_keys", "split_by_array"]
+
+ROOT_KEY = ".zmetadata"
+
+DOCUMENT_NAMES = frozenset({".zarray", ".zattrs", ".zgroup", "zarr.json"})
+"""Last segments of the keys of metadata documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayKeys:
+    """How the chunks of the array at `path` are counted and spelt."""
+
+    path: str
+    grid_shape: Shape
+    encoding: ChunkKeyEncoding
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the chunk key."""
+        return f"{self.path}/" if self.path else ""
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks; 1 for a 0-d array."""
+        return prod(self.grid_shape)
+
+    def coords(self, key: str) -> ChunkCoords | None:
+        """Return the coords that `key` spells, also past the grid's end; ``None`` when it is no chunk key."""
+        if not key.startswith(self.prefix):
+            return None
+        return self.encoding.decode(key[len(self.prefix) :], len(self.grid_shape))
+
+    def number(self, coords: ChunkCoords) -> int | None:
+        """Return the number of a chunk in C order, or ``None`` when the grid has no such chunk.
+
+        Examples
+        --------
+        >>> keys = ArrayKeys("x", (3, 4), ChunkKeyEncoding("", ".", "0"))
+        >>> keys.number((2, 1)), keys.number((3, 0)), keys.key(9)
+        (9, None, 'x/2.1')
+        """
+        number = 0
+        for index, n in zip(coords, self.grid_shape, strict=True):
+            if index >= n:
+                return None
+            number = number * n + index
+        return number
+
+    def key(self, number: int) -> str:
+        """Return the key of the chunk with that number."""
+        coords = []
+        for n in reversed(self.grid_shape):
+            number, index = divmod(number, n)
+            coords.append(index)
+        return self.prefix + self.encoding.encode(tuple(reversed(coords)))
+
+    def numbers(self, table: ReferenceTable) -> NDArray[np.int64] | None:
+        """Return the number of each row of `table`, -1 past the grid's end; ``None`` when it is not this array's.
+
+        For tables of millions of rows, which are never spelt out.
+        """
+        own, separator, n_coords = table.form
+        is_own = (
+            own == self.prefix + self.encoding.prefix
+            and n_coords == len(self.grid_shape)
+            and (n_coords == 1 or separator == self.encoding.separator)
+            and not self.encoding.reverse
+        )
+        if not is_own or self.n_chunks >= 2**63:
+            return None
+        coords = table.coords()
+        inside = (coords < np.array(self.grid_shape)).all(axis=1)
+        numbers = np.zeros(len(coords), dtype=np.int64)
+        for axis, n in enumerate(self.grid_shape):
+            numbers = numbers * n + coords[:, axis]
+        return np.where(inside, numbers, -1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkRows:
+    """References to chunks of one array, in columns.
+
+    Attributes
+    ----------
+    numbers
+        Of the chunks, in C order.
+    url_ids, offsets, lengths
+        As in a `ReferenceTable`.
+    """
+
+    numbers: NDArray[np.int64]
+    url_ids: NDArray[Any]
+    offsets: NDArray[Any]
+    lengths: NDArray[Any]
+
+    def take(self, rows: NDArray[Any] | slice) -> ChunkRows:
+        """Return some of the rows."""
+        return ChunkRows(self.numbers[rows], self.url_ids[rows], self.offsets[rows], self.lengths[rows])
+
+    def sorted(self) -> ChunkRows:
+        """Return the rows by ascending numbers."""
+        if bool((self.numbers[1:] > self.numbers[:-1]).all()):
+            return self
+        return self.take(np.argsort(self.numbers, kind="stable"))
+
+
+def split_by_array(
+    references: ReferenceSet,
+) -> tuple[dict[str, bytes], dict[str, ArrayKeys], dict[str, ChunkRows]]:
+    """Return documents by key, arrays by path and references by path of the array that they are chunks of.
+
+    Raises
+    ------
+    MetadataError
+        For keys that are neither documents nor chunks inside an array, and documents that are not in the set itself.
+    """
+    documents: dict[str, bytes] = {}
+    chunks: list[str] = []
+    for key in references.named:
+        if key.rsplit("/", 1)[-1] in DOCUMENT_NAMES:
+            reference = references.locate(key)
+            if reference is None or reference.data is None:
+                raise MetadataError(key=key, field="reference", got=reference, expected="a document inside the set")
+            documents[key] = reference.data
+        elif key != ROOT_KEY:  # says again what the documents say
+            chunks.append(key)
+    paths = sorted({key.rpartition("/")[0] for key in documents})
+    arrays = {path: array for path in paths if (array := parse_array_keys(path, documents)) is not None}
+    pieces: dict[str, list[ChunkRows]] = {}
+    _split_named(references, chunks, arrays, pieces)
+    for table in references.tables.values():
+        _split_table(table, arrays, pieces)
+    names = ("numbers", "url_ids", "offsets", "lengths")
+    rows = {
+        path: ChunkRows(*(np.concatenate([getattr(piece, name) for piece in own]) for name in names)).sorted()
+        for path, own in pieces.items()
+    }
+    return documents, arrays, rows
+
+
+def _split_named(
+    references: ReferenceSet, keys: list[str], arrays: Mapping[str, ArrayKeys], pieces: dict[str, list[ChunkRows]]
+) -> None:
+    found: dict[str, list[tuple[int, int, int, int]]] = {}
+    for key in keys:
+        path, number = _owner(key, arrays)
+        found.setdefault(path, []).append((number, *references.named[key]))
+    for path, rows in found.items():
+        pieces.setdefault(path, []).append(ChunkRows(*(np.array(column) for column in zip(*rows, strict=True))))
+
+
+def _split_table(table: ReferenceTable, arrays: Mapping[str, ArrayKeys], pieces: dict[str, list[ChunkRows]]) -> None:
+    for path in find_array(table.form[0] + "0", arrays):
+        if (numbers := arrays[path].numbers(table)) is not None:
+            if (outside := np.flatnonzero(numbers < 0)).size:
+                raise _no_chunk(next(table.keys(int(outside[0]))))
+            pieces.setdefault(path, []).append(ChunkRows(numbers, table.url_ids, table.offsets, table.lengths))
+            return
+    # coords of several arrays in one table: their names are numbers too, as those of multiscale levels
+    owners = [_owner(key, arrays) for key in table.keys()]  # noqa: SIM118 - no dict
+    for path in {path for path, _ in owners}:
+        rows = np.array([row for row, (owner, _) in enumerate(owners) if owner == path])
+        numbers = np.array([owners[row][1] for row in rows])
+        pieces.setdefault(path, []).append(
+            ChunkRows(numbers, table.url_ids[rows], table.offsets[rows], table.lengths[rows])
+        )
+
+
+def _owner(key: str, arrays: Mapping[str, ArrayKeys]) -> tuple[str, int]:
+    for path in find_array(key, arrays):
+        array = arrays[path]
+        if (coords := array.coords(key)) is not None and (number := array.number(coords)) is not None:
+            return path, number
+    raise _no_chunk(key)
+
+
+def _no_chunk(key: str) -> MetadataError:
+    return MetadataError(
+        key=key, field="key", got=key, expected="keys of documents and of chunks inside arrays of the set, no others"
+    )
+
+
+def find_array(key: str, paths: Mapping[str, object]) -> Iterator[str]:
+    """Yield those of `paths` that `key` lies below, the longest first; ``""`` is the root.
+
+    Examples
+    --------
+    >>> list(find_array("a/b/0/1", {"a/b": 1, "c": 2}))
+    ['a/b']
+    """
+    head, slash, _ = key.rpartition("/")
+    while slash:
+        if head in paths:
+            yield head
+        head, slash, _ = head.rpartition("/")
+    if "" in paths:
+        yield ""
+
+
+def parse_array_keys(path: str, documents: Mapping[str, bytes]) -> ArrayKeys | None:
+    """Parse how the array at `path` is cut; ``None`` when the documents describe none.
+
+    Raises
+    ------
+    MetadataError
+        When they describe one wrongly; `UnsupportedFeature` for a grid that is not regular.
+    """
+    prefix = f"{path}/" if path else ""
+    if (value := documents.get(key := f"{prefix}.zarray")) is not None:
+        document = parse_json(key, value)
+        separator = document.get("dimension_separator", ".")
+        encoding = ChunkKeyEncoding("", _separator(key, separator), "0")
+        return ArrayKeys(path, _grid_shape(key, document.get("shape"), document.get("chunks")), encoding)
+    if (value := documents.get(key := f"{prefix}zarr.json")) is not None:
+        document = parse_json(key, value)
+        if document.get("node_type") != "array":
+            return None
+        grid = get_member(key, document, "chunk_grid", dict)
+        if grid.get("name") != "regular":
+            raise UnsupportedFeature(format="parquet references", feature=f"chunk grid {grid.get('name')!r}", key=key)
+        chunk_shape = get_member(key, grid, "configuration", dict).get("chunk_shape")
+        return ArrayKeys(path, _grid_shape(key, document.get("shape"), chunk_shape), _encoding(key, document))
+    return None
+
+
+def _encoding(key: str, document: Mapping[str, JSON]) -> ChunkKeyEncoding:
+    encoding = get_member(key, document, "chunk_key_encoding", (dict, str))
+    if isinstance(encoding, str):
+        encoding = {"name": encoding}
+    name, configuration = encoding.get("name"), encoding.get("configuration") or {}
+    if name not in {"default", "v2"}:
+        raise UnsupportedFeature(format="parquet references", feature=f"chunk key encoding {name!r}", key=key)
+    separator = _separator(key, configuration.get("separator", "/" if name == "default" else "."))
+    if name == "v2":
+        return ChunkKeyEncoding("", separator, "0")
+    return ChunkKeyEncoding(f"c{separator}", separator, "c")
+
+
+def _separator(key: str, separator: JSON) -> Literal[".", "/"]:
+    if separator == ".":
+        return "."
+    if separator == "/":
+        return "/"
+    raise MetadataError(key=key, field="separator of chunk keys", got=separator, expected="'.' or '/'")
+
+
+def _grid_shape(key: str, shape: JSON, chunk_shape: JSON) -> Shape:
+    for name, value in (("shape", shape), ("chunk shape", chunk_shape)):
+        if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
+            raise MetadataError(key=key, field=name, got=value, expected="a list of integers that are not negative")
+    if len(shape) != len(chunk_shape):
+        raise MetadataError(key=key, field="chunk shape", got=chunk_shape, expected=f"{len(shape)} integers")
+    # chunks of length 0 stand on axes of length 0: old zarr-python wrote them
+    return tuple(-(-n // max(chunk, 1)) for n, chunk in zip(shape, chunk_shape, strict=True))

@@ -1,0 +1,252 @@
+"""Join reference sets along one dimension, without reading data.
+
+That is right only where the sets agree in everything but the length of that dimension: chunk shape, codecs, dtype,
+the other lengths, and the CF attributes that turn stored values into physical ones. Whatever does not agree is listed
+before anything is made; the way out is to decode and rewrite those (`chunkmill.convert`).
+
+Not here: new dimensions, coordinates out of file names, reading coordinates to order the sets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from chunkmill.errors import MetadataError
+from chunkmill.formats.base import parse_json
+from chunkmill.formats.references.chunk_numbers import ArrayKeys, ChunkRows, split_by_array
+from chunkmill.model.metadata import JSON
+from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.model.references import INLINE, ReferenceSet
+
+__all__ = ["concat_references"]
+
+_CF_ATTRIBUTES = (
+    "scale_factor",
+    "add_offset",
+    "units",  # "days since …": the same numbers would mean other times
+    "calendar",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+    "dtype",
+    "_ARRAY_DIMENSIONS",
+)
+"""Attributes without which, or with other values, stored values mean something else."""
+_MAX_LISTED = 50
+
+
+def concat_references(sets: Sequence[ReferenceSet], dim: str, *, names: Sequence[str] | None = None) -> ReferenceSet:
+    """Return one set in which arrays with dimension `dim` follow one another along it.
+
+    Parameters
+    ----------
+    sets
+        In the order in which they follow.
+    dim
+        Name of the dimension, as in ``_ARRAY_DIMENSIONS`` (Zarr v2) or ``dimension_names`` (v3). Arrays without it,
+        and attributes, are those of the first set.
+    names
+        What the sets are called in the error; by default their numbers.
+
+    Raises
+    ------
+    MetadataError
+        Naming each array that does not fit, of which set and why.
+
+    Examples
+    --------
+    >>> from chunkmill.formats.references.json import parse_reference_json
+    >>> document = (
+    ...     b'{"t/.zarray": {"shape": [4], "chunks": [2]}, "t/0": ["%s", 0, 16], "t/1": ["%s", 16, 16],'
+    ...     b' "t/.zattrs": {"_ARRAY_DIMENSIONS": ["time"]}}'
+    ... )
+    >>> days = [parse_reference_json(document.replace(b"%s", name)) for name in (b"monday.nc", b"tuesday.nc")]
+    >>> concat_references(days, "time").locate("t/2")
+    Reference(url='tuesday.nc', offset=0, length=16, data=None)
+    """
+    if not sets:
+        raise MetadataError(key="<references>", field="sets", got="none", expected="one or more reference sets")
+    names = [f"set {i}" for i in range(len(sets))] if names is None else names
+    parts = [_Part.of(references, name) for references, name in zip(sets, names, strict=True)]
+    offenders = _offenders(parts, dim)
+    if offenders:
+        listed = "".join(f"\n  {offender}" for offender in offenders[:_MAX_LISTED])
+        more = f"\n  and {len(offenders) - _MAX_LISTED} more" if len(offenders) > _MAX_LISTED else ""
+        raise MetadataError(
+            key="<references>",
+            field=f"concatenation along {dim!r}",
+            got=f"{len(offenders)} that do not fit",
+            expected=f"sets that differ in the length of {dim!r} alone; decode and rewrite (convert) these, or leave "
+            f"them out:{listed}{more}",
+        )
+    return _joined(parts, dim)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One set, split."""
+
+    name: str
+    references: ReferenceSet
+    documents: Mapping[str, bytes]
+    arrays: Mapping[str, ArrayKeys]
+    rows: Mapping[str, ChunkRows]
+
+    @classmethod
+    def of(cls, references: ReferenceSet, name: str) -> _Part:
+        return cls(name, references, *split_by_array(references))
+
+    def array(self, path: str) -> tuple[str, dict[str, JSON], dict[str, JSON]]:
+        """Return key and content of the document of an array, and its attributes."""
+        prefix = self.arrays[path].prefix
+        if (value := self.documents.get(key := f"{prefix}.zarray")) is not None:
+            attributes = self.documents.get(f"{prefix}.zattrs", b"{}")
+            return key, parse_json(key, value), parse_json(f"{prefix}.zattrs", attributes)
+        document = parse_json(key := f"{prefix}zarr.json", self.documents[key])
+        attributes_v3 = document.pop("attributes", {})
+        return key, document, attributes_v3 if isinstance(attributes_v3, dict) else {}
+
+    def dims(self, path: str) -> list[JSON]:
+        """Return the names of an array's dimensions; nothing when it has none."""
+        _, document, attributes = self.array(path)
+        dims = document.get("dimension_names") or attributes.get("_ARRAY_DIMENSIONS") or []
+        return dims if isinstance(dims, list) else []
+
+    def axis(self, path: str, dim: str) -> int | None:
+        """Return which axis of an array `dim` is; ``None`` when it has none of that name."""
+        dims = self.dims(path)
+        return dims.index(dim) if dim in dims else None
+
+
+def _offenders(parts: Sequence[_Part], dim: str) -> list[str]:
+    first = parts[0]
+    found = []
+    axes = {path: first.axis(path, dim) for path in first.arrays}
+    if all(axis is None for axis in axes.values()):
+        known = sorted({name for path in first.arrays for name in first.dims(path) if isinstance(name, str)})
+        found.append(
+            f"no array of {first.name} has a dimension {dim!r}: they have {', '.join(map(repr, known)) or 'none'}"
+        )
+    for part in parts[1:]:
+        found += [f"{path!r} is missing in {part.name}" for path in sorted(first.arrays.keys() - part.arrays.keys())]
+        found += [f"{path!r} is only in {part.name}" for path in sorted(part.arrays.keys() - first.arrays.keys())]
+    for path, axis in axes.items():
+        for i, part in enumerate(parts):
+            if path in part.arrays:
+                found += [f"{path!r} in {part.name}: {why}" for why in _misfits(first, part, path, axis)]
+                if axis is not None and i + 1 < len(parts):
+                    found += [f"{path!r} in {part.name}: {why}" for why in _ragged(part, path, axis)]
+    return found
+
+
+def _misfits(first: _Part, part: _Part, path: str, axis: int | None) -> list[str]:
+    """Say in what an array differs from that of the first set where it must not."""
+    (_, expected, expected_attributes), (_, got, got_attributes) = first.array(path), part.array(path)
+    why = [
+        f"{name} is {_shown(got.get(name))}, not {_shown(expected.get(name))}"
+        for name in sorted({*expected, *got} - {"shape"})
+        if got.get(name) != expected.get(name)
+    ]
+    why += [
+        f"attribute {name!r} is {_shown(got_attributes.get(name))}, not {_shown(expected_attributes.get(name))}"
+        for name in _CF_ATTRIBUTES
+        if got_attributes.get(name) != expected_attributes.get(name)
+    ]
+    shapes = [list(document["shape"]) for document in (expected, got)]
+    if len(shapes[0]) == len(shapes[1]):
+        if axis is not None:
+            shapes[1][axis] = shapes[0][axis]
+        if shapes[0] != shapes[1]:
+            why.append(f"shape is {got['shape']}, not {shapes[0]}")
+    else:
+        why.append(f"shape is {got['shape']}, of another rank than {expected['shape']}")
+    return why
+
+
+def _ragged(part: _Part, path: str, axis: int) -> list[str]:
+    length, chunk = _length(part, path, axis)
+    if length % chunk == 0:
+        return []
+    return [f"its {length} elements are no multiple of the chunk length {chunk}, so that the next set cannot follow"]
+
+
+def _length(part: _Part, path: str, axis: int) -> tuple[int, int]:
+    """Return the length of an axis, and of a chunk along it."""
+    _, document, _ = part.array(path)
+    chunks = document["chunks"] if "chunks" in document else document["chunk_grid"]["configuration"]["chunk_shape"]
+    return document["shape"][axis], max(chunks[axis], 1)
+
+
+def _shown(value: JSON) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 100 else text[:100] + "…"  # noqa: PLR2004
+
+
+def _joined(parts: Sequence[_Part], dim: str) -> ReferenceSet:
+    first = parts[0]
+    builder = ReferenceBuilder()
+    for key, value in first.documents.items():
+        builder.add_data(key, _without_consolidated(key, value))
+    for path, array in first.arrays.items():
+        axis = first.axis(path, dim)
+        if axis is None:
+            _add(builder, first, array, array, ())
+            continue
+        lengths = [_length(part, path, axis) for part in parts]
+        total = sum(length for length, _ in lengths)
+        builder.add_data(*_lengthened(first, path, axis, total))
+        start = 0
+        for part, (length, chunk) in zip(parts, lengths, strict=True):
+            shift = [0] * len(array.grid_shape)
+            shift[axis] = start
+            _add(builder, part, part.arrays[path], array, shift)
+            start += -(-length // chunk)
+    return builder.build()
+
+
+def _without_consolidated(key: str, value: bytes) -> bytes:
+    """Return a document without a copy of others, which have changed."""
+    if not key.endswith("zarr.json") or b"consolidated_metadata" not in value:
+        return value
+    document = parse_json(key, value)
+    document.pop("consolidated_metadata", None)
+    return json.dumps(document, ensure_ascii=False).encode("utf-8")
+
+
+def _lengthened(part: _Part, path: str, axis: int, length: int) -> tuple[str, bytes]:
+    key, _, _ = part.array(path)
+    document = parse_json(key, part.documents[key])
+    document["shape"][axis] = length
+    return key, json.dumps(document, ensure_ascii=False).encode("utf-8")
+
+
+def _add(builder: ReferenceBuilder, part: _Part, own: ArrayKeys, array: ArrayKeys, shift: Sequence[int]) -> None:
+    """Add the references of an array of one set, its chunk coords shifted."""
+    rows = part.rows.get(own.path)
+    if rows is None:
+        return
+    ids = np.array([builder.url_id(url) for url in part.references.urls] or [0])
+    coords = np.zeros((len(rows.numbers), 0), dtype=np.int64)
+    if own.grid_shape:
+        coords = np.stack(np.unravel_index(rows.numbers, own.grid_shape), axis=-1)
+    if len(shift):
+        coords = coords + np.array(shift)
+    inline = rows.url_ids == INLINE
+    for row in np.flatnonzero(inline).tolist():
+        data = part.references.reference(INLINE, int(rows.offsets[row]), int(rows.lengths[row])).data
+        builder.add_data(array.prefix + array.encoding.encode(tuple(coords[row].tolist())), data or b"")
+    others = rows.take(~inline)
+    if own.grid_shape:
+        prefix, separator = array.prefix + array.encoding.prefix, array.encoding.separator
+        if prefix and not prefix.endswith("/"):  # "c.0.1": no table, since its keys start inside a segment
+            keys = [array.prefix + array.encoding.encode(tuple(c)) for c in coords[~inline].tolist()]
+            builder.add_many(keys, ids[others.url_ids], others.offsets, others.lengths)
+        else:
+            builder.add_table(prefix, separator, coords[~inline], ids[others.url_ids], others.offsets, others.lengths)
+    elif len(others.numbers):
+        key = array.prefix + array.encoding.encode(())
+        builder.add_many([key], ids[others.url_ids], others.offsets, others.lengths)

@@ -1,0 +1,399 @@
+"""Reference sets in parquet: the layout of fsspec's LazyReferenceMapper.
+
+``.zmetadata`` holds every metadata document and ``record_size``; the reference of chunk n of an array (C order) is row
+``n % record_size`` of ``<array path>/refs.<n // record_size>.parq``. A set is opened by reading ``.zmetadata``; each
+record file is read when a key in it is asked for.
+
+Spec: references.txt, "Parquet references" (its example "refs.2.parquet" for reference 10,001 is wrong twice).
+Checked against: sets written by kerchunk and fsspec. Needs pyarrow, the extra ``chunkmill[parquet]``.
+Not here: writing (`references_parquet_write`), where files come from: they are asked of a function.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.errors import MetadataError
+from chunkmill.formats.base import parse_json
+from chunkmill.formats.references.chunk_numbers import ROOT_KEY, ArrayKeys, find_array, parse_array_keys
+from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.model.references import WHOLE, Reference, ReferenceSet
+
+__all__ = ["ParquetReferences", "RecordTable", "import_pyarrow", "is_reference_root", "parse_records"]
+
+_MAX_ROWS = 4_000_000  # of record tables kept by one set in one process: about 100 MB
+_MAX_FILES = 1_000_000  # asked for one by one where a set is listed or loaded
+_MAX_SETS = 8  # kept by one process between the tasks that unpickle them
+_BASE64 = b"base64:"
+
+
+def import_pyarrow() -> Any:
+    """Return ``pyarrow`` with its parquet module, or raise `ImportError` saying what to install."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow.parquet  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError("reference sets in parquet need pyarrow: pip install 'chunkmill[parquet]'") from error
+    return pa
+
+
+def is_reference_root(document: bytes | None) -> bool:
+    """Return whether a ``.zmetadata`` document is that of a reference set, not of consolidated Zarr metadata.
+
+    Examples
+    --------
+    >>> is_reference_root(b'{"metadata": {}, "record_size": 10000}')
+    True
+    >>> is_reference_root(b'{"metadata": {}, "zarr_consolidated_format": 1}'), is_reference_root(None)
+    (False, False)
+    """
+    if document is None or b'"record_size"' not in document:  # most are long, and need not be parsed for this
+        return False
+    try:
+        members = parse_json(ROOT_KEY, document)
+    except MetadataError:  # whoever reads it as consolidated metadata will say what is wrong
+        return False
+    return "record_size" in members and "metadata" in members
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordTable:
+    """One record file, decoded.
+
+    Attributes
+    ----------
+    name
+        What errors name.
+    urls, url_numbers
+        Each url once; for each row its number, -1 where there is none.
+    offsets, sizes
+        In bytes; both 0 for a whole file.
+    raw
+        Arrow array of inline bytes, null where there are none; ``None`` when the file has no such column.
+    """
+
+    name: str
+    urls: list[str]
+    url_numbers: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    raw: Any
+
+    def __len__(self) -> int:
+        return len(self.url_numbers)
+
+    def reference(self, row: int) -> Reference | None:
+        """Return the reference in a row; ``None`` when it holds none."""
+        data = None if self.raw is None else self.raw[row].as_py()
+        if data is not None:
+            return Reference(None, data=self._inline(data))
+        number = int(self.url_numbers[row])
+        if number < 0:
+            return None
+        url, offset, size = self.urls[number], int(self.offsets[row]), int(self.sizes[row])
+        return Reference(url) if offset == size == 0 else Reference(url, offset, size)
+
+    def _inline(self, data: bytes | str) -> bytes:
+        data = data.encode("utf-8") if isinstance(data, str) else data
+        if not data.startswith(_BASE64):
+            return data
+        try:
+            return base64.b64decode(data[len(_BASE64) :], validate=True)  # as in JSON; fsspec decodes it here too
+        except ValueError as error:
+            raise MetadataError(key=self.name, field="raw", got=str(error), expected="base64") from None
+
+    def present(self) -> NDArray[np.bool_]:
+        """Return which rows hold a reference."""
+        present = self.url_numbers >= 0
+        if self.raw is not None:
+            present = present | self.raw.is_valid().to_numpy(zero_copy_only=False)
+        return present
+
+
+def parse_records(key: str, value: bytes) -> RecordTable:
+    """Parse one record file; whatever is wrong with it is a `MetadataError`, never a missing reference.
+
+    Columns ``path`` and ``raw`` may be absent or null throughout, ``path`` may be dictionary-encoded.
+    """
+    pa = import_pyarrow()
+    try:
+        file = pa.parquet.ParquetFile(pa.BufferReader(value))
+        names = [name for name in ("path", "offset", "size", "raw") if name in file.schema_arrow.names]
+        # a thread pool costs more than it saves at this size, and tasks are parallel as it is
+        table = file.read(columns=names, use_threads=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise MetadataError(key=key, field="file", got=str(error), expected="a parquet file") from None
+    if not {"path", "raw"} & set(names):
+        raise MetadataError(key=key, field="columns", got=names, expected="'path' or 'raw' among them")
+    n_rows = table.num_rows
+    urls, numbers = _urls(key, pa, table["path"]) if "path" in names else ([], np.full(n_rows, -1))
+    if urls and not {"offset", "size"} <= set(names):
+        raise MetadataError(key=key, field="columns", got=names, expected="'offset' and 'size' beside 'path'")
+    offsets, sizes = (
+        _integers(key, pa, table[name], name) if name in names else np.zeros(n_rows, np.int64)
+        for name in ("offset", "size")
+    )
+    raw = table["raw"] if "raw" in names else None
+    return RecordTable(key, urls, numbers, offsets, sizes, None if raw is None else _raw(key, pa, raw))
+
+
+def _urls(key: str, pa: Any, column: Any) -> tuple[list[str], NDArray[np.int64]]:
+    if pa.types.is_null(column.type):
+        return [], np.full(len(column), -1)
+    value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_string(value_type) or pa.types.is_large_string(value_type)):
+        raise MetadataError(key=key, field="path", got=str(column.type), expected="strings")
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    encoded = _one_chunk(pa, column.unify_dictionaries())
+    numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return encoded.dictionary.to_pylist(), numbers
+
+
+def _integers(key: str, pa: Any, column: Any, name: str) -> NDArray[np.int64]:
+    try:
+        # floats are what pandas makes of integers with nulls among them; the cast refuses fractions
+        values = _one_chunk(pa, column.cast(pa.int64())).fill_null(0).to_numpy(zero_copy_only=False)
+    except (pa.ArrowException, ValueError) as error:
+        raise MetadataError(key=key, field=name, got=str(error), expected="integers of 64 bits") from None
+    if len(values) and int(values.min()) < 0:
+        raise MetadataError(key=key, field=name, got=int(values.min()), expected="integers that are not negative")
+    result: NDArray[np.int64] = values
+    return result
+
+
+def _raw(key: str, pa: Any, column: Any) -> Any:
+    if pa.types.is_null(column.type):
+        return None
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not any(
+        is_type(column.type)
+        for is_type in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string)
+    ):
+        raise MetadataError(key=key, field="raw", got=str(column.type), expected="bytes")
+    return _one_chunk(pa, column)
+
+
+def _one_chunk(pa: Any, column: Any) -> Any:
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+class ParquetReferences:
+    """A set in parquet, opened lazily.
+
+    Pickles to what reads its files and a digest: a worker opens it anew, once a process, and reads the record files
+    that its tasks need. It must not change meanwhile; where ``.zmetadata`` did, the worker says so.
+
+    Parameters
+    ----------
+    read
+        Returns a file of the set by its name, or ``None`` when there is none; the ``get`` of a store. Picklable.
+    source
+        What errors name: the url of the set.
+
+    Examples
+    --------
+    >>> files = {".zmetadata": b'{"metadata": {".zgroup": {"zarr_format": 2}}, "record_size": 10000}'}
+    >>> ParquetReferences(files.get, "memory://x").locate(".zgroup").data
+    b'{"zarr_format": 2}'
+    """
+
+    def __init__(self, read: Callable[[str], bytes | None], source: str = "<references>") -> None:
+        self._read = read
+        self._source = source
+        if (value := read(ROOT_KEY)) is None:
+            raise MetadataError(key=f"{source}/{ROOT_KEY}", field="document", got="nothing", expected="a JSON object")
+        self.fingerprint = hashlib.blake2b(value, digest_size=16).hexdigest()
+        self.documents, self.record_size = _parse_root(f"{source}/{ROOT_KEY}", value)
+        self._array_paths = {
+            key.rpartition("/")[0]: None for key in self.documents if key.rsplit("/", 1)[-1] in {".zarray", "zarr.json"}
+        }
+        self._arrays: dict[str, ArrayKeys | None] = {}
+        self._tables: OrderedDict[str, RecordTable | None] = OrderedDict()
+        self._lock = threading.Lock()
+        self._loading: dict[str, threading.Lock] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self._read, self._source, self.fingerprint)
+
+    def locate(self, key: str) -> Reference | None:
+        """Return where the bytes of `key` are; ``None`` when the set has no such key."""
+        if (document := self.documents.get(key)) is not None:
+            return Reference(None, data=document)
+        for path in find_array(key, self._array_paths):
+            if (array := self.array(path)) is None or (coords := array.coords(key)) is None:
+                continue
+            if (number := array.number(coords)) is None:
+                return None
+            table = self._table(array, number // self.record_size)
+            return None if table is None else table.reference(number % self.record_size)
+        return None
+
+    def keys(self, prefix: str = "") -> Iterator[str]:
+        """Yield every key that starts with `prefix`; reads all record files of the arrays there."""
+        yield from (key for key in self.documents if key.startswith(prefix))
+        for path in self._array_paths:
+            if (array := self.array(path)) is None:
+                continue
+            if array.prefix.startswith(prefix):
+                yield from self._chunk_keys(array)
+            elif prefix.startswith(array.prefix):
+                yield from (key for key in self._chunk_keys(array) if key.startswith(prefix))
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`; reads record files only inside of an array."""
+        names = set()
+        for key in self.documents:
+            if key.startswith(prefix):
+                head, slash, _ = key[len(prefix) :].partition("/")
+                names.add(head + slash)
+        if next(find_array(prefix, self._array_paths), None) is not None:
+            for key in self.keys(prefix):
+                head, slash, _ = key[len(prefix) :].partition("/")
+                names.add(head + slash)
+        return sorted(names)
+
+    def subset(self, keys: Iterable[str]) -> ReferenceSet:
+        """Return a set that holds only those of `keys` that there are; reads the record files that they are in."""
+        builder = ReferenceBuilder(self._source)
+        for key in keys:
+            if (reference := self.locate(key)) is None:
+                continue
+            if reference.data is not None:
+                builder.add_data(key, reference.data)
+            else:
+                builder.add(key, reference.url, reference.offset, reference.length)
+        return builder.build()
+
+    def load(self) -> ReferenceSet:
+        """Return the set with all its references, in memory; reads every record file."""
+        builder = ReferenceBuilder(self._source)
+        for key, document in self.documents.items():
+            builder.add_data(key, document)
+        for path in self._array_paths:
+            if (array := self.array(path)) is not None:
+                for record in self._records(array):
+                    table = self._read_table(array, record, f"{array.prefix}refs.{record}.parq")
+                    if table is not None:
+                        _add_records(builder, array, table, record * self.record_size)
+        return builder.build()
+
+    def array(self, path: str) -> ArrayKeys | None:
+        """Return how the chunks of the array at `path` are counted; ``None`` when there is none."""
+        if path not in self._arrays:
+            self._arrays[path] = parse_array_keys(path, self.documents)
+        return self._arrays[path]
+
+    def _records(self, array: ArrayKeys) -> range:
+        if (n := -(-array.n_chunks // self.record_size)) > _MAX_FILES:  # each is asked for, whether it is there or not
+            key = f"{self._source}/{ROOT_KEY}"
+            raise MetadataError(key=key, field="record_size", got=self.record_size, expected=f"not {n} files to list")
+        return range(n)
+
+    def _chunk_keys(self, array: ArrayKeys) -> Iterator[str]:
+        for record in self._records(array):
+            if (table := self._table(array, record)) is not None:
+                first = record * self.record_size
+                rows = np.flatnonzero(table.present()[: array.n_chunks - first])
+                yield from (array.key(first + row) for row in rows.tolist())
+
+    def _table(self, array: ArrayKeys, record: int) -> RecordTable | None:
+        """Return a record file, decoded; ``None`` when there is none: then none of its chunks exists."""
+        name = f"{array.prefix}refs.{record}.parq"
+        with self._lock:
+            if name in self._tables:
+                self._tables.move_to_end(name)
+                return self._tables[name]
+            loading = self._loading.setdefault(name, threading.Lock())
+        with loading:  # tasks beside each other want the same file: one of them reads it
+            with self._lock:
+                if name in self._tables:
+                    return self._tables[name]
+            table = self._read_table(array, record, name)
+            with self._lock:
+                self._tables[name] = table
+                self._loading.pop(name, None)
+                while len(self._tables) > 1 and sum(1 + len(t or ()) for t in self._tables.values()) > _MAX_ROWS:
+                    self._tables.popitem(last=False)
+        return table
+
+    def _read_table(self, array: ArrayKeys, record: int, name: str) -> RecordTable | None:
+        if (value := self._read(name)) is None:
+            return None
+        key = f"{self._source}/{name}"
+        table, needed = parse_records(key, value), min(self.record_size, array.n_chunks - record * self.record_size)
+        if len(table) < needed:
+            raise MetadataError(key=key, field="rows", got=len(table), expected=f"{needed} or more")
+        return table
+
+
+def _add_records(builder: ReferenceBuilder, array: ArrayKeys, table: RecordTable, first: int) -> None:
+    """Add all rows of a record table, whose first is chunk `first`."""
+    ids = np.array([builder.url_id(url) for url in table.urls], np.int64)
+    rows = np.flatnonzero(table.present()[: array.n_chunks - first])
+    if table.raw is not None:
+        is_raw = table.raw.is_valid().to_numpy(zero_copy_only=False)[rows]
+        for row in rows[is_raw].tolist():
+            data = table.reference(row)
+            builder.add_data(array.key(first + row), b"" if data is None or data.data is None else data.data)
+        rows = rows[~is_raw]
+    lengths = np.where((table.offsets[rows] == 0) & (table.sizes[rows] == 0), WHOLE, table.sizes[rows])
+    columns = ids[table.url_numbers[rows]], table.offsets[rows], lengths
+    if array.grid_shape:
+        coords = np.stack(np.unravel_index(first + rows, array.grid_shape), axis=-1)
+        builder.add_table(array.prefix + array.encoding.prefix, array.encoding.separator, coords, *columns)
+    elif len(rows):
+        builder.add_many([array.key(0)], *columns)
+
+
+def _parse_root(key: str, value: bytes) -> tuple[dict[str, bytes], int]:
+    document = parse_json(key, value)
+    size, metadata = document.get("record_size"), document.get("metadata")
+    if type(size) is not int or size < 1:
+        raise MetadataError(key=key, field="record_size", got=size, expected="an integer of 1 or more")
+    if not isinstance(metadata, dict):
+        raise MetadataError(key=key, field="metadata", got=metadata, expected="an object")
+    documents = {}
+    for name, member in metadata.items():
+        if any(part in {"", ".", ".."} for part in name.split("/")):
+            raise MetadataError(key=key, field="metadata", got=name, expected="keys without '.' and '..' segments")
+        if isinstance(member, str):  # as the specification says
+            documents[name] = member.encode("utf-8")
+        elif isinstance(member, dict):  # as fsspec and kerchunk write
+            documents[name] = json.dumps(member, ensure_ascii=False).encode("utf-8")
+        else:
+            raise MetadataError(key=key, field=f"metadata[{name!r}]", got=member, expected="an object or its text")
+    return documents, size
+
+
+_opened: OrderedDict[tuple[str, str], ParquetReferences] = OrderedDict()
+_opened_lock = threading.Lock()
+
+
+def _reopen(read: Callable[[str], bytes | None], source: str, fingerprint: str) -> ParquetReferences:
+    """Return the set that was pickled: the one of this process, where there is one."""
+    with _opened_lock:
+        if (known := _opened.get((source, fingerprint))) is not None:
+            _opened.move_to_end((source, fingerprint))
+            return known
+    opened = ParquetReferences(read, source)
+    if opened.fingerprint != fingerprint:
+        key = f"{source}/{ROOT_KEY}"
+        raise MetadataError(key=key, field="document", got="another version", expected="no change since it was opened")
+    with _opened_lock:
+        opened = _opened.setdefault((source, fingerprint), opened)
+        while len(_opened) > _MAX_SETS:
+            _opened.popitem(last=False)
+    return opened

@@ -1,1 +1,0 @@
-"""The only package that imports dask: plans and arrays -> graphs, locks, jobs."""

@@ -1,0 +1,120 @@
+"""Values as users give them -> numpy arrays that a store can hold.
+
+Not here: what a dtype is in a format (`chunkmill.model.dtypes`), dask's arrays (`chunkmill.dask_arrays.as_dask`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from chunkmill.errors import UnsupportedFeature
+
+__all__ = ["as_dtype", "check_unmasked", "is_text", "masked", "plain", "spread"]
+
+
+def plain(values: Any) -> NDArray[Any]:
+    """Return `values` as a numpy array: strings as ``StringDType``, of Python objects no others than strings and bytes.
+
+    Raises
+    ------
+    UnsupportedFeature
+        Values are masked, or objects that a store has no place for.
+
+    Examples
+    --------
+    >>> plain(np.array(["a", "bcd"], dtype=object))
+    array(['a', 'bcd'], dtype=StringDType())
+    """
+    check_unmasked(values)
+    array: NDArray[Any] = np.asarray(values)
+    if array.dtype.kind not in "OT" or (array.size and all(issubclass(kind, bytes) for kind in _kinds(array))):
+        return array
+    return as_dtype(array, np.dtype(np.dtypes.StringDType()))
+
+
+def as_dtype(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return `values` in another dtype as numpy casts; but what is no string does not become one, and none is cut.
+
+    Raises
+    ------
+    UnsupportedFeature
+        Strings are wanted, and there are numbers or missing values: ``None`` would become ``"None"``. Or an element of
+        `dtype` holds fewer characters than some of the values have.
+
+    Examples
+    --------
+    >>> as_dtype(np.array(["a", "bcd"], dtype=object), np.dtype(np.dtypes.StringDType()))
+    array(['a', 'bcd'], dtype=StringDType())
+    """
+    if dtype.kind in "SU":
+        values = np.asarray(values)
+        _check_width(values, dtype)
+    if dtype.kind != "T":
+        return np.asarray(values, dtype)
+    array: NDArray[Any] = np.asarray(values)
+    if array.dtype.kind in "OT":
+        strange = {kind for kind in _kinds(array) if not issubclass(kind, str)}
+        if strange:
+            names = ", ".join(sorted(kind.__name__ for kind in strange))
+            hint = "fill what is missing; for bytes give codecs=['vlen-bytes'], for numbers x.astype(dtype)"
+            raise UnsupportedFeature(format="chunkmill", feature=f"{names} among strings", hint=hint)
+    return np.asarray(array, dtype)
+
+
+def is_text(dtype: np.dtype[Any]) -> bool:
+    """Whether values are strings, or bytes of fixed width, which numpy's and dask's own casts spoil."""
+    return dtype.kind in "TSU"
+
+
+def _check_width(values: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    width = dtype.itemsize // (4 if dtype.kind == "U" else 1)
+    if values.dtype.kind == "O":
+        lengths = np.array([len(each) if isinstance(each, (str, bytes)) else 0 for each in values.flat], np.intp)
+    elif values.dtype.kind == "T" or (values.dtype.kind in "SU" and values.dtype != dtype):
+        lengths = np.strings.str_len(values).reshape(-1)
+    else:
+        return
+    if lengths.size and int(lengths.max()) > width:
+        longest = str(values.reshape(-1)[int(lengths.argmax())])
+        feature = f"{lengths.max()} characters, as {longest!r:.80} has, in elements of {dtype}"
+        hint = "cut them before, or write to an array of dtype str, whose strings are of any length"
+        raise UnsupportedFeature(format="chunkmill", feature=feature, hint=hint)
+
+
+def _kinds(array: NDArray[Any]) -> set[type]:
+    if array.dtype.kind == "T" and not hasattr(array.dtype, "na_object"):
+        return {str}
+    return {type(value) for value in array.flat}
+
+
+def check_unmasked(values: Any) -> None:
+    """Raise `UnsupportedFeature` where some of the values are masked: what lies below the mask would be stored."""
+    if np.ma.is_masked(values):
+        raise masked()
+
+
+def masked() -> UnsupportedFeature:
+    """Return the error of values that are masked."""
+    hint = "give x.filled(value), and say what the value means in an attribute"
+    return UnsupportedFeature(format="chunkmill", feature="masked values", hint=hint)
+
+
+def spread(values: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Broadcast `values` as numpy does when it assigns: leading axes of length 1 more do not matter.
+
+    Examples
+    --------
+    >>> spread([[1, 2]], np.dtype("i4"), (2,))
+    array([1, 2], dtype=int32)
+    """
+    check_unmasked(values)
+    array = as_dtype(values, dtype)
+    n_more = max(0, array.ndim - len(shape))
+    try:
+        return np.broadcast_to(array.reshape(array.shape[n_more:]) if n_more else array, shape)
+    except ValueError:
+        msg = f"values of shape {array.shape} cannot be written to a region of shape {shape}"
+        raise ValueError(msg) from None

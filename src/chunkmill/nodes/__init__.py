@@ -1,0 +1,1 @@
+"""Arrays and groups as users hold them: open, create, list, read, write."""

@@ -1,0 +1,228 @@
+"""What users say of a new array -> its description; and the format of what they say nothing of.
+
+Not here: documents (`chunkmill.formats`), whether there is room for it (`chunkmill.nodes.hierarchy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from chunkmill.array.layout import grains
+from chunkmill.codecs.registry import parse_codecs, sharded
+from chunkmill.errors import AlignmentError, NodeNotFound, RegionError, UnsupportedFeature
+from chunkmill.formats.base import Format
+from chunkmill.formats.registry import FORMATS
+from chunkmill.hints import Advice
+from chunkmill.model.chunk_keys import ChunkKeyEncoding
+from chunkmill.model.dtypes import to_native
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis, run_lengths
+from chunkmill.model.metadata import ArrayMetadata
+from chunkmill.nodes.documents import may_have, parents_of
+from chunkmill.nodes.hierarchy import open_node
+from chunkmill.stores.base import Store
+
+__all__ = ["describe_array", "format_above", "make_grid"]
+
+_DEFAULT_FORMAT = "zarr3"
+
+# Large enough that neither a request nor a task costs more than the bytes, small enough that a few fit in a cache.
+_AUTO_CHUNK_BYTES = 4 << 20
+
+
+def describe_array(
+    documents_format: Format,
+    path: str,
+    *,
+    shape: int | Sequence[int],
+    dtype: Any,
+    chunks: Any = "auto",
+    shards: Any = None,
+    codecs: Any = "default",
+    fill_value: Any = None,
+    dimension_names: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> ArrayMetadata:
+    """Return the description of a new array, at `path`, as `documents_format` adapts it; see `chunkmill.create_array`.
+
+    Raises
+    ------
+    UnsupportedFeature, UnknownCodec
+        The format cannot hold it, or a codec cannot encode it.
+    AlignmentError
+        Shards are no multiple of the chunks.
+    RegionError
+        Shape, chunks and dimension names do not go together.
+    """
+    lengths = _lengths(shape, "shape")
+    stored = _dtype(dtype)
+    if isinstance(codecs, str) and codecs == "default":
+        codecs = documents_format.default_codecs
+    chain = parse_codecs(codecs, stored, ndim=len(lengths))
+    native = _decoded_dtype(stored, [codec.name for codec in chain])
+    grid = make_grid(lengths, chunks, native, within=shards)
+    if shards is not None:
+        outer = make_grid(lengths, shards, native)
+        _check_shards(grid, outer)
+        chain = (sharded(chain, grid.chunk_shape),)
+        grid = outer
+    if dimension_names is not None and len(dimension_names) != len(lengths):
+        reason = f"{len(dimension_names)} dimension names for {len(lengths)} axes"
+        raise RegionError(index=f"dimension_names={list(dimension_names)}", shape=lengths, reason=reason)
+    metadata = ArrayMetadata(
+        dtype=native,
+        chunk_grid=grid,
+        chunk_keys=ChunkKeyEncoding("c/", "/", "c"),
+        codecs=chain,
+        fill_value=_fill_value(fill_value, native),
+        dimension_names=None if dimension_names is None else tuple(dimension_names),
+        attributes=dict(attributes or {}),
+    )
+    adapted = documents_format.adapt(metadata, path.strip("/"))
+    grains(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
+    return adapted
+
+
+def format_above(store: Store, path: str) -> str:
+    """Return the name of the format of the nearest group above `path`; of a new store, the default.
+
+    What is created without a word about its format follows this: the documents that another format puts at the root
+    would hide all that is there from whoever opens the store without a word.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> group = cm.create_group(MemoryStore(), format="zarr2")
+    >>> format_above(group.store, "a/b"), format_above(MemoryStore(), "a/b")
+    ('zarr2', 'zarr3')
+    """
+    for parent in parents_of(path.strip("/")):
+        if any(may_have(documents_format, parent) for documents_format in FORMATS):
+            try:
+                return open_node(store, parent, consolidated=False).format
+            except NodeNotFound:
+                continue
+    return _DEFAULT_FORMAT
+
+
+def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within: Any = None) -> ChunkGrid:
+    """Return the grid that `chunks` cuts `shape` into.
+
+    `chunks`: one length for all axes; a length for each axis (``-1``: the whole axis); a list of lengths for an axis
+    (a rectilinear grid); ``"auto"``, which divides the chunk shape `within` where that is given.
+
+    Examples
+    --------
+    >>> make_grid((7, 5), (3, -1), np.dtype("i4")).chunk_shape
+    (3, 5)
+    >>> make_grid((7, 5), ((3, 4), 5), np.dtype("i4")).dask_chunks
+    ((3, 4), (5,))
+    """
+    if isinstance(chunks, str) and chunks == "auto":
+        around = shape if within is None else make_grid(shape, within, dtype).chunk_shape
+        return ChunkGrid.regular(shape, _auto_chunks(around, dtype.itemsize, divide=within is not None))
+    per_axis = [chunks] * len(shape) if isinstance(chunks, (int, np.integer)) else list(chunks)
+    if len(per_axis) != len(shape):
+        reason = f"{len(per_axis)} chunk lengths for {len(shape)} axes"
+        raise RegionError(index=Advice("{chunks}", chunks=chunks), shape=shape, reason=reason)
+    return ChunkGrid(tuple(_axis(size, length, shape) for size, length in zip(shape, per_axis, strict=True)))
+
+
+def _axis(size: int, chunk: Any, shape: tuple[int, ...]) -> RegularAxis | RunsAxis:
+    if isinstance(chunk, (int, np.integer)) and not isinstance(chunk, bool):
+        if chunk == -1:
+            return RegularAxis(size, max(size, 1))
+        if chunk >= 1 or (chunk == 0 and size == 0):
+            return RegularAxis(size, max(int(chunk), 1))
+    elif _is_edges(chunk) and (sum(chunk) == size or not size):
+        return _axis_of_edges(size, [int(n) for n in chunk])
+    reason = f"chunk length {chunk!r} for an axis of {size} elements: expected a positive integer, -1 or edges"
+    raise RegionError(index=Advice("{chunks}", chunks=chunk), shape=shape, reason=reason)
+
+
+def _is_edges(chunk: Any) -> bool:
+    return isinstance(chunk, (tuple, list)) and all(isinstance(n, (int, np.integer)) and n > 0 for n in chunk)
+
+
+def _axis_of_edges(size: int, edges: list[int]) -> RegularAxis | RunsAxis:
+    if not edges:
+        return RegularAxis(size, 1)
+    if all(n == edges[0] for n in edges[:-1]) and edges[-1] <= edges[0]:
+        return RegularAxis(size, edges[0])
+    return RunsAxis(size, tuple(run_lengths(edges)))
+
+
+def _auto_chunks(shape: tuple[int, ...], itemsize: int, *, divide: bool) -> tuple[int, ...]:
+    """Halve the longest axis until a chunk is small enough; only where it halves evenly, when it must `divide`."""
+    chunk = [max(n, 1) for n in shape]
+    while prod(chunk) * itemsize > _AUTO_CHUNK_BYTES:
+        axes = [axis for axis, n in enumerate(chunk) if n > 1 and (n % 2 == 0 or not divide)]
+        if not axes:
+            break
+        longest = max(axes, key=lambda axis: chunk[axis])
+        chunk[longest] = -(-chunk[longest] // 2)
+    return tuple(chunk)
+
+
+def _check_shards(grid: ChunkGrid, outer: ChunkGrid) -> None:
+    fits = grid.is_regular and all(
+        all(length % n == 0 for length, _ in axis.runs) if isinstance(axis, RunsAxis) else axis.chunk % n == 0
+        for axis, n in zip(outer.axes, grid.chunk_shape, strict=True)
+    )
+    if not fits:
+        fix = Advice("give {shards} that are multiples of {chunks}")
+        raise AlignmentError(
+            expected=f"multiples of chunks {grid.chunk_shape}", got=f"shards {outer.chunk_shape}", fix=fix
+        )
+
+
+def _lengths(shape: int | Sequence[int], name: str) -> tuple[int, ...]:
+    given = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    if any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in given):
+        raise RegionError(index=f"{name}={shape!r}", shape=(), reason="expected integers that are not negative")
+    return tuple(int(n) for n in given)
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype to store; ``str`` becomes strings of variable length."""
+    given: np.dtype[Any] = np.dtype(dtype)
+    if given.kind == "U" and given.itemsize == 0:
+        return np.dtypes.StringDType()
+    if isinstance(given, np.dtypes.StringDType):
+        return np.dtypes.StringDType()  # whatever it takes for a missing value, a store has none
+    if given.itemsize == 0:
+        hint = "give a length, such as 'S8', or StringDType for strings"
+        raise UnsupportedFeature(format="chunkmill", feature=f"dtype {given} without a size", hint=hint)
+    return given
+
+
+def _decoded_dtype(stored: np.dtype[Any], codecs: Sequence[str]) -> np.dtype[Any]:
+    """Return the dtype that chunks decode to: native, and strings where the serializer holds strings."""
+    if stored.kind == "O" and "vlen-utf8" in codecs:
+        return np.dtypes.StringDType()
+    return to_native(stored)
+
+
+def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return `value` as a scalar of `dtype`, or its zero; a value that the dtype cannot hold raises `ValueError`."""
+    if value is None:
+        if dtype.kind == "O":
+            return b""
+        return "" if isinstance(dtype, np.dtypes.StringDType) else np.zeros((), dtype)[()]
+    if isinstance(dtype, np.dtypes.StringDType) or dtype.kind == "O":
+        return value
+    return np.asarray(value, dtype)[()] if dtype.kind in "VMmSU" else _exact(value, dtype)
+
+
+def _exact(value: Any, dtype: np.dtype[Any]) -> Any:
+    given = np.asarray(value)
+    with np.errstate(all="ignore"):
+        scalar = given.astype(dtype)[()] if given.dtype.kind in "biufc" else np.asarray(value, dtype)[()]
+    inexact = dtype.kind in "iub" and given.dtype.kind in "iufb" and scalar != given
+    if given.shape != () or inexact:
+        raise UnsupportedFeature(format="chunkmill", feature=f"fill value {value!r} for dtype {dtype}")
+    return scalar

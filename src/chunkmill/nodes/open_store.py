@@ -1,0 +1,190 @@
+"""Open reference sets: where formats (JSON, parquet) and stores (the set's own, its targets) meet.
+
+Not here: what a set says (`chunkmill.formats.references.json`, ``references_parquet``), how it answers
+(`chunkmill.stores.reference`), Zarr.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from numcodecs.zstd import decompress
+
+from chunkmill.errors import MetadataError, NodeNotFound, StoreError
+from chunkmill.formats.references.chunk_numbers import ROOT_KEY
+from chunkmill.formats.references.json import is_reference_json, parse_reference_json
+from chunkmill.formats.references.parquet import ParquetReferences, is_reference_root
+from chunkmill.nodes.documents import READ_ONLY_SET
+from chunkmill.stores.base import ByteRange, Store
+from chunkmill.stores.open import open_store
+from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.reference_targets import Targets, split_url
+
+__all__ = [
+    "REFERENCE_OPTIONS",
+    "is_reference_set",
+    "may_be_reference_file",
+    "open_plain_store",
+    "open_reference_store",
+    "open_target_store",
+    "without_reference_options",
+]
+
+REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_protocols", "target", "template_overrides")
+"""Members of ``storage_options`` that are meant for the set; the others open the file or folder that it is in."""
+
+_BARE = ("reference://", "reference")  # as fsspec has it: the option ``fo`` says where, or is the set itself
+_HEAD = 4096
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+def open_reference_store(
+    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> ReferenceStore:
+    r"""Open the reference set at `url`: a JSON file, perhaps compressed by gzip or zstd, or a parquet folder.
+
+    Parameters
+    ----------
+    url
+        Of the file or folder; ``"reference://"`` with the url (or the set itself, a dict) as the option ``fo``, as
+        with fsspec.
+    storage_options
+        ``remote_protocol``, ``remote_options``, ``base``, ``allowed_protocols`` and ``target`` say how targets are
+        opened (see `Targets`), ``template_overrides`` replaces templates of the set; the rest is for the filesystem
+        that the set itself lies on.
+
+    Raises
+    ------
+    NodeNotFound
+        When there is neither a file nor a folder with ``.zmetadata``.
+    MetadataError
+        When what is there is no reference set.
+
+    Examples
+    --------
+    >>> references = {".zattrs": {}, "x/0": "base64:AAE="}
+    >>> open_reference_store("reference://", {"fo": references}).get("x/0")
+    b'\x00\x01'
+    """
+    options = dict(storage_options or {})
+    own = {name: options.pop(name) for name in REFERENCE_OPTIONS if name in options}
+    overrides = own.pop("template_overrides", None)
+    location = os.fspath(url)
+    if location in _BARE:
+        options |= options.pop("target_options", None) or {}
+        if isinstance(given := options.pop("fo", ""), Mapping):
+            references = parse_reference_json(json.dumps(given).encode(), template_overrides=overrides)
+            return ReferenceStore(references, Targets("memory://references", **own), url="memory://references")
+        location = os.fspath(given)
+    if not location.endswith("/"):
+        store, key = _file(location, options)
+        if (document := store.get(key)) is not None:
+            shown = location if "::" in location else f"{store.url.removesuffix('/')}/{key}"
+            document = _decompressed(shown, document)
+            references = parse_reference_json(document, source=shown, template_overrides=overrides)
+            return ReferenceStore(references, Targets(shown, **own, set_options=options), url=shown)
+    folder = open_store(location, options)
+    if folder.get(ROOT_KEY) is None:
+        raise NodeNotFound(url=folder.url, path="", wanted="reference set (JSON file, or folder with .zmetadata)")
+    parquet = ParquetReferences(folder.get, folder.url)
+    return ReferenceStore(parquet, Targets(folder.url, **own, set_options=options), url=folder.url)
+
+
+def is_reference_set(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Return whether there is a reference set at `url`: one request for a name with ``.json`` in it, two for others.
+
+    Any name with ``.json`` in it is looked into; a folder is one when its ``.zmetadata`` says so.
+    """
+    options = without_reference_options(storage_options)
+    url = os.fspath(url)
+    if url in _BARE:
+        return True
+    if ".json" in url.rsplit("/", 1)[-1]:
+        head = _read_head(url, options)
+        if head is not None:
+            return _is_reference_head(head)
+    return is_reference_root(open_store(url, options).get(ROOT_KEY))
+
+
+def may_be_reference_file(url: str | os.PathLike[str]) -> bool:
+    """Return whether `url` has the name of a reference file; nothing is asked of any store.
+
+    Examples
+    --------
+    >>> may_be_reference_file("s3://bucket/set.json.zst"), may_be_reference_file("volume.n5")
+    (True, False)
+    """
+    name = os.fspath(url).rstrip("/").rsplit("/", 1)[-1]
+    return os.fspath(url) in _BARE or ".json" in name
+
+
+def open_target_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """Return the store at `url` for writing nodes; `StoreError` when that is the file of a reference set.
+
+    A folder of one is refused where nodes are created (`chunkmill.nodes.documents.check_root`), in the same requests.
+
+    Examples
+    --------
+    >>> open_target_store("/data/x.zarr")
+    LocalStore('/data/x.zarr')
+    """
+    options = without_reference_options(storage_options)
+    if isinstance(url, (str, os.PathLike)) and may_be_reference_file(url):
+        head = None if os.fspath(url) in _BARE else _read_head(os.fspath(url).rstrip("/"), options)
+        if os.fspath(url) in _BARE or (head is not None and _is_reference_head(head)):
+            raise StoreError(url=os.fspath(url), key="", reason=READ_ONLY_SET)
+    return open_store(url, options)
+
+
+def open_plain_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """Return the store at `url`, whose filesystem is not given the options that are for a reference set.
+
+    Examples
+    --------
+    >>> open_plain_store("/data/x.zarr", {"base": "/data"})
+    LocalStore('/data/x.zarr')
+    """
+    return open_store(url, without_reference_options(storage_options))
+
+
+def without_reference_options(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options that are for the filesystem.
+
+    Examples
+    --------
+    >>> without_reference_options({"anon": True, "base": "/data"})
+    {'anon': True}
+    """
+    return {name: value for name, value in (storage_options or {}).items() if name not in REFERENCE_OPTIONS}
+
+
+def _file(url: str, options: Mapping[str, Any]) -> tuple[Store, str]:
+    root, key = split_url(url)
+    return open_store(root, options), key
+
+
+def _read_head(url: str, options: Mapping[str, Any]) -> bytes | None:
+    store, key = _file(url, options)
+    size = store.size(key)
+    return None if size is None else store.get(key, ByteRange(0, min(size, _HEAD)))
+
+
+def _is_reference_head(head: bytes) -> bool:
+    return head.startswith((_GZIP, _ZSTD)) or is_reference_json(head)
+
+
+def _decompressed(url: str, document: bytes) -> bytes:
+    try:
+        if document.startswith(_GZIP):
+            return gzip.decompress(document)
+        if document.startswith(_ZSTD):
+            return bytes(decompress(document))
+    except (OSError, EOFError, RuntimeError, ValueError) as error:
+        raise MetadataError(
+            key=url, field="document", got=str(error), expected="JSON, or that in gzip or zstd"
+        ) from None
+    return document

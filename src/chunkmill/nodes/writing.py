@@ -1,0 +1,260 @@
+"""The public functions that write dask arrays: `to_store` and `store`.
+
+Not here: opening and creating (`chunkmill.nodes.api`), the graphs (`chunkmill.dask_arrays.write`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.array.selection import as_region, full_region, region_shape
+from chunkmill.dask_arrays.as_dask import as_dask
+from chunkmill.dask_arrays.hazards import check_not_read
+from chunkmill.dask_arrays.resumable_write import discard_journal, resumable_write
+from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
+from chunkmill.errors import NodeExists, NodeNotFound, RegionError
+from chunkmill.formats.registry import get_format
+from chunkmill.model.grid import Region
+from chunkmill.nodes import hierarchy
+from chunkmill.nodes import open_store as references
+from chunkmill.nodes.api import Url
+from chunkmill.nodes.hierarchy import Group
+from chunkmill.nodes.new_array import describe_array, format_above
+from chunkmill.runtime.cluster_locks import lock_factory
+from chunkmill.runtime.preflight import check_writers
+from chunkmill.stores.base import Store
+
+__all__ = ["store", "to_store"]
+
+Mode = Literal["r", "r+", "a", "w", "w-"]
+
+
+def to_store(
+    x: Any,
+    url: Url,
+    path: str = "",
+    *,
+    format: str | None = None,  # noqa: A002
+    chunks: Any = None,
+    shards: Any = None,
+    codecs: Any = "default",
+    region: Any = None,
+    mode: Mode = "w-",
+    fill_value: Any = None,
+    dimension_names: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    lock: Any = "auto",
+    compute: bool = True,
+    resume: bool = False,
+    write_empty_chunks: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> WriteReport | Delayed:
+    """Write a dask array (or a numpy array) to a store; like ``da.to_zarr``, for every format.
+
+    Every store key is written by exactly one task: blocks that cut through store keys are regrouped first. The array
+    appears in the store when all its chunks are written.
+
+    Parameters
+    ----------
+    x
+        A dask or numpy array, an `Array`, or one of xarray's; its chunk sizes must be known.
+    url, path
+        As in `open`.
+    format
+        Of a new array; that of the group above it when ``None``, ``"zarr3"`` in a new store.
+    chunks
+        Chunk shape; the largest block of `x` along each axis when ``None`` (of a shard, when sharded).
+    shards, codecs, fill_value, dimension_names, attributes, storage_options
+        Of a new array, as in `create_array`.
+    region
+        Slices of an existing array to write `x` to; store keys that it covers partly are read, changed and written
+        back under `lock` and a version check.
+    mode
+        ``"w-"``: create, fail if there is a node; ``"w"``: replace; ``"r+"``: write into the existing array;
+        ``"a"``: that, or create.
+    lock
+        ``"auto"``: a lock of this process, or of the cluster when run on one; ``None``: none, the version check alone
+        guards; else a context manager.
+    compute
+        ``False``: return a `dask.delayed.Delayed` of the report; the metadata are written by its last task.
+    resume
+        Keep a record of every block beside the array until all are written, and go on with a write of the same `x`
+        (the same name in dask: see ``x.name``) that was cut off. Whole arrays only.
+    write_empty_chunks
+        Write chunks that are the fill value bit for bit, too; else they are left absent, and deleted where they were.
+
+    Returns
+    -------
+    WriteReport
+        Store keys written, of them empty and partial, and bytes.
+
+    Raises
+    ------
+    NodeExists
+        There is a node, and `mode` does not allow to replace it.
+    AlignmentError
+        `x` has another shape than the array or region, or chunks of unknown size.
+    StoreError
+        Partial writes would be unguarded: the store cannot compare versions and there is no common lock.
+    JobError
+        What was cut off at the target is another write; ``mode="w"`` would delete what `x` reads, or a task would
+        read what another one overwrites; or a worker lacks a codec, or cannot write.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, dask.array as da
+    >>> report = cm.to_store(da.arange(10, chunks=5), "memory://doc-to")
+    >>> report.n_keys
+    2
+    >>> cm.open_array("memory://doc-to")[3:5]
+    array([3, 4])
+    """
+    target = references.open_target_store(url, storage_options)
+    x = as_dask(x)
+    factory = lock_factory(lock)
+    existing = _existing(target, path, mode="r+" if region is not None else mode)
+    if existing is not None:
+        array = existing
+        where = _write_region(array, region)
+        check_source(x, region_shape(where))
+    else:
+        check_source(x, x.shape)
+        format = format or format_above(target, path)  # noqa: A001
+        metadata = describe_array(
+            get_format(format),
+            path,
+            shape=x.shape,
+            dtype=x.dtype,
+            chunks=_block_shape(x, shards) if chunks is None else chunks,
+            shards=shards,
+            codecs=codecs,
+            fill_value=fill_value,
+            dimension_names=dimension_names,
+            attributes=attributes,
+        )
+        array = hierarchy.array_at(target, path, metadata, format)
+        where = full_region(array.shape)
+
+    def prepare() -> dict[str, bytes]:
+        if existing is not None:
+            return {}
+        return hierarchy.create_array(target, path, array.metadata, format=array.format, overwrite=mode == "w")[1]
+
+    if resume and (region is not None or not compute):
+        raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
+    check_not_read([x] if mode == "w" else [], target, array.path)
+    check_writers([array] if compute else [])
+    if resume:
+        publish = partial(hierarchy.appear, target, format=array.format)
+        return resumable_write(x, array, prepare=prepare, publish=publish, lock=factory, write_empty=write_empty_chunks)
+    if existing is None:
+        discard_journal(array)
+    documents = prepare()
+    counts, n_regrouped = write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks)
+    finish = partial(_finish, n_regrouped=n_regrouped, array=array, documents=documents)
+    return run([counts], finish, compute=compute, arrays=[array])
+
+
+def store(
+    sources: Any,
+    targets: Array | Sequence[Array],
+    *,
+    regions: Any = None,
+    lock: Any = "auto",
+    compute: bool = True,
+    write_empty_chunks: bool = False,
+) -> list[WriteReport] | Delayed:
+    """Write dask arrays onto arrays that exist; like ``da.store``.
+
+    Parameters
+    ----------
+    sources, targets
+        One of each, or sequences of equal length.
+    regions
+        A tuple of slices for each target (one for all, or a list); the whole target where ``None``.
+    lock, compute, write_empty_chunks
+        As in `to_store`.
+
+    Returns
+    -------
+    list of WriteReport
+        One for each target; with ``compute=False`` a `dask.delayed.Delayed` of them.
+
+    Raises
+    ------
+    AlignmentError
+        A source has another shape than its region, or chunks of unknown size.
+    StoreError
+        A target was opened for reading, or partial writes would be unguarded (see `to_store`).
+    ChunkError
+        A chunk cannot be read, changed or written.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, dask.array as da
+    >>> a = cm.create_array("memory://doc-store", shape=(10,), dtype="i4", chunks=(4,))
+    >>> [r.n_partial for r in cm.store(da.ones(6, dtype="i4"), a, regions=(slice(2, 8),))]
+    [1]
+    """
+    sources = [sources] if isinstance(sources, (da.Array, np.ndarray)) else list(sources)
+    targets = [targets] if isinstance(targets, Array) else list(targets)
+    places = list(regions) if isinstance(regions, list) else [regions] * len(targets)
+    if not len(sources) == len(targets) == len(places):
+        raise ValueError(f"{len(sources)} sources, {len(targets)} targets and {len(places)} regions do not match")
+    factory = lock_factory(lock)
+    planned = []
+    for x, array, region in zip(map(as_dask, sources), targets, places, strict=True):
+        array.check_writable()
+        where = _write_region(array, region)
+        planned.append(write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks))
+    check_writers(targets if compute else [])
+    finish = partial(_reports, n_regrouped=[n for _, n in planned], arrays=targets)
+    return run([counts for counts, _ in planned], finish, compute=compute, arrays=targets)
+
+
+def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
+    """Make the array appear: the last step of a write."""
+    hierarchy.appear(array.store, documents, array.format)
+    return report(array, counts, n_regrouped)
+
+
+def _reports(*counts: Any, n_regrouped: Sequence[int], arrays: Sequence[Array]) -> list[WriteReport]:
+    return [report(array, c, n) for array, c, n in zip(arrays, counts, n_regrouped, strict=True)]
+
+
+def _existing(target: Store, path: str, mode: str) -> Array | None:
+    """Return the array to write into; ``None`` when a new one is to be made."""
+    if mode in {"w", "w-"}:
+        return None
+    if mode not in {"a", "r+"}:
+        raise ValueError(f"mode={mode!r} does not write; the modes are 'w-', 'w', 'a' and 'r+'")
+    try:
+        node = hierarchy.open_node(target, path, read_only=False, consolidated=False)
+    except NodeNotFound:
+        if mode == "a":
+            return None
+        raise
+    if isinstance(node, Group):
+        raise NodeExists(url=node.url, path=node.path, found="group", hint="give mode='w' to replace it")
+    return node
+
+
+def _write_region(array: Array, region: Any) -> Region:
+    if isinstance(region, str) and region == "auto":
+        reason = "only write_dataset knows coordinates to find it by"
+        raise RegionError(index="'auto'", shape=array.shape, reason=reason)
+    return as_region(region, array.shape)
+
+
+def _block_shape(x: da.Array, shards: Any) -> tuple[int, ...] | Literal["auto"]:
+    """Return the chunk shape that makes each block of `x` one chunk; "auto" below shards that are given."""
+    if shards is not None:
+        return "auto"
+    return tuple(max((*axis, 1)) for axis in x.chunks)

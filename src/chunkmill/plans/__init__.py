@@ -1,1 +1,0 @@
-"""Pure integer arithmetic. No IO, no dask, no codec."""

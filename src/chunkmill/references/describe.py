@@ -1,0 +1,152 @@
+"""What arrays become in a reference set: Zarr, of the chunks as they lie, shards and frames taken off.
+
+Not here: where the chunks lie (`chunkmill.references.locate`), how the set is written (`chunkmill.references.write`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.conversion.actions import plan_array, split_shards
+from chunkmill.conversion.target_metadata import fitted_to
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.base import Format
+from chunkmill.formats.registry import get_format
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.nodes import hierarchy
+from chunkmill.nodes.hierarchy import Group, Node
+from chunkmill.references.locate import Frame, Virtual, store_below
+from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.zip import ZipStore
+from chunkmill.xarray.coding import decode_fill_value, masks_fill_value
+
+__all__ = ["describe_virtual", "nodes_in_set", "take_apart"]
+
+_FORMATS = {2: "zarr2", 3: "zarr3"}
+
+
+def nodes_in_set(source: Node, root: str) -> tuple[dict[str, GroupMetadata], dict[str, Array]]:
+    """Return the groups, those above `root` first, and the arrays by their path in the set."""
+    root = root.strip("/")
+    parts = root.split("/") if root else []
+    groups = {"/".join(parts[:n]): GroupMetadata() for n in range(len(parts))}
+    arrays: dict[str, Array] = {}
+    for node in hierarchy.walk(source):
+        at = "/".join(part for part in (root, node.path[len(source.path) :].strip("/")) if part)
+        if isinstance(node, Group):
+            groups[at] = node.metadata
+        else:
+            arrays[at] = node
+    return groups, arrays
+
+
+def take_apart(arrays: Mapping[str, Array], *, inline_ends: bool) -> dict[str, Virtual]:
+    """Describe arrays without shards or frames around their chunks; `UnsupportedFeature` for what no set can say."""
+    for array in arrays.values():
+        _check_url(array)
+    return {at: Virtual(array, *_taken_apart(array), inline_ends) for at, array in arrays.items()}
+
+
+def describe_virtual(
+    virtuals: Mapping[str, Virtual], zarr_format: int | None, complete: Collection[str]
+) -> tuple[Format, dict[str, ArrayMetadata]]:
+    """Describe the arrays in the first format that can hold all of them.
+
+    `complete` names those that have no absent chunks.
+    """
+    if zarr_format is not None and zarr_format not in _FORMATS:
+        msg = f"zarr_format={zarr_format!r}: expected 2, 3 or None"
+        raise ValueError(msg)
+    last: MetadataError | None = None
+    for name in _FORMATS.values() if zarr_format is None else [_FORMATS[zarr_format]]:
+        documents_format = get_format(name)
+        described = {}
+        try:
+            for at, virtual in virtuals.items():
+                metadata = virtual.metadata
+                if masks_fill_value(name) and not masks_fill_value(virtual.array.format):
+                    metadata = _unmasked(metadata, name, at, complete=at in complete, strict=zarr_format is None)
+                described[at] = _adapted(metadata, documents_format, at)
+        except MetadataError as error:
+            last = error
+        else:
+            return documents_format, described
+    raise last  # type: ignore[misc]
+
+
+def _taken_apart(array: Array) -> tuple[ArrayMetadata, Frame]:
+    """Return the description of the array without shards or frames around its chunks, and what was taken off."""
+    metadata = array.metadata
+    if array.reading is not array.writing:
+        layout = split_shards(metadata)
+        return replace(metadata, chunk_grid=layout.chunks, codecs=layout.chain), "shard"
+    if [codec.name for codec in metadata.codecs] == ["n5_block"]:
+        inner = metadata.codecs[0].configuration["codecs"]
+        chain = tuple(NamedConfig(codec["name"], codec.get("configuration", {})) for codec in inner)
+        if any(codec.name == "n5_lz4" for codec in chain):
+            hint = "its frames are N5's own: convert the array, or write it with another compression"
+            raise UnsupportedFeature(format="Zarr", feature=f"the lz4 compression of {array.path!r}", hint=hint)
+        return replace(metadata, codecs=chain, edge_chunks="padded"), "n5_block"
+    return metadata, "object"
+
+
+def _unmasked(
+    metadata: ArrayMetadata,
+    format: str,  # noqa: A002
+    path: str,
+    *,
+    complete: bool,
+    strict: bool,
+) -> ArrayMetadata:
+    """Return the description for a format whose fill value marks missing elements, of one where it does not.
+
+    There the attribute ``_FillValue`` marks them. Where no chunk is absent the fill value is free to say the same;
+    else it stays, and what xarray would read otherwise is refused when `strict`.
+    """
+    dtype, fill = metadata.dtype, metadata.fill_value
+    if fill is None or dtype.kind not in "biufcmM":
+        return metadata
+    marker = None
+    if "_FillValue" in metadata.attributes:
+        marker = decode_fill_value(metadata.attributes["_FillValue"], dtype, key=path)
+    bits = np.array(fill, dtype).tobytes()
+    # undefined marks nothing, and reads as zeros
+    if complete or (marker is None and not any(bits)):
+        return replace(metadata, fill_value=marker)
+    is_nan = bool(fill != fill)  # noqa: PLR0124 - missing, whoever reads it
+    marks = marker is None if is_nan else marker is not None and np.array(marker, dtype).tobytes() == bits
+    if strict and not (marks or (is_nan and marker is not None and marker != marker)):  # noqa: PLR0124
+        feature = (
+            f"absent chunks of {fill!r} where {'nothing' if marker is None else repr(marker)} marks missing values"
+        )
+        raise UnsupportedFeature(format=format, feature=feature, key=path)
+    return metadata
+
+
+def _adapted(metadata: ArrayMetadata, documents_format: Format, path: str) -> ArrayMetadata:
+    """Return the description as the format has it; `UnsupportedFeature` unless it means the same bytes."""
+    # the keys are ours to choose: fsspec finds parquet references of the default ones only
+    metadata = replace(metadata, chunk_keys=documents_format.default_chunk_keys)
+    adapted = fitted_to(metadata, documents_format, path, near=False)
+    action = plan_array(metadata, adapted, max_bytes=1, max_keys=1).action
+    if action != "copy":
+        chain = ", ".join(codec.name for codec in metadata.codecs)
+        hint = "its chunks would have to be encoded anew: convert the array"
+        raise UnsupportedFeature(format=documents_format.name, feature=f"the codecs {chain}", key=path, hint=hint)
+    return adapted
+
+
+def _check_url(array: Array) -> None:
+    """Raise unless the array's store has a url that others can open."""
+    store = store_below(array.store)
+    hint = ""
+    if store.url.startswith("memory-store:"):
+        hint = "it lives in this process's memory: write it to a url first"
+    elif "::" in store.url and not isinstance(store, (ReferenceStore, ZipStore)):
+        hint = "what lies in a remote archive has no url of its own that all readers open: fetch it, or unpack it"
+    if hint:
+        raise UnsupportedFeature(format="a reference set", feature=f"references into {store.url}", hint=hint)

@@ -1,0 +1,132 @@
+"""The file or folder that a reference set is written to.
+
+Not here: reading (`chunkmill.nodes.open_store`), what is written (`chunkmill.formats.references.json`,
+``references_parquet_write``).
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Self, cast
+
+from numcodecs.zstd import compress as zstd_compress
+
+from chunkmill.errors import StoreError
+from chunkmill.formats.references.chunk_numbers import ROOT_KEY
+from chunkmill.formats.references.json import emit_reference_json, is_reference_json
+from chunkmill.formats.references.parquet import ParquetReferences, is_reference_root
+from chunkmill.formats.references.parquet_write import emit_reference_parquet
+from chunkmill.hints import Advice
+from chunkmill.model.references import References, ReferenceSet
+from chunkmill.nodes.open_store import may_be_reference_file, open_plain_store
+from chunkmill.stores.base import ByteRange, Store
+from chunkmill.stores.reference_targets import split_url
+
+__all__ = ["SetFile", "in_memory"]
+
+_KINDS = ("json", "parquet")
+_N_AT_ONCE = 16  # record files written at the same time
+_LEVEL = 3
+_HEAD = 4096
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # gzip, zstd
+
+
+@dataclass(frozen=True, slots=True)
+class SetFile:
+    """Where a set is written, and as what.
+
+    Attributes
+    ----------
+    store, key
+        The key is empty for parquet: the store is the folder.
+    """
+
+    store: Store
+    key: str
+    kind: str
+    version: int
+    record_size: int
+
+    @classmethod
+    def at(
+        cls,
+        url: Any,
+        storage_options: Mapping[str, Any] | None,
+        *,
+        kind: str | None,
+        version: int,
+        record_size: int,
+    ) -> Self:
+        """Return the file or folder at `url`; nothing is asked of it yet."""
+        if not isinstance(url, (str, os.PathLike)):
+            msg = f"a reference set is written to a url, not to {type(url).__name__}"
+            raise TypeError(msg)
+        if kind is None:
+            kind = "json" if may_be_reference_file(url) else "parquet"
+        for name, value, allowed in (("format", kind, _KINDS), ("version", version, (0, 1))):
+            if value not in allowed:
+                msg = f"{name}={value!r}: expected {' or '.join(map(repr, allowed))}"
+                raise ValueError(msg)
+        if record_size < 1:
+            msg = f"record_size={record_size!r}: expected 1 or more"
+            raise ValueError(msg)
+        root, key = split_url(os.fspath(url)) if kind == "json" else (os.fspath(url), "")
+        return cls(open_plain_store(root, storage_options), key, kind, version, record_size)
+
+    @property
+    def url(self) -> str:
+        """Url of the file or folder."""
+        return f"{self.store.url.removesuffix('/')}/{self.key}" if self.key else self.store.url
+
+    def check_free(self, *, overwrite: bool, source: str | None = None) -> None:
+        """Raise `StoreError` when there is something that must not be replaced."""
+        is_there = self.store.size(self.key) is not None if self.key else bool(self.store.list_dir(""))
+        if not is_there:
+            return
+        reason = ""
+        if not self._is_set():
+            reason = "there is something else, which is no reference set: give another url"
+        elif not overwrite:
+            reason = "there is one already: give another url, or {overwrite:True} to replace it"
+        elif source == self.url:
+            reason = "that is the source: give another url"
+        if reason:
+            raise StoreError(
+                url=self.store.url, key=self.key, reason=Advice("cannot write the reference set: " + reason)
+            )
+
+    def _is_set(self) -> bool:
+        if self.key:
+            head = self.store.get(self.key, ByteRange(0, min(self.store.size(self.key) or 0, _HEAD)))
+            return head is not None and (head.startswith(_COMPRESSED) or is_reference_json(head))
+        return is_reference_root(self.store.get(ROOT_KEY))
+
+    def write(self, references: ReferenceSet, *, overwrite: bool) -> None:
+        """Write the set; what makes it one comes last."""
+        if self.key:
+            self.store.set(self.key, self._compressed(b"".join(emit_reference_json(references, version=self.version))))
+            return
+        if overwrite:
+            self.store.delete_prefix("")
+        files = emit_reference_parquet(references, record_size=self.record_size)
+        with ThreadPoolExecutor(_N_AT_ONCE) as pool:
+            # a few at a time: files are made as they are written, and the last one when all others are there
+            while batch := list(islice(files, _N_AT_ONCE)):
+                *others, last = batch
+                list(pool.map(lambda file: self.store.set(*file), others))
+                self.store.set(*last)
+
+    def _compressed(self, document: bytes) -> bytes:
+        if self.key.endswith(".gz"):
+            return gzip.compress(document, _LEVEL)
+        return bytes(zstd_compress(document, _LEVEL)) if self.key.endswith(".zst") else document
+
+
+def in_memory(references: References) -> ReferenceSet:
+    """Return a set with all its references; one in parquet is read whole."""
+    return references.load() if isinstance(references, ParquetReferences) else cast("ReferenceSet", references)

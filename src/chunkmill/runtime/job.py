@@ -1,0 +1,325 @@
+"""Whole-store jobs on whatever scheduler dask is set to: stages of tasks, journal, resume, progress, preflight.
+
+A job is a few stages, one after the other: the client is the barrier between them, so that nothing of a stage that is
+done is kept alive or computed again. A stage is a function over many small task specs, and what they share. Not here:
+what a task does (`chunkmill.conversion.convert_job`, `chunkmill.conversion.rechunking.job`), plans
+(`chunkmill.conversion.plan`).
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.errors import JobError
+from chunkmill.nodes import hierarchy
+from chunkmill.runtime.cancellation import sweep_beside, swept
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.preflight import Needs, check_client_workers, check_process, check_scheduler, describe_needs
+from chunkmill.runtime.process_memory import peak_memory
+from chunkmill.runtime.progress import JobProgress
+from chunkmill.runtime.reference_shipping import Lender, Lent, borrowed
+from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.runtime.stage import Stage, TaskResult, grouped
+from chunkmill.stores.base import Store
+
+__all__ = ["Job", "JobResult", "Stage", "StageResult", "TaskResult", "grouped", "run_job", "run_stages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that `run_job` needs to know of a job.
+
+    Attributes
+    ----------
+    name
+        For people: ``"convert to 'a' in file:///x"``.
+    store, path
+        Of the target. The journal lies in `store`, named from `path`.
+    fingerprint
+        Of the plan, by `chunkmill.runtime.journal.fingerprint`.
+    sources, targets
+        The arrays that tasks read and write: that workers have the codecs and reach the stores is checked first.
+    prepare
+        Makes room in the target and returns the documents that `publish` is to write. Called when the job begins, not
+        when it goes on. It may raise (`NodeExists`): nothing is on record then.
+    stages
+        Returns the stages; called after `prepare`, and when the job goes on.
+    publish
+        Makes the result appear; called with the documents when all tasks are done; returns the keys that it wrote. May
+        be called again when the process ends before the journal is deleted.
+    writes
+        Further stores (a temporary one) that tasks write to.
+    overwrite
+        Whether `prepare` deletes what is there; ``None``: that is written into.
+    """
+
+    name: str
+    store: Store
+    path: str
+    fingerprint: str
+    sources: Sequence[Array]
+    targets: Sequence[Array]
+    prepare: Callable[[], Mapping[str, bytes]]
+    stages: Callable[[], Sequence[Stage]]
+    publish: Callable[[Mapping[str, bytes]], Iterable[str] | None]
+    writes: Sequence[Store] = ()
+    overwrite: bool | None = False
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """What a stage did in this run; tasks that an earlier run had done are counted in `n_resumed` only."""
+
+    name: str
+    n_tasks: int
+    n_resumed: int
+    seconds: float
+    counts: Mapping[str, int]
+    details: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a job did, stage by stage."""
+
+    stages: tuple[StageResult, ...]
+    seconds: float
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts of all stages together."""
+        total: dict[str, int] = {}
+        for stage in self.stages:
+            add_counts(total, stage.counts)
+        return total
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks of all stages, those that an earlier run had done included."""
+        return sum(stage.n_tasks for stage in self.stages)
+
+    @property
+    def n_resumed(self) -> int:
+        """Tasks that an earlier run had done."""
+        return sum(stage.n_resumed for stage in self.stages)
+
+
+def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None) -> JobResult:
+    """Run a job on the current dask scheduler or Client; in threads where none is set.
+
+    When it succeeds, nothing but the target stays. When it fails, or is interrupted, the journal stays too, and the
+    same job goes on from there.
+
+    Parameters
+    ----------
+    resume
+        Go on with an unfinished job of the same plan; ``False``: discard it and begin anew.
+    progress
+        Show bars; ``None``: as ``chunkmill.progress`` in dask's config says.
+
+    Raises
+    ------
+    JobError
+        There is an unfinished job of another plan, or a worker lacks something.
+    """
+    start = time.perf_counter()
+    scheduler = Scheduler()
+    journal = Journal(job.store, job.path, job.name, job.fingerprint)
+    documents = journal.resume() if resume else None
+    if journal.is_over:
+        stages = [(stage.name, len(grouped(stage))) for stage in job.stages()]
+        results = [StageResult(name, n_tasks, n_tasks, 0.0, {}) for name, n_tasks in stages]
+        return JobResult(tuple(results), time.perf_counter() - start)
+    cut_off, needs = documents is not None, None
+    if not scheduler.in_process:
+        needs = describe_needs(job.name, sources=job.sources, targets=job.targets, writes=(job.store, *job.writes))
+        check_workers(scheduler, needs)
+    done: set[tuple[int, int]] = set()
+    if documents is None:
+        if not resume:
+            cut_off = journal.discard()  # before what it tells of is deleted
+        documents = dict(job.prepare())
+        journal.begin(documents)
+    else:
+        done = journal.done()
+    try:
+        with swept(job.targets, after_death=cut_off):
+            results = run_stages(
+                job.stages(),
+                name=job.name,
+                scheduler=scheduler,
+                needs=needs,
+                journal=journal,
+                done=done,
+                progress=progress,
+            )
+    except JobError:
+        journal.tidy()
+        raise
+    written = job.publish(documents)
+    if cut_off:
+        sweep_beside(job.store, written or ())
+    journal.finish()
+    hierarchy.settle(job.store)
+    return JobResult(tuple(results), time.perf_counter() - start)
+
+
+def check_workers(scheduler: Scheduler, needs: Needs) -> None:
+    """Check that the workers have what they need; `JobError` says which lacks what."""
+    if scheduler.client is not None:
+        check_client_workers(scheduler.client, needs)
+    else:
+        check_scheduler(scheduler.get, needs)
+
+
+def run_stages(
+    stages: Sequence[Stage],
+    *,
+    name: str = "",
+    scheduler: Scheduler | None = None,
+    needs: Needs | None = None,
+    journal: Journal | None = None,
+    done: set[tuple[int, int]] | None = None,
+    progress: bool | str | None = None,
+) -> list[StageResult]:
+    """Run stages one after the other. By itself for what leaves nothing behind; else `run_job` calls it.
+
+    Parameters
+    ----------
+    name
+        Of the job, for the dashboard; the stages' names where there is none.
+    needs
+        Checked once in every process that takes part.
+    journal, done
+        Where tasks are put on record, and stage and number of those that are not to be run again.
+    """
+    scheduler = scheduler or Scheduler()
+    results = []
+    with JobProgress(progress) as bars:
+        for number, stage in enumerate(stages):
+            begun = time.perf_counter()
+            groups = grouped(stage)
+            todo = [(i, specs) for i, specs in enumerate(groups) if (number, i) not in (done or ())]
+            n_resumed = len(groups) - len(todo)
+            bars.begin(stage.name, len(groups), n_resumed)
+            total = _Total(bars)
+            here = _Stage(stage.function, stage.common, journal, number)
+            if scheduler.in_process:
+                scheduler.run(stage.name, run_task, here, todo, total.add)
+            else:
+                lender = None if stage.reads is None else Lender(stage.reads, stage.common)
+                packed = _Packed.of(here, needs, lender)
+                units = lender.units(todo) if lender else todo
+                with scheduler.span(name or stage.name):
+                    scheduler.run(stage.name, run_task, packed, units, total.add, shown=stage.show)
+            seconds = time.perf_counter() - begun
+            results.append(StageResult(stage.name, len(groups), n_resumed, seconds, total.counts, total.details))
+    return results
+
+
+class _Total:
+    """Adds up the results of a stage's tasks as they come."""
+
+    def __init__(self, bars: JobProgress) -> None:
+        self.bars = bars
+        self.counts: dict[str, int] = {}
+        self.details: list[Any] = []
+
+    def add(self, result: tuple[Mapping[str, int], Sequence[Any]]) -> None:
+        counts, details = result
+        add_counts(self.counts, counts)
+        self.details.extend(details)
+        self.bars.advance(counts)
+
+
+def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
+    """Add `counts` to `total`; of names that begin with ``peak_`` the largest is kept.
+
+    Examples
+    --------
+    >>> total = {"n_keys": 1, "peak_memory_bytes": 9}
+    >>> add_counts(total, {"n_keys": 2, "peak_memory_bytes": 5})
+    >>> total
+    {'n_keys': 3, 'peak_memory_bytes': 9}
+    """
+    for name, value in counts.items():
+        before = total.get(name, 0)
+        total[name] = max(before, value) if name.startswith("peak_") else before + value
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# In the process that runs a task
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What the tasks of a stage share, as it is used."""
+
+    function: Callable[[Any, Any], TaskResult]
+    common: Any
+    journal: Journal | None
+    number: int
+
+    def open(self) -> _Stage:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """The same as it travels: unpickled once in each process, which is checked then."""
+
+    token: str
+    stage: bytes
+    needs: bytes
+
+    @classmethod
+    def of(cls, stage: _Stage, needs: Needs | None, lender: Lender | None) -> _Packed:
+        return cls(uuid4().hex, lender.pack(stage) if lender else pickle.dumps(stage), pickle.dumps(needs))
+
+    def open(self) -> _Stage:
+        with _OPENED_LOCK:
+            opened = _OPENED.get(self.token)
+            if opened is None:
+                check_process(self.needs)
+                opened = _OPENED[self.token] = pickle.loads(self.stage)  # noqa: S301 - made by the client
+                while len(_OPENED) > _MAX_OPENED:
+                    _OPENED.popitem(last=False)
+        return opened
+
+
+_Shared: TypeAlias = _Stage | _Packed
+
+_OPENED: OrderedDict[str, _Stage] = OrderedDict()
+_OPENED_LOCK = threading.Lock()
+_MAX_OPENED = 8  # stages of jobs that run at the same time
+
+
+def run_task(
+    shared: _Shared, index: int, specs: Sequence[Any], lent: Sequence[Lent] = ()
+) -> tuple[dict[str, int], list[Any]]:
+    """Run a group of specs: the function of every task in the graph of a stage."""
+    stage = shared.open()
+    journal = stage.journal
+    if journal is not None and (recorded := journal.recall(stage.number, index)) is not None:
+        return recorded | {"n_repeated": 1}, []  # dask runs tasks again whose results a worker took with it
+    counts: dict[str, int] = {}
+    writes: dict[str, Any] = {}
+    details: list[Any] = []
+    with borrowed(lent):
+        for spec in specs:
+            result = stage.function(stage.common, spec)
+            add_counts(counts, result.counts)
+            writes.update(result.writes)
+            details.extend(result.details)
+    add_counts(counts, {"peak_memory_bytes": peak_memory()})
+    if journal is not None:
+        journal.record(stage.number, index, counts, writes)
+    return counts, details

@@ -1,0 +1,265 @@
+"""What every worker must have before the first byte of a job moves: versions, codecs, stores it can reach and write.
+
+The same check runs on every worker of a cluster before a job or a write begins, and once in every process that takes
+part in it, so that a worker that joins late is checked too. The error names the worker and what it lacks.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+from uuid import uuid4
+
+from dask._task_spec import Task
+from distributed import Client
+from distributed.comm.core import CommClosedError
+from distributed.worker import get_worker
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.array.layout import grains
+from chunkmill.dask_arrays.reference_subsets import held_references, without_references
+from chunkmill.errors import JobError
+from chunkmill.formats.registry import get_format
+from chunkmill.runtime.scheduler import Scheduler, await_workers
+from chunkmill.stores.base import Store
+
+__all__ = [
+    "PROBE_PREFIX",
+    "Needs",
+    "check_client_workers",
+    "check_process",
+    "check_scheduler",
+    "check_writers",
+    "describe_needs",
+    "worker_name",
+]
+
+_PACKAGES = ("chunkmill", "numcodecs")
+_MAX_SHOWN = 5
+PROBE_PREFIX = ".chunkmill-probe-"
+"""What the keys of probes begin with, at the root of a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a worker must have and see.
+
+    Attributes
+    ----------
+    job
+        For people.
+    versions
+        Package -> the client's version.
+    arrays
+        Those whose codecs it must be able to build.
+    reads
+        Store, key and the hash of what the client read there.
+    writes
+        Stores that a probe is written to.
+    """
+
+    job: str
+    versions: Mapping[str, str]
+    arrays: tuple[Array, ...] = ()
+    reads: tuple[tuple[Store, str, str], ...] = ()
+    writes: tuple[Store, ...] = ()
+
+
+def describe_needs(
+    job: str, *, sources: Iterable[Array] = (), targets: Iterable[Array] = (), writes: Iterable[Store] = ()
+) -> Needs:
+    """Return what workers need to read `sources` and to write `targets` and further stores.
+
+    Of arrays with the same codecs, and of sources in one store, the first stands for all.
+    """
+    sources, targets = list(sources), list(targets)
+    kinds = {
+        (repr(array.codecs), str(array.dtype), array.url): without_references(array) for array in (*sources, *targets)
+    }
+    reads = []
+    for array in {id(array.store): array for array in reversed(sources)}.values():
+        for key in get_format(array.format).array_keys(array.path):
+            if (value := array.store.get(key)) is not None:
+                held = held_references(array)  # of a set that travels with the tasks, no more than is looked at
+                reads.append((held.subset([key]) if held else array.store, key, sha256(value).hexdigest()))
+                break
+    written = {store.url: store for store in (*(array.store for array in targets), *writes)}
+    return Needs(job, _versions(), tuple(kinds.values()), tuple(reads), tuple(written.values()))
+
+
+def check_writers(arrays: Sequence[Array]) -> None:
+    """Check, before any of `arrays` is written to, the workers that were not found fit for that before."""
+    scheduler = Scheduler()
+    if scheduler.in_process or not arrays:
+        return
+    needs = describe_needs(writes_to(arrays), targets=arrays)
+    if scheduler.client is not None:
+        check_client_workers(scheduler.client, needs, again=False)
+    elif (key := ("", hash(pickle.dumps(needs)))) not in _FIT:
+        check_scheduler(scheduler.get, needs)
+        _FIT[key] = set()
+
+
+def writes_to(arrays: Sequence[Array]) -> str:
+    """Return for people what a write to `arrays` is."""
+    more = f" and {len(arrays) - 1} more" if len(arrays) > 1 else ""
+    return f"write to {arrays[0].path!r}{more} in {arrays[0].url}"
+
+
+_FIT: dict[tuple[str, int], set[str]] = {}  # scheduler and hash of the needs -> workers that have what it takes
+
+
+def check_client_workers(client: Client, needs: Needs, *, again: bool = True) -> None:
+    """Check the workers of a cluster (unless `again`, the new ones); `JobError` names each that lacks something."""
+    packed = pickle.dumps(needs)
+    about = client.scheduler_info(n_workers=-1)
+    if not about["workers"]:
+        await_workers(client)
+        about = client.scheduler_info(n_workers=-1)
+    fit = _FIT.setdefault((about["id"], hash(packed)), set())
+    workers = [address for address in about["workers"] if again or address not in fit]
+    if not workers:
+        return
+    with _probing(needs) as probe:
+        # pickled by hand: a worker without a package could not unpickle its arguments, and the error not name it
+        answers = client.run(partial(_check, packed, probe), workers=workers, on_error="return")
+        # a worker that dies meanwhile lacks nothing; the one in its place is checked by its first task
+        answers = {worker: a for worker, a in answers.items() if not isinstance(a, CommClosedError)}
+        found = {worker: a if isinstance(a, tuple) else (worker, _failed(a)) for worker, a in answers.items()}
+        _raise_lacking(needs, found, probe)
+    fit.update(found)
+
+
+def check_scheduler(get: Any, needs: Needs) -> None:
+    """Check a process that the local scheduler `get` runs tasks in; the others are its like."""
+    with _probing(needs) as probe:
+        key = f"preflight-{uuid4().hex}"
+        name, text = get({key: Task(key, _check, pickle.dumps(needs), probe)}, key)
+        _raise_lacking(needs, {name: (name, text)}, probe)
+
+
+def check_process(needs: bytes) -> None:
+    """Check this process when it takes part for the first time: `needs` as they were pickled."""
+    with _process.lock:
+        if hash(needs) in _process.fit:
+            return
+        try:
+            wanted: Needs | None = pickle.loads(needs)  # noqa: S301 - made by the client
+        except Exception as error:
+            reason = f"worker {worker_name() or os.getpid()} cannot take part: {type(error).__name__}: {error}"
+            raise JobError(job="a job", reason=reason, hint="give every worker the client's packages") from error
+        if wanted is not None:
+            with _probing(wanted) as probe:
+                name, text = _check(needs, probe)
+                _raise_lacking(wanted, {worker_name() or name: (name, text)}, probe)
+        _process.fit.add(hash(needs))
+
+
+class _Process:
+    """What this process was found fit for, by the hash of the needs."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.fit: set[int] = set()
+
+
+_process = _Process()
+if hasattr(os, "register_at_fork"):  # a child is checked by itself, and has no threads that could let go of the lock
+    os.register_at_fork(after_in_child=_process.__init__)  # type: ignore[misc]
+
+
+@contextmanager
+def _probing(needs: Needs) -> Iterator[str]:
+    """Give a prefix for probes; nothing is left below it."""
+    probe = f"{PROBE_PREFIX}{uuid4().hex}/"
+    try:
+        yield probe
+    finally:
+        for store in needs.writes:
+            store.delete_prefix(probe)
+
+
+def _raise_lacking(needs: Needs, found: Mapping[str, tuple[str, str | None]], probe: str) -> None:
+    """Raise what workers (process, and what it lacks) said, and what does not arrive here of what they wrote."""
+    lacking = {worker: text for worker, (_, text) in found.items() if text is not None}
+    for store in needs.writes:
+        for worker in found.keys() - lacking.keys():
+            if store.get(probe + found[worker][0]) is None:
+                lacking[worker] = f"writes to a {store.url} of its own: what it writes is not seen from here"
+    if not lacking:
+        return
+    shown = [f"worker {worker} {text}" for worker, text in sorted(lacking.items())[:_MAX_SHOWN]]
+    if len(lacking) > _MAX_SHOWN:
+        shown.append(f"and {len(lacking) - _MAX_SHOWN} more")
+    hint = "give every worker the client's packages, and access to the stores from wherever it runs"
+    raise JobError(job=needs.job, reason="; ".join(shown), hint=hint)
+
+
+def _failed(error: Exception) -> str:
+    return f"cannot take part: {type(error).__name__}: {error}"
+
+
+def _check(needs: bytes, probe: str) -> tuple[str, str | None]:
+    """Return a name of this process, and what it lacks; ``None`` when it lacks nothing."""
+    name = f"{os.getpid()}-on-{socket.gethostname()}"
+    lacks = _lacks(needs, probe + name)
+    if lacks is None:
+        _process.fit.add(hash(needs))  # its tasks need not check again
+    return name, lacks
+
+
+def _lacks(needs: bytes, probe_key: str) -> str | None:
+    try:
+        wanted: Needs = pickle.loads(needs)  # noqa: S301 - made by the client
+        for array in wanted.arrays:
+            grains(array.metadata, "")  # an array builds its codecs when they are asked for first
+    except Exception as error:  # noqa: BLE001 - whatever a package or a codec that is missing raises
+        return _failed(error)
+    if wrong := _wrong_versions(wanted.versions):
+        return wrong
+    try:
+        for store, key, digest in wanted.reads:
+            value = store.get(key)
+            if value is None or sha256(value).hexdigest() != digest:
+                seen = "nothing" if value is None else "something else"
+                return f"finds {seen} under {key!r} in {store.url}, where the client finds metadata"
+        for store in wanted.writes:
+            store.set(probe_key, b"probe")
+    except Exception as error:  # noqa: BLE001 - whatever a store raises
+        return f"cannot use a store: {type(error).__name__}: {error}"
+    return None
+
+
+def worker_name() -> str | None:
+    """Return the address of the worker that this task runs on; ``None`` where it runs on none."""
+    try:
+        return str(get_worker().address)
+    except ValueError:
+        return None
+
+
+def _versions() -> dict[str, str]:
+    return {package: _version(package) for package in _PACKAGES}
+
+
+@cache  # a metadata file is parsed each time, and a write of a few values asks, too
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+def _wrong_versions(wanted: Mapping[str, str]) -> str | None:
+    found = _versions()
+    wrong = [f"{name} {found[name]} instead of {wanted[name]}" for name in wanted if found[name] != wanted[name]]
+    return f"has {', '.join(wrong)}" if wrong else None

@@ -1,0 +1,270 @@
+"""Running many like tasks on whatever scheduler dask is set to, and having their results as they come.
+
+No scheduler of our own: plain dicts of `dask._task_spec.Task` go to dask's ``get`` or to the Client, some thousands at
+a time. Not here: what the tasks are (`chunkmill.runtime.job`).
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import dask
+import dask.local
+import dask.threaded
+from dask._task_spec import DataNode, DependenciesMapping, Task, TaskRef, resolve_aliases
+from dask.array import optimize
+from dask.base import get_scheduler
+from dask.callbacks import Callback
+from dask.core import reverse_dict
+from dask.highlevelgraph import HighLevelGraph
+from dask.multiprocessing import RemoteException
+from dask.system import CPU_COUNT
+from distributed import Client, Future, as_completed, span
+
+from chunkmill.errors import JobError, NoWorkers
+from chunkmill.runtime import fork_safety  # noqa: F401 - for what it registers
+
+__all__ = ["Scheduler", "await_workers", "check_n_tasks", "optimised"]
+
+# Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
+_WAVE = 10_000
+
+# More tasks than this are no job that anyone meant: the client lists what each of them is to do.
+_MAX_TASKS = 1 << 24
+
+Graph = dict[Any, Any]
+
+
+def check_n_tasks(job: str, n: int) -> None:
+    """Raise `JobError` where a job is too large for its tasks to be listed."""
+    if n > _MAX_TASKS:
+        reason = f"it would take {n:,} tasks, and {_MAX_TASKS:,} are the most that one job can have"
+        hint = "is the shape meant? Take it in parts, or give the target larger chunks or shards"
+        raise JobError(job=job, reason=reason, hint=hint)
+
+
+def optimised(graph: HighLevelGraph, keys: Sequence[Any]) -> Graph:
+    """Return what dask makes of the graph of arrays, for at least one key.
+
+    Without the tasks that it leaves behind for each chain that it fuses: local schedulers would hand them from thread
+    to thread like others.
+    """
+    fused = dict(optimize(graph, list(keys)))
+    return resolve_aliases(fused, set(keys), reverse_dict(DependenciesMapping(fused)))
+
+
+def await_workers(client: Client, patience: float | None = None) -> None:
+    """Return when the cluster has a worker, or warn in a few seconds that it has none: Dask would wait without a word.
+
+    It is no error, as workers may come. How long tasks may wait for them says Dask's own setting
+    ``distributed.scheduler.no-workers-timeout``, in the scheduler's configuration.
+    """
+    wish = client.submit(int, pure=False)  # what makes a cluster that adapts itself start some
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE if patience is None else patience)
+    except TimeoutError:
+        address = client.scheduler_info(n_workers=0)["address"]
+        msg = f"the cluster at {address} has no workers, tasks wait for one: `dask worker {address}` starts one"
+        warnings.warn(msg, NoWorkers, stacklevel=3)
+    finally:
+        wish.release()
+
+
+_PATIENCE = 5.0  # seconds
+
+
+class Scheduler:
+    """The scheduler, or Client, that dask is set to now; threads where it is set to none.
+
+    Attributes
+    ----------
+    client
+        The Client, where there is one.
+    get
+        The scheduler's ``get``.
+    in_process
+        Whether tasks share this process's memory, so that nothing needs to be pickled.
+    """
+
+    def __init__(self) -> None:
+        self.get: Any = get_scheduler() or dask.threaded.get
+        owner = getattr(self.get, "__self__", None)
+        self.client: Client | None = owner if isinstance(owner, Client) else None
+        self.in_process = _shares_memory(self.get)
+
+    @property
+    def threads_per_worker(self) -> int:
+        """Tasks that run in one process at the same time, at most."""
+        if self.client is not None:
+            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+            return max((worker["nthreads"] for worker in workers), default=1)
+        if self.in_process and self.get is not dask.local.get_sync:
+            return int(dask.config.get("num_workers", None) or CPU_COUNT)
+        return 1
+
+    def span(self, what: str) -> AbstractContextManager[Any]:
+        """Name what is submitted inside: on a cluster, the dashboard sums up times and bytes by such names."""
+        return nullcontext() if self.client is None else span("chunkmill", what)
+
+    def compute(self, graph: Graph, keys: Sequence[Any]) -> list[Any]:
+        """Return the values of `keys`, computed here; not for a Client."""
+        try:
+            return list(self.get(graph, list(keys)))
+        except RemoteException as error:  # of the processes scheduler: the error, with its traceback as text
+            raise error.exception from error
+
+    def run(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        shared: Any,
+        units: Sequence[tuple[Any, ...]],
+        on_result: Callable[[Any], None],
+        *,
+        shown: Callable[[Any], str] | None = None,
+    ) -> None:
+        """Call ``function(shared, *unit)`` for every unit, and `on_result` here with each result, in any order.
+
+        `shared` is a key of its own in the graph, so that it reaches each worker once. `shown` says what of a unit its
+        task's key shall show on a cluster's dashboard, besides the number. The first error that a task
+        raises is raised, as it was raised there; what was not begun then is cancelled, and in this process what was is
+        waited for.
+        """
+        if self.client is not None:
+            _run_on_client(self.client, _Wave(name, function, shared, shown=shown), units, on_result)
+            return
+        watched = _Watched(function) if self.in_process else function
+        wave = _Wave(name, watched, shared)
+        try:
+            for part in _parts(units):
+                _run_locally(self, wave, part, on_result)
+        except BaseException:
+            if isinstance(watched, _Watched):
+                watched.stop()
+            raise
+
+
+class _Watched:
+    """A function whose calls can be waited for: when one fails, dask leaves the others running in their threads."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._changed = threading.Condition()
+        self._n_running = 0
+        self._stopped = False
+
+    def __call__(self, *args: Any) -> Any:
+        with self._changed:
+            if self._stopped:
+                raise CancelledError
+            self._n_running += 1
+        try:
+            return self._function(*args)
+        finally:
+            with self._changed:
+                self._n_running -= 1
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Begin no more calls, and return when none is running, so that nothing is written behind the caller's back."""
+        with self._changed:
+            self._stopped = True
+            self._changed.wait_for(lambda: self._n_running == 0)
+
+
+class _Wave:
+    """Makes the graphs of one run: keys are ``(name-<token>, number)``, so that the dashboard groups them by name.
+
+    With a third part for what is to be shown.
+    """
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], shared: Any, *, shown: Callable[[Any], str] | None = None
+    ) -> None:
+        token = uuid4().hex  # an effect: never the same twice
+        self.name = f"{name}-{token}"
+        self.function = function
+        self.common_key = f"{name}-common-{token}"
+        self.common = DataNode(self.common_key, shared)
+        self.shown = shown
+        self.n_units = 0
+
+    def graph(self, units: Sequence[tuple[Any, ...]]) -> tuple[Graph, list[Any]]:
+        """Return the graph that calls the function for `units`, and the keys of the calls."""
+        keys: list[Any] = [(self.name, number) for number in range(self.n_units, self.n_units + len(units))]
+        if self.shown is not None:
+            keys = [(*key, self.shown(unit)) for key, unit in zip(keys, units, strict=True)]
+        self.n_units += len(units)
+        reference = TaskRef(self.common_key)
+        graph: Graph = {self.common_key: self.common}
+        for key, unit in zip(keys, units, strict=True):
+            graph[key] = Task(key, self.function, reference, *unit)
+        return graph, keys
+
+
+def _run_locally(
+    scheduler: Scheduler, wave: _Wave, units: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]
+) -> None:
+    graph, keys = wave.graph(units)
+
+    def posttask(key: Any, result: Any, *_: Any) -> None:
+        if key != wave.common_key:
+            on_result(result)
+
+    with Callback(posttask=posttask):
+        scheduler.compute(graph, keys)
+
+
+def _run_on_client(
+    client: Client, wave: _Wave, units: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]
+) -> None:
+    parts = _parts(units)
+    running: set[Future[Any]] = set()
+    finished = as_completed(loop=client.loop)
+    held: list[Future[Any]] = []  # what all waves share lives until the last is done
+
+    def submit() -> None:
+        for part in parts:
+            graph, keys = wave.graph(part)
+            futures = client.get(graph, [wave.common_key, *keys], sync=False)
+            if not held:
+                held.append(futures[0])
+            running.update(futures[1:])
+            finished.update(futures[1:])
+            return
+
+    try:
+        submit()
+        while running:
+            batch = finished.next_batch()
+            running.difference_update(batch)
+            if len(running) < _WAVE // 2:
+                submit()
+            # results are a few numbers: one message brings those of all tasks that ended meanwhile
+            for result in client.gather(batch):
+                on_result(result)
+    except BaseException:
+        client.cancel(list(running), force=True)
+        raise
+
+
+def _parts(units: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    return (units[start : start + _WAVE] for start in range(0, len(units), _WAVE))
+
+
+def _shares_memory(get: Any) -> bool:
+    if get is dask.local.get_sync:
+        return True
+    if get is dask.threaded.get:
+        pool = dask.config.get("pool", None)
+        return pool is None or not hasattr(pool, "_mp_context")
+    if isinstance(get, partial) and get.args:  # dask's way with an executor given as scheduler
+        return isinstance(getattr(get.args[0], "__self__", None), ThreadPoolExecutor)
+    return False

@@ -1,0 +1,103 @@
+"""Stages of whole-store jobs: functions over many small task specs, and which specs one task does.
+
+Not here: running them (`chunkmill.runtime.job`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chunkmill.runtime.reference_shipping import Reads
+from chunkmill.stores.metered import Meter
+
+__all__ = ["Stage", "TaskResult", "grouped"]
+
+MAX_TASKS = 100_000
+"""More task specs than this are grouped, so that the scheduler sees no more tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What one task did.
+
+    Attributes
+    ----------
+    counts
+        Numbers to be summed over all tasks (``"n_keys"``, ``"bytes_read"``, …); the largest is kept of those that
+        begin with ``"peak_"``.
+    writes
+        Store key -> size and crc32c of what was written, ``None`` where nothing is stored: for the journal.
+    details
+        What else the client shall have: few and small.
+    """
+
+    counts: Mapping[str, int]
+    writes: Mapping[str, Any] = field(default_factory=dict)
+    details: Sequence[Any] = ()
+
+    @classmethod
+    def of(cls, meter: Meter, **counts: int) -> TaskResult:
+        """Return what `meter` counted, and further `counts`."""
+        return cls(meter.counts() | counts, meter.writes)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Tasks that do not depend on each other.
+
+    Attributes
+    ----------
+    name
+        What the dashboard and the bar show: ``"convert"``, ``"rechunk-spill"``.
+    function
+        Called as ``function(common, spec)`` for every spec. It must be importable by name, and may be called twice for
+        a spec, later or at the same time: its effect must be the same each time.
+    common
+        What all tasks share, such as the arrays: pickled once, and unpickled once in each process.
+    tasks
+        The specs: small, picklable, in the same order in every run of the plan (the journal knows them by number).
+    reads
+        Which store keys of which arrays the task of a spec asks for, so that of a reference set it need not be sent
+        more. ``None``: sets are sent whole.
+    shows
+        Which store key is to be shown for the task of a spec: the first of those that it deals with.
+    share
+        How much of what one task may do a spec is: neighbours whose shares add up to 1 are done by one task.
+    """
+
+    name: str
+    function: Callable[[Any, Any], TaskResult]
+    common: Any
+    tasks: Sequence[Any]
+    reads: Reads | None = None
+    shows: Callable[[Any, Any], str] | None = None
+    share: Callable[[Any, Any], float] | None = None
+
+    def show(self, unit: tuple[Any, ...]) -> str:
+        """Return the store key to be shown for a task, which is given its number and a group of specs."""
+        return "" if self.shows is None else self.shows(self.common, unit[1][0])
+
+
+def grouped(stage: Stage) -> Sequence[Sequence[Any]]:
+    """Return the specs of each task of a stage.
+
+    Examples
+    --------
+    >>> grouped(Stage("x", print, None, [2, 3, 9, 4, 6], share=lambda _, spec: spec / 10))
+    [[2, 3], [9], [4, 6]]
+    """
+    size = max(1, -(-len(stage.tasks) // MAX_TASKS))
+    if stage.share is None or size > 1:
+        return [stage.tasks[start : start + size] for start in range(0, len(stage.tasks), size)]
+    groups: list[list[Any]] = []
+    done = 1.0
+    for spec in stage.tasks:
+        share = stage.share(stage.common, spec)
+        if not groups or done + share > 1:
+            groups.append([])
+            done = 0
+        groups[-1].append(spec)
+        done += share
+    return groups

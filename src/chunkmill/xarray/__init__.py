@@ -1,0 +1,1 @@
+"""The xarray engine ``chunkmill``, and the writing of datasets."""

@@ -1,0 +1,324 @@
+"""``xr.open_dataset(url, engine="chunkmill")``: any group of any format as labelled, lazy variables.
+
+Here: what xarray needs of a group, undecoded. Decoding (CF) is xarray's own; which attribute marks missing values is
+said in `chunkmill.xarray.coding`. Not here: chunk reading of its own, writing (`chunkmill.xarray.write`).
+
+Dimensions are those that the format names: ``dimension_names``, ``_ARRAY_DIMENSIONS``, NCZarr's references, N5's
+``axes``. An axis without a name is called ``<array>_dim_<axis>``: names by length, as h5netcdf gives them, would tie
+axes together that happen to be equally long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+from xarray import Dataset, DataTree, Variable
+from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint
+from xarray.core import indexing
+
+from chunkmill.array.advanced_indexing import read_outer, read_points
+from chunkmill.array.chunk_io import Array
+from chunkmill.errors import ChunkmillError, DatasetError
+from chunkmill.nodes import api
+from chunkmill.nodes.hierarchy import Group, Node
+from chunkmill.xarray.coding import array_encoding, decoded_attributes, masks_fill_value
+from chunkmill.xarray.decode import decode
+
+__all__ = ["ChunkmillBackendEntrypoint", "GroupVariables", "LazyArray", "dimension_names", "open_variable"]
+
+_SUFFIXES = (".zarr", ".n5", ".zarr.zip", ".n5.zip")
+_ROOT_ARRAY = "data"  # the name of the variable of a store that is a single array
+
+
+class LazyArray(BackendArray):
+    """An `Array` as xarray indexes it: nothing is read before, and nothing but the chunks that hold the selection."""
+
+    __slots__ = ("array", "dtype", "shape", "together")
+
+    def __init__(self, array: Array, together: Together | None = None) -> None:
+        self.array = array
+        self.together = together
+        self.shape = array.shape
+        self.dtype = array.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        read = self._points if isinstance(key, indexing.VectorizedIndexer) else self._outer
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.VECTORIZED, read)
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """Read in a thread, so that ``Dataset.load_async`` reads variables side by side."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LazyArray, (self.array,)
+
+    def _outer(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        values = None if self.together is None else self.together.read(self.array)
+        return read_outer(self.array, key) if values is None else values[key].copy()
+
+    def _points(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        return read_points(self.array, key)
+
+
+class Together:
+    """Index coordinates of a store with latency: whoever asks for one gets all of them, in one wait.
+
+    xarray reads them one after the other when a dataset is opened, and of times the first and the last value before.
+    """
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self._waiting = arrays
+        self._values: dict[str, NDArray[Any] | None] = {}
+        self._lock = threading.Lock()
+
+    def read(self, array: Array) -> NDArray[Any] | None:
+        """Return the values; ``None`` when that failed, as reading `array` by itself will."""
+        with self._lock:
+            if self._waiting:
+                arrays, self._waiting = self._waiting, ()
+                with ThreadPoolExecutor(min(len(arrays), _MOST_AT_ONCE)) as pool:
+                    self._values = dict(zip((a.path for a in arrays), pool.map(_values, arrays), strict=True))
+            return self._values.get(array.path)
+
+
+def _values(array: Array) -> NDArray[Any] | None:
+    try:
+        return array[...]  # type: ignore[no-any-return]
+    except (ChunkmillError, OSError):
+        return None
+
+
+_MOST_AT_ONCE = 16
+_SMALL_COORDINATE = 1 << 20  # bytes that may be held until the dataset has them
+
+
+def _together(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], Together | None]:
+    """Return the index coordinates that are to be read at once; none where that saves no waiting."""
+    found = {
+        name: array
+        for name, array in arrays.items()
+        if array.ndim == 1 and array.store.is_remote and array.nbytes <= _SMALL_COORDINATE
+        if dimension_names(name, array) == (name,)
+    }
+    return found, Together(tuple(found.values())) if found else None
+
+
+class GroupVariables(AbstractDataStore):
+    """The variables and attributes of one group, undecoded, as xarray takes them from any backend."""
+
+    __slots__ = ("_arrays", "_attributes", "_masked")
+
+    def __init__(self, arrays: Mapping[str, Array], attributes: Mapping[str, Any], masked: bool | None = None) -> None:
+        self._arrays = arrays
+        self._attributes = attributes
+        self._masked = masked
+
+    def get_variables(self) -> dict[str, Variable]:
+        """Return the variables; `DatasetError` when two disagree about the length of a dimension."""
+        coordinates, together = _together(self._arrays)
+        variables = {
+            name: open_variable(name, array, self._masked, together if name in coordinates else None)
+            for name, array in self._arrays.items()
+        }
+        first: dict[Any, tuple[int, str]] = {}
+        for name, variable in variables.items():
+            for dim, size in zip(variable.dims, variable.shape, strict=True):
+                length, other = first.setdefault(dim, (size, name))
+                if length != size:
+                    reason = f"dimension {dim!r} has length {size}, but {length} in {other!r}"
+                    hint = f"open one alone with group={self._arrays[name].path!r}, or drop_variables=[{name!r}]"
+                    raise DatasetError(variable=name, url=self._arrays[name].url, reason=reason, hint=hint)
+        return variables
+
+    def get_attrs(self) -> dict[str, Any]:
+        """Return the attributes of the group, without those that NCZarr keeps for itself."""
+        return {name: value for name, value in self._attributes.items() if not name.lower().startswith("_nc")}
+
+
+def open_variable(name: str, array: Array, masked: bool | None = None, together: Together | None = None) -> Variable:
+    """Return `array` as a lazy variable, undecoded.
+
+    Parameters
+    ----------
+    masked
+        Whether the fill value marks missing elements; ``None``: as is usual in the format.
+    together
+        Of what it is read along with.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-variable", shape=(8, 6), dtype="f4", chunks=(2, 3), shards=(4, 6))
+    >>> variable = open_variable("a", a)
+    >>> variable.dims, variable.encoding["preferred_chunks"]
+    (('a_dim_0', 'a_dim_1'), {'a_dim_0': 4, 'a_dim_1': 6})
+    """
+    if masked is None:
+        masked = masks_fill_value(array.format)
+    dims = dimension_names(name, array)
+    data = indexing.LazilyIndexedArray(LazyArray(array, together))
+    attributes = decoded_attributes(array, masked=masked)
+    encoding = array_encoding(array, dims, masked=masked)
+    return Variable(dims, data, attributes, encoding, fastpath=True)
+
+
+def dimension_names(name: str, array: Array) -> tuple[str, ...]:
+    """Return a name for each axis of `array`, made from the name of the variable where the format gives none."""
+    given = array.dimension_names
+    if given is not None and None not in given:
+        return given  # type: ignore[return-value]
+    names = given or (None,) * array.ndim
+    return tuple(f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(names))
+
+
+class ChunkmillBackendEntrypoint(BackendEntrypoint):
+    """Zarr v2 and v3, N5 and reference sets for xarray.
+
+    Parameters of ``xr.open_dataset(url, engine="chunkmill", …)`` besides xarray's own:
+
+    group : str
+        Path of the group below the root; of an array, it gives a dataset of that variable.
+    storage_options : dict
+        For the filesystem, as in fsspec.
+    consolidated : bool
+        ``None``: use consolidated metadata where there is some; ``True``: demand it; ``False``: ignore it.
+    format : str
+        As in `chunkmill.open`; guessed when ``None``.
+    use_zarr_fill_value_as_mask : bool
+        Whether the fill value of the arrays marks missing elements. ``None``: in Zarr v2 it does, elsewhere the
+        attribute ``_FillValue`` does, as with ``engine="zarr"``.
+
+    Chunks: ``chunks={}`` makes each store key (each shard, when sharded) one task.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, xarray as xr
+    >>> a = cm.create_array("memory://doc-engine", "t", shape=(4,), dtype="i4", chunks=(2,), dimension_names=["x"])
+    >>> xr.open_dataset("memory://doc-engine", engine=ChunkmillBackendEntrypoint).t.sizes
+    Frozen({'x': 4})
+    """
+
+    description: ClassVar[str] = "Zarr v2 and v3, N5 and reference sets, each chunk key a task"
+    url: ClassVar[str] = "https://github.com/chunkmill/chunkmill"
+    supports_groups: ClassVar[bool] = True
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Whether this looks like a store: by its suffix, or by what is in a local folder or file of references.
+
+        Remote urls are judged by their suffix alone.
+        """
+        if hasattr(filename_or_obj, "get_versioned"):
+            return True
+        if not isinstance(filename_or_obj, (str, os.PathLike)):
+            return False
+        name = os.fspath(filename_or_obj)
+        if name.rstrip("/").lower().endswith(_SUFFIXES):
+            return True
+        path = Path(name).expanduser()
+        if not path.is_dir() and not (path.is_file() and (".json" in path.name or path.suffix == ".zip")):
+            return False
+        try:
+            api.open(path)
+        except (ChunkmillError, OSError):
+            return False
+        return True
+
+    def open_dataset(  # noqa: D102 - the class says it
+        self,
+        filename_or_obj: Any,
+        *,
+        mask_and_scale: Any = True,
+        decode_times: Any = True,
+        concat_characters: Any = True,
+        decode_coords: Any = True,
+        drop_variables: str | Iterable[str] | None = None,
+        use_cftime: Any = None,
+        decode_timedelta: Any = None,
+        group: str | None = None,
+        format: str | None = None,  # noqa: A002 - as in chunkmill.open
+        consolidated: bool | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        use_zarr_fill_value_as_mask: bool | None = None,
+    ) -> Dataset:
+        decoders = {
+            "mask_and_scale": mask_and_scale,
+            "decode_times": decode_times,
+            "concat_characters": concat_characters,
+            "decode_coords": decode_coords,
+            "use_cftime": use_cftime,
+            "decode_timedelta": decode_timedelta,
+        }
+        node = _open(filename_or_obj, group, format, consolidated, storage_options)
+        dropped = _dropped(drop_variables)
+        if isinstance(node, Array):
+            arrays = {node.path.rpartition("/")[2] or _ROOT_ARRAY: node}
+            return decode(GroupVariables(arrays, {}, use_zarr_fill_value_as_mask), decoders)
+        arrays, _ = _split(node, dropped)
+        return decode(GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders)
+
+    def open_datatree(  # noqa: D102 - as open_dataset
+        self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None, **kwargs: Any
+    ) -> DataTree:
+        return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, drop_variables=drop_variables, **kwargs))
+
+    def open_groups_as_dict(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        group: str | None = None,
+        format: str | None = None,  # noqa: A002 - as in chunkmill.open
+        consolidated: bool | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        use_zarr_fill_value_as_mask: bool | None = None,
+        **decoders: Any,
+    ) -> dict[str, Dataset]:
+        """Open the group and all below it; the arguments are those of `open_dataset`.
+
+        Names are paths from the root, ``/a/b``; with `group`, from that group: ``.`` and ``b``, as xarray has them.
+        """
+        root = _open(filename_or_obj, group, format, consolidated, storage_options)
+        if isinstance(root, Array):
+            hint = f"open_dataset(…, group={root.path!r}) opens it"
+            raise DatasetError(variable=root.path, url=root.url, reason="an array, no group of a tree", hint=hint)
+        dropped = _dropped(drop_variables)
+        datasets: dict[str, Dataset] = {}
+        top = "" if (group or "").strip("/") else "/"
+        waiting = [("", root)]
+        while waiting:
+            path, node = waiting.pop(0)
+            arrays, groups = _split(node, dropped)
+            datasets[f"{top}{path}" or "."] = decode(
+                GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders
+            )
+            waiting[:0] = [(f"{path}/{name}" if path else name, child) for name, child in groups.items()]
+        return datasets
+
+
+def _open(
+    url: Any,
+    group: str | None,
+    name: str | None,
+    consolidated: bool | None,
+    storage_options: Mapping[str, Any] | None,
+) -> Node:
+    path = (group or "").strip("/")
+    return api.open(url, path, format=name, consolidated=consolidated, storage_options=storage_options)
+
+
+def _dropped(drop_variables: str | Iterable[str] | None) -> frozenset[str]:
+    return frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
+
+
+def _split(group: Group, dropped: frozenset[str]) -> tuple[dict[str, Array], dict[str, Group]]:
+    """Return the arrays and groups right below `group`, opened together; what is dropped is not even parsed."""
+    children = group.children(without=dropped)
+    arrays = {name: node for name, node in children.items() if isinstance(node, Array)}
+    return arrays, {name: node for name, node in children.items() if isinstance(node, Group)}

@@ -1,0 +1,320 @@
+"""A new variable -> its encoded data, and the description of the array that is to hold them.
+
+CF encoding is done by xarray's coders; how an array is stored is read from the variable's encoding, in the words of
+xarray's zarr engine. Not here: variables that exist already (`chunkmill.xarray.stored_variable`), writing
+(`chunkmill.xarray.write`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+from xarray import Variable, coders, conventions
+from xarray.backends.common import ensure_dtype_not_object
+from xarray.coding import strings, variables
+
+from chunkmill.errors import AlignmentError, DatasetError, MetadataError, RegionError, UnknownCodec, UnsupportedFeature
+from chunkmill.formats.base import Format
+from chunkmill.model.metadata import JSON, ArrayMetadata
+from chunkmill.nodes.new_array import describe_array
+from chunkmill.xarray.coding import encode_fill_value, masks_fill_value
+
+__all__ = ["NewVariable", "describe_variable", "encode_cf", "json_attributes"]
+
+_CODERS = (
+    coders.CFDatetimeCoder(),
+    coders.CFTimedeltaCoder(),
+    variables.CFScaleOffsetCoder(),
+    variables.CFMaskCoder(),
+    variables.NativeEnumCoder(),
+    variables.NonStringCoder(),
+    variables.DefaultFillvalueCoder(),
+)
+_STRINGS = strings.EncodedStringCoder()  # type: ignore[no-untyped-call]
+_STORAGE = frozenset(
+    {"chunks", "shards", "codecs", "compressors", "filters", "serializer", "fill_value", "write_empty_chunks"}
+)
+_IGNORED = frozenset({"source", "original_shape", "preferred_chunks", "coordinates"})  # as xarray does
+_WITHOUT_BOOL = frozenset({"n5"})  # booleans are int8 with an attribute then, as in netCDF
+_ZERO_FILLED = frozenset({"n5"})  # absent chunks are zeros, whatever marks missing elements
+_REFUSALS = (UnsupportedFeature, UnknownCodec, AlignmentError, RegionError, MetadataError)
+
+
+@dataclass(frozen=True, slots=True)
+class NewVariable:
+    """A variable that is to be stored: its encoded data (of numpy or dask) and the array's description."""
+
+    data: Any
+    metadata: ArrayMetadata
+    write_empty: bool | None
+
+
+def describe_variable(
+    documents_format: Format, name: str, variable: Variable, *, given: bool, url: str = ""
+) -> NewVariable:
+    """Encode a variable and describe its array.
+
+    Parameters
+    ----------
+    given
+        Whether the encoding was given for this very write: then what it asks for is demanded. Else it says how the
+        variable was stored where it came from, and what does not apply here is left out.
+
+    Raises
+    ------
+    DatasetError
+        The encoding or the attributes hold what cannot be stored.
+    UnsupportedFeature
+        The format has no place for the variable.
+    """
+    encoded = _encoded(documents_format, name, variable, url)
+    encoding = {key: value for key, value in encoded.encoding.items() if key not in _IGNORED}
+    if encoding.get("_FillValue", 0) is None:  # "none, not even NaN"; xarray's coders leave it where it is
+        del encoding["_FillValue"]
+    known = _STORAGE - {"fill_value"} if masks_fill_value(documents_format.name) else _STORAGE
+    if given and (unknown := sorted(set(map(str, encoding)) - known)):
+        hint = f"known are {', '.join(sorted(known))}, and what CF encoding has, '_FillValue' among it"
+        raise DatasetError(variable=name, url=url, reason=f"encoding {', '.join(map(repr, unknown))}", hint=hint)
+    storage = {key: value for key, value in encoding.items() if key in _STORAGE}
+    if given and not _fits(storage.get("chunks"), encoded.ndim):
+        reason = f"encoding chunks={storage['chunks']!r}: expected a length for each of {encoded.dims}"
+        raise DatasetError(variable=name, url=url, reason=reason, hint="in their order, -1 for all of one")
+    attributes = dict(encoded.attrs)
+    fill_value = _pop_fill_value(documents_format.name, attributes, storage, encoded.dtype)
+    attributes = json_attributes(attributes, name, url)
+
+    def describe(wanted: Mapping[str, Any], fill_value: Any) -> ArrayMetadata:
+        return _describe(documents_format, encoded, wanted, fill_value, attributes, name=name)
+
+    try:
+        metadata = describe(storage, fill_value)
+    except _REFUSALS:
+        if given or not encoding:
+            raise
+        if not masks_fill_value(documents_format.name):
+            fill_value = _default_fill(documents_format.name, encoded.dtype)
+        metadata = describe({}, fill_value)
+    return NewVariable(encoded.data, metadata, storage.get("write_empty_chunks"))
+
+
+def encode_cf(variable: Variable, name: str) -> Variable:
+    """Encode times, packed numbers and missing values by CF, lazily where the data are dask's.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> days = xr.Variable("t", np.array(["2000-01-02"], "M8[ns]"), encoding={"units": "days since 2000-01-01"})
+    >>> encoded = encode_cf(days, "t")
+    >>> encoded.values, encoded.attrs["units"]
+    (array([1]), 'days since 2000-01-01')
+    """
+    conventions.ensure_not_multiindex(variable, name=name)
+    for coder in _CODERS:
+        variable = coder.encode(variable, name=name)
+    for attribute in conventions.CF_RELATED_DATA:
+        if attribute in variable.encoding:
+            variable.attrs[attribute] = variable.encoding.pop(attribute)
+    return variable
+
+
+def json_attributes(attributes: Mapping[Any, Any], name: str, url: str) -> dict[str, JSON]:
+    """Return attributes as JSON: arrays as lists, numpy's scalars as Python's; `DatasetError` names what is none.
+
+    Examples
+    --------
+    >>> json_attributes({"valid_range": np.array([0, 5], "i2")}, "t", "memory://")
+    {'valid_range': [0, 5]}
+    """
+    converted, wrong = {}, []
+    for key, value in attributes.items():
+        plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+        if key == "missing_value" and isinstance(plain, float) and math.isnan(plain):
+            continue  # what is NaN is missing anyway
+        if not isinstance(key, str) or not _is_json(plain):
+            wrong.append(f"{key!r}: {value!r:.60}")
+        converted[key] = plain
+    if wrong:
+        hint = "JSON holds finite numbers, text, true, false, null, and lists and dicts of them"
+        raise DatasetError(variable=name, url=url, reason=f"attributes that are no JSON: {'; '.join(wrong)}", hint=hint)
+    return converted
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_json, value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, (str, int, bool))
+
+
+def _encoded(documents_format: Format, name: str, variable: Variable, url: str) -> Variable:
+    """Return the variable encoded, with a dtype that arrays can have."""
+    encoding = dict(variable.encoding)
+    wanted = encoding.get("dtype")
+    of_any_length = wanted is str or wanted is object or isinstance(wanted, np.dtypes.StringDType)
+    if not isinstance(variable.dtype, np.dtype):
+        hint = "convert it: astype() to numbers or to str, or reset_index()"
+        raise DatasetError(variable=name, url=url, reason=f"pandas' {variable.dtype}, which no array holds", hint=hint)
+    if of_any_length and variable.dtype.kind in "OTU":
+        del encoding["dtype"]
+    elif wanted is not None:
+        encoding["dtype"] = _text_dtype(variable, wanted)
+        if encoding["dtype"] is None:
+            del encoding["dtype"]
+    variable = variable.copy(deep=False)
+    variable.encoding = encoding
+    encoded = encode_cf(variable, name)
+    if documents_format.name in _WITHOUT_BOOL:
+        encoded = variables.BooleanCoder().encode(encoded, name=name)
+    encoded = _strings(ensure_dtype_not_object(encoded, name=name), name)
+    if of_any_length and encoded.dtype.kind == "U":
+        encoded = encoded.copy(deep=False, data=encoded.data.astype(np.dtypes.StringDType()))
+    return encoded
+
+
+def _text_dtype(variable: Variable, wanted: Any) -> Any:
+    """Return `wanted`, or what is wide enough where that would cut text or bytes; ``None``: any length.
+
+    It may come from what was read, and concatenated with longer text since. ``S1`` is CF's way to store characters.
+    """
+    given = variable.dtype
+    try:
+        stored = np.dtype(wanted)
+    except TypeError:  # which xarray will say
+        return wanted
+    if stored.kind not in "SU" or stored == "S1" or given.kind not in "SUOT":
+        return wanted
+    if given.kind in "SU":
+        n_characters = given.itemsize // (4 if given.kind == "U" else 1)
+    elif variable.chunks is None:
+        n_characters = max((len(v) for v in variable.to_numpy().flat if isinstance(v, (str, bytes))), default=1)
+    else:
+        return None
+    wide = np.dtype(f"{stored.kind}{max(n_characters, 1)}")
+    return wide if wide.itemsize > stored.itemsize else wanted
+
+
+def _strings(variable: Variable, name: str) -> Variable:
+    """Return strings as ``StringDType`` or of fixed width, bytes of fixed width unless that cut them."""
+    kind = _vlen_kind(variable)
+    if kind is bytes:
+        if not any(value.endswith(b"\0") for value in variable.to_numpy().ravel()):
+            return strings.ensure_fixed_length_bytes(variable)
+        return variable  # numpy takes trailing zeros for padding
+    if variable.dtype.kind == "T" or kind is str:
+        if variable.encoding.get("dtype") == "S1":
+            return _STRINGS.encode(variable, name=name)
+        data = variable.data
+        lazy = hasattr(data, "map_blocks")
+        plain = np.dtypes.StringDType()
+        data = data.map_blocks(_without_missing, dtype=plain) if lazy else _without_missing(variable.to_numpy())
+        return variable.copy(deep=False, data=data)
+    return _STRINGS.encode(variable, name=name)
+
+
+def _vlen_kind(variable: Variable) -> Any:
+    """Return what objects are of which xarray says it in the dtype: ``str``, ``bytes`` or ``None``."""
+    return strings.check_vlen_dtype(variable.dtype)  # type: ignore[no-untyped-call]
+
+
+def _without_missing(block: Any) -> Any:
+    """Return strings with missing ones empty: a store has no missing value for them."""
+    values = block.astype(object)
+    values[pd.isna(values)] = ""
+    return values.astype(np.dtypes.StringDType())
+
+
+def _pop_fill_value(name: str, attributes: dict[str, Any], storage: dict[str, Any], dtype: np.dtype[Any]) -> Any:
+    """Take what becomes the array's fill value out of attributes or encoding; encode the attribute ``_FillValue``."""
+    if masks_fill_value(name):
+        storage.pop("fill_value", None)  # of a format where it marks nothing
+        return attributes.pop("_FillValue", None)
+    if attributes.get("_FillValue") is not None:
+        attributes["_FillValue"] = encode_fill_value(attributes["_FillValue"], dtype)
+    else:
+        attributes.pop("_FillValue", None)
+    given = storage.pop("fill_value", None)
+    return _default_fill(name, dtype) if given is None else given
+
+
+def _default_fill(name: str, dtype: np.dtype[Any]) -> Any:
+    # xarray's choice: what was never written is missing, where there is a number for that
+    return math.nan if dtype.kind == "f" and name not in _ZERO_FILLED else None
+
+
+def _describe(
+    documents_format: Format,
+    variable: Variable,
+    storage: Mapping[str, Any],
+    fill_value: Any,
+    attributes: Mapping[str, JSON],
+    *,
+    name: str,
+) -> ArrayMetadata:
+    of_bytes = _vlen_kind(variable) is bytes
+    shards = storage.get("shards")
+    metadata = describe_array(
+        documents_format,
+        name,
+        shape=variable.shape,
+        dtype=variable.dtype,
+        chunks=_chunks(variable, storage.get("chunks"), shards),
+        shards=shards,
+        codecs=_codecs(documents_format, storage, of_bytes=of_bytes),
+        fill_value=fill_value,
+        dimension_names=[str(dim) for dim in variable.dims],
+        attributes=attributes,
+    )
+    if fill_value is None and masks_fill_value(documents_format.name):
+        return documents_format.adapt(replace(metadata, fill_value=None), name)  # zero would be taken for missing
+    return metadata
+
+
+def _chunks(variable: Variable, chunks: Any, shards: Any) -> Any:
+    """Return the chunk shape: as encoded, else the largest block of dask, else one that is not too large."""
+    if chunks is not None and _fits(chunks, variable.ndim):
+        return chunks
+    if variable.chunks is None or shards is not None:
+        return "auto"
+    return tuple(max((*axis, 1)) for axis in variable.chunks)
+
+
+def _fits(chunks: Any, ndim: int) -> bool:
+    """Whether ``chunks`` of an encoding are lengths for as many axes; what `describe_array` judges is left to it."""
+    if isinstance(chunks, Sequence) and not isinstance(chunks, str):
+        return len(chunks) == ndim
+    return not isinstance(chunks, Mapping)
+
+
+def _codecs(documents_format: Format, storage: Mapping[str, Any], *, of_bytes: bool) -> Any:
+    """Return ``codecs=`` of what the encoding says in xarray's three parts, or in our one."""
+    if "codecs" in storage:
+        return storage["codecs"]
+    parts = {part: storage.get(part, "auto") for part in ("filters", "serializer", "compressors")}
+    if of_bytes and _is_auto(parts["serializer"]):
+        parts["serializer"] = "vlen-bytes"
+    if all(map(_is_auto, parts.values())):
+        return "default"
+    if _is_auto(parts["compressors"]):
+        name = documents_format.default_codecs
+        parts["compressors"] = "zstd" if name == "default" else name
+    return [codec for part in parts.values() if not _is_auto(part) for codec in _listed(part)]
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def _listed(value: Any) -> list[Any]:
+    """Return codecs as a list; those of zarr-python as data."""
+    if value is None:
+        return []
+    one = isinstance(value, (str, Mapping)) or not isinstance(value, Iterable)
+    return [codec.to_dict() if hasattr(codec, "to_dict") else codec for codec in ([value] if one else value)]

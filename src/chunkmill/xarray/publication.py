@@ -1,0 +1,93 @@
+"""How a dataset that was written becomes visible: arrays first, then groups, consolidated metadata last.
+
+Consolidated metadata are made of what is known: of those that are there, and of the documents that were written. Only
+where a store that has none is to get some are its nodes listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from chunkmill.errors import UnsupportedFeature
+from chunkmill.formats.base import Format
+from chunkmill.nodes import hierarchy
+from chunkmill.nodes.documents import set_all
+from chunkmill.nodes.hierarchy import Group
+from chunkmill.stores.base import Store
+
+__all__ = ["N_THREADS", "Publication"]
+
+N_THREADS = 16
+"""Writes at once, to stores where a request waits longer than it works."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """How what was written becomes visible: arrays first, then groups, the consolidated metadata last.
+
+    Attributes
+    ----------
+    groups
+        Paths of the groups that were written, parents first.
+    replaces
+        Whether what was below the first of them is gone.
+    """
+
+    store: Store
+    documents_format: Format
+    groups: tuple[str, ...]
+    consolidated: bool | None
+    replaces: bool
+
+    def __post_init__(self) -> None:
+        if self.consolidated and self.documents_format.consolidated_key("") is None:
+            raise UnsupportedFeature(format=self.documents_format.name, feature="consolidated metadata")
+
+    def publish(self, group_documents: dict[str, bytes], array_documents: dict[str, bytes]) -> None:
+        """Write the documents of nodes, and bring consolidated metadata up to date from what is known."""
+        documents = {**group_documents, **array_documents}
+        if documents:
+            consolidated = self._consolidated(documents)
+            set_all(self.store, {k: v for k, v in array_documents.items() if k not in consolidated})
+            hierarchy.publish(
+                self.store, {**consolidated, **{k: consolidated.get(k, v) for k, v in group_documents.items()}}
+            )
+            if self.consolidated and not consolidated:
+                root = hierarchy.open_node(self.store, "", consolidated=False)
+                if isinstance(root, Group):
+                    hierarchy.consolidate(self.store, root)
+        hierarchy.settle(self.store)
+
+    def _consolidated(self, documents: dict[str, bytes]) -> dict[str, bytes]:
+        """Return the consolidated metadata of the groups that have some, and of a store that is new."""
+        found: dict[str, bytes] = {}
+        for prefix in self._prefixes():
+            key = self.documents_format.consolidated_key(prefix)
+            if key is None:
+                break
+            known = self._known(prefix, key)
+            if known is None and not prefix and self.consolidated is not False and self._is_new(prefix, documents):
+                known = {}
+            if known is not None:
+                found |= self.documents_format.emit_consolidated(prefix, {**known, **documents})
+        return found
+
+    def _prefixes(self) -> list[str]:
+        """Return the paths of the groups and of all above them, the root first."""
+        paths = {""}
+        for group in self.groups:
+            parts = group.split("/") if group else []
+            paths |= {"/".join(parts[:n]) for n in range(1, len(parts) + 1)}
+        return sorted(paths, key=lambda path: (path.count("/") + bool(path), path))
+
+    def _known(self, prefix: str, key: str) -> dict[str, bytes] | None:
+        value = self.store.get(key)
+        known = None if value is None else self.documents_format.parse_consolidated(prefix, value)
+        if known is None or not self.replaces:
+            return known
+        gone = self.documents_format.chunk_prefix(self.groups[0])
+        return {name: document for name, document in known.items() if not name.startswith(gone)}
+
+    def _is_new(self, prefix: str, documents: Mapping[str, bytes]) -> bool:
+        return self.replaces and self.documents_format.group_keys(prefix)[0] in documents

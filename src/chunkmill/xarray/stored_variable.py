@@ -1,0 +1,341 @@
+"""A labelled variable -> elements of an array that exists, exactly as the array stores them; and what does not match.
+
+What is stored decides: units, dtype, packing and fill value are the array's, and values that these cannot hold are an
+error before anything is written. Not here: new arrays (`chunkmill.xarray.new_variable`), the order of writes
+(`chunkmill.xarray.write`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+from xarray import Dataset, Variable, coders, conventions
+from xarray.backends.common import ensure_dtype_not_object
+
+from chunkmill.array.chunk_io import Array, read_region
+from chunkmill.array.selection import region_shape
+from chunkmill.dask_arrays.read import read_graph
+from chunkmill.errors import DatasetError
+from chunkmill.model.grid import Region
+from chunkmill.xarray.backend import dimension_names, open_variable
+from chunkmill.xarray.new_variable import encode_cf
+
+__all__ = ["StoredVariable", "find_region", "match_dims", "stored_sizes"]
+
+_UNITS = re.compile(r"encoding\['units'\] to '([^']*)'")
+_N_SHOWN = 3
+_FLOAT_TIMES = np.timedelta64(10, "us")  # what hourly times since 1850 lose in float64 days, a hundredfold
+_PACKING = {"scale_factor", "add_offset"}
+_STORAGE = {"chunks", "preferred_chunks", "shards", "compressors", "filters", "serializer", "fill_value"}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVariable:
+    """A variable as it is stored: turns values into elements and back. Pickles, for tasks.
+
+    Attributes
+    ----------
+    dtype
+        Of the elements.
+    attributes
+        Those that decoding looks at: units, packing, markers of missing elements.
+    encoding
+        The same, once decoded, as encoding looks for it.
+    decoding
+        What of it applies: to numbers of days, ``decode_times`` does not.
+    """
+
+    name: str
+    url: str
+    dims: tuple[Hashable, ...]
+    dtype: np.dtype[Any]
+    attributes: Mapping[Hashable, Any]
+    encoding: Mapping[Any, Any]
+    decoding: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, name: str, array: Array, like: Variable | None = None) -> StoredVariable:
+        """Describe the variable that `array` holds, for values like those of `like`: decoded, or not.
+
+        Raises
+        ------
+        DatasetError
+            The store holds times, and `like` numbers that do not say the same units.
+        """
+        variable = open_variable(name, array)
+        decoding = {} if like is None else _decoding(name, variable, like, array.url)
+        encoding = conventions.decode_cf_variable(name, variable, **decoding).encoding
+        kept = {key: value for key, value in encoding.items() if key not in _STORAGE}
+        return cls(name, array.url, variable.dims, array.dtype, dict(variable.attrs), kept, decoding)
+
+    def encode(self, data: Any) -> Any:
+        """Return the elements for `data`, checked to decode to them: of numpy at once, of dask in its tasks.
+
+        Raises
+        ------
+        DatasetError
+            They cannot be stored exactly: times between the units, numbers that the dtype cannot hold, text that is
+            too long. Floats are rounded to the precision that is stored, as packing and smaller floats do by nature.
+        """
+        lazy = isinstance(data, da.Array)
+        if data.dtype.kind == "O" and self.dtype.kind not in "TUSO" and "units" not in self.encoding:
+            data = ensure_dtype_not_object(Variable(self.dims, data), name=self.name).data
+        given: Any = data if lazy else da.from_array(np.asarray(data), chunks=-1, name=False)  # type: ignore[no-untyped-call]
+        if self.dtype.kind in "TUSO":
+            elements = given.map_blocks(self.text, dtype=self.dtype, meta=np.empty((0,) * given.ndim, self.dtype))
+        else:
+            elements = self._numbers(given)
+        if lazy:
+            return elements
+        with np.errstate(all="ignore"):
+            try:
+                return elements.compute(scheduler="synchronous")
+            except DatasetError:
+                raise
+            except (ValueError, OverflowError) as error:
+                raise self._inexact(error) from error
+
+    def decode(self, elements: NDArray[Any]) -> NDArray[Any]:
+        """Return the values that `elements` stand for."""
+        dims = self.dims if elements.ndim == len(self.dims) else tuple(f"dim_{i}" for i in range(elements.ndim))
+        raw = Variable(dims, elements, dict(self.attributes))
+        return conventions.decode_cf_variable(self.name, raw, **self.decoding).to_numpy()
+
+    def _numbers(self, given: Any) -> Any:
+        encoding = dict(self.encoding)
+        if given.dtype.kind == "f" and self.dtype.kind in "iu" and "_Unsigned" not in encoding:
+            encoding.pop("dtype", None)  # xarray would warn of the cast; ours is checked
+        encoded = encode_cf(Variable(self.dims, given, {}, encoding), self.name).data
+        meta = np.empty((0,) * given.ndim, self.dtype)
+        return given.map_blocks(self.checked, encoded, dtype=self.dtype, meta=meta)
+
+    def checked(self, values: NDArray[Any], encoded: NDArray[Any]) -> NDArray[Any]:
+        """Return `encoded` as elements, or raise `DatasetError` unless they decode to `values`."""
+        with np.errstate(all="ignore"):
+            if self.dtype.kind in "iu" and encoded.dtype.kind == "f":
+                encoded = np.rint(encoded) if _PACKING & self.encoding.keys() else encoded
+            elements = np.asarray(encoded).astype(self.dtype, copy=False)
+            wrong = self._differs(values, self.decode(elements), elements)
+        if wrong.any():
+            raise self._not_held(values[wrong], self.decode(elements)[wrong])
+        return elements
+
+    def text(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return text or bytes as elements; `DatasetError` where the width that is stored would cut them."""
+        plain = values.astype(object)
+        plain[pd.isna(plain)] = b"" if self.dtype.kind in "SO" else ""
+        wanted = bytes if self.dtype.kind in "SO" else str
+        if other := next((v for v in plain.flat if not isinstance(v, wanted)), None):
+            reason = f"the store holds {wanted.__name__}, got {other!r:.60} of {type(other).__name__}"
+            raise DatasetError(variable=self.name, url=self.url, reason=reason)
+        elements = plain.astype(self.dtype)
+        cut = elements.astype(object) != plain
+        if cut.any():
+            longest = max(map(len, plain[cut]))
+            reason = f"values of up to {longest} characters, but the store holds {self.dtype}: {plain[cut][0]!r:.60}"
+            hint = "write it anew with encoding={…: {'dtype': str}}, text of any length"
+            raise DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
+        return elements
+
+    def _differs(self, values: NDArray[Any], back: NDArray[Any], elements: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return where decoded elements are not the values, more than storing them so always changes them."""
+        if values.dtype.kind in "mMO":
+            wrong = _unequal(values, back) & ~(pd.isna(values) & pd.isna(back))
+            if values.dtype.kind in "mM" and self.dtype.kind == "f":
+                wrong &= ~(np.abs(values - back) <= _FLOAT_TIMES)
+            return np.asarray(wrong)
+        missing = np.zeros(values.shape, bool)
+        for marker in (self.encoding.get("_FillValue"), self.encoding.get("missing_value")):
+            if marker is not None and np.ndim(marker) == 0:
+                missing |= (elements == marker) & ((values == marker) | (values != values))  # noqa: PLR0124 - NaN
+        same = (values == back) | ((values != values) & (back != back))  # noqa: PLR0124 - NaN
+        if values.dtype.kind in "fc" and back.dtype.kind in "fc":
+            same |= np.isfinite(back) & (np.abs(values - back) <= self._tolerance(values, back))
+        return np.asarray(~(same | missing))
+
+    def _tolerance(self, values: NDArray[Any], back: NDArray[Any]) -> Any:
+        rounding = np.finfo(back.dtype).eps * np.abs(values)
+        if not _PACKING & self.encoding.keys():
+            return rounding if self.dtype.kind in "fc" else 0
+        step = abs(float(self.encoding.get("scale_factor", 1)))
+        offset = abs(float(self.encoding.get("add_offset", 0)))
+        if self.dtype.kind not in "fc":
+            return step * 0.501 + 4 * rounding + 4 * np.finfo(back.dtype).eps * offset
+        return 4 * np.finfo(self.dtype).eps * (np.abs(values) + offset)
+
+    def _not_held(self, values: NDArray[Any], back: NDArray[Any]) -> DatasetError:
+        first, read = _shown(values[0]), _shown(back[0])
+        reason = f"{len(values)} values cannot be stored as {self.stored_as}: {first} would read as {read}"
+        hint = "write the variable anew in another encoding, or convert the values first"
+        return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
+
+    def _inexact(self, error: Exception) -> DatasetError:
+        """Say which units would do, which xarray works out."""
+        found = _UNITS.search(str(error))
+        if found is None:
+            return DatasetError(variable=self.name, url=self.url, reason=f"not storable as {self.stored_as}: {error}")
+        reason = f"the values are no whole {self.stored_as}; {found[1]!r} would hold them"
+        hint = f"write the variable anew with encoding={{{self.name!r}: {{'units': {found[1]!r}}}}}"
+        return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
+
+    @property
+    def stored_as(self) -> str:
+        """How values are stored, in words: ``'days since 2000-01-01' in int64``."""
+        words = [f"{key}={self.encoding[key]}" for key in ("scale_factor", "add_offset") if key in self.encoding]
+        units = self.encoding.get("units")
+        return f"{units!r} in {self.dtype}" if units else " ".join([str(self.dtype), *words])
+
+    def compare(self, data: Any, array: Array, region: Region) -> None:
+        """Raise `DatasetError`, with the first differences, unless `region` of `array` holds `data`."""
+        if data.shape != region_shape(region):
+            reason = f"has shape {data.shape}, but {region_shape(region)} in the store"
+            raise DatasetError(variable=self.name, url=self.url, reason=reason)
+        if isinstance(data, da.Array):
+            lazy: Any = data
+            stored: Any = read_graph(array, region=region)
+            if not lazy.map_blocks(self.unequal, stored.rechunk(data.chunks), dtype=bool).any().compute():
+                return
+            data = lazy.compute()
+        elements = read_region(array, region)
+        wrong = self.unequal(np.asarray(data), elements)
+        if wrong.any():
+            raise self._different(np.asarray(data), elements, wrong, region)
+
+    def unequal(self, values: NDArray[Any], elements: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return where `elements` are not those of `values`."""
+        try:
+            wanted = self.encode(values)
+        except DatasetError:  # what cannot be stored is not what is
+            return np.asarray(self._plainly_unequal(values, self.decode(elements)))
+        differ = np.asarray(wanted != elements)
+        return differ if self.dtype.kind in "TUSO" else differ & ~(pd.isna(wanted) & pd.isna(elements))
+
+    def _plainly_unequal(self, values: NDArray[Any], back: NDArray[Any]) -> Any:
+        return _unequal(values.astype(object), back.astype(object)) & ~(pd.isna(values) & pd.isna(back))
+
+    def _different(
+        self, values: NDArray[Any], elements: NDArray[Any], wrong: NDArray[np.bool_], region: Region
+    ) -> DatasetError:
+        stored = self.decode(elements)
+        lines = [
+            f"at {[int(i) + cut.start for i, cut in zip(at, region, strict=True)]}: {_shown(stored[at])} is stored, "
+            f"{_shown(values[at])} given"
+            for at in map(tuple, np.argwhere(wrong)[:_N_SHOWN])
+        ]
+        reason = f"{int(wrong.sum())} of {wrong.size} values differ from those in the store: {'; '.join(lines)}"
+        hint = f"align the dataset to the store, or leave the variable out with drop_vars({self.name!r})"
+        return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
+
+
+def _unequal(values: NDArray[Any], back: NDArray[Any]) -> NDArray[np.bool_]:
+    try:
+        return np.asarray(values != back)
+    except TypeError:  # cftime compares no dates of different calendars
+        return np.ones(values.shape, bool)
+
+
+def _shown(value: Any) -> str:
+    calendar = getattr(value, "calendar", "")
+    return f"{value!s} ({calendar})" if calendar else str(value)
+
+
+def _decoding(name: str, stored: Variable, like: Variable, url: str) -> dict[str, Any]:
+    """Return how to decode `stored` so that it compares with `like`, which may be decoded or not."""
+    units = stored.attrs.get("units")
+    decoding: dict[str, Any] = {}
+    if like.dtype.kind == "m":
+        decoding["decode_timedelta"] = True
+    elif like.dtype.kind == "O" and isinstance(units, str) and "since" in units:  # dates of cftime, in any calendar
+        decoding["decode_times"] = coders.CFDatetimeCoder(use_cftime=True)
+    elif like.dtype.kind in "iuf" and isinstance(units, str) and "since" in units:
+        if like.attrs.get("units") != units:
+            reason = f"the store holds times in {units!r}, got {like.dtype} with units {like.attrs.get('units')!r}"
+            raise DatasetError(variable=name, url=url, reason=reason, hint="give times, or numbers in these units")
+        decoding["decode_times"] = False
+    if {"scale_factor", "add_offset", "_FillValue", "missing_value"} & like.attrs.keys():
+        decoding["mask_and_scale"] = False  # opened so: the numbers are those of the store
+    return decoding
+
+
+def match_dims(name: str, variable: Variable, stored: StoredVariable) -> Variable:
+    """Return `variable` with its axes in the order of the store; `DatasetError` when they are other ones."""
+    if set(variable.dims) != set(stored.dims) or len(variable.dims) != len(stored.dims):
+        reason = f"has dimensions {variable.dims}, but {stored.dims} in the store"
+        raise DatasetError(variable=name, url=stored.url, reason=reason)
+    return variable if variable.dims == stored.dims else variable.transpose(*stored.dims)
+
+
+def find_region(
+    dataset: Dataset, region: Mapping[Hashable, Any] | str, arrays: Mapping[str, Array], url: str
+) -> dict[Hashable, slice]:
+    """Return the slices that `region` means: those given, and for ``"auto"`` where the coordinates are in the store.
+
+    Raises
+    ------
+    DatasetError
+        A dimension is unknown, a slice is no part of it, or the coordinates are not there in one piece.
+    """
+    if region == "auto":
+        region = dict.fromkeys(dataset.dims, "auto")
+    if not isinstance(region, Mapping):
+        raise TypeError(f"region={region!r}: expected 'auto', or slices or 'auto' by dimension")
+    sizes = stored_sizes(arrays)
+    found = {}
+    for dim, part in region.items():
+        if dim not in dataset.dims or dim not in sizes:
+            where = "dataset" if dim not in dataset.dims else "store"
+            raise DatasetError(variable="", url=url, reason=f"region names {dim!r}, which the {where} has not")
+        cut = _locate(dataset, dim, arrays, sizes[dim], url) if part == "auto" else part
+        found[dim] = _bounds(cut, dim, sizes[dim], dataset.sizes[dim], url)
+    return found
+
+
+def stored_sizes(arrays: Mapping[str, Array]) -> dict[Hashable, int]:
+    """Return the lengths of the dimensions that arrays have, by name."""
+    return {
+        dim: size
+        for name, array in arrays.items()
+        for dim, size in zip(dimension_names(name, array), array.shape, strict=True)
+    }
+
+
+def _bounds(cut: Any, dim: Hashable, size: int, n_given: int, url: str) -> slice:
+    if not isinstance(cut, slice) or cut.step not in {None, 1}:
+        raise DatasetError(variable="", url=url, reason=f"region[{dim!r}]={cut!r}", hint="give slices of step 1")
+    start, stop, _ = cut.indices(size)
+    if max(0, stop - start) != n_given:
+        reason = f"region[{dim!r}]={cut!r} is {max(0, stop - start)} of {size} in the store, but {n_given} are given"
+        raise DatasetError(variable="", url=url, reason=reason)
+    return slice(start, start + n_given)
+
+
+def _locate(dataset: Dataset, dim: Hashable, arrays: Mapping[str, Array], size: int, url: str) -> slice:
+    """Return where the coordinate `dim` of the dataset is in the store."""
+    n = dataset.sizes[dim]
+    array = arrays.get(str(dim))
+    if dim not in dataset.variables or array is None:
+        if n != size:
+            reason = f"no coordinate {dim!r} to find {n} of {size} elements by"
+            raise DatasetError(variable=str(dim), url=url, reason=reason, hint=f"give region={{{dim!r}: slice(…)}}")
+        return slice(0, n)
+    stored = StoredVariable.of(str(dim), array, dataset.variables[dim])
+    index = pd.Index(stored.decode(read_region(array, (slice(0, size),))))
+    if not index.is_unique:
+        reason = f"its values in the store are not unique: {index[index.duplicated()][0]!s} is there more than once"
+        raise DatasetError(variable=str(dim), url=url, reason=reason, hint=f"give region={{{dim!r}: slice(…)}}")
+    at = index.get_indexer(pd.Index(dataset[dim].to_numpy()))
+    if (at < 0).any():
+        missing = dataset[dim].to_numpy()[at < 0]
+        reason = f"{len(missing)} values are not in the store: {missing[0]!s}"
+        raise DatasetError(variable=str(dim), url=url, reason=reason, hint="append_dim= adds new ones")
+    if n and (np.diff(at) != 1).any():
+        reason = "the values are not next to each other, in this order, in the store"
+        raise DatasetError(variable=str(dim), url=url, reason=reason, hint="write contiguous parts one by one")
+    return slice(int(at[0]), int(at[0]) + n) if n else slice(0, 0)

@@ -1,0 +1,345 @@
+"""`write_dataset`: a labelled dataset, or a tree of them, to a store of any format.
+
+Everything is encoded, described and compared first; then the data are written, those of dask in one computation; what
+makes new arrays or more elements visible comes last. Not here: how variables are encoded
+(`chunkmill.xarray.new_variable` for new ones, `chunkmill.xarray.stored_variable` for those that exist), how arrays are
+written (`chunkmill.dask_arrays`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed
+from dask.utils import format_bytes
+from numpy.typing import NDArray
+from xarray import Dataset, DataTree
+
+from chunkmill.array.chunk_io import Array, LockFactory, write_part
+from chunkmill.dask_arrays.hazards import check_not_read
+from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
+from chunkmill.display.report import report_html, report_text
+from chunkmill.errors import NodeExists, NodeNotFound
+from chunkmill.model.grid import Overlap
+from chunkmill.model.metadata import GroupMetadata
+from chunkmill.nodes import hierarchy
+from chunkmill.nodes.hierarchy import Group
+from chunkmill.nodes.new_array import format_above
+from chunkmill.nodes.open_store import open_target_store
+from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
+from chunkmill.runtime.preflight import check_writers
+from chunkmill.stores.base import Store
+from chunkmill.xarray.publication import N_THREADS, Publication
+from chunkmill.xarray.write_plan import (
+    DatasetPlan,
+    VariablePlan,
+    join,
+    labelled_groups,
+    plan_existing,
+    plan_new,
+)
+
+__all__ = ["DatasetReport", "write_dataset"]
+
+Mode = Literal["w-", "w", "a", "a-", "r+"]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetReport:
+    """What `write_dataset` did.
+
+    Attributes
+    ----------
+    variables
+        A `WriteReport` for each variable written, by its path in the store.
+    unchanged
+        Paths of variables that were compared with the store and found equal, so that nothing was written.
+    """
+
+    variables: Mapping[str, WriteReport] = field(default_factory=dict)
+    unchanged: tuple[str, ...] = ()
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(each, name) for each in self.variables.values())
+
+    @property
+    def n_keys(self) -> int:
+        """Store keys dealt with."""
+        return self._sum("n_keys")
+
+    @property
+    def n_partial(self) -> int:
+        """Of these, how many were covered partly, so that they were read, changed and written back under a lock."""
+        return self._sum("n_partial")
+
+    @property
+    def n_regrouped(self) -> int:
+        """Blocks of dask that were cut or merged because they were not aligned to store keys."""
+        return self._sum("n_regrouped")
+
+    @property
+    def bytes_written(self) -> int:
+        """Encoded bytes stored."""
+        return self._sum("bytes_written")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything by name."""
+        return {
+            "variables": {path: each.to_dict() for path, each in self.variables.items()},
+            "unchanged": list(self.unchanged),
+        }
+
+    def __str__(self) -> str:
+        facts, tables = self._shown()
+        return report_text("write_dataset: done", facts, tables)
+
+    def _repr_html_(self) -> str:
+        facts, tables = self._shown()
+        return report_html("write_dataset: done", facts, tables)
+
+    def _shown(self) -> tuple[list[tuple[str, str]], list[list[tuple[str, ...]]]]:
+        """Return what people read: facts, and a table of the variables."""
+        rows = [
+            (path, f"{one.n_keys:,}", f"{one.n_partial:,}", format_bytes(one.bytes_written))
+            for path, one in self.variables.items()
+        ]
+        facts = [
+            ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part"),
+            ("written", format_bytes(self.bytes_written)),
+            ("unchanged", ", ".join(self.unchanged) or "none"),
+        ]
+        return facts, [[("variable", "store keys", "in part", "written"), *rows]]
+
+
+def write_dataset(
+    ds: Dataset | DataTree,
+    url: Any,
+    path: str = "",
+    *,
+    format: str | None = None,  # noqa: A002
+    mode: Mode = "w-",
+    region: Mapping[Hashable, Any] | Literal["auto"] | None = None,
+    append_dim: Hashable | None = None,
+    encoding: Mapping[str, Any] | None = None,
+    consolidated: bool | None = None,
+    lock: Any = "auto",
+    compute: bool = True,
+    write_empty_chunks: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DatasetReport | Delayed:
+    """Write a dataset, or a tree of them, to the group at `path` of the store at `url`.
+
+    Like ``Dataset.to_zarr``, for every format, and readable with ``engine="zarr"``. Times, packed numbers and missing
+    values are encoded by xarray's CF coders.
+
+    Parameters
+    ----------
+    ds
+        In memory or on dask; a tree becomes a group of groups.
+    url, path, storage_options
+        As in `chunkmill.open`.
+    format
+        Of a new group: ``None`` takes that of the group above it, and Zarr v3 for a new store. An existing group keeps
+        its own.
+    mode
+        ``"w-"``: create, fail if there is a node; ``"w"``: replace it; ``"a"``: write into the existing group (or
+        create it): existing variables are overwritten in place, others added; ``"r+"``: existing variables only.
+        `append_dim` implies ``"a"``, `region` implies ``"r+"``. ``"a-"``, with `append_dim`: as ``"a"``, but stored
+        variables without that dimension stay as they are, and only index coordinates among them are compared.
+    region
+        Slices by dimension, of arrays that exist; ``"auto"`` (for one dimension, or all) finds them by coordinates.
+        Any region will do: store keys covered partly are read, changed and written back under `lock` and a version
+        check. Coordinates and variables outside it are compared with those stored.
+    append_dim
+        Dimension along which to append. Values are encoded as the store does it already (units, dtype, packing, fill
+        value); those that this cannot say exactly, and variables without the dimension that differ from those stored,
+        are an error before anything is written. The longer arrays appear when all is written. One append at a time.
+    encoding
+        By variable (of a tree: by group path, then variable), instead of the variables' own: what CF knows, and
+        ``chunks``, ``shards``, ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``,
+        ``write_empty_chunks``. What is unknown or does not apply is an error.
+    consolidated
+        ``None``: consolidated metadata (Zarr v2 and v3) are written for new stores and kept up to date where there
+        are some; ``True``: written in any case; ``False``: only kept up to date.
+    lock, write_empty_chunks
+        As in `chunkmill.to_store`.
+    compute
+        ``False``: write metadata and what is in memory now, and return a `dask.delayed.Delayed` that writes the rest,
+        so that regions of the new arrays can be written by others. Appended elements appear when it has run.
+
+    Returns
+    -------
+    DatasetReport
+        Store keys, bytes and partial writes of each variable.
+
+    Raises
+    ------
+    NodeExists
+        There is a node already, and the mode is ``"w-"``.
+    DatasetError
+        The dataset does not go with what is stored.
+    UnsupportedFeature
+        The format cannot hold some of the variables: all of them are named.
+    JobError
+        ``mode="w"`` would delete what `ds` is still to be read from.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> ds = xr.Dataset({"t": ("x", np.arange(6.0))}, coords={"x": np.arange(6)})
+    >>> write_dataset(ds, "memory://doc-write-dataset", format="zarr2").n_keys
+    2
+    >>> later = ds.assign_coords(x=ds.x + 6)
+    >>> write_dataset(later, "memory://doc-write-dataset", append_dim="x").n_keys
+    2
+    >>> xr.open_dataset("memory://doc-write-dataset", engine="chunkmill").t.size
+    12
+    """
+    keeps = mode == "a-"
+    mode = _mode(mode, region, append_dim)
+    store = open_target_store(url, storage_options)
+    groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
+    root = _existing(store, groups[0].path, mode, must_exist=region is not None or append_dim is not None)
+    if root is not None:
+        plan = plan_existing(groups, root, region=region, append_dim=append_dim, adds=mode == "a", keeps=keeps)
+    else:
+        name = format or format_above(store, groups[0].path)
+        plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, name))
+        if mode == "w":
+            check_not_read([planned.data for planned in plan.variables], store, plan.path)
+    lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
+    check_writers([planned.array for planned in lazy] if compute else [])
+    publication = Publication(store, plan.documents_format, tuple(plan.groups), consolidated, replaces=root is None)
+    if root is None:
+        _make_room(plan, overwrite=mode == "w")
+    factory = lock_factory(lock)
+    reports = _write_in_memory(plan.variables, factory, write_empty=write_empty_chunks)
+    written = [_write_lazily(planned, factory, write_empty=write_empty_chunks) for planned in lazy]
+    new = plan.group_documents, plan.array_documents
+    if not compute:
+        publication.publish(*new)
+        new = {}, {}
+    finish = partial(
+        _finish,
+        publish=partial(publication.publish, new[0], {**new[1], **plan.growth}),
+        reports=reports,
+        arrays=[planned.array for planned in lazy],
+        n_regrouped=[n for _, n in written],
+        unchanged=tuple(plan.unchanged),
+    )
+    return run([counts for counts, _ in written], finish, compute=compute, arrays=[planned.array for planned in lazy])
+
+
+def _finish(
+    *counts: Any,
+    publish: Callable[[], None],
+    reports: dict[str, WriteReport],
+    arrays: Sequence[Array],
+    n_regrouped: Sequence[int],
+    unchanged: tuple[str, ...],
+) -> DatasetReport:
+    """Make what was written visible: the last task of a write."""
+    publish()
+    lazy = {a.path: report(a, each, n) for a, each, n in zip(arrays, counts, n_regrouped, strict=True)}
+    return DatasetReport({**reports, **lazy}, unchanged)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Before
+
+
+def _mode(mode: Mode, region: Any, append_dim: Hashable | None) -> Mode:
+    """Return the mode that is meant; what contradicts itself is a `ValueError`."""
+    if mode not in {"w-", "w", "a", "a-", "r+"}:
+        raise ValueError(f"mode={mode!r} does not write datasets; the modes are 'w-', 'w', 'a', 'a-' and 'r+'")
+    if mode == "a-" and append_dim is None:
+        raise ValueError("mode='a-' appends to the variables that have a dimension: say which with append_dim=")
+    if region is not None and append_dim is not None:
+        # Dataset.to_zarr takes both where they name different dimensions, writes no index then, and so leaves the
+        # coordinate along append_dim shorter than the variables: such a store does not open
+        msg = "region= writes into what is there, append_dim= adds to it: append the whole extent first, with NaN where"
+        raise ValueError(f"{msg} values are not known yet, then write its parts with region=")
+    if (region is not None or append_dim is not None) and mode == "w":
+        raise ValueError("mode='w' replaces what is there: leave it out to write a region or to append")
+    if append_dim is not None:
+        if mode == "r+":
+            raise ValueError("mode='r+' leaves arrays as long as they are: leave it out to append")
+        return "a"
+    return "r+" if region is not None and mode == "w-" else mode
+
+
+def _existing(store: Store, path: str, mode: Mode, *, must_exist: bool) -> Group | None:
+    """Return the group to write into; ``None`` when a new one is to be made."""
+    if mode in {"w", "w-"}:
+        return None
+    try:
+        node = hierarchy.open_node(store, path, read_only=False, consolidated=False)
+    except NodeNotFound:
+        if mode == "a" and not must_exist:
+            return None
+        raise
+    if isinstance(node, Array):
+        raise NodeExists(url=node.url, path=node.path, found="array", hint="give mode='w' to replace it")
+    return node
+
+
+def _make_room(plan: DatasetPlan, *, overwrite: bool) -> None:
+    """Clear the place of the group, and of chunks that a write left which did not come to its end."""
+    store, documents_format = plan.store, plan.documents_format
+    name = documents_format.name
+    _, documents = hierarchy.create_group(store, plan.path, GroupMetadata(), format=name, overwrite=overwrite)
+    plan.group_documents = {**documents, **plan.group_documents}
+    prefixes = {planned.array.path: planned.array.prefix for planned in plan.variables}
+    for group in plan.groups:
+        for prefix in documents_format.list_prefixes(group):
+            for listed in store.list_dir(prefix):
+                child = join(group, documents_format.child_name(group, prefix, listed) or "")
+                if child in prefixes:
+                    store.delete_prefix(prefixes[child])
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Data
+
+
+def _write_lazily(planned: VariablePlan, lock: LockFactory, *, write_empty: bool) -> tuple[da.Array, int]:
+    empty = write_empty if planned.write_empty is None else planned.write_empty
+    return write_graph(planned.data, planned.array, planned.region, lock=lock, write_empty=empty)
+
+
+def _write_in_memory(
+    variables: Iterable[VariablePlan], lock: LockFactory, *, write_empty: bool
+) -> dict[str, WriteReport]:
+    """Write what is in memory from here: sent through a cluster, it would only take longer."""
+    reports = {}
+    with ThreadPoolExecutor(N_THREADS) as pool:
+        for planned in variables:
+            if isinstance(planned.data, da.Array):
+                continue
+            array, region = planned.array, planned.region
+            if not array.writing.grid.aligned(region):
+                check_guarded(array.store, array.path, lock)
+            empty = write_empty if planned.write_empty is None else planned.write_empty
+            write = partial(_write_key, array, np.asarray(planned.data).astype(array.dtype, copy=False))
+            counts = pool.map(partial(write, lock=lock, write_empty=empty), array.writing.grid.overlaps(region))
+            reports[array.path] = report(array, sum(counts, np.zeros(4, np.int64)), 0)
+    return reports
+
+
+def _part(block: NDArray[Any], overlap: Overlap) -> NDArray[Any]:
+    index: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
+    return np.asarray(block[index])
+
+
+def _write_key(
+    array: Array, block: NDArray[Any], overlap: Overlap, *, lock: LockFactory, write_empty: bool
+) -> NDArray[np.int64]:
+    """Write the part of one store key and return its counts, those of `WriteReport`."""
+    n_bytes = write_part(array, overlap, _part(block, overlap), lock=lock, write_empty=write_empty)
+    return np.array([1, not overlap.whole, n_bytes == 0, n_bytes], np.int64)

@@ -1,0 +1,343 @@
+"""What the write of a dataset will do, found out before anything is written.
+
+Whatever can fail without writing fails here: variables that do not fit the format or the store, values that the stored
+encoding cannot say, coordinates that differ. Not here: the writing (`chunkmill.xarray.write`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from xarray import Dataset, DataTree, Variable, conventions
+
+from chunkmill.array.chunk_io import Array
+from chunkmill.array.selection import full_region
+from chunkmill.errors import DatasetError, NodeExists, NodeNotFound, UnsupportedFeature
+from chunkmill.formats.base import Format
+from chunkmill.model.grid import ChunkGrid, Region, RegularAxis, RunsAxis
+from chunkmill.model.metadata import GroupMetadata
+from chunkmill.nodes.hierarchy import Group, array_at, with_attributes
+from chunkmill.stores.base import Store
+from chunkmill.xarray.backend import dimension_names
+from chunkmill.xarray.new_variable import describe_variable, json_attributes
+from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
+
+__all__ = ["DatasetPlan", "LabelledGroup", "VariablePlan", "labelled_groups", "plan_existing", "plan_new", "resized"]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledGroup:
+    """A dataset and the path that it goes to; its variables name their coordinates, their values are not encoded."""
+
+    path: str
+    dataset: Dataset
+    variables: Mapping[Any, Variable]
+    attributes: Mapping[Hashable, Any]
+    given: frozenset[str]  # variables whose encoding was given for this write
+
+
+@dataclass(frozen=True, slots=True)
+class VariablePlan:
+    """Elements, of numpy or dask, and the region of the array that they go to."""
+
+    array: Array
+    region: Region
+    data: Any
+    write_empty: bool | None = None
+
+
+@dataclass(slots=True)
+class DatasetPlan:
+    """All of a write.
+
+    Attributes
+    ----------
+    variables
+        What is to be written.
+    unchanged
+        Paths of variables that were compared instead.
+    groups
+        Paths of the groups, parents first.
+    group_documents, array_documents
+        What makes new nodes visible, parents first.
+    growth
+        What makes appended elements visible.
+    """
+
+    store: Store
+    path: str
+    documents_format: Format
+    variables: list[VariablePlan] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
+    group_documents: dict[str, bytes] = field(default_factory=dict)
+    array_documents: dict[str, bytes] = field(default_factory=dict)
+    growth: dict[str, bytes] = field(default_factory=dict)
+
+    def add(self, path: str, name: str, variable: Variable, *, given: bool) -> None:
+        """Plan a new array."""
+        new = describe_variable(self.documents_format, name, variable, given=given, url=self.store.url)
+        array = array_at(self.store, path, new.metadata, self.documents_format)
+        self.array_documents |= self.documents_format.emit_array(array.path, new.metadata)
+        self.variables.append(VariablePlan(array, full_region(array.shape), new.data, new.write_empty))
+
+    def add_group(self, labelled: LabelledGroup) -> None:
+        """Plan a new group."""
+        metadata = GroupMetadata(json_attributes(labelled.attributes, "", self.store.url))
+        self.group_documents |= self.documents_format.emit_group(labelled.path, metadata)
+
+
+def labelled_groups(
+    data: Dataset | DataTree, path: str, encoding: Mapping[str, Any] | None, url: str
+) -> list[LabelledGroup]:
+    """Return the datasets of `data` with their paths, parents first; check names, and those that `encoding` has."""
+    encoding = dict(encoding or {})
+    if isinstance(data, Dataset):
+        return [_labelled(data, path, encoding, url)]
+    if not isinstance(data, DataTree):
+        raise TypeError(f"expected a Dataset or a DataTree, got {type(data).__name__}: use to_dataset() of a DataArray")
+    groups = [
+        _labelled(node.to_dataset(inherit=node is data), join(path, relative), encoding.pop(node.path, {}), url)
+        for relative, node in data.subtree_with_keys
+    ]
+    if encoding:
+        hint = "the encoding of a tree is given by group, '/' for the root, then by variable"
+        raise DatasetError(variable="", url=url, reason=f"encoding names groups {sorted(encoding)}", hint=hint)
+    return groups
+
+
+def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str) -> LabelledGroup:
+    for name in dataset.variables:
+        if not isinstance(name, str) or not name or {"/", "\\"} & set(name):  # zarr-python takes both as separators
+            reason = f"the name {name!r}: expected text without '/' and '\\'"
+            raise DatasetError(variable=str(name), url=url, reason=reason, hint="rename it: ds.rename({…: …})")
+    if unknown := sorted(set(encoding) - set(map(str, dataset.variables))):
+        raise DatasetError(variable="", url=url, reason=f"encoding names variables {unknown}, which there are not")
+    variables, attributes = conventions.encode_dataset_coordinates(dataset)
+    for name, given in encoding.items():
+        variables[name].encoding = dict(given)
+    return LabelledGroup(path, dataset, variables, attributes, frozenset(encoding))
+
+
+def join(path: str, name: str) -> str:
+    """Return the path of `name`, perhaps ``.``, below `path`."""
+    return "/".join(part for part in (path, name) if part and part != ".")
+
+
+def plan_new(groups: Iterable[LabelledGroup], store: Store, path: str, documents_format: Format) -> DatasetPlan:
+    """Encode and describe all variables.
+
+    Raises
+    ------
+    UnsupportedFeature
+        The format has no place for some of them: all are named.
+    """
+    plan = DatasetPlan(store, path, documents_format)
+    refused: dict[str, UnsupportedFeature] = {}
+    for labelled in groups:
+        plan.groups.append(labelled.path)
+        plan.add_group(labelled)
+        for name, variable in labelled.variables.items():
+            try:
+                plan.add(join(labelled.path, name), name, variable, given=name in labelled.given)
+            except UnsupportedFeature as error:
+                refused[join(labelled.path, name)] = error
+    _raise_all(documents_format, refused)
+    return plan
+
+
+def _raise_all(documents_format: Format, refused: Mapping[str, UnsupportedFeature]) -> None:
+    if refused:
+        features = "; ".join(f"{path!r}: {error.feature}" for path, error in refused.items())
+        hint = "nothing was written; leave them out with drop_vars, convert them, or take another format"
+        raise UnsupportedFeature(format=documents_format.name, feature=f"these variables: {features}", hint=hint)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Groups that exist
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A group that exists, or a new one without arrays, and which part of its arrays is meant."""
+
+    labelled: LabelledGroup
+    arrays: Mapping[str, Array]
+    adds: bool
+    keeps: bool
+    append_dim: Hashable | None
+    cuts: Mapping[Hashable, slice]
+    lengths: Mapping[Hashable, int]  # of dimensions, in the store
+
+    @property
+    def partial(self) -> bool:
+        """Whether a part of the arrays is meant, so that what lies outside it is compared."""
+        return self.append_dim is not None or bool(self.cuts)
+
+    def place(self, dims: Iterable[Hashable], shape: Iterable[int], sizes: Mapping[Hashable, int]) -> Region:
+        """Return the region of an array of `shape` that is written, in its coordinates after the write."""
+        return tuple(
+            slice(size, size + sizes[dim]) if dim == self.append_dim else self.cuts.get(dim, slice(0, size))
+            for dim, size in zip(dims, shape, strict=True)
+        )
+
+
+def plan_existing(
+    groups: Iterable[LabelledGroup],
+    root: Group,
+    *,
+    region: Any,
+    append_dim: Hashable | None,
+    adds: bool,
+    keeps: bool = False,
+) -> DatasetPlan:
+    """Compare, encode and check all variables for the arrays that exist; with `adds`, describe new ones.
+
+    With `keeps`, stored variables that the write cannot concern are left alone: all without `append_dim` but indexes.
+
+    Raises
+    ------
+    DatasetError
+        A variable does not go with what is stored.
+    UnsupportedFeature
+        The format has no place for some new variables: all are named.
+    """
+    plan = DatasetPlan(root.store, root.path, root.documents)
+    refused: dict[str, UnsupportedFeature] = {}
+    for labelled in groups:
+        plan.groups.append(labelled.path)
+        group = _group_at(root, labelled.path, adds=adds)
+        if group is None:
+            plan.add_group(labelled)
+        arrays = {} if group is None else group.arrays()
+        cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)
+        if append_dim is not None:
+            _check_append(labelled, arrays, append_dim, root.url)
+        target = _Target(labelled, arrays, adds, keeps, append_dim, cuts, stored_sizes(arrays))
+        for name, variable in labelled.variables.items():
+            if name in target.arrays:
+                _plan_known(plan, target, name, variable)
+                continue
+            _check_new(target, name, variable, root.url)
+            try:
+                plan.add(join(labelled.path, name), name, variable, given=name in labelled.given)
+            except UnsupportedFeature as error:
+                refused[join(labelled.path, name)] = error
+        if group is not None and adds and not target.partial:
+            plan.group_documents |= _merged_attributes(group, labelled)
+    _raise_all(root.documents, refused)
+    return plan
+
+
+def _group_at(root: Group, path: str, *, adds: bool) -> Group | None:
+    if path == root.path:
+        return root
+    try:
+        node = root[path.removeprefix(root.path).strip("/")]
+    except NodeNotFound:
+        if adds:
+            return None
+        raise
+    if isinstance(node, Array):
+        hint = "a group of the dataset cannot be where an array is: give another path"
+        raise NodeExists(url=root.url, path=path, found="array", hint=hint)
+    return node
+
+
+def _check_append(labelled: LabelledGroup, arrays: Mapping[str, Array], dim: Hashable, url: str) -> None:
+    lengths = {
+        name: array.shape[dims.index(dim)]
+        for name, array in arrays.items()
+        if dim in (dims := dimension_names(name, array))
+    }
+    if dim not in labelled.dataset.dims or not lengths:
+        where = "store" if not lengths else "dataset"
+        raise DatasetError(variable="", url=url, reason=f"append_dim={dim!r} is no dimension of the {where}")
+    if missing := sorted(lengths.keys() - labelled.variables.keys()):
+        reason = f"append_dim={dim!r}: the store's variables {missing} have it too and would be left shorter"
+        raise DatasetError(variable=missing[0], url=url, reason=reason, hint="append to all of them at once")
+    if len(set(lengths.values())) > 1:
+        hint = "an append did not come to its end: write the shorter ones again"
+        raise DatasetError(variable="", url=url, reason=f"lengths of {dim!r} differ in the store: {lengths}", hint=hint)
+
+
+def _check_new(target: _Target, name: str, variable: Variable, url: str) -> None:
+    """Raise unless a variable that the store does not have may be added."""
+    if not target.adds or target.cuts:
+        reason = f"not in the store, which has {', '.join(map(repr, sorted(target.arrays))) or 'no variables'}"
+        raise DatasetError(variable=name, url=url, reason=reason, hint="mode='a' adds variables")
+    for dim, size in variable.sizes.items():
+        length = target.lengths.get(dim, size)
+        if size != length and dim != target.append_dim:
+            reason = f"not in the store, where {dim!r} has length {length}, but {size} here"
+            raise DatasetError(variable=name, url=url, reason=reason, hint="no dataset can have both: rename it")
+    if target.append_dim in variable.dims:
+        reason = f"not in the store, and has only the part of {target.append_dim!r} that is appended"
+        raise DatasetError(variable=name, url=url, reason=reason, hint="append first, then add it whole with mode='a'")
+
+
+def _plan_known(plan: DatasetPlan, target: _Target, name: str, variable: Variable) -> None:
+    array = target.arrays[name]
+    if name in target.labelled.given:
+        hint = "leave it out of encoding=, or replace the store with mode='w'"
+        raise DatasetError(
+            variable=name, url=array.url, reason="is stored already, in an encoding of its own", hint=hint
+        )
+    if target.keeps and target.append_dim not in (dims := dimension_names(name, array)) and dims != (name,):
+        return
+    stored = StoredVariable.of(name, array, variable)
+    variable = match_dims(name, variable, stored)
+    region = target.place(stored.dims, array.shape, variable.sizes)
+    lengths = tuple(cut.stop - cut.start for cut in region)
+    if variable.shape != lengths:
+        reason = f"has lengths {dict(variable.sizes)}, but {dict(zip(stored.dims, lengths, strict=True))} in the store"
+        raise DatasetError(variable=name, url=array.url, reason=reason, hint="region= writes a part, append_dim= adds")
+    data = variable.data if variable.chunks is not None else variable.to_numpy()
+    if _is_fixed(target, name, stored):
+        stored.compare(data, array, region)
+        plan.unchanged.append(array.path)
+        return
+    if target.append_dim in stored.dims:
+        shape = tuple(max(n, cut.stop) for n, cut in zip(array.shape, region, strict=True))
+        array, documents = resized(array, shape, plan.documents_format)
+        plan.growth |= documents
+    plan.variables.append(VariablePlan(array, region, stored.encode(data)))
+
+
+def _is_fixed(target: _Target, name: str, stored: StoredVariable) -> bool:
+    """Whether a variable says where the part that is written lies, or lies outside it: then it may not change."""
+    if not target.partial or target.append_dim in stored.dims:
+        return False
+    return stored.dims == (name,) or not target.cuts.keys() & set(stored.dims)
+
+
+def resized(array: Array, shape: tuple[int, ...], documents_format: Format) -> tuple[Array, dict[str, bytes]]:
+    """Return `array` in another shape, and the documents that tell readers of it.
+
+    Nothing is written: the elements that the array gains should be there before its documents are published.
+    """
+    axes = tuple(map(_resized_axis, array.metadata.chunk_grid.axes, shape))
+    metadata = replace(array.metadata, chunk_grid=ChunkGrid(axes))
+    longer = Array(array.store, array.path, metadata, array.format, array.prefix)
+    return longer, documents_format.emit_array(array.path, metadata)
+
+
+def _resized_axis(axis: RegularAxis | RunsAxis, size: int) -> RegularAxis | RunsAxis:
+    if isinstance(axis, RegularAxis):
+        return RegularAxis(size, axis.chunk)
+    runs = axis.runs
+    if (missing := size - sum(length * count for length, count in runs)) > 0:
+        runs = (*runs, (runs[-1][0], -(-missing // runs[-1][0])))
+    return RunsAxis(size, runs)
+
+
+def _merged_attributes(group: Group, labelled: LabelledGroup) -> dict[str, bytes]:
+    """Return the documents of a group with the dataset's attributes added; names of coordinates are put together."""
+    added = json_attributes(labelled.attributes, "", group.url)
+    both = {str(attributes.get("coordinates", "")) for attributes in (group.attributes, added)}
+    if coordinates := sorted({name for names in both for name in names.split()}):
+        added["coordinates"] = " ".join(coordinates)
+    merged = {**group.attributes, **added}
+    return {} if merged == group.attributes else with_attributes(group, merged)

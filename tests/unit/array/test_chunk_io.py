@@ -1,0 +1,60 @@
+"""What `read_region` hands out: writable, in C order, and nothing kept alive beside it."""
+
+import tracemalloc
+
+import dask
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.array.chunk_io import read_region
+from chunkmill.stores.memory import MemoryStore
+
+CODECS = ["raw", "zstd", "blosc", "gzip"]
+ZARR_ONLY = [["numcodecs.lz4"], ["numcodecs.zlib"]]
+CASES = [(f, c) for f in ("zarr2", "zarr3", "n5") for c in CODECS + ZARR_ONLY * (f != "n5")]
+
+
+@pytest.mark.parametrize(("form", "codecs"), CASES, ids=str)
+@pytest.mark.parametrize(
+    "region", [(slice(0, 4), slice(0, 5)), (slice(1, 3), slice(5, 9)), (slice(0, 8), slice(0, 10))]
+)
+def test_a_block_owns_all_it_keeps(form, codecs, region):
+    values = np.arange(80, dtype="i4").reshape(8, 10)
+    a = cm.create_array(MemoryStore(), shape=values.shape, dtype="i4", chunks=(4, 5), format=form, codecs=codecs)
+    a[...] = values
+    block = read_region(a, region)
+    np.testing.assert_array_equal(block, values[region])
+    assert block.flags.writeable
+    assert block.flags.c_contiguous
+    owner = block
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    assert owner.base is None
+    assert owner.nbytes == block.nbytes
+    block += 1
+    np.testing.assert_array_equal(read_region(a, region), values[region])
+
+
+def test_a_compressed_chunk_is_decoded_where_it_stays(tmp_path):
+    """One block and its compressed bytes, not two blocks."""
+    a = cm.create_array(str(tmp_path), shape=(1 << 20,), dtype="u1", chunks=(1 << 20,), codecs="zstd")
+    a[...] = np.random.default_rng(0).integers(0, 16, 1 << 20, "u1")
+    a[...]
+    tracemalloc.start()
+    block = a[...]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < block.nbytes * 1.7
+
+
+def test_a_streamed_sum_holds_few_blocks(tmp_path):
+    a = cm.create_array(str(tmp_path), shape=(64 << 18,), dtype="u1", chunks=(1 << 18,), codecs="zstd")
+    a[...] = np.random.default_rng(0).integers(0, 16, a.shape, "u1")
+    with dask.config.set(scheduler="threads", num_workers=2):
+        a.to_dask().sum().compute()
+        tracemalloc.start()
+        a.to_dask().sum().compute()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak <= 4 * 2 * (1 << 18) + 500_000  # four blocks a thread, and dask's graph

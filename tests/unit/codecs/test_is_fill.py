@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+
+from chunkmill.codecs.is_fill import is_fill
+
+NAN = np.array([0x7FC00000], "u4").view("f4")[0]
+OTHER_NAN = np.array([0x7FC00001], "u4").view("f4")[0]
+POINT = np.dtype([("x", "i2"), ("y", "f4")])
+
+
+@pytest.mark.parametrize(
+    ("chunk", "fill", "expected"),
+    [
+        pytest.param(np.zeros((3, 4)), 0.0, True, id="zeros"),
+        pytest.param(np.zeros((3, 4)), None, True, id="none is zeros"),
+        pytest.param(-np.zeros(3), 0.0, False, id="minus zero"),
+        pytest.param(-np.zeros(3), -0.0, True, id="minus zero as fill"),
+        pytest.param(np.full(3, NAN), NAN, True, id="nan"),
+        pytest.param(np.full(3, OTHER_NAN), NAN, False, id="other nan"),
+        pytest.param(np.array(5), 5, True, id="no axes"),
+        pytest.param(np.array("", "U3"), "", True, id="no axes, shorter than its dtype"),
+        pytest.param(np.zeros((0, 2)), 1.0, True, id="no elements"),
+        pytest.param(np.full((6, 6), 7, "i2")[::2, ::3], 7, True, id="strides"),
+        pytest.param(np.full(5, 1 + 2j), 1 + 2j, True, id="complex"),
+        pytest.param(np.array([1 + 2j, 1 + 3j]), 1 + 2j, False, id="complex differs late"),
+        pytest.param(np.full(3, "ab", "U5"), "ab", True, id="U"),
+        pytest.param(np.array([b"ab", b"ac"]), b"ab", False, id="S"),
+        pytest.param(np.full(3, "NaT", "M8[ns]"), np.datetime64("NaT"), True, id="NaT"),
+        pytest.param(np.array([(1, 2.0)] * 3, POINT), np.array((1, 2.0), POINT)[()], True, id="structured"),
+        pytest.param(np.array([(1, 2.0), (1, 3.0)], POINT), np.array((1, 2.0), POINT)[()], False, id="structured differs"),
+        pytest.param(np.array(["a", "a"], np.dtypes.StringDType()), "a", True, id="strings"),
+        pytest.param(np.array(["", ""], np.dtypes.StringDType()), None, True, id="empty strings"),
+        pytest.param(np.array(["a", "b"], object), "a", False, id="objects differ"),
+        pytest.param(np.array([None, 0], object), None, True, id="what numpy fills objects with"),
+        pytest.param(np.array([""], object), None, False, id="objects without a fill value"),
+        pytest.param(np.array([b"", b""], object), "", False, id="bytes are no strings"),
+    ],
+)  # fmt: skip
+def test_is_fill(chunk, fill, expected):
+    assert is_fill(chunk, fill) is expected
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "c16", "U3", "V7"])
+@pytest.mark.parametrize("where", [0, 1, 70_000, -1])
+def test_one_element_differs(dtype, where):
+    chunk = np.zeros(100_000, dtype)
+    assert is_fill(chunk, None)
+    chunk.view("u1").reshape(len(chunk), -1)[where, -1] = 1
+    assert not is_fill(chunk, None)

@@ -1,0 +1,173 @@
+"""Rechunk plans: the choices, by tables of numbers."""
+
+import time
+from math import prod
+
+import pytest
+
+from chunkmill.conversion.rechunking.plan import Costs, Limits, Side, Temporary, plan_rechunk
+from chunkmill.errors import JobError
+from chunkmill.model.grid import ChunkGrid, RunsAxis
+
+MIB = 2**20
+
+
+def side(shape, chunks, keys=None, itemsize=4, copies=2):
+    """An array of `shape` whose chunks need `copies` times their decoded size to decode or encode."""
+    grid = ChunkGrid.regular(shape, chunks)
+    whole = grid if keys is None else ChunkGrid.regular(shape, keys)
+    unit = chunks if keys is None else keys
+    return Side(whole, grid, copies * itemsize * prod(map(min, unit, shape)), is_sharded=whole != grid)
+
+
+def plan(shape, source, target, max_mem, *, n_threads=2, source_keys=None, **options):
+    ends = side(shape, source, source_keys, copies=2), side(shape, target)
+    limits = Limits(max_mem, n_threads)
+    return plan_rechunk(*ends, 4, limits, **options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "source", "target", "strategy"),
+    [
+        pytest.param((512, 1024, 1024), (1, 1024, 1024), (512, 32, 32), "spill", id="images to series"),
+        pytest.param((512, 1024, 1024), (512, 32, 32), (1, 1024, 1024), "spill", id="series to images"),
+        pytest.param((512, 512, 512), (64, 64, 64), (128, 128, 16), "direct", id="boxes that fit both grids"),
+        pytest.param((1000, 1000), (10, 1000), (10, 1000), "direct", id="the same grid"),
+        pytest.param((1000, 1000), (10, 1000), (20, 500), "direct", id="one multiple of the other"),
+        pytest.param((64, 64), (64, 1), (1, 64), "direct", id="all of it fits into one task"),
+        pytest.param((7, 0), (2, 3), (3, 2), "direct", id="no elements"),
+        pytest.param((), (), (), "direct", id="0-d"),
+    ],
+)
+def test_strategy(shape, source, target, strategy):
+    chosen = plan(shape, source, target, 256 * MIB)
+    assert chosen.strategy == strategy
+    assert chosen.estimate.amplification == 1
+    assert chosen.estimate.peak_bytes <= 256 * MIB
+    assert {estimate.strategy for estimate in (chosen.estimate, *chosen.others)} == {"direct", "spill"}
+
+
+def test_direct_when_reading_some_chunks_twice_costs_less_than_a_spill():
+    chosen = plan((100_000,), (1000,), (1001,), 16 * MIB)
+    assert chosen.strategy == "direct"
+    assert 1 < chosen.estimate.amplification < 1.1
+
+
+def test_costs_decide():
+    arguments = (1000, 1000), (100, 1000), (1000, 300), 8 * MIB
+    assert plan(*arguments, costs=Costs(decoded_byte=1e-6)).strategy == "spill"
+    assert plan(*arguments, costs=Costs(temporary_byte=1e-6)).strategy == "direct"
+
+
+def test_images_to_series_by_eye():
+    """2 GiB in two threads: big pieces, each element decoded, spilled and written once."""
+    chosen = plan((512, 1024, 1024), (1, 1024, 1024), (512, 32, 32), 384 * MIB)
+    estimate = chosen.estimate
+    n_files, n_writers = estimate.n_tasks
+    assert estimate.decoded_bytes == estimate.written_bytes == 2**31
+    # a bit for each image of a file behind each piece
+    assert estimate.temporary_bytes == 2**31 + 16 * n_files * n_writers
+    assert estimate.n_requests == 512 + n_files + n_files * n_writers + 1024
+    assert 16 <= n_files <= 64
+    assert 16 <= n_writers <= 64
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_smallest_memory_that_works_is_named(strategy):
+    arguments = (512, 1024, 1024), (1, 1024, 1024), (512, 32, 32)
+    with pytest.raises(JobError, match="smallest that works is") as caught:
+        plan(*arguments, MIB, strategy=strategy)
+    smallest = int(str(caught.value).partition("give max_mem=")[2].split()[0])
+    assert plan(*arguments, smallest, strategy=strategy).estimate.peak_bytes == smallest
+    with pytest.raises(JobError):
+        plan(*arguments, smallest - 1, strategy=strategy)
+
+
+def test_memory_is_divided_among_threads():
+    arguments = (512, 1024, 1024), (1, 1024, 1024), (512, 32, 32)
+    for n_threads in (1, 2, 4, 8):
+        estimate = plan(*arguments, 256 * MIB, n_threads=n_threads).estimate
+        assert estimate.peak_bytes <= 256 * MIB
+    with pytest.raises(JobError, match="16 threads"):
+        plan(*arguments, 128 * MIB, n_threads=16)
+
+
+def test_overhead_counts():
+    ends = side((64, 64), (64, 1)), side((64, 64), (1, 64))
+    bare = plan_rechunk(*ends, 4, Limits(MIB, 2)).estimate.peak_bytes
+    assert plan_rechunk(*ends, 4, Limits(MIB, 2, overhead_bytes=1000)).estimate.peak_bytes == bare + 2000
+
+
+def test_part_of_a_shard_is_enough_where_a_shard_does_not_fit():
+    shape, inner, shard = (1024, 1024, 256), (32, 32, 32), (512, 512, 256)  # shards of 256 MiB
+    ends = side(shape, inner, shard, copies=0), side(shape, (1024, 16, 16))
+    source = Side(ends[0].keys, ends[0].chunks, 2 * 4 * 32**3, is_sharded=True)
+    chosen = plan_rechunk(source, ends[1], 4, Limits(64 * MIB, 2), strategy="spill")
+    assert chosen.estimate.peak_bytes <= 64 * MIB
+    assert chosen.estimate.amplification == 1
+
+
+def test_shards_fetch_their_index_once_a_task():
+    grid, inner = ChunkGrid.regular((64,), (16,)), ChunkGrid.regular((64,), (4,))
+    chosen = plan_rechunk(Side(grid, inner, 8, is_sharded=True), side((64,), (16,)), 4, Limits(400), strategy="direct")
+    n_boxes = chosen.writes.n_chunks
+    assert chosen.estimate.n_requests == max(4, n_boxes) + 16 + 4  # indexes, inner chunks, target chunks
+
+
+def test_encoded_pieces_need_more():
+    arguments = (512, 1024, 1024), (1, 1024, 1024), (512, 32, 32), 256 * MIB
+    raw, encoded = plan(*arguments), plan(*arguments, temporary=Temporary("coded"))
+    assert encoded.estimate.peak_bytes <= 256 * MIB
+    assert encoded.estimate.n_requests > raw.estimate.n_requests  # where a piece lies is asked for first
+
+
+@pytest.mark.parametrize(
+    ("shape", "source", "target"),
+    [
+        pytest.param((10**9,), (100,), (333,), id="10**7 chunks of an axis"),
+        pytest.param((15,) * 6, (1,) * 6, (2,) * 6, id="10**7 chunks of six axes"),
+        pytest.param((30,) * 6, (2, 3, 2, 3, 2, 3), (3, 2, 3, 2, 3, 2), id="six axes"),
+        pytest.param((350_640, 721, 1440), (1, 721, 1440), (35_040, 12, 12), id="ERA5, 1.3 TB"),
+        pytest.param((20_000, 7000, 7000), (1, 500, 500), (20_000, 20, 20), id="4 TB"),
+    ],
+)
+def test_large_plans_take_seconds_and_few_tasks(shape, source, target):
+    begun = time.process_time()
+    chosen = plan(shape, source, target, 2048 * MIB)
+    assert time.process_time() - begun < 5
+    assert sum(chosen.estimate.n_tasks) <= 100_000
+    assert chosen.estimate.peak_bytes <= 2048 * MIB
+
+
+def test_rectilinear_axes_of_many_edges_stay_cheap():
+    lengths = tuple((1 + i % 7, 1) for i in range(5_000))
+    size = sum(n for n, _ in lengths)
+    source = ChunkGrid((RunsAxis(size, lengths),))
+    target = ChunkGrid.regular((size,), (100,))
+    begun = time.process_time()
+    chosen = plan_rechunk(Side(source, source, 64), Side(target, target, 800), 4, Limits(MIB))
+    assert time.process_time() - begun < 10
+    assert chosen.estimate.peak_bytes <= MIB
+
+
+def test_a_direct_plan_has_no_files():
+    with pytest.raises(ValueError, match="no temporary files"):
+        _ = plan((4,), (2,), (2,), MIB).files
+
+
+@pytest.mark.parametrize(
+    ("file", "coords", "expected"),  # a file of 5 x 9 elements of 4 bytes, its pieces with 16 bytes behind each
+    [
+        pytest.param((0, 0), (0, 0), (0, 0, 2 * 4 * 4 + 16), id="first"),
+        pytest.param((0, 0), (0, 1), (1, 2 * 4 * 4 + 16, 2 * 2 * 4 + 16), id="second of the row"),
+        pytest.param((0, 0), (1, 2), (5, 36 * 4 + 5 * 16, 3 * 3 * 4 + 16), id="last"),
+    ],
+)
+def test_where_pieces_lie(file, coords, expected):
+    reads = ChunkGrid.regular((5, 9), (5, 9))
+    writes = ChunkGrid((RunsAxis(5, ((2, 1), (3, 1))), RunsAxis(9, ((4, 1), (2, 1), (3, 1)))))
+    chosen = plan_rechunk(Side(reads, reads, 0), Side(writes, writes, 0), 4, Limits(600), strategy="spill")
+    chosen = type(chosen)(
+        chosen.source, chosen.target, 4, writes, reads, Temporary(), 16, chosen.estimate
+    )  # the smallest boxes, whatever was chosen
+    assert chosen.piece_span(file, coords) == expected

@@ -1,0 +1,86 @@
+"""The arithmetic of two cuts of one axis, against counting."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chunkmill.conversion.coarsen import Cut, Meeting, coarsen, meet, most_met, multiples, segments
+from chunkmill.model.grid import RegularAxis, RunsAxis
+from tests.strategies import runs_axes
+
+
+def borders(axis):
+    """First and last element of every chunk, cropped, by walking."""
+    return [(axis.start(i), min(axis.start(i) + axis.length(i), axis.size)) for i in range(axis.n_chunks)]
+
+
+@st.composite
+def axis_pairs(draw):
+    """Two cuts of one axis."""
+    first = draw(runs_axes() | st.builds(RegularAxis, st.integers(0, 60), st.integers(1, 12)))
+    if draw(st.booleans()):
+        return first, RegularAxis(first.size, draw(st.integers(1, 12)))
+    lengths = draw(st.lists(st.integers(1, 7), min_size=first.size, max_size=first.size))
+    return first, RunsAxis(first.size, tuple((n, 1) for n in lengths))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "boxes", "expected"),
+    [
+        pytest.param(RegularAxis(20, 5), RegularAxis(20, 7), Meeting(6, 30), id="no common border"),
+        pytest.param(RegularAxis(20, 5), RegularAxis(20, 10), Meeting(4, 20), id="nested"),
+        pytest.param(RegularAxis(20, 10), RegularAxis(20, 5), Meeting(4, 40), id="nested the other way round"),
+        pytest.param(RegularAxis(20, 6), RegularAxis(20, 4), Meeting(7, 3 * 12 + 2), id="borders meet at 12"),
+        pytest.param(RegularAxis(20, 20), RegularAxis(20, 20), Meeting(1, 20), id="one chunk"),
+        pytest.param(RegularAxis(0, 3), RegularAxis(0, 4), Meeting(0, 0), id="no elements"),
+        pytest.param(RunsAxis(9, ((4, 1), (2, 9))), RegularAxis(9, 4), Meeting(4, 9), id="rectilinear"),
+        pytest.param(RegularAxis(10**15, 10**3), RegularAxis(10**15, 10**5), Meeting(10**12, 10**15), id="huge"),
+    ],
+)
+def test_meet(chunks, boxes, expected):
+    assert meet(Cut.of(chunks), Cut.of(boxes)) == expected
+
+
+@given(axis_pairs())
+def test_meet_counts_as_walking_does(pair):
+    chunks, boxes = pair
+    meeting = meet(Cut.of(chunks), Cut.of(boxes))
+    touching = [(c, b) for c in borders(chunks) for b in borders(boxes) if max(c[0], b[0]) < min(c[1], b[1])]
+    assert meeting.n_pairs == len(touching)
+    assert meeting.covered == sum(stop - start for (start, stop), _ in touching)
+
+
+@given(axis_pairs())
+def test_most_met_is_never_too_small(pair):
+    chunks, boxes = pair
+    counts = [sum(max(a, c) < min(b, d) for c, d in borders(chunks)) for a, b in borders(boxes)]
+    assert max(counts, default=0) <= most_met(Cut.of(chunks), Cut.of(boxes).longest)
+
+
+@given(axis_pairs(), st.integers(1, 9))
+def test_coarsen_joins_chunks_in_order(pair, multiple):
+    axis, _ = pair
+    chunks = borders(axis)
+    groups = [chunks[i : i + multiple] for i in range(0, len(chunks), multiple)]
+    assert borders(coarsen(axis, multiple)) == [(group[0][0], group[-1][1]) for group in groups]
+
+
+@given(axis_pairs())
+def test_segments_are_the_cropped_chunks(pair):
+    axis, _ = pair
+    found = [(s.start + i * s.length, s.start + (i + 1) * s.length) for s in segments(axis) for i in range(s.count)]
+    assert found == borders(axis)
+    assert Cut.of(axis).longest == max((b - a for a, b in found), default=0)
+
+
+@given(axis_pairs())
+def test_multiples_reach_from_one_chunk_to_all(pair):
+    axis, other = pair
+    found = multiples(axis, other)
+    assert found == sorted(set(found))
+    assert found[0] == 1
+    assert found[-1] == max(1, axis.n_chunks)
+
+
+def test_multiples_are_few():
+    assert len(multiples(RegularAxis(10**9, 7), RegularAxis(10**9, 1_000))) < 200

@@ -1,0 +1,52 @@
+"""The parts of symbolic layers."""
+
+import pickle
+
+import cloudpickle
+import numpy as np
+import pytest
+from dask.layers import ArraySliceDep
+
+from chunkmill.dask_arrays.blocks import BlockRegions, Carried, _unpack
+
+CHUNKS = {
+    "regular": ((4, 4, 4), (3, 3)),
+    "short end": ((4, 4, 1), (5,)),
+    "long end": ((4, 4, 6), (5, 5)),
+    "odd": ((1, 6, 2, 2), (3, 1, 3)),
+    "empty blocks": ((3, 0, 4), (0,)),
+    "0-d": (),
+}
+
+
+@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
+def test_regions_are_dask_s_own(chunks):
+    ours, theirs = BlockRegions(chunks), ArraySliceDep(chunks)
+    assert ours.numblocks == theirs.numblocks
+    for index in np.ndindex(*ours.numblocks):
+        assert ours[index].value == theirs[index]
+
+
+def test_regions_of_many_blocks_stay_small():
+    regions = BlockRegions(((10,) * 1_000_000,))
+    assert len(pickle.dumps(regions.grid)) < 500
+    assert regions[(999_999,)].value == (slice(9_999_990, 10_000_000),)
+
+
+def test_a_carried_function_is_unpickled_once():
+    _unpack.cache_clear()
+    sent = cloudpickle.dumps(Carried(lambda x: x + 1))
+    first, second = pickle.loads(sent), pickle.loads(sent)
+    assert first is second
+    assert first(1) == 2
+    assert pickle.loads(pickle.dumps(first)) is first  # as the scheduler sends it on
+
+
+def test_where_it_was_made_it_is_pickled_anew():
+    """What the function holds may have changed since."""
+    values = [1]
+    carried = Carried(values.__getitem__)
+    before = pickle.dumps(carried)
+    values[0] = 2
+    assert pickle.loads(before)(0) == 1
+    assert pickle.loads(pickle.dumps(carried))(0) == 2

@@ -1,0 +1,71 @@
+"""Blocks by other borders: every element arrives, in few tasks, with as little copied as can be."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.utils import key_split
+
+from chunkmill.dask_arrays import regroup
+from chunkmill.dask_arrays.regroup import regrouped
+
+CASES = {
+    "finer": (((8, 8), (6,)), ((4,) * 4, (2, 2, 2))),
+    "coarser": (((4,) * 4, (2, 2, 2)), ((16,), (6,))),
+    "shifted": (((4,) * 4, (3, 3)), ((2, 4, 4, 4, 2), (1, 3, 2))),
+    "blocks without elements": (((3, 0, 4), (0, 2)), ((5, 2), (1, 1))),
+    "an axis without elements": (((0,), (3, 7)), ((0,), (4, 6))),
+}
+
+
+def written(x, chunks, unit=2):
+    """Return what arrives when every task asks for units of this size, and the graph's tasks."""
+    result = np.zeros(x.shape, x.dtype)
+    views = []
+
+    def function(pieces, within):
+        shape = tuple(cut.stop - cut.start for cut in within)
+        for start in np.ndindex(*(-(-n // unit) for n in shape)):
+            region = tuple(slice(unit * s, min(unit * (s + 1), n)) for s, n in zip(start, shape, strict=True))
+            values = pieces[*region, ...]
+            views.append(values.base is not None)
+            result[tuple(slice(w.start + c.start, w.start + c.stop) for w, c in zip(within, region, strict=True))] = (
+                values
+            )
+        return np.ones((1,) * pieces.ndim + (1,), np.int64)
+
+    counts = regrouped(x, chunks, function, name="write-x", n_results=1)
+    n_blocks = np.prod([len(axis) for axis in chunks])
+    assert dask.compute(counts, scheduler="sync")[0].sum() == n_blocks
+    return result, dict(counts.dask), views
+
+
+@pytest.mark.parametrize("worth", [0, 1 << 20], ids=["parts cut off", "whole blocks"])
+@pytest.mark.parametrize(("old", "new"), CASES.values(), ids=CASES)
+def test_every_element_arrives(old, new, worth, monkeypatch):
+    monkeypatch.setattr(regroup, "_WORTH_A_TASK", worth)
+    shape = tuple(map(sum, old))
+    values = np.arange(np.prod(shape, dtype=int), dtype="i4").reshape(shape)
+    result, _, _ = written(da.from_array(values, chunks=old), new)
+    np.testing.assert_array_equal(result, values)
+
+
+def test_one_task_a_block():
+    x = da.from_array(np.zeros((40, 40)), chunks=4)
+    _, graph, _ = written(x, ((18, 22), (18, 22)))
+    assert sum(key_split(key) == "write-x" for key in graph) == 4
+    assert not any("cut" in key_split(key) for key in graph)
+
+
+def test_of_large_blocks_parts_are_sent():
+    x = da.zeros((3 << 20, 2), chunks=(1 << 20, 2), dtype="u1")
+    chunks = ((1 << 18, 1 << 20, 1 << 20, 3 << 18), (2,))
+    counts = regrouped(x, chunks, lambda pieces, within: None, name="write-x", n_results=1)
+    # a block: a quarter to one task (worth a task to cut), three quarters to the other (sent whole)
+    assert sum(key_split(key).startswith("cut") for key in counts.dask) == 3
+
+
+def test_what_lies_in_one_piece_is_not_copied():
+    x = da.from_array(np.zeros((8, 8)), chunks=(4, 8))
+    _, _, views = written(x, ((2, 4, 2), (8,)))
+    assert all(views)

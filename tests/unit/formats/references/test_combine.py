@@ -1,0 +1,143 @@
+"""Joining sets: what fits is joined without data, what does not is listed before anything is made."""
+
+import json
+
+import pytest
+
+from chunkmill.errors import MetadataError
+from chunkmill.formats.references.combine import concat_references
+from chunkmill.formats.references.json import parse_reference_json
+from chunkmill.model.references import Reference
+
+
+def day(name, n=4, *, chunk=2, units="days since 2000-01-01", scale=0.5, filters=None, dtype="<i2", lat=3, extra=None):
+    """A set of one file: air(time, lat), time(time), lat(lat), a scalar."""
+
+    def zarray(shape, chunks, dtype=dtype):
+        return {
+            "zarr_format": 2,
+            "shape": shape,
+            "chunks": chunks,
+            "dtype": dtype,
+            "filters": filters,
+            "fill_value": None,
+        }
+
+    document = {
+        ".zgroup": {"zarr_format": 2},
+        ".zattrs": {"title": name},
+        ".zmetadata": {"metadata": {}, "zarr_consolidated_format": 1},
+        "air/.zarray": zarray([n, lat], [chunk, 2]),
+        "air/.zattrs": {"_ARRAY_DIMENSIONS": ["time", "lat"], "scale_factor": scale, "history": name},
+        "time/.zarray": zarray([n], [chunk], "<f8"),
+        "time/.zattrs": {"_ARRAY_DIMENSIONS": ["time"], "units": units},
+        "lat/.zarray": zarray([lat], [lat]),
+        "lat/.zattrs": {"_ARRAY_DIMENSIONS": ["lat"]},
+        "lat/0": [name, 1, 6],
+        "crs/.zarray": zarray([], []),
+        "crs/.zattrs": {"_ARRAY_DIMENSIONS": []},
+        "crs/0": "base64:AAE=",
+        **{f"time/{i}": f"{name} {i}" for i in range(-(-n // chunk))},
+        **{f"air/{i}.{j}": [name, 100 * i + j, 8] for i in range(-(-n // chunk)) for j in range(2)},
+        **(extra or {}),
+    }
+    return parse_reference_json(json.dumps(document).encode())
+
+
+def test_concat():
+    joined = concat_references([day("a"), day("b", 6), day("c", 3)], "time")
+    assert json.loads(joined.locate("air/.zarray").data)["shape"] == [13, 3]
+    assert json.loads(joined.locate("time/.zarray").data)["shape"] == [13]
+    assert json.loads(joined.locate(".zattrs").data) == {"title": "a"}
+    assert ".zmetadata" not in joined  # it says the old shapes
+    files = "aabbbcc"
+    local = [0, 1, 0, 1, 2, 0, 1]
+    for i in range(7):
+        assert joined.locate(f"time/{i}").data == f"{files[i]} {local[i]}".encode()
+        for j in range(2):
+            assert joined.locate(f"air/{i}.{j}") == Reference(files[i], 100 * local[i] + j, 8)
+    assert joined.locate("air/7.0") is None
+    assert joined.locate("lat/0") == Reference("a", 1, 6)
+    assert joined.locate("crs/0").data == b"\0\1"
+    assert len(joined) == len(day("a")) - 1 - 2 - 4 + 7 + 14
+
+
+def test_concat_along_the_other_axis():
+    joined = concat_references([day("a", lat=4), day("b", lat=4)], "lat")
+    assert json.loads(joined.locate("air/.zarray").data)["shape"] == [4, 8]
+    assert joined.locate("air/1.3") == Reference("b", 101, 8)
+    assert joined.locate("lat/1") == Reference("b", 1, 6)
+    assert joined.locate("time/1").data == b"a 1"
+
+
+def test_gaps_stay_gaps():
+    sparse = parse_reference_json(
+        json.dumps(
+            {"x/.zarray": {"shape": [6], "chunks": [2]}, "x/.zattrs": {"_ARRAY_DIMENSIONS": ["t"]}, "x/1": ["u", 0, 1]}
+        ).encode()
+    )
+    joined = concat_references([sparse, sparse], "t")
+    assert sorted(joined.keys()) == ["x/.zarray", "x/.zattrs", "x/1", "x/4"]
+
+
+@pytest.mark.parametrize("separator", ["/", "."])
+def test_zarr_v3(separator):
+    def part(name):
+        node = {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [4, 2],
+            "dimension_names": ["time", "lat"],
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 2]}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": separator}},
+            "attributes": {"units": "K"},
+        }
+        group = {"zarr_format": 3, "node_type": "group", "consolidated_metadata": {"metadata": {"x": node}}}
+        keys = {separator.join(["x/c", str(i), "0"]): [name, i, 1] for i in range(2)}
+        return parse_reference_json(json.dumps({"zarr.json": group, "x/zarr.json": node, **keys}).encode())
+
+    joined = concat_references([part("a"), part("b")], "time")
+    assert json.loads(joined.locate("x/zarr.json").data)["shape"] == [8, 2]
+    assert "consolidated_metadata" not in json.loads(joined.locate("zarr.json").data)
+    assert joined.locate(separator.join(["x/c", "3", "0"])) == Reference("b", 1, 1)
+
+
+OFFENDERS = {
+    "chunk shape": (day("b", chunk=1), "'air' in b.nc: chunks is [1, 2], not [2, 2]"),
+    "dtype": (day("b", dtype="<i4"), '\'air\' in b.nc: dtype is "<i4", not "<i2"'),
+    "codecs": (day("b", filters=[{"id": "zlib"}]), '\'air\' in b.nc: filters is [{"id": "zlib"}], not null'),
+    "scale": (day("b", scale=0.25), "'air' in b.nc: attribute 'scale_factor' is 0.25, not 0.5"),
+    "units of time": (day("b", units="days since 2000-01-05"), "'time' in b.nc: attribute 'units'"),
+    "other lengths": (day("b", lat=4), "'air' in b.nc: shape is [4, 4], not [4, 3]"),
+    "missing": (
+        parse_reference_json(b'{"air/.zarray": {"shape": [4, 3], "chunks": [2, 2]}}'),
+        "'time' is missing in b.nc",
+    ),
+    "another array": (day("b", extra={"new/.zarray": {"shape": [], "chunks": []}}), "'new' is only in b.nc"),
+}
+
+
+@pytest.mark.parametrize(("other", "words"), OFFENDERS.values(), ids=OFFENDERS)
+def test_what_does_not_fit_is_listed(other, words):
+    with pytest.raises(MetadataError) as caught:
+        concat_references([day("a"), other], "time", names=["a.nc", "b.nc"])
+    assert words in str(caught.value)
+    assert "decode and rewrite" in str(caught.value)
+
+
+def test_all_offenders_are_listed_at_once():
+    with pytest.raises(MetadataError) as caught:
+        concat_references([day("a", 3), day("b", scale=1.0), day("c", lat=9)], "time")
+    for words in (
+        "'air' in set 0: its 3 elements are no multiple",
+        "'air' in set 1: attribute",
+        "'lat' in set 2: shape",
+    ):
+        assert words in str(caught.value)
+
+
+def test_a_dimension_that_is_nowhere():
+    with pytest.raises(MetadataError, match="no array of set 0 has a dimension 'level'"):
+        concat_references([day("a")], "level")
+    with pytest.raises(MetadataError, match="one or more"):
+        concat_references([], "time")

@@ -1,0 +1,506 @@
+"""Reference sets in JSON: the specification's examples, every spelling of a value, and what must be refused."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import chunkmill.formats.references.generators as gen_module
+import chunkmill.formats.references.json as module
+from chunkmill.errors import MetadataError
+from chunkmill.formats.references.json import (
+    emit_reference_json,
+    is_reference_document,
+    is_reference_json,
+    parse_reference_json,
+)
+from chunkmill.model.references import Reference
+
+# references.txt, "Version 1", letter by letter
+EXAMPLE = b"""
+{
+    "version": 1,
+    "templates": {
+        "u": "server.domain/path",
+        "f": "{{c}}"
+    },
+    "gen": [
+        {
+            "key": "gen_key{{i}}",
+            "url": "http://{{u}}_{{i}}",
+            "offset": "{{(i + 1) * 1000}}",
+            "length": "1000",
+            "dimensions":
+              {
+                "i": {"stop":  5}
+              }
+        }
+    ],
+    "refs": {
+      "key0": "data",
+      "key1": ["http://target_url", 10000, 100],
+      "key2": ["http://{{u}}", 10000, 100],
+      "key3": ["http://{{f(c='text')}}", 10000, 100]
+    }
+}
+"""
+EXPANDED = {
+    "key0": "data",
+    "key1": ["http://target_url", 10000, 100],
+    "key2": ["http://server.domain/path", 10000, 100],
+    "key3": ["http://text", 10000, 100],
+    "gen_key0": ["http://server.domain/path_0", 1000, 1000],
+    "gen_key1": ["http://server.domain/path_1", 2000, 1000],
+    "gen_key2": ["http://server.domain/path_2", 3000, 1000],
+    "gen_key3": ["http://server.domain/path_3", 4000, 1000],
+    "gen_key4": ["http://server.domain/path_4", 5000, 1000],
+}
+
+
+def parsed(document):
+    return parse_reference_json(document if isinstance(document, bytes) else json.dumps(document).encode())
+
+
+def flat(references):
+    """The set as version 0 writes it."""
+    return json.loads(b"".join(emit_reference_json(references, version=0)))
+
+
+def test_the_specification_s_example():
+    assert flat(parsed(EXAMPLE)) == EXPANDED
+
+
+VALUES = [
+    ("text", "data", Reference(None, data=b"data")),
+    ("text that is not ASCII", "é\u0000", Reference(None, data=b"\xc3\xa9\x00")),
+    ("text with a space, as kerchunk's strings", "hello ", Reference(None, data=b"hello ")),
+    ("nothing", "", Reference(None, data=b"")),
+    ("base64", "base64:AAH/", Reference(None, data=b"\x00\x01\xff")),
+    (
+        "object",
+        {"zarr_format": 2, "a": 2**60 + 1},
+        Reference(None, data=b'{"zarr_format": 2, "a": 1152921504606846977}'),
+    ),
+    ("whole file", ["u"], Reference("u")),
+    ("range", ["u", 10, 5], Reference("u", 10, 5)),
+    ("empty range", ["u", 0, 0], Reference("u", 0, 0)),
+    ("default target", [None, 10, 5], Reference(None, 10, 5)),
+    ("all of the default target", [None], Reference(None)),
+    ("braces without templates", ["http://x/{{u}}"], Reference("http://x/{{u}}")),
+    ("large numbers", ["u", 2**63 - 1, 2**40], Reference("u", 2**63 - 1, 2**40)),
+]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize(("value", "expected"), [v[1:] for v in VALUES], ids=[v[0] for v in VALUES])
+def test_values(value, expected, version):
+    document = {"x/0": value, ".zgroup": {}}
+    references = parsed(document if version == 0 else {"version": 1, "refs": document})
+    assert references.locate("x/0") == expected
+    again = parsed(b"".join(emit_reference_json(references, version=version)))
+    assert dict(again.items()) == dict(references.items())
+
+
+BAD_VALUES = [
+    ["u", 1],
+    ["u", 1, 2, 3],
+    [],
+    [1, 2, 3],
+    [["u"], 2, 3],
+    [{}],
+    ["u", -1, 5],
+    ["u", 1, -5],
+    ["u", 1.0, 5],
+    ["u", "1", 5],
+    ["u", True, 5],
+    ["u", None, 5],
+    ["u", 2**63, 5],
+    ["u", 10**400, 5],
+    ["u", 1, 1e300],
+    5,
+    None,
+    True,
+    "base64:!!",
+    "base64:AAA",
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["alone", "among many"])
+@pytest.mark.parametrize("value", BAD_VALUES, ids=[repr(v)[:30] for v in BAD_VALUES])
+def test_bad_values_are_refused_by_name(value, many):
+    others = {f"x/{i}.0": ["u", i, 1] for i in range(500)} if many else {}
+    with pytest.raises(MetadataError, match="bad/0"):
+        parsed(others | {"bad/0": value})
+
+
+BAD_DOCUMENTS = [
+    b"",
+    b"[]",
+    b'"x"',
+    b"{",
+    b'{"x/0": ["u"]',
+    b'{"x/0": ["u"],}',
+    b'{"x/0" ["u"]}',
+    b'{"x/0": ["u"]} {}',
+    b"{'x/0': 1}",
+    b'{"x/0": nope}',
+    b"\xff\xfe",
+    b'{"x/0": "\xff"}',
+    b'{"version": 2, "refs": {}}',
+    b'{"version": "1", "refs": {}}',
+    b'{"version": true, "refs": {}}',
+    b'{"version": 1, "refs": []}',
+    b'{"version": 1, "refs": {}, "refs": {}}',
+    b'{"version": 1, "templates": [], "refs": {}}',
+    b'{"version": 1, "templates": {"u": 5}, "refs": {}}',
+    b'{"version": 1, "gen": {}, "refs": {}}',
+    b'{"version": 1, "gen": [5], "refs": {}}',
+    b'{"version": 1, "refs": {}',
+    b"[" * 100_000,
+    b'{"x": ' * 100_000,
+    b'{"x/0": ' + b"[" * 100_000,
+    b'{"version": 1, "refs": {"x/0": ' + b"[" * 100_000,
+    b'{"../outside": "x"}',
+    b'{"x/../../0": ["u"]}',
+    b'{"": "x"}',
+]
+
+
+@pytest.mark.parametrize("document", BAD_DOCUMENTS, ids=[repr(d[:40]) for d in BAD_DOCUMENTS])
+def test_bad_documents(document):
+    with pytest.raises(MetadataError):
+        parsed(document)
+
+
+NO_JSON = [
+    '{"a" "x"}',
+    '{"a": "x" "b": "y"}',
+    '{a: "x"}',
+    '{"a": "x", 1: "y"}',
+    '{"a", "b"}',
+    '{"a": "x";}',
+    '{"a"}',
+    '{"a":}',
+]
+
+
+@pytest.mark.parametrize("text", NO_JSON)
+@pytest.mark.parametrize("version", [0, 1])
+def test_what_nearly_is_json(text, version):
+    """Entries are read by our own walk over the text, one by one where a piece is short: it takes nothing more."""
+    document = text if version == 0 else f'{{"version": 1, "refs": {text}}}'
+    with pytest.raises(MetadataError, match="JSON"):
+        parse_reference_json(document.encode())
+
+
+@pytest.mark.parametrize(
+    "text", ['{"version" 1, "refs": {}}', '{"version": 1 "refs": {}}', '{"refs": {} "version": 1}']
+)
+def test_what_nearly_is_version_1(text):
+    with pytest.raises(MetadataError, match="JSON"):
+        parse_reference_json(text.encode())
+
+
+def test_errors_name_the_set():
+    for document in (b"[]", b'{"version": 1, "templates": {"u": "{{"}, "refs": {}}', b'{"a/0": 5}'):
+        with pytest.raises(MetadataError, match=r"s3://bucket/refs\.json"):
+            parse_reference_json(document, source="s3://bucket/refs.json")
+
+
+def test_a_byte_order_mark_is_skipped():
+    assert parsed(b'\xef\xbb\xbf{"x/0": "a"}').locate("x/0").data == b"a"
+
+
+def test_infinity_and_nan_inside_documents_are_kept():
+    assert (
+        parsed(b'{"x/.zattrs": {"a": NaN, "b": -Infinity}}').locate("x/.zattrs").data == b'{"a": NaN, "b": -Infinity}'
+    )
+
+
+@pytest.mark.parametrize("order", ["refs first", "version last", "flat with a version inside"])
+def test_members_may_come_in_any_order(order):
+    refs = {"x/0": ["{{u}}/a", 0, 1], "y/0": ["b", 0, 1]}
+    document = {
+        "refs first": {"refs": refs, "templates": {"u": "s3://b"}, "version": 1},
+        "version last": {"templates": {"u": "s3://b"}, "refs": refs, "unknown": {"a": 1}, "version": 1},
+        "flat with a version inside": {"unknown": ["c"], "version": 1, "templates": {"u": "s3://b"}, "refs": refs},
+    }[order]
+    references = parsed(document)
+    assert {key: references.locate(key).url for key in references.keys()} == {"x/0": "s3://b/a", "y/0": "b"}  # noqa: SIM118
+
+
+def test_without_a_version_refs_is_a_key():
+    assert parsed({"refs": {"a": "1"}, "x/0": ["u"]}).locate("refs").data == b'{"a": "1"}'
+    assert parsed({"gen": "text"}).locate("gen").data == b"text"
+
+
+def test_every_process_gives_a_set_the_same_fingerprint(tmp_path):
+    """It is in dask's names, by which a write that was cut off is known again: no order may depend on hashes."""
+    refs = {f"x/{i}": [f"s3://b/{i % 7}.nc", i, 1] for i in range(40)} | {"y": ["a.nc"], "z/0": ["b.nc"]}
+    path = tmp_path / "refs.json"
+    path.write_text(json.dumps({"version": 1, "refs": refs}))
+    code = "import pathlib, sys; from chunkmill.formats.references.json import parse_reference_json as parse\n"
+    code += "print(parse(pathlib.Path(sys.argv[1]).read_bytes()).fingerprint)"
+    found = set()
+    for seed in "123":
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        found.add(subprocess.check_output([sys.executable, "-c", code, path], env=environment))
+    assert len(found) == 1
+
+
+def test_overridden_templates():
+    document = {"version": 1, "templates": {"u": "a"}, "refs": {"x/0": ["{{u}}/f"]}}
+    references = parse_reference_json(json.dumps(document).encode(), template_overrides={"u": "b"})
+    assert references.locate("x/0").url == "b/f"
+
+
+def test_keys_are_no_templates():
+    document = {"version": 1, "templates": {"u": "a"}, "refs": {"{{u}}": ["{{u}}"]}}
+    assert parsed(document).locate("{{u}}").url == "a"
+
+
+# --- pieces
+
+
+@pytest.fixture
+def tiny_pieces(monkeypatch):
+    monkeypatch.setattr(module, "_PIECE", 64)
+
+
+NESTED = {
+    "a/.zattrs": '{"list": [1, 2], "text": "], \\"b\\": ["}',
+    "a/0": ["], ", 1, 2],
+    "b/.zattrs": {"deep": [[1], {"x": [2], "y": ["]"]}], "k": [3], "l": 4},
+    "], ": ['], "x": [', 1, 2],
+    "c/0": '], "q": [',
+}
+
+
+@pytest.mark.usefixtures("tiny_pieces")
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("indent", [None, 0, 3])
+def test_pieces_are_cut_between_entries_only(version, indent):
+    document = (
+        NESTED
+        | {f"x/{i}.{i}": [f"file {i % 7} ], ", i, 5] for i in range(300)}
+        | {"z/" + k: v for k, v in NESTED.items()}
+    )
+    text = json.dumps({"version": 1, "refs": document, "templates": {}} if version else document, indent=indent)
+    references = parsed(text.encode())
+    assert len(references) == len(document)
+    for key, value in document.items():
+        found = references.locate(key)
+        if isinstance(value, list):
+            assert [found.url, found.offset, found.length] == value
+        else:
+            assert found.data == (value if isinstance(value, str) else json.dumps(value)).encode()
+
+
+@pytest.mark.usefixtures("tiny_pieces")
+@pytest.mark.parametrize("document", BAD_DOCUMENTS[3:12], ids=[repr(d[:40]) for d in BAD_DOCUMENTS[3:12]])
+def test_bad_documents_in_pieces(document):
+    many = b", ".join(b'"y/%d": ["u", %d, 1]' % (i, i) for i in range(100))
+    with pytest.raises(MetadataError):
+        parsed(document.replace(b"{", b"{" + many + b", ", 1))
+
+
+@pytest.mark.usefixtures("tiny_pieces")
+def test_trailing_commas_are_refused_at_any_size():
+    many = ", ".join(f'"y/{i}": ["u", {i}, 1]' for i in range(100))
+    with pytest.raises(MetadataError):
+        parsed(("{" + many + ", }").encode())
+
+
+# --- gen
+
+
+def generated(**gen):
+    return parsed(
+        {"version": 1, "templates": {"u": "http://h", "f": "{{c}}.nc"}, "gen": [gen], "refs": {"x/0.0": ["old", 1, 1]}}
+    )
+
+
+def test_several_dimensions_the_first_slowest():
+    references = generated(
+        key="x/{{i}}.{{j}}",
+        url="{{u}}/{{ f(c=i) }}",
+        offset="{{(i * 3 + j) * 10}}",
+        length="10",
+        dimensions={"i": {"stop": 2}, "j": [5, 7, 6]},
+    )
+    assert flat(references) == {
+        "x/0.0": ["old", 1, 1],
+        **{f"x/{i}.{j}": [f"http://h/{i}.nc", (i * 3 + j) * 10, 10] for i in range(2) for j in (5, 7, 6)},
+    }
+
+
+def test_generated_references_replace_others():
+    references = generated(key="x/{{i}}.0", url="new", dimensions={"i": [0]})
+    assert flat(references) == {"x/0.0": ["new"]}
+
+
+GENS = {
+    "start and step": (
+        {"key": "y/{{i}}", "url": "a{{i}}", "dimensions": {"i": {"start": 4, "stop": 0, "step": -2}}},
+        ["y/2", "y/4"],
+    ),
+    "empty": ({"key": "y/{{i}}", "url": "a", "dimensions": {"i": {"stop": 0}}}, []),
+    "no chunk coords": ({"key": "{{f(c=i)}}", "url": "a", "dimensions": {"i": [3]}}, ["3.nc"]),
+    "coords beside text": ({"key": "y/a{{i}}.0", "url": "a", "dimensions": {"i": [3]}}, ["y/a3.0"]),
+    "slashes": ({"key": "y/c/{{i}}/{{i + 1}}", "url": "a", "dimensions": {"i": [3]}}, ["y/c/3/4"]),
+    "mixed": ({"key": "y/{{i}}/{{i}}.0", "url": "a", "dimensions": {"i": [3]}}, ["y/3/3.0"]),
+    "adjacent": ({"key": "y/{{i}}{{i}}", "url": "a", "dimensions": {"i": [3]}}, ["y/33"]),
+    "a variable hides a template": ({"key": "y/{{u}}", "url": "a", "dimensions": {"u": [3]}}, ["y/3"]),
+}
+
+
+@pytest.mark.parametrize(("gen", "keys"), GENS.values(), ids=GENS)
+def test_gen(gen, keys):
+    assert sorted(set(generated(**gen).keys()) - {"x/0.0"}) == keys
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "expected"),
+    [
+        ("{{i}}{{i}}", "1{{i}}", [33, 13]),
+        (" 5 ", "{{i + 2}}", [5, 5]),
+        ("{{f(c=i)}}" if False else "{{i}}", "4", [3, 4]),
+        (7, 8, [7, 8]),
+    ],
+)
+def test_offsets_are_rendered_and_then_integers(offset, length, expected):
+    references = generated(key="y/{{i}}", url="a", offset=offset, length=length, dimensions={"i": [3]})
+    found = references.locate("y/3")
+    assert [found.offset, found.length] == expected
+
+
+BAD_GENS = {
+    "no key": {"url": "a", "dimensions": {"i": [1]}},
+    "no url": {"key": "y/{{i}}", "dimensions": {"i": [1]}},
+    "no dimensions": {"key": "y/{{i}}", "url": "a"},
+    "empty dimensions": {"key": "y/0", "url": "a", "dimensions": {}},
+    "no stop": {"key": "y/{{i}}", "url": "a", "dimensions": {"i": {"start": 1}}},
+    "step 0": {"key": "y/{{i}}", "url": "a", "dimensions": {"i": {"stop": 1, "step": 0}}},
+    "float stop": {"key": "y/{{i}}", "url": "a", "dimensions": {"i": {"stop": 1.5}}},
+    "texts in a list": {"key": "y/{{i}}", "url": "a", "dimensions": {"i": ["a"]}},
+    "offset alone": {"key": "y/{{i}}", "url": "a", "offset": "1", "dimensions": {"i": [1]}},
+    "length alone": {"key": "y/{{i}}", "url": "a", "length": "1", "dimensions": {"i": [1]}},
+    "negative offset": {"key": "y/{{i}}", "url": "a", "offset": "{{i - 9}}", "length": "1", "dimensions": {"i": [1]}},
+    "text as offset": {"key": "y/{{i}}", "url": "a", "offset": "x", "length": "1", "dimensions": {"i": [1]}},
+    "huge offset": {"key": "y/{{i}}", "url": "a", "offset": "9" * 25, "length": "1", "dimensions": {"i": [1]}},
+    "class": {"key": "y/{{i.__class__}}", "url": "a", "dimensions": {"i": [1]}},
+    "outside": {"key": "../{{i}}", "url": "a", "dimensions": {"i": [1]}},
+    "overflow": {"key": "y/{{i}}", "url": "a", "offset": "{{i * 1000}}", "length": "1", "dimensions": {"i": [2**60]}},
+}
+
+
+@pytest.mark.parametrize("gen", BAD_GENS.values(), ids=BAD_GENS)
+def test_bad_gens(gen):
+    with pytest.raises(MetadataError):
+        generated(**gen)
+
+
+def test_a_product_of_ten_to_the_twelve_is_refused_before_it_exists():
+    began = time.perf_counter()
+    with pytest.raises(
+        MetadataError,
+        match="1000000000000 references, expected at most 10000000: write .* parquet".replace(
+            "references,", "references',"
+        ),
+    ):
+        generated(key="y/{{i}}.{{j}}", url="a", dimensions={"i": {"stop": 10**6}, "j": {"stop": 10**6}})
+    with pytest.raises(MetadataError):
+        generated(key="y/{{i}}", url="a", dimensions={"i": {"stop": 10**18}})
+    assert time.perf_counter() - began < 1
+
+
+def test_many_small_gens_count_together(monkeypatch):
+    monkeypatch.setattr(gen_module, "MAX_GENERATED", 10)
+    gens = [{"key": f"y{k}/{{{{i}}}}", "url": "a", "dimensions": {"i": {"stop": 6}}} for k in range(2)]
+    with pytest.raises(MetadataError, match="12 references"):
+        parsed({"version": 1, "gen": gens})
+
+
+def test_rows_that_must_be_rendered_are_fewer(monkeypatch):
+    monkeypatch.setattr(gen_module, "_MAX_RENDERED", 3)
+    with pytest.raises(MetadataError, match="4 references"):
+        generated(key="y/a{{i}}", url="a", dimensions={"i": {"stop": 4}})
+    with pytest.raises(MetadataError, match="4 urls"):
+        generated(key="y/{{i}}", url="a{{i}}", dimensions={"i": {"stop": 4}})
+
+
+def test_a_million_generated_references_take_a_moment():
+    began = time.perf_counter()
+    references = generated(
+        key="y/{{i}}.{{j}}",
+        url="{{u}}/{{i}}",
+        offset="{{j * 100}}",
+        length="100",
+        dimensions={"i": {"stop": 1000}, "j": {"stop": 1000}},
+    )
+    assert time.perf_counter() - began < 3
+    assert len(references) == 1_000_001
+    assert references.locate("y/999.999") == Reference("http://h/999", 99900, 100)
+    assert references.nbytes < 20_000_000
+
+
+# --- telling
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (json.loads(EXAMPLE), True),
+        ({".zgroup": "{}", "x/0": ["a"]}, True),
+        ({"zarr.json": {"zarr_format": 3}, "x/zarr.json": {}}, True),
+        ({"air/.zarray": {}, "air/0": ["u"]}, True),
+        ({"version": 1, "refs": {}}, True),
+        ({"zarr_format": 2, "shape": [1]}, False),
+        ({"zarr_format": 3, "node_type": "group", "consolidated_metadata": {"metadata": {}}}, False),
+        ({"metadata": {".zgroup": {}}, "zarr_consolidated_format": 1}, False),
+        ({"n5": "4.0.0"}, False),
+        ({"version": 1, "name": "something else"}, False),
+        ({"refs": {"x/0": ["a"]}, "version": 1}, True),
+        ({"templates": {"u": "http://h"}, "gen": [], "version": 1}, True),
+        ({"x/.zattrs": "{}"}, True),
+        ({".zmetadata": "{}"}, True),
+        ({"x/0": ["a.nc", 0, 10]}, True),
+        ({"x/0": ["a.nc", "b.nc", "c.nc"]}, False),
+        ({}, False),
+    ],
+)
+def test_is_reference_set(document, expected):
+    assert is_reference_document(document) is expected
+    assert is_reference_json(json.dumps(document).encode()) is expected
+    assert is_reference_json(json.dumps(document, indent=2).encode()[:4096]) is expected
+
+
+def test_emitted_text_is_what_was_read():
+    references = parsed(
+        {
+            "a": "text",
+            "b": "base64:" + base64.b64encode(b"\xff\x00").decode(),
+            "c": "base64:" + base64.b64encode(b"base64:x").decode(),
+        }
+    )
+    document = json.loads(b"".join(emit_reference_json(references)))
+    assert document == {"version": 1, "refs": {"a": "text", "b": "base64:/wA=", "c": "base64:YmFzZTY0Ong="}}
+    with pytest.raises(MetadataError):
+        list(emit_reference_json(references, version=2))
+
+
+def test_a_large_set_is_emitted_in_pieces():
+    from chunkmill.model.reference_builder import ReferenceBuilder
+
+    builder = ReferenceBuilder()
+    n = 60_000
+    builder.add_table("x/", "/", np.arange(n).reshape(-1, 1), [builder.url_id("u")] * n, np.arange(n), np.ones(n, int))
+    pieces = list(emit_reference_json(builder.build()))
+    assert len(pieces) > 1
+    assert len(json.loads(b"".join(pieces))["refs"]) == n

@@ -1,0 +1,426 @@
+"""Reference sets in parquet: every variation of the columns, laziness, and files that are damaged."""
+
+import json
+import pickle
+import threading
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.references.chunk_numbers import parse_array_keys
+from chunkmill.formats.references.json import parse_reference_json
+from chunkmill.formats.references.parquet import ParquetReferences, is_reference_root, parse_records
+from chunkmill.formats.references.parquet_write import emit_reference_parquet
+from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.model.references import Reference
+
+pa = pytest.importorskip("pyarrow")
+import pyarrow.parquet as pq  # noqa: E402
+
+
+def file(columns, **options):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink, **options)
+    return sink.getvalue().to_pybytes()
+
+
+def zarray(shape, chunks, **more):
+    return {"zarr_format": 2, "shape": shape, "chunks": chunks, **more}
+
+
+def zarr_json(shape, chunks, encoding):
+    grid = {"name": "regular", "configuration": {"chunk_shape": chunks}}
+    return {"zarr_format": 3, "node_type": "array", "shape": shape, "chunk_grid": grid, "chunk_key_encoding": encoding}
+
+
+def opened(metadata, files, record_size=4):
+    root = json.dumps({"metadata": metadata, "record_size": record_size}).encode()
+    log = []
+
+    def read(name):
+        log.append(name)
+        return (files | {".zmetadata": root}).get(name)
+
+    references = ParquetReferences(read, "memory://set")
+    log.clear()
+    return references, log
+
+
+ROWS = [Reference("a.nc", 10, 5), None, Reference(None, data=b"raw"), Reference("b.nc")]
+INT = pa.int64()
+COLUMNS = {
+    "plain": {
+        "path": pa.array(["a.nc", None, None, "b.nc"]),
+        "offset": pa.array([10, 0, 0, 0], INT),
+        "size": pa.array([5, 0, 0, 0], INT),
+        "raw": pa.array([None, None, b"raw", None], pa.binary()),
+    }
+}
+COLUMNS["dictionary"] = COLUMNS["plain"] | {"path": COLUMNS["plain"]["path"].dictionary_encode()}
+COLUMNS["large strings"] = COLUMNS["plain"] | {
+    "path": COLUMNS["plain"]["path"].cast(pa.large_string()),
+    "raw": COLUMNS["plain"]["raw"].cast(pa.large_binary()),
+}
+COLUMNS["raw wins over path"] = COLUMNS["plain"] | {"path": pa.array(["a.nc", None, "c.nc", "b.nc"])}
+COLUMNS["raw as text"] = COLUMNS["plain"] | {"raw": pa.array([None, None, "raw", None])}
+COLUMNS["raw in base64"] = COLUMNS["plain"] | {"raw": pa.array([None, None, b"base64:cmF3", None])}
+COLUMNS["raw as dictionary"] = COLUMNS["plain"] | {"raw": COLUMNS["plain"]["raw"].dictionary_encode()}
+COLUMNS["small and unsigned integers"] = COLUMNS["plain"] | {
+    "offset": COLUMNS["plain"]["offset"].cast(pa.uint16()),
+    "size": COLUMNS["plain"]["size"].cast(pa.int32()),
+}
+COLUMNS["integers as floats, with nulls"] = COLUMNS["plain"] | {
+    "offset": pa.array([10.0, None, None, 0.0]),
+    "size": pa.array([5.0, None, None, None]),
+}
+COLUMNS["more columns, other order"] = {"extra": pa.array([1, 2, 3, 4])} | dict(reversed(COLUMNS["plain"].items()))
+COLUMNS["padded"] = {name: pa.concat_arrays([column, column.slice(1, 1)]) for name, column in COLUMNS["plain"].items()}
+
+
+@pytest.mark.parametrize("row_group_size", [None, 2], ids=["one row group", "several row groups"])
+@pytest.mark.parametrize("columns", COLUMNS.values(), ids=COLUMNS)
+def test_columns(columns, row_group_size):
+    table = parse_records("refs.0.parq", file(columns, row_group_size=row_group_size))
+    assert [table.reference(row) for row in range(4)] == ROWS
+    assert table.present()[:4].tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize("empty", [True, False], ids=["absent", "null"])
+def test_columns_that_hold_nothing(empty):
+    numbers = {"offset": pa.array([1, 0], INT), "size": pa.array([2, 0], INT)}
+    nulls = pa.nulls(2)
+    only_raw = {"raw": pa.array([b"x", None], pa.binary())} | ({} if empty else numbers | {"path": nulls})
+    only_path = numbers | {"path": pa.array(["u", None])} | ({} if empty else {"raw": nulls})
+    for columns, expected in ((only_raw, Reference(None, data=b"x")), (only_path, Reference("u", 1, 2))):
+        table = parse_records("refs.0.parq", file(columns))
+        assert [table.reference(0), table.reference(1)] == [expected, None]
+        assert table.present().tolist() == [True, False]
+
+
+WHOLE = file(COLUMNS["plain"], compression="zstd")
+BAD_FILES = {
+    "no parquet": b"PAR1 nothing PAR1",
+    "empty": b"",
+    "truncated": file(COLUMNS["plain"])[:-30],
+    "damaged in the middle": WHOLE[:20] + bytes(40) + WHOLE[60:],
+    "no column we know": file({"url": pa.array(["a"])}),
+    "path without numbers": file({"path": pa.array(["a"])}),
+    "numbers as path": file(COLUMNS["plain"] | {"path": pa.array([1, 2, 3, 4])}),
+    "negative offset": file(COLUMNS["plain"] | {"offset": pa.array([-1, 0, 0, 0], INT)}),
+    "fractions": file(COLUMNS["plain"] | {"size": pa.array([0.5, 0, 0, 0])}),
+    "beyond 64 bits": file(COLUMNS["plain"] | {"size": pa.array([2**64 - 1, 0, 0, 0], pa.uint64())}),
+    "text as offset": file(COLUMNS["plain"] | {"offset": pa.array(["x", "0", "0", "0"])}),
+    "numbers as raw": file(COLUMNS["plain"] | {"raw": pa.array([1, 2, 3, 4])}),
+    "lists as raw": file(COLUMNS["plain"] | {"raw": pa.array([[1], None, None, None])}),
+    "too few rows": file({name: column.slice(0, 2) for name, column in COLUMNS["plain"].items()}),
+}
+
+
+@pytest.mark.parametrize("value", BAD_FILES.values(), ids=BAD_FILES)
+def test_damaged_files_are_errors_and_not_absent_chunks(value):
+    references, _ = opened({"x/.zarray": zarray([4], [1])}, {"x/refs.0.parq": value})
+    with pytest.raises(MetadataError, match=r"memory://set/x/refs\.0\.parq"):
+        references.locate("x/0")
+
+
+def test_bad_base64():
+    columns = COLUMNS["plain"] | {"raw": pa.array([None, None, b"base64:!", None])}
+    with pytest.raises(MetadataError, match="base64"):
+        parse_records("refs.0.parq", file(columns)).reference(2)
+
+
+BAD_ROOTS = {
+    "absent": None,
+    "no JSON": b"nope",
+    "a list": b"[]",
+    "no record_size": b'{"metadata": {}}',
+    "record_size 0": b'{"metadata": {}, "record_size": 0}',
+    "record_size as text": b'{"metadata": {}, "record_size": "10"}',
+    "record_size as bool": b'{"metadata": {}, "record_size": true}',
+    "no metadata": b'{"record_size": 10}',
+    "metadata as list": b'{"metadata": [], "record_size": 10}',
+    "a number as document": b'{"metadata": {"x/.zarray": 5}, "record_size": 10}',
+    "outside": b'{"metadata": {"../.zarray": {}}, "record_size": 10}',
+}
+
+
+@pytest.mark.parametrize("root", BAD_ROOTS.values(), ids=BAD_ROOTS)
+def test_bad_roots(root):
+    with pytest.raises(MetadataError, match=r"memory://set/\.zmetadata"):
+        ParquetReferences({".zmetadata": root}.get, "memory://set")
+
+
+def test_documents_are_objects_or_text():
+    references, log = opened({".zgroup": {"zarr_format": 2}, ".zattrs": '{"a": 1}'}, {})
+    assert references.locate(".zgroup").data == b'{"zarr_format": 2}'
+    assert references.locate(".zattrs").data == b'{"a": 1}'
+    assert references.locate(".zmetadata") is None  # no consolidated metadata: it has another content
+    assert log == []
+
+
+GRIDS = {
+    # key of chunk n of a 3 x 4 grid, for n = 5
+    "x/1.1": {"x/.zarray": zarray([5, 7], [2, 2])},
+    "x/1/1": {"x/.zarray": zarray([5, 7], [2, 2], dimension_separator="/")},
+    "x/c/1/1": {"x/zarr.json": zarr_json([5, 7], [2, 2], {"name": "default"})},
+    "x/c.1.1": {"x/zarr.json": zarr_json([5, 7], [2, 2], {"name": "default", "configuration": {"separator": "."}})},
+    "a/b/x/1.1": {"a/b/x/zarr.json": zarr_json([5, 7], [2, 2], {"name": "v2"})},
+    "1.1": {".zarray": zarray([5, 7], [2, 2])},
+    "c/1/1": {"zarr.json": zarr_json([5, 7], [2, 2], "default")},
+}
+
+
+@pytest.mark.parametrize(("key", "metadata"), GRIDS.items(), ids=GRIDS)
+def test_the_file_and_row_of_a_chunk(key, metadata):
+    rows = {name: [f"{name}-{i}" for i in range(4)] for name in "abc"}
+    prefix = next(iter(metadata)).rpartition("/")[0]
+    prefix += "/" if prefix else ""
+    files = {
+        f"{prefix}refs.{i}.parq": file({"path": rows[name], "offset": [1] * 4, "size": [1] * 4})
+        for i, name in enumerate("abc")
+    }
+    references, log = opened(metadata, files)
+    assert references.locate(key) == Reference("b-1", 1, 1)
+    assert log == [f"{prefix}refs.1.parq"]  # that file and no other
+    separator = "." if "." in key else "/"
+    for outside in (key.replace(f"1{separator}1", f"3{separator}0"), key.replace(f"1{separator}1", f"0{separator}4")):
+        assert references.locate(outside) is None
+    for other in (key + ".0", key + "/0", key.replace("1", "01"), prefix + "0", prefix + "c", prefix + "refs.0.parq"):
+        assert references.locate(other) is None
+    assert log == [f"{prefix}refs.1.parq"]
+    chunk_keys = [k for k in references.keys() if k not in metadata]  # noqa: SIM118
+    assert len(chunk_keys) == 12
+    assert chunk_keys[5] == key
+    assert log == [f"{prefix}refs.{i}.parq" for i in (1, 0, 2)]
+
+
+def test_a_scalar_and_an_empty_array():
+    row = file({"raw": pa.array([b"7"], pa.binary())})
+    metadata = {
+        "s/.zarray": zarray([], []),
+        "t/zarr.json": zarr_json([], [], {"name": "default"}),
+        "e/.zarray": zarray([0, 5], [0, 5]),
+    }
+    references, log = opened(metadata, {"s/refs.0.parq": row, "t/refs.0.parq": row})
+    assert references.locate("s/0").data == b"7"
+    assert references.locate("t/c").data == b"7"
+    assert references.locate("e/0.0") is None
+    assert sorted(references.keys()) == ["e/.zarray", "s/.zarray", "s/0", "t/c", "t/zarr.json"]
+    assert log == ["s/refs.0.parq", "t/refs.0.parq"]
+
+
+def test_ten_thousand_is_row_0_of_the_second_file():
+    """The specification says "refs.2.parquet"; everybody's files say otherwise."""
+    metadata = {"x/.zarray": zarray([20_000], [1])}
+    numbers = [1] * 10_000
+    files = {
+        f"x/refs.{i}.parq": file({"path": [f"{i}-{n}" for n in range(10_000)], "offset": numbers, "size": numbers})
+        for i in (0, 1)
+    }
+    references, _ = opened(metadata, files, record_size=10_000)
+    assert references.locate("x/9999").url == "0-9999"
+    assert references.locate("x/10000").url == "1-0"
+
+
+def test_a_missing_file_means_missing_chunks():
+    references, log = opened({"x/.zarray": zarray([8], [1])}, {})
+    assert references.locate("x/5") is None
+    assert references.locate("x/4") is None
+    assert log == ["x/refs.1.parq"]  # asked once
+
+
+def test_what_is_listed_reads_no_record_files():
+    references, log = opened({".zgroup": {}, "a/x/.zarray": zarray([1], [1]), "a/.zgroup": {}}, {})
+    assert references.list_dir("") == [".zgroup", "a/"]
+    assert references.list_dir("a/") == [".zgroup", "x/"]
+    assert log == []
+    assert references.list_dir("a/x/") == [".zarray"]
+    assert references.list_dir("b/") == []
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        (zarray([4], [1, 1]), MetadataError),
+        (zarray([4], None), MetadataError),
+        (zarray([-4], [1]), MetadataError),
+        (zarray(["4"], [1]), MetadataError),
+        (zarray([4], [1], dimension_separator="-"), MetadataError),
+    ],
+)
+def test_bad_arrays_in_v2(document, error):
+    references, _ = opened({"x/.zarray": document}, {})
+    with pytest.raises(error):
+        references.locate("x/0")
+
+
+def test_grids_that_are_not_regular_are_refused():
+    document = zarr_json([4], [1], {"name": "default"}) | {"chunk_grid": {"name": "rectilinear", "configuration": {}}}
+    with pytest.raises(UnsupportedFeature, match="rectilinear"):
+        parse_array_keys("x", {"x/zarr.json": json.dumps(document).encode()})
+    document = zarr_json([4], [1], {"name": "reversed"})
+    with pytest.raises(UnsupportedFeature, match="reversed"):
+        parse_array_keys("x", {"x/zarr.json": json.dumps(document).encode()})
+
+
+def test_only_some_record_tables_stay_in_memory(monkeypatch):
+    import chunkmill.formats.references.parquet as module
+
+    monkeypatch.setattr(module, "_MAX_ROWS", 10)
+    rows = file({"path": ["u"] * 4, "offset": [1] * 4, "size": [1] * 4})
+    references, log = opened({"x/.zarray": zarray([40], [1])}, {f"x/refs.{i}.parq": rows for i in range(10)})
+    for number in [*range(40), 39, 0]:
+        assert references.locate(f"x/{number}") is not None
+    assert log == [f"x/refs.{i}.parq" for i in (*range(10), 0)]
+
+
+def test_tasks_beside_each_other_read_a_file_once():
+    rows = file({"path": ["u"] * 4, "offset": [1] * 4, "size": [1] * 4})
+    references, log = opened({"x/.zarray": zarray([4], [1])}, {"x/refs.0.parq": rows})
+    barrier = threading.Barrier(4)
+
+    def task(number):
+        barrier.wait()
+        references.locate(f"x/{number}")
+
+    threads = [threading.Thread(target=task, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert log == ["x/refs.0.parq"]
+
+
+class Files:
+    """Picklable, and counts what is read."""
+
+    files: ClassVar[dict] = {}
+    log: ClassVar[list] = []
+
+    def get(self, name):
+        self.log.append(name)
+        return self.files.get(name)
+
+
+def test_it_pickles_to_what_opens_it():
+    Files.files = {
+        ".zmetadata": json.dumps({"metadata": {"x/.zarray": zarray([4], [1])}, "record_size": 4}).encode(),
+        "x/refs.0.parq": file({"path": ["u"] * 4, "offset": [1] * 4, "size": [1] * 4}),
+    }
+    references = ParquetReferences(Files().get, "memory://pickled")
+    references.locate("x/0")
+    data = pickle.dumps(references)
+    assert len(data) < 500
+    Files.log.clear()
+    copies = [pickle.loads(data) for _ in range(3)]  # three tasks of one worker
+    assert all(copy.locate("x/1") == Reference("u", 1, 1) for copy in copies)
+    assert Files.log == [".zmetadata", "x/refs.0.parq"]
+    Files.files[".zmetadata"] = Files.files[".zmetadata"].replace(b"[4]", b"[3]")
+    import chunkmill.formats.references.parquet as module
+
+    module._opened.clear()  # another worker
+    with pytest.raises(MetadataError, match="no change since it was opened"):
+        pickle.loads(data)
+
+
+def test_pyarrow_is_an_extra(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"pip install 'chunkmill\[parquet\]'"):
+        parse_records("refs.0.parq", b"")
+
+
+def test_consolidated_metadata_is_no_reference_set():
+    assert is_reference_root(b'{"metadata": {}, "record_size": 1}')
+    assert not is_reference_root(b'{"metadata": {}, "zarr_consolidated_format": 1}')
+    assert not is_reference_root(b'{"metadata": {"a/.zattrs": {"record_size": 1}}, "zarr_consolidated_format": 1}')
+    assert not is_reference_root(b'{"record_size')
+
+
+# --- writing
+
+DOCUMENTS = {
+    ".zgroup": {"zarr_format": 2},
+    "x/.zarray": zarray([5, 7], [2, 2]),
+    "x/.zattrs": {"é": 1},
+    "s/.zarray": zarray([], []),
+    "l/0/.zarray": zarray([30], [1]),
+    "l/1/.zarray": zarray([30, 2], [1, 1], dimension_separator="/"),
+    "v/zarr.json": zarr_json([4, 6], [1, 1], {"name": "default"}),
+}
+CHUNKS = {
+    "x/0.0": ["a.nc", 0, 10],
+    "x/2.3": ["b.nc"],
+    "x/1.2": "inline",
+    "x/1.3": ["a.nc", 7, 0],
+    "s/0": "base64:/w==",
+    **{f"l/0/{i}": [f"l{i}.nc", i, 4] for i in range(0, 30, 2)},
+    **{f"l/1/{i}/{i % 2}": ["l.nc", i, 4] for i in range(30)},
+    **{f"v/c/{i}/{j}": ["v.nc", i * 10 + j, 4] for i in range(4) for j in range(6)},
+}
+
+
+def test_what_is_written_is_read_again():
+    references = parse_reference_json(json.dumps(DOCUMENTS | CHUNKS).encode())
+    files = dict(emit_reference_parquet(references, record_size=5))
+    assert list(files)[-1] == ".zmetadata"
+    assert {name for name in files if name.startswith("x/")} == {"x/refs.0.parq", "x/refs.1.parq", "x/refs.2.parq"}
+    again = ParquetReferences(files.get)
+    expected = dict(references.items())
+    expected["x/1.3"] = Reference(None, data=b"")  # no bytes of a.nc: written as no bytes, since 0 and 0 mean all of it
+    assert {key: again.locate(key) for key in expected} == expected
+    assert sorted(again.keys()) == sorted(expected)
+    assert dict(again.load().items()) == expected
+    part = again.subset(["x/0.0", "x/1.2", "absent"])
+    assert dict(part.items()) == {key: expected[key] for key in ("x/0.0", "x/1.2")}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"stray": "x"},
+        {"x/9.9": ["u"]},
+        {"x/0.0.0": ["u"]},
+        {"y/0": ["u"]},
+        {"x/0.0": [None, 1, 2]},
+        {"x/.zattrs": ["u", 0, 1]},
+        {f"x/{i}.0": ["u"] for i in range(100)},
+    ],
+    ids=["stray", "outside the grid", "other rank", "no array", "default target", "document elsewhere", "many outside"],
+)
+def test_what_parquet_cannot_hold_is_refused(extra):
+    references = parse_reference_json(json.dumps(DOCUMENTS | extra).encode())
+    with pytest.raises(MetadataError):
+        list(emit_reference_parquet(references))
+
+
+def test_a_million_are_written_file_by_file():
+    builder = ReferenceBuilder()
+    n = 200_000
+    builder.add_data("x/.zarray", json.dumps(zarray([n], [1])).encode())
+    ids = np.arange(n) // 1000
+    for i in range(n // 1000):
+        assert builder.url_id(f"s3://b/{i}.nc") == i
+    builder.add_table("x/", "/", np.arange(n).reshape(-1, 1), ids, np.arange(n) * 8, np.full(n, 8))
+    files = emit_reference_parquet(builder.build(), record_size=50_000)
+    name, value = next(files)
+    assert name == "x/refs.0.parq"
+    assert parse_records(name, value).reference(49_999) == Reference("s3://b/49.nc", 49_999 * 8, 8)
+    assert [name for name, _ in files] == ["x/refs.1.parq", "x/refs.2.parq", "x/refs.3.parq", ".zmetadata"]
+
+
+def test_more_files_than_can_be_asked_for():
+    """A few digits in a document can mean 10**16 of them: chunks are still found, and listing says why it does not."""
+    references, _ = opened({"x/.zarray": zarray([10**18], [10])}, {})
+    assert references.locate(f"x/{10**17 - 1}") is None
+    for listing in (lambda: list(references.keys()), references.load):
+        with pytest.raises(MetadataError, match="25000000000000000 files to list"):
+            listing()
+
+
+def test_record_size_is_positive():
+    with pytest.raises(MetadataError):
+        list(emit_reference_parquet(ReferenceBuilder().build(), record_size=0))
