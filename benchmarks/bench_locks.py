@@ -126,7 +126,7 @@ def element_contenders(case: Case, folder: Path) -> dict[str, Callable[[int], An
     import zarr
 
     a = case.create(folder / "element")
-    (overlap,) = a.writing.grid.overlaps((slice(1, 2), slice(1, 2)))
+    (overlap,) = a.write_layout.grid.overlaps((slice(1, 2), slice(1, 2)))
     z = zarr.open_array(folder / "element", mode="r+")
     t = tensorstore.open(tensorstore_spec(folder / "element")).result()
     path, codec = str(folder / "element" / "0.0"), numcodecs.Zstd(1)

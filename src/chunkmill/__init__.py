@@ -7,9 +7,9 @@
 """
 
 from chunkmill import config, errors  # noqa: F401 - config puts the defaults of the settings into dask's
-from chunkmill.array.chunk_io import Array
 from chunkmill.checks.check import check
-from chunkmill.conversion.convert import convert, plan_convert, verify
+from chunkmill.checks.verify import verify
+from chunkmill.conversion.convert import convert, plan_convert
 from chunkmill.conversion.rechunk import plan_rechunk, rechunk
 from chunkmill.errors import ChunkmillError
 from chunkmill.nodes.api import (
@@ -21,7 +21,8 @@ from chunkmill.nodes.api import (
     open_array,
     open_group,
 )
-from chunkmill.nodes.hierarchy import Group
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group
 from chunkmill.nodes.writing import store, to_store
 from chunkmill.references.write import concat_references, to_references
 from chunkmill.xarray.write import write_dataset

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chunkmill.hints import Advice, Spell
+from chunkmill.hints import Hint, Spell
 
 __all__ = [
     "AlignmentError",
@@ -73,9 +73,9 @@ class ChunkmillError(Exception):
         return ", ".join(f"{name}={value!r}" for name, value in self._fields.items())
 
     def worded(self, spell: Spell) -> str:
-        """Return the message with the arguments that it names written as `spell` does (see `Advice.worded`)."""
+        """Return the message with the arguments that it names written as `spell` does (see `Hint.worded`)."""
         fields = {
-            name: value.worded(spell) if isinstance(value, Advice) else value for name, value in self._fields.items()
+            name: value.worded(spell) if isinstance(value, Hint) else value for name, value in self._fields.items()
         }
         return _rebuild(type(self), fields).message()
 
@@ -113,7 +113,7 @@ class NodeNotFound(ChunkmillError, KeyError, FileNotFoundError):
 _ARTICLES = {"array": "an array", "group": "a group"}
 
 
-_REPLACE = Advice(
+_REPLACE = Hint(
     "{overwrite:True} replaces it",
     "so does {mode:'w'} in to_store and write_dataset, and {region} writes into it",
 )

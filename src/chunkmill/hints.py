@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self, TypeAlias
 
-__all__ = ["Advice", "Spell"]
+__all__ = ["Hint", "Spell"]
 
 Spell: TypeAlias = Callable[[str, Any], str | None]
 """Name and value of an argument -> how to write them; ``None``: there is no such argument where one is."""
 
 
-class Advice(str):
+class Hint(str):
     """Ways out in which arguments are named: text in the words of Python, and, by `worded`, in those of other doors.
 
     Parameters
@@ -26,7 +26,7 @@ class Advice(str):
 
     Examples
     --------
-    >>> hint = Advice("give {max_mem} or more", "{mode:'w'} is another way", max_mem=1024)
+    >>> hint = Hint("give {max_mem} or more", "{mode:'w'} is another way", max_mem=1024)
     >>> hint
     "give max_mem=1024 or more; mode='w' is another way"
     >>> hint.worded(lambda name, value: f"--max-mem {value}" if name == "max_mem" else None)

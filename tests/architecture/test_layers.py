@@ -49,7 +49,8 @@ def test_nothing_is_left_for_later():
 
 def test_only_the_format_layer_knows_formats():
     """Formats end where the model begins: no question about a format outside ``formats/``."""
-    question = re.compile(r"[\"']zarr_format[\"']|\bzarr_format *[!=]=|(==|\bin\b) *\{?[\"'](zarr[23]|n5)[\"']")
+    names = r"[\"'](zarr2|zarr3|zarr3-draft|zarr3-experimental|n5)[\"']"
+    question = re.compile(rf"[\"']zarr_format[\"']|\bzarr_format *[!=]=|(==|\bin\b|frozenset\() *[({{\[]*{names}")
     own = {"formats", "codecs"}
     asked = [p for p in SOURCES if p.parent.name not in own and question.search(p.read_text())]
     assert not asked

@@ -197,7 +197,7 @@ def test_ten_thousand_plain_chunks_keep_no_urls(tmp_path):
     url = f"memory://cost-urls-{tmp_path.name}"
     a = cm.create_array(url, "a", shape=(10_000,), chunks=(1,), dtype="u1", codecs="raw")
     for i in range(0, 10_000, 7):
-        a.store.set(a.writing.locator.key((i,)), b"\1")
+        a.store.set(a.write_layout.locator.key((i,)), b"\1")
     held = []
     original = KeyUrls.__init__
 

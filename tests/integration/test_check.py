@@ -114,7 +114,7 @@ class TestChunks:
     def test_damage(self, layout, damage, kind):
         store = MemoryStore()
         array = filled(store, layout)
-        key = array.writing.locator.key((1, 2))
+        key = array.write_layout.locator.key((1, 2))
         store.set(key, damage(store.get(key)))
         (problem,) = cm.check(store).problems
         assert (problem.kind, problem.key, problem.coords, problem.path) == (kind, key, (1, 2), "g/a")
@@ -123,10 +123,10 @@ class TestChunks:
     def test_every_damaged_chunk_of_a_shard_is_named(self):
         store = MemoryStore()
         array = filled(store, "sharded")
-        key = array.writing.locator.key((1, 1))
+        key = array.write_layout.locator.key((1, 1))
         value = bytearray(store.get(key))
         for coords in ((2, 2), (3, 3)):
-            (span,) = array.reading.locator.locate(store, [coords])
+            (span,) = array.read_layout.locator.locate(store, [coords])
             value[span.byte_range.start + 3] ^= 0xFF
         store.set(key, bytes(value))
         report = cm.check(store)
@@ -151,7 +151,7 @@ class TestChunks:
     @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
     def test_schedulers(self, tmp_path, scheduler):
         array = filled(str(tmp_path))
-        (tmp_path / array.writing.locator.key((0, 1))).write_bytes(b"x")
+        (tmp_path / array.write_layout.locator.key((0, 1))).write_bytes(b"x")
         with dask.config.set(scheduler=scheduler, num_workers=2):
             report = cm.check(tmp_path)
         assert kinds(report) == ["corrupt"]
@@ -162,7 +162,7 @@ class TestKeys:
     def test_orphans(self, layout):
         store = MemoryStore()
         array = filled(store, layout)
-        outside = array.writing.locator.key((3, 0))
+        outside = array.write_layout.locator.key((3, 0))
         strange = array.prefix + "notes.txt"
         for key in (outside, strange, "elsewhere/c/0/0"):
             store.set(key, b"?")
@@ -216,7 +216,7 @@ class TestKeys:
         store = MemoryStore()
         for path in ("g/a", "h/a"):
             array = filled(store, path=path)
-            store.set(array.writing.locator.key((1, 1)), b"x")
+            store.set(array.write_layout.locator.key((1, 1)), b"x")
         assert [p.path for p in cm.check(store, "g").problems] == ["g/a"]
         assert [p.path for p in cm.check(cm.open_group(store)["h"]).problems] == ["h/a"]
         assert [p.path for p in cm.check(cm.open_group(store), "h/a").problems] == ["h/a"]
@@ -315,7 +315,7 @@ class TestRepair:
     def test_chunks_orphans_and_jobs_are_not_touched(self):
         store = MemoryStore()
         array = filled(store)
-        store.set(array.writing.locator.key((1, 1)), b"torn")
+        store.set(array.write_layout.locator.key((1, 1)), b"torn")
         store.set("g/a/c/7/7", b"orphan")
         Journal(store, "g/b", "write to 'g/b'", "mark").begin({})
         before = contents(store)

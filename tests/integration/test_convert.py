@@ -41,12 +41,12 @@ def make(kind="zarr2", codecs="gzip", dtype=">i4", fill_value=0, **kwargs):
     a = cm.open_array(store, "g/a", mode="r+")
     values = np.random.default_rng(0).integers(1, 99, a.shape).astype(a.dtype)
     values[:3, :2] = values[3:6, 2:4] = fill_value
-    grid = a.writing.grid
+    grid = a.write_layout.grid
     for coords in grid.all_coords():
         if a.shards is None:
             cm.array.write_chunk(a, coords, values[grid.region(coords)], write_empty=coords != (0, 0))
             if coords == (0, 0):
-                store.delete(a.writing.locator.key(coords))
+                store.delete(a.write_layout.locator.key(coords))
         else:
             cm.array.write_chunk(a, coords, values[grid.region(coords)])
     return store, values
@@ -54,18 +54,18 @@ def make(kind="zarr2", codecs="gzip", dtype=">i4", fill_value=0, **kwargs):
 
 def present(array):
     """Coords of the chunks that are there."""
-    grain = array.reading
-    coords = list(grain.grid.all_coords())
-    spans = grain.locator.locate(array.store, coords)
+    layout = array.read_layout
+    coords = list(layout.grid.all_coords())
+    spans = layout.locator.locate(array.store, coords)
     found = array.store.get_many(spans)
     return {c for c, data in zip(coords, found, strict=True) if data is not None}
 
 
 def encoded(array):
     """Encoded bytes of every chunk that is there."""
-    grain = array.reading
-    coords = list(grain.grid.all_coords())
-    found = array.store.get_many(grain.locator.locate(array.store, coords))
+    layout = array.read_layout
+    coords = list(layout.grid.all_coords())
+    found = array.store.get_many(layout.locator.locate(array.store, coords))
     return {c: data for c, data in zip(coords, found, strict=True) if data is not None}
 
 
@@ -91,7 +91,7 @@ def test_every_format_to_every_other(old, new, codecs):
     assert dict(cm.open_group(target).attributes) == {"title": "x"}
     # all-fill inner chunks are left out when a shard is written, so they are absent in the source already
     assert present(b) == present(a)
-    assert report.n_keys == b.writing.grid.n_chunks
+    assert report.n_keys == b.write_layout.grid.n_chunks
     assert not leftovers(target)
     assert cm.verify(source, target).equal
 
@@ -139,7 +139,7 @@ def test_checksums_come_and_go():
 
 def test_a_checksum_that_is_wrong_stops_the_move():
     source, _ = make("zarr3", codecs=[{"name": "crc32c"}], dtype="<i4")
-    key = cm.open_array(source, "g/a").writing.locator.key((1, 0))
+    key = cm.open_array(source, "g/a").write_layout.locator.key((1, 0))
     source.set(key, b"x" + source.get(key)[1:])
     with pytest.raises(cm.errors.ChunkError, match="checksum mismatch") as caught:
         cm.convert(source, MemoryStore(), format="zarr2", codecs="raw")

@@ -8,8 +8,8 @@ import pytest
 from recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.conversion.chunk_memory import THREAD_OVERHEAD
 from chunkmill.errors import JobError
+from chunkmill.runtime.worker import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 
 SHAPE = (1200, 1600)
@@ -98,7 +98,7 @@ def noise(options, path):
     array = cm.create_array(path, shape=SHAPE, **{"dtype": "f8"} | options)
     array[...] = VALUES
     if array.fill_value:
-        array.store.delete(array.writing.locator.key((0, 0)))
+        array.store.delete(array.write_layout.locator.key((0, 0)))
     return array
 
 

@@ -27,7 +27,7 @@ from chunkmill.errors import (
     UnknownCodec,
     UnsupportedFeature,
 )
-from chunkmill.hints import Advice
+from chunkmill.hints import Hint
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -100,7 +100,7 @@ def broken(store, name, path="a/b"):
     values = np.arange(1, 65).reshape(8, 8)
     array[...] = values.astype(str) if array.dtype.kind == "T" else values
     coords = (1, 1) if array.shards else (3, 1)
-    key = array.writing.locator.key(coords)
+    key = array.write_layout.locator.key(coords)
     array.store.set(key, change(array.store.get(key)))
     return array, key, coords, step
 
@@ -244,7 +244,7 @@ def test_get(reading, options):
     assert error.step == "get"
     assert error.url == below.url
     assert error.key in set(below.list_prefix("a/"))
-    assert error.key == array.writing.locator.key(error.coords) or array.shards
+    assert error.key == array.write_layout.locator.key(error.coords) or array.shards
     assert isinstance(error.__cause__, StoreError)
     assert error.__cause__.errno is not None
 
@@ -278,7 +278,7 @@ def test_set(how):
         write(array)
     assert caught.value.step == step
     assert caught.value.url == below.url
-    assert caught.value.key == array.writing.locator.key(caught.value.coords)
+    assert caught.value.key == array.write_layout.locator.key(caught.value.coords)
     assert isinstance(caught.value.__cause__, StoreError)
 
 
@@ -420,7 +420,7 @@ ERRORS = [
     RegionError(index="i", shape=(1, 2), reason="r"),
     AlignmentError(expected="e", got="g", fix="f"),
     JobError(job="j", reason="r", hint="h"),
-    JobError(job="j", reason="r", hint=Advice("give {max_mem} or more", "or {allow}", max_mem=3, allow={"b", "a"})),
+    JobError(job="j", reason="r", hint=Hint("give {max_mem} or more", "or {allow}", max_mem=3, allow={"b", "a"})),
 ]
 
 
@@ -436,7 +436,7 @@ def test_every_error_pickles(error):
 
 
 def test_a_way_out_is_said_in_the_words_of_each_door():
-    hint = Advice("give {max_mem} or {mode:'w'}", "{chunks} are multiples of {chunks:None}", max_mem=3)
+    hint = Hint("give {max_mem} or {mode:'w'}", "{chunks} are multiples of {chunks:None}", max_mem=3)
     error = JobError(job="j", reason="r {max_mem}", hint=hint)
     assert str(error) == "j: r {max_mem}; give max_mem=3 or mode='w'; chunks= are multiples of chunks=None"
     options = {"max_mem": "--max-mem", "chunks": "--chunks"}

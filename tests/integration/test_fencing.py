@@ -179,7 +179,7 @@ def test_the_lock_is_asked_for_firmly_once_others_are_met():
     other = an_array(below)
     store = Interfering(below, 1, lambda: without_lock(other, (slice(7, 8),), [1]))
     array = cm.open_array(store, mode="r+")
-    (overlap,) = array.writing.grid.overlaps((slice(0, 1),))
+    (overlap,) = array.write_layout.grid.overlaps((slice(0, 1),))
     cm.array.update_chunk(array, overlap, np.ones(1, "i4"), lock=lock)
     assert asked == [(f"{below.url}/c/0", False), (f"{below.url}/c/0", True)]
     asked.clear()

@@ -214,7 +214,7 @@ def write_slowly(array, i, lock):
 
     array.store.get_versioned = slow
     cm.array.update_chunk(
-        array, next(array.writing.grid.overlaps((slice(i, i + 1),))), np.full(1, i + 1, "i4"), lock=lock
+        array, next(array.write_layout.grid.overlaps((slice(i, i + 1),))), np.full(1, i + 1, "i4"), lock=lock
     )
 
 

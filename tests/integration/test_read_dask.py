@@ -44,7 +44,7 @@ def test_values(filled, chunks, scheduler):
 
 
 def test_one_block_a_store_key(filled):
-    assert filled.to_dask().chunks == filled.writing.grid.dask_chunks
+    assert filled.to_dask().chunks == filled.write_layout.grid.dask_chunks
 
 
 @pytest.mark.parametrize("chunks", [None, "auto", -1, (2, 5)], ids=["none", "auto", "whole", "cut"])
@@ -57,7 +57,7 @@ def test_a_region(filled, chunks, region):
 
 def test_blocks_of_a_region_end_where_store_keys_end(filled):
     x = filled.to_dask(region=np.s_[2:, 1:4])
-    whole = filled.writing.grid.dask_chunks
+    whole = filled.write_layout.grid.dask_chunks
     borders = [set(np.cumsum(axis)) for axis in whole]
     assert [
         set(np.cumsum(axis) + start) - {stop} for axis, start, stop in zip(x.chunks, (2, 1), (7, 4), strict=True)

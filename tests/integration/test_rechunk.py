@@ -19,7 +19,6 @@ from clusters import cluster_of, kill_worker, worker_pids
 from recording import FailingStore, RecordingStore, SlowStore
 
 import chunkmill as cm
-from chunkmill.conversion.chunk_memory import THREAD_OVERHEAD
 from chunkmill.conversion.rechunk import plan_rechunk, rechunk
 from chunkmill.errors import (
     AlignmentError,
@@ -32,6 +31,7 @@ from chunkmill.errors import (
     UnsupportedFeature,
 )
 from chunkmill.runtime.journal import unfinished_jobs
+from chunkmill.runtime.worker import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -57,8 +57,8 @@ def make(store, path="a", *, shape=(20, 30, 10), dtype="i4", chunks=(3, 30, 10),
     values = numbers(shape, dtype)
     array[...] = values
     for coords in absent:
-        array.store.delete(array.writing.locator.key(coords))
-        values[array.writing.grid.region(coords)] = array.fill_value
+        array.store.delete(array.write_layout.locator.key(coords))
+        values[array.write_layout.grid.region(coords)] = array.fill_value
     return array, values
 
 
@@ -83,7 +83,9 @@ def check(target, values, path="b"):
 def keys(array):
     """Coords of the store keys that are there."""
     there = set(array.store.list_prefix(array.prefix))
-    return {coords for coords in array.writing.grid.all_coords() if array.writing.locator.key(coords) in there}
+    return {
+        coords for coords in array.write_layout.grid.all_coords() if array.write_layout.locator.key(coords) in there
+    }
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -125,7 +127,7 @@ def test_values(source, target, planner, strategy):
     assert plan.strategy == strategy or array.size == 0
     report = plan.run()
     got = check(store, values)
-    assert report.n_keys == got.writing.grid.n_chunks == plan.n_keys
+    assert report.n_keys == got.write_layout.grid.n_chunks == plan.n_keys
     assert report.n_tasks == plan.n_tasks
 
 
@@ -352,7 +354,7 @@ def test_groups(group, chunks, expected):
     for path, shape in expected.items():
         assert got[path].chunks == shape
         check(store, values[path], f"h/{path}")
-    assert report.n_keys == sum(got[path].writing.grid.n_chunks for path in expected)
+    assert report.n_keys == sum(got[path].write_layout.grid.n_chunks for path in expected)
 
 
 def test_a_path_that_is_none_is_refused(group):

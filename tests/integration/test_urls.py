@@ -153,7 +153,7 @@ class TestHttp:
         fill(http_server.folder / "x", fmt)
         url = f"{http_server.url}/x"
         array = cm.open_array(url, "top")
-        key = array.writing.locator.key((1, 1))
+        key = array.write_layout.locator.key((1, 1))
         http_server.status[f"x/{key}"] = 403
         with pytest.raises(ChunkError) as caught:
             array[...]

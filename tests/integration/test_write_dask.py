@@ -11,7 +11,6 @@ import xarray as xr
 from dask.utils import SerializableLock
 
 import chunkmill as cm
-from chunkmill.array.chunk_io import Array
 from chunkmill.errors import (
     AlignmentError,
     ChunkError,
@@ -23,6 +22,7 @@ from chunkmill.errors import (
     StoreError,
     UnsupportedFeature,
 )
+from chunkmill.nodes.array import Array
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "n5", "zarr3-draft"]

@@ -320,7 +320,7 @@ def test_one_task_reads_one_store_key(layout):
     with dask.config.set(scheduler="sync"):
         np.testing.assert_array_equal(ds.a, values + 1)
     keys = recording.keys("get")
-    assert len(keys) == len(set(keys)) == array.writing.grid.n_chunks
+    assert len(keys) == len(set(keys)) == array.write_layout.grid.n_chunks
 
 
 @pytest.mark.parametrize("chunks", [{}, "auto", -1, {"y": 3}, {"x": 1, "y": -1}], ids=str)

@@ -52,9 +52,9 @@ def conversions(draw):
 
 
 def present(array):
-    grain = array.reading
-    coords = list(grain.grid.all_coords())
-    found = array.store.get_many(grain.locator.locate(array.store, coords))
+    layout = array.read_layout
+    coords = list(layout.grid.all_coords())
+    found = array.store.get_many(layout.locator.locate(array.store, coords))
     return {c for c, data in zip(coords, found, strict=True) if data is not None}
 
 
@@ -73,9 +73,9 @@ def test_values_and_presence(conversion, dtype):
         return
     a = cm.open_array(source, mode="r+")
     values = np.zeros(shape, a.dtype)
-    for coords in a.writing.grid.all_coords():
+    for coords in a.write_layout.grid.all_coords():
         if random.random() < 0.6:
-            region = a.writing.grid.region(coords)
+            region = a.write_layout.grid.region(coords)
             kind = random.choice(["zero", "other"])
             values[region] = 0 if kind == "zero" else random.randrange(1, 99)
             write_chunk(a, coords, values[region], write_empty=True)
@@ -89,7 +89,7 @@ def test_values_and_presence(conversion, dtype):
         np.testing.assert_array_equal(b[...], values)
         assert cm.verify(source, target).equal
     assert not [key for key in target.list_prefix("") if "chunkmill" in key]
-    assert report.n_keys == b.writing.grid.n_chunks == plan.n_keys
+    assert report.n_keys == b.write_layout.grid.n_chunks == plan.n_keys
     if a.chunks == b.chunks:
         assert present(b) == present(a)
     if new["chunks"] != "keep":

@@ -188,7 +188,7 @@ def read(node: cm.Array | cm.Group) -> None:
             read(child)
         node.tree()
         return
-    if max(node.writing.grid.grid_shape, default=0) <= MAX_BLOCKS:
+    if max(node.write_layout.grid.grid_shape, default=0) <= MAX_BLOCKS:
         attempt(lambda: node.to_dask().chunks)
     if node.nbytes <= MAX_READ_BYTES and node.nchunks <= MAX_READ_CHUNKS:
         attempt(lambda: node[...])

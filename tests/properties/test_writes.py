@@ -68,7 +68,7 @@ def n_partial(array, region):
     """Store keys that `region` covers, but not whole: counted one by one."""
     inside = np.zeros(array.shape, bool)
     inside[region] = True
-    grid = array.writing.grid
+    grid = array.write_layout.grid
     covers = [inside[grid.region(coords)] for coords in np.ndindex(*grid.grid_shape)]
     return sum(bool(c.any() and not c.all()) for c in covers)
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import Array, read_chunks, read_region
+from chunkmill.array.chunk_io import read_chunks, read_region
 from chunkmill.array.scattered import Pick, normalize_positions, pick_outer, pick_points
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import Shape
 
@@ -23,7 +24,7 @@ __all__ = ["read_outer", "read_points"]
 _BATCH = 1 << 16  # chunks asked for at once
 
 
-def read_outer(array: Array, index: Sequence[Any]) -> NDArray[Any]:
+def read_outer(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
     """Read all combinations of positions, as numpy does with ``np.ix_``.
 
     Parameters
@@ -51,10 +52,10 @@ def read_outer(array: Array, index: Sequence[Any]) -> NDArray[Any]:
     if all(isinstance(part, slice) and part.step == 1 for part in parts):
         return np.asarray(read_region(array, tuple(slice(p.start, p.stop) for p in parts))[(*kept, ...)])
     shape = tuple(len(range(p.start, p.stop, p.step)) if isinstance(p, slice) else len(p) for p in parts)
-    return np.asarray(_read(array, pick_outer(array.reading.grid, parts), shape)[(*kept, ...)])
+    return np.asarray(_read(array, pick_outer(array.read_layout.grid, parts), shape)[(*kept, ...)])
 
 
-def read_points(array: Array, index: Sequence[Any]) -> NDArray[Any]:
+def read_points(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
     """Read elements one by one, as numpy does with several integer arrays.
 
     Parameters
@@ -77,7 +78,7 @@ def read_points(array: Array, index: Sequence[Any]) -> NDArray[Any]:
         np.broadcast_to(normalize_positions(part, axis, array.shape), shape).ravel() for axis, part in enumerate(arrays)
     ]
     n = int(np.prod(shape))
-    return _read(array, pick_points(array.reading.grid, points) if n else iter(()), (n,)).reshape(shape)
+    return _read(array, pick_points(array.read_layout.grid, points) if n else iter(()), (n,)).reshape(shape)
 
 
 def _along(part: Any, axis: int, shape: Shape) -> Any:
@@ -104,10 +105,10 @@ def _arrays(index: Sequence[Any], shape: Shape) -> list[NDArray[Any]]:
     return arrays
 
 
-def _read(array: Array, picks: Iterator[Pick], shape: Shape) -> NDArray[Any]:
+def _read(array: StoredArray, picks: Iterator[Pick], shape: Shape) -> NDArray[Any]:
     result = np.empty(shape, array.dtype)
     while batch := list(islice(picks, _BATCH)):
-        chunks = read_chunks(array, array.reading, [pick.coords for pick in batch])
+        chunks = read_chunks(array, array.read_layout, [pick.coords for pick in batch])
         for pick, chunk in zip(batch, chunks, strict=True):
             result[pick.in_result] = chunk[pick.in_chunk]
     return result

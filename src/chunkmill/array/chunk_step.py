@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from chunkmill.array.layout import Grain
+from chunkmill.array.layout import ChunkLayout
 from chunkmill.errors import ChunkError, CodecError, StoreError
 from chunkmill.model.grid import ChunkCoords
 
@@ -25,10 +25,10 @@ class chunk_step:  # noqa: N801 - reads as the statement it is
     A class, not a generator: this stands on the path of every chunk, and enters in a tenth of the time.
     """
 
-    __slots__ = ("array", "coords", "grain", "name")
+    __slots__ = ("array", "coords", "layout", "name")
 
-    def __init__(self, array: _HasUrl, grain: Grain, coords: ChunkCoords, name: str) -> None:
-        self.array, self.grain, self.coords, self.name = array, grain, coords, name
+    def __init__(self, array: _HasUrl, layout: ChunkLayout, coords: ChunkCoords, name: str) -> None:
+        self.array, self.layout, self.coords, self.name = array, layout, coords, name
 
     def __enter__(self) -> None: ...
 
@@ -42,5 +42,5 @@ class chunk_step:  # noqa: N801 - reads as the statement it is
                 self.name,
                 str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}",
             )
-        key = self.grain.locator.key(self.coords)
+        key = self.layout.locator.key(self.coords)
         raise ChunkError(url=self.array.url, key=key, coords=self.coords, step=step, reason=reason) from error

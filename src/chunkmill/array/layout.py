@@ -23,7 +23,7 @@ from chunkmill.model.grid import ChunkCoords, ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 
-__all__ = ["ChunkLocator", "Grain", "KeyedChunks", "ShardedChunks", "grains", "inner_grid"]
+__all__ = ["ChunkLayout", "ChunkLocator", "ShardedChunks", "UnshardedChunks", "build_layouts", "inner_grid"]
 
 
 class ChunkLocator(Protocol):
@@ -37,7 +37,7 @@ class ChunkLocator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedChunks:
+class UnshardedChunks:
     """Every chunk has a store key of its own."""
 
     prefix: str
@@ -59,7 +59,7 @@ class ShardedChunks:
     `order` says which array axis each axis of the shard's index runs along (a transpose may stand before sharding).
     """
 
-    shards: KeyedChunks
+    shards: UnshardedChunks
     shard_grid: ChunkGrid
     chunk_grid: ChunkGrid
     sharding: ShardingIndexed
@@ -133,7 +133,7 @@ _MISSING = 2**64 - 1  # both numbers of an absent chunk's entry (Zarr v3, shardi
 
 
 @dataclass(frozen=True, slots=True)
-class Grain:
+class ChunkLayout:
     """A grid with all that is needed to read its chunks: where they lie and how they are encoded."""
 
     grid: ChunkGrid
@@ -152,15 +152,15 @@ class Grain:
         return replace(self.regular, shape=self.grid.shape_of(coords))
 
 
-def grains(metadata: ArrayMetadata, prefix: str) -> tuple[Grain, Grain]:
-    """Return the grain to read single chunks by and the grain of store keys: the same one unless sharded.
+def build_layouts(metadata: ArrayMetadata, prefix: str) -> tuple[ChunkLayout, ChunkLayout]:
+    """Return the layout to read single chunks by and the layout of store keys: the same one unless sharded.
 
     A shard can be read in part when nothing but transposes stands before the sharding codec and nothing behind it.
     """
     grid = metadata.chunk_grid
     spec = ChunkSpec(grid.chunk_shape, metadata.dtype, metadata.fill_value)
-    keyed = KeyedChunks(prefix, metadata.chunk_keys)
-    whole = Grain(grid, keyed, build_pipeline(metadata.codecs, spec), spec)
+    keyed = UnshardedChunks(prefix, metadata.chunk_keys)
+    whole = ChunkLayout(grid, keyed, build_pipeline(metadata.codecs, spec), spec)
     sharding, filters = whole.codecs.serializer, whole.codecs.filters
     if not isinstance(sharding, ShardingIndexed) or whole.codecs.compressors:
         return whole, whole
@@ -171,11 +171,11 @@ def grains(metadata: ArrayMetadata, prefix: str) -> tuple[Grain, Grain]:
     locator = ShardedChunks(keyed, grid, chunk_grid, sharding, order, metadata.dtype, metadata.fill_value)
     inner = sharding.inner
     pipeline = CodecPipeline((*filters, *inner.filters), inner.serializer, inner.compressors)
-    return Grain(chunk_grid, locator, pipeline, replace(spec, shape=chunk_grid.chunk_shape)), whole
+    return ChunkLayout(chunk_grid, locator, pipeline, replace(spec, shape=chunk_grid.chunk_shape)), whole
 
 
-def inner_grid(whole: Grain) -> ChunkGrid:
-    """Return the grid of inner chunks; the grain's own grid when it is not sharded."""
+def inner_grid(whole: ChunkLayout) -> ChunkGrid:
+    """Return the grid of inner chunks; the layout's own grid when it is not sharded."""
     sharding = whole.codecs.serializer
     if not isinstance(sharding, ShardingIndexed):
         return whole.grid

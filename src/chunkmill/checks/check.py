@@ -9,11 +9,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from chunkmill.array.chunk_io import Array
 from chunkmill.checks.check_job import CheckReport, check_store
 from chunkmill.errors import ChunkmillError
 from chunkmill.nodes.api import open as open_node
-from chunkmill.nodes.hierarchy import Group
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.stores.base import Store
 from chunkmill.stores.overlay import OverlayStore

@@ -17,8 +17,9 @@ import numpy as np
 from dask.utils import format_bytes
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import Array, decode_chunk, read_chunk
-from chunkmill.array.layout import Grain
+from chunkmill.array.chunk_io import decode_chunk, read_chunk
+from chunkmill.array.layout import ChunkLayout
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.checks.inventory import Inventory, Problem, take_inventory
 from chunkmill.display.report import report_html, report_text
 from chunkmill.errors import ChunkError
@@ -136,9 +137,9 @@ def check_store(
     )
 
 
-def _groups(array: Array, coords: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+def _groups(array: StoredArray, coords: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """Cut the coords of an array's store keys into what one task opens."""
-    n_bytes = max(1, prod(array.writing.grid.chunk_shape) * array.dtype.itemsize)
+    n_bytes = max(1, prod(array.write_layout.grid.chunk_shape) * array.dtype.itemsize)
     size = min(_MAX_TASK_KEYS, max(1, _MAX_TASK_BYTES // n_bytes), max(1, len(coords) // _LEAST_TASKS))
     yield from (coords[first : first + size] for first in range(0, len(coords), size))
 
@@ -147,23 +148,25 @@ def _groups(array: Array, coords: NDArray[np.int64]) -> Iterator[NDArray[np.int6
 # One task
 
 
-def _key_reads(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) -> Iterator[tuple[Array, list[str]]]:
+def _key_reads(
+    arrays: Sequence[StoredArray], spec: tuple[int, NDArray[np.int64]]
+) -> Iterator[tuple[StoredArray, list[str]]]:
     array = arrays[spec[0]]
-    yield array, [array.writing.locator.key(tuple(row)) for row in spec[1].tolist()]
+    yield array, [array.write_layout.locator.key(tuple(row)) for row in spec[1].tolist()]
 
 
-def _key_shows(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) -> str:
-    return arrays[spec[0]].writing.locator.key(tuple(spec[1][0].tolist()))
+def _key_shows(arrays: Sequence[StoredArray], spec: tuple[int, NDArray[np.int64]]) -> str:
+    return arrays[spec[0]].write_layout.locator.key(tuple(spec[1][0].tolist()))
 
 
-def _check_keys(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) -> TaskResult:
+def _check_keys(arrays: Sequence[StoredArray], spec: tuple[int, NDArray[np.int64]]) -> TaskResult:
     array = arrays[spec[0]]
     problems: list[Problem] = []
     n_bytes = 0
     todo = [tuple(map(int, row)) for row in spec[1]]
     for coords, data in _fetched(array, todo):
         if isinstance(data, Exception):
-            key = array.writing.locator.key(coords)
+            key = array.write_layout.locator.key(coords)
             problems.append(Problem("failed", array.path, key, str(data), coords))
         elif data is not None:  # else deleted meanwhile
             n_bytes += len(data)
@@ -171,11 +174,11 @@ def _check_keys(arrays: Sequence[Array], spec: tuple[int, NDArray[np.int64]]) ->
     return TaskResult({"n_keys": len(todo), "bytes_read": n_bytes}, {}, problems)
 
 
-def _fetched(array: Array, todo: Sequence[ChunkCoords]) -> Iterator[tuple[ChunkCoords, bytes | Exception | None]]:
+def _fetched(array: StoredArray, todo: Sequence[ChunkCoords]) -> Iterator[tuple[ChunkCoords, bytes | Exception | None]]:
     """Yield the values of store keys, all requested at once where that pays, and the errors of those that fail."""
     first = 0
     while first < len(todo):
-        values = array.store.get_many([ByteSpan(array.writing.locator.key(coords)) for coords in todo[first:]])
+        values = array.store.get_many([ByteSpan(array.write_layout.locator.key(coords)) for coords in todo[first:]])
         for coords in todo[first:]:
             first += 1
             try:
@@ -186,37 +189,37 @@ def _fetched(array: Array, todo: Sequence[ChunkCoords]) -> Iterator[tuple[ChunkC
             yield coords, value
 
 
-def _opened(array: Array, coords: ChunkCoords, data: bytes) -> Iterator[Problem]:
+def _opened(array: StoredArray, coords: ChunkCoords, data: bytes) -> Iterator[Problem]:
     """Decode one store key's value; yield what is wrong with it."""
     try:
-        decode_chunk(array, array.writing, coords, data)
+        decode_chunk(array, array.write_layout, coords, data)
     except ChunkError as error:
         inner = list(_inner_problems(array, coords))
         if inner:
             yield from inner
         else:
-            yield Problem(_kind(array.writing, error, data), array.path, error.key, _reason(error), coords)
+            yield Problem(_kind(array.write_layout, error, data), array.path, error.key, _reason(error), coords)
 
 
-def _inner_problems(array: Array, coords: ChunkCoords) -> Iterator[Problem]:
+def _inner_problems(array: StoredArray, coords: ChunkCoords) -> Iterator[Problem]:
     """Look for the damaged chunks of a shard, one by one; there are none when the shard's index is what is wrong."""
-    grain = array.reading
-    if grain is array.writing:
+    layout = array.read_layout
+    if layout is array.write_layout:
         return
-    for overlap in grain.grid.overlaps(array.writing.grid.region(coords)):
+    for overlap in layout.grid.overlaps(array.write_layout.grid.region(coords)):
         try:
-            read_chunk(array, grain, overlap.coords, overlap.in_chunk)
+            read_chunk(array, layout, overlap.coords, overlap.in_chunk)
         except ChunkError as error:
             if error.step == "sharding_indexed":
                 return
-            yield Problem(_kind(grain, error, None), array.path, error.key, _reason(error), overlap.coords)
+            yield Problem(_kind(layout, error, None), array.path, error.key, _reason(error), overlap.coords)
 
 
-def _kind(grain: Grain, error: ChunkError, data: bytes | None) -> str:
+def _kind(layout: ChunkLayout, error: ChunkError, data: bytes | None) -> str:
     if error.step in {"get", "set"}:
         return "failed"
     if data is not None:
-        size = grain.codecs.encoded_size(grain.spec(error.coords))
+        size = layout.codecs.encoded_size(layout.spec(error.coords))
         if not data or (size is not None and len(data) < size):
             return "short"
     if error.step == "sharding_indexed":

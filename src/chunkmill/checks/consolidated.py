@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from chunkmill.conversion.target_metadata import same_json
 from chunkmill.errors import MetadataError
 from chunkmill.formats.base import Format, parse_json
-from chunkmill.nodes.hierarchy import Group, Node
+from chunkmill.model.json_values import same_json
+from chunkmill.nodes.group import Group, Node
 from chunkmill.stores.base import ByteSpan
 
 __all__ = ["node_keys", "staleness"]

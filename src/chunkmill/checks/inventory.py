@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import Array
 from chunkmill.checks.consolidated import node_keys, staleness
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError, UnknownCodec, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
 from chunkmill.nodes import hierarchy
-from chunkmill.nodes.hierarchy import Group, Node
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.journal import JOB_PREFIX, unfinished_jobs
 from chunkmill.runtime.preflight import PROBE_PREFIX
 from chunkmill.stores.base import Store
@@ -147,7 +147,7 @@ def _without_listing(found: Inventory) -> Inventory:
     for node in hierarchy.walk(hierarchy.open_node(found.store, found.path)):
         found.add(node)
     for array in found.arrays:
-        grid_shape = array.writing.grid.grid_shape
+        grid_shape = array.write_layout.grid.grid_shape
         if prod(grid_shape) > _MAX_UNLISTED:
             reason = f"the store lists nothing, and a grid of {grid_shape} store keys is too large to ask for each"
             raise StoreError(url=array.url, key=array.prefix, reason=reason)
@@ -295,7 +295,7 @@ class _Keys:
     def _sort_chunk(self, which: int, key: str) -> None:
         array = self.found.arrays[which]
         coords = array.metadata.chunk_keys.decode(key[len(array.prefix) :], array.ndim)
-        shape = array.metadata.chunk_grid.grid_shape  # not of its grain: its codecs may be unknown here
+        shape = array.metadata.chunk_grid.grid_shape  # not of its layout: its codecs may be unknown here
         if coords is None:
             reason = "it lies below an array and is none of its chunk keys"
             self.found.problems.append(Problem("orphan", array.path, key, reason))

@@ -19,22 +19,25 @@ import numpy as np
 from dask.utils import format_bytes
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import Array, read_region
-from chunkmill.conversion.chunk_memory import Worker, current_worker, itemsize, read_side, store_costs
+from chunkmill.array.chunk_io import read_region
+from chunkmill.array.metered import metered
+from chunkmill.conversion.chunk_memory import itemsize
 from chunkmill.conversion.rechunking.plan import Limits, Side, nth_coords, plan_rechunk
-from chunkmill.conversion.rechunking.source_chunks import metered
-from chunkmill.conversion.target_metadata import same_json
-from chunkmill.dask_arrays.reference_subsets import first_key, region_keys
+from chunkmill.conversion.rechunking.sides import read_side, store_costs
 from chunkmill.display.report import printable, report_html, report_text
 from chunkmill.errors import ChunkmillError, JobError
+from chunkmill.formats.cf_fill_value import encode_fill_value
+from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import ChunkGrid, Region
+from chunkmill.model.json_values import same_json
 from chunkmill.nodes import hierarchy
-from chunkmill.nodes.hierarchy import Node
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Node
 from chunkmill.runtime.job import Stage, TaskResult, check_workers, run_stages
 from chunkmill.runtime.preflight import describe_needs
 from chunkmill.runtime.scheduler import Scheduler, check_n_tasks
+from chunkmill.runtime.worker import Worker, current_worker
 from chunkmill.stores.metered import Meter
-from chunkmill.xarray.coding import encode_fill_value, masks_fill_value
 
 __all__ = ["Difference", "VerifyReport", "compare"]
 
@@ -244,7 +247,7 @@ def _own_attributes(node: Node, other: Node) -> dict[str, Any]:
 def _marks_the_same(value: Any, other: Array) -> bool:
     """Whether the attribute ``_FillValue`` says what the fill value of the other does, where that marks the missing."""
     fill = other.fill_value
-    if "_FillValue" in other.attributes or fill is None or not masks_fill_value(other.format):
+    if "_FillValue" in other.attributes or fill is None or not get_format(other.format).masks_fill_value:
         return False
     return other.dtype.kind in "biufc" and same_json(value, encode_fill_value(fill, other.dtype))
 
@@ -311,8 +314,8 @@ def _boxes(a: Array, b: Array, worker: Worker) -> ChunkGrid:
 
 def _grid(array: Array) -> ChunkGrid:
     """Return the grid to align to: of store keys, or of the chunks in shards that are too large to hold."""
-    keys = array.writing.grid
-    return keys if prod(keys.chunk_shape) * array.dtype.itemsize <= _MAX_BLOCK_BYTES else array.reading.grid
+    keys = array.write_layout.grid
+    return keys if prod(keys.chunk_shape) * array.dtype.itemsize <= _MAX_BLOCK_BYTES else array.read_layout.grid
 
 
 def _same_kind(a: Array, b: Array) -> bool:
@@ -321,11 +324,11 @@ def _same_kind(a: Array, b: Array) -> bool:
 
 def _block_reads(pairs: Sequence[_Pair], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
     pair, region = pairs[spec[0]], pairs[spec[0]].region(spec[1])
-    yield from ((array, region_keys(array, region)) for array in (pair.a, pair.b))
+    yield from ((array, array.keys(region)) for array in (pair.a, pair.b))
 
 
 def _block_shows(pairs: Sequence[_Pair], spec: tuple[int, int]) -> str:
-    return first_key(pairs[spec[0]].a, pairs[spec[0]].region(spec[1]))
+    return pairs[spec[0]].a.first_key(pairs[spec[0]].region(spec[1]))
 
 
 def _compare_block(pairs: Sequence[_Pair], spec: tuple[int, int]) -> TaskResult:

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
-from chunkmill.array.chunk_io import Array
 from chunkmill.display.array import codecs_text, shape_text
 from chunkmill.display.report import report_text
 from chunkmill.nodes import hierarchy
-from chunkmill.nodes.hierarchy import Node
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group, Node
 
 __all__ = ["describe", "facts_text", "listing", "plain", "stored"]
 
@@ -47,7 +47,7 @@ def _kind(node: Node) -> str:
 
 
 def _array_facts(array: Array) -> dict[str, Any]:
-    grid, keys = array.chunk_grid, array.writing.grid
+    grid, keys = array.chunk_grid, array.write_layout.grid
     facts = {
         "shape": array.shape,
         "dtype": str(array.dtype),
@@ -69,7 +69,7 @@ def _array_facts(array: Array) -> dict[str, Any]:
 
 def stored(array: Array) -> dict[str, Any]:
     """Count what is stored of an array: one listing, a size for every key, and the index of every shard."""
-    grid = array.writing.grid
+    grid = array.write_layout.grid
     keys = [key for key in array.store.list_prefix(array.prefix) if _is_chunk(array, key)]
     with ThreadPoolExecutor(_CONCURRENT if array.store.is_remote else 1) as pool:
         n_bytes = sum(size or 0 for size in pool.map(array.store.size, keys))
@@ -81,22 +81,22 @@ def stored(array: Array) -> dict[str, Any]:
 
 def _missing_inner_chunks(array: Array) -> int | None:
     """Return how many chunks of shards are absent; ``None`` where a shard cannot be looked into without decoding it."""
-    grain = array.reading
-    if grain is array.writing:
+    layout = array.read_layout
+    if layout is array.write_layout:
         return None
     n_missing = 0
-    coords = grain.grid.all_coords()
+    coords = layout.grid.all_coords()
     while batch := list(islice(coords, _BATCH)):
-        n_missing += sum(span is None for span in grain.locator.locate(array.store, batch))
+        n_missing += sum(span is None for span in layout.locator.locate(array.store, batch))
     return n_missing
 
 
 def _is_chunk(array: Array, key: str) -> bool:
     coords = array.metadata.chunk_keys.decode(key[len(array.prefix) :], array.ndim)
-    return coords is not None and all(i < n for i, n in zip(coords, array.writing.grid.grid_shape, strict=True))
+    return coords is not None and all(i < n for i, n in zip(coords, array.write_layout.grid.grid_shape, strict=True))
 
 
-def _stored_below(group: hierarchy.Group) -> dict[str, Any]:
+def _stored_below(group: Group) -> dict[str, Any]:
     arrays = [node for node in hierarchy.walk(group) if isinstance(node, Array)]
     counts = [stored(array) for array in arrays]
     n_bytes, n_stored = sum(array.nbytes for array in arrays), sum(c["stored_bytes"] for c in counts)

@@ -23,7 +23,7 @@ from chunkmill.cli.node_facts import plain
 from chunkmill.display.report import printable
 from chunkmill.errors import ChunkmillError, JobError, NoWorkers
 from chunkmill.formats import registry as formats
-from chunkmill.hints import Advice
+from chunkmill.hints import Hint
 
 __all__ = [
     "CODECS",
@@ -224,7 +224,7 @@ def show(result: Any, *, as_json: bool, **notes: str) -> None:
 
 def worded(text: str) -> str:
     """Return advice with its arguments written as options of the command that runs."""
-    return text.worded(_as_option) if isinstance(text, Advice) else text
+    return text.worded(_as_option) if isinstance(text, Hint) else text
 
 
 def _as_option(name: str, value: Any) -> str | None:

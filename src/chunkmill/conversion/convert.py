@@ -6,16 +6,12 @@ Not here: what is done (`chunkmill.conversion.convert_job`), what the target bec
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import dask
 
-from chunkmill.array.chunk_io import Array
-from chunkmill.checks.verify_job import VerifyReport, compare
-from chunkmill.conversion.chunk_memory import current_worker, parse_memory
 from chunkmill.conversion.convert_job import Target, plan_conversion
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings, plan_rechunking
@@ -23,12 +19,14 @@ from chunkmill.conversion.target_metadata import check_rank, describe_group_targ
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes import hierarchy
-from chunkmill.nodes.api import open as open_node
-from chunkmill.nodes.hierarchy import Group, Node
-from chunkmill.nodes.open_store import open_plain_store, open_target_store
+from chunkmill.nodes.arguments import open_source, open_target
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.open_store import open_plain_store
+from chunkmill.runtime.worker import current_worker, parse_memory
 from chunkmill.stores.base import Store
 
-__all__ = ["by_array", "convert", "open_source", "open_target", "plan_convert", "verify"]
+__all__ = ["by_array", "convert", "plan_convert"]
 
 
 def plan_convert(
@@ -161,58 +159,6 @@ def convert(
     return plan_convert(source, target, format=format, **options).run(resume=resume, progress=progress)
 
 
-def verify(
-    a: Any,
-    b: Any,
-    *,
-    sample: float | None = None,
-    seed: int = 0,
-    storage_options: Mapping[str, Any] | None = None,
-    storage_options_b: Mapping[str, Any] | None = None,
-    progress: bool | str | None = None,
-) -> VerifyReport:
-    """Compare two arrays or groups, chunk by chunk, in parallel on the current dask scheduler.
-
-    Values are compared bit for bit (NaN payloads, ``-0.0``), whatever chunks and codecs hold them; so are shapes,
-    dtypes, attributes, dimension names and the nodes of groups.
-
-    Parameters
-    ----------
-    a, b
-        A url, ``(url, path)``, an Array or a Group.
-    sample, seed
-        Share of the blocks to compare, chosen by `seed`: ``0.01`` for one in a hundred. ``None``: all.
-    storage_options, storage_options_b
-        For the filesystems of `a` and of `b`, as in fsspec; those of `b` are those of `a` where they are not given.
-    progress
-        As in `Plan.run`.
-
-    Returns
-    -------
-    VerifyReport
-        ``.equal``, and in ``.differences`` where and how they differ. An absent chunk equals one of fill values.
-
-    Raises
-    ------
-    NodeNotFound, MetadataError, StoreError
-        One of both cannot be opened; what cannot be decoded is a difference.
-
-    Examples
-    --------
-    >>> import chunkmill as cm
-    >>> a = cm.create_array("memory://doc-verify-a", shape=(4,), dtype="i4", chunks=(2,))
-    >>> b = cm.create_array("memory://doc-verify-b", shape=(4,), dtype="i4", chunks=(4,), format="n5")
-    >>> verify(a, b).equal
-    True
-    >>> b[3] = 5
-    >>> print(verify(a, b).differences[0])
-    /: values differ: 1 of 4 elements in [0:4], first at (3,): 0 and 5
-    """
-    first = open_source(a, storage_options)
-    second = open_source(b, storage_options_b if storage_options_b is not None else storage_options)
-    return compare(first, second, sample=sample, seed=seed, progress=progress)
-
-
 def temporary_store(temp: Any, storage_options: Mapping[str, Any] | None) -> Store | None:
     """Return the store that users gave for temporary files, or else set in dask's config; ``None``: the target's."""
     if temp is not None:
@@ -239,31 +185,3 @@ def by_array(option: Any, node: Node, name: str) -> Any:
 
 def _below(top: Node, node: Node) -> str:
     return node.path[len(top.path) :].strip("/")
-
-
-def open_source(source: Any, storage_options: Mapping[str, Any] | None = None) -> Node:
-    """Return the node that a url, ``(url, path)``, an Array or a Group means."""
-    if isinstance(source, (Array, Group)):
-        return source
-    url, path = _url_and_path(source, "source")
-    return open_node(url, path, storage_options=storage_options)
-
-
-def open_target(target: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
-    """Return the store and path that a url, ``(url, path)``, an Array or a Group means."""
-    if isinstance(target, (Array, Group)):
-        return target.store, target.path
-    url, path = _url_and_path(target, "target")
-    if isinstance(url, (str, os.PathLike)) or hasattr(url, "get_versioned"):
-        return open_target_store(url, storage_options), path
-    msg = f"a target is a url, (url, path), an Array or a Group, not {type(url).__name__}"
-    raise TypeError(msg)
-
-
-def _url_and_path(place: Any, name: str) -> tuple[Any, str]:
-    if not isinstance(place, tuple):
-        return place, ""
-    if len(place) != 2 or not isinstance(place[1], str):  # noqa: PLR2004
-        msg = f"{name}={place!r}: expected a url, (url, path), an Array or a Group"
-        raise TypeError(msg)
-    return place

@@ -12,7 +12,6 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from chunkmill.array.chunk_io import Array
 from chunkmill.conversion.actions import Conversion, n_groups, plan_array
 from chunkmill.conversion.chunk_memory import chunk_bytes
 from chunkmill.conversion.convert_tasks import Transfer, transfer_group, transfer_reads, transfer_share, transfer_shows
@@ -22,11 +21,12 @@ from chunkmill.dask_arrays.hazards import place
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import get_format
-from chunkmill.hints import Advice
+from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes import hierarchy
+from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import set_all
-from chunkmill.nodes.hierarchy import Group, Node
+from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.job import Job, Stage, grouped
 from chunkmill.runtime.journal import JOB_PREFIX, fingerprint
 from chunkmill.runtime.scheduler import Scheduler, check_n_tasks
@@ -86,7 +86,7 @@ class _Item:
 
     @property
     def n_tasks(self) -> int:
-        return n_groups(self.target.writing.grid, self.conversion.group)
+        return n_groups(self.target.write_layout.grid, self.conversion.group)
 
 
 def plan_conversion(source: Node, target: Target, *, max_mem: int | None = None) -> Plan:
@@ -156,7 +156,7 @@ def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int
     total = sum(new.nbytes for _, new in arrays)
     fine = min(_FINE_TASK_BYTES, max(total // _LEAST_TASKS, 1))
     max_bytes = min(_MAX_TASK_BYTES, max(total // _MANY_TASKS, fine))
-    n_keys = sum(new.writing.grid.n_chunks for _, new in arrays)
+    n_keys = sum(new.write_layout.grid.n_chunks for _, new in arrays)
     max_keys = min(_MAX_TASK_KEYS, max(n_keys // _LEAST_TASKS, 1))
     budget = None if max_mem is None else max_mem // n_threads
     items = []
@@ -178,7 +178,7 @@ def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int
         if budget is not None and memory.n_bytes > budget:
             raise _too_little(old, max_mem, memory.n_bytes, n_threads)
         n_keys = prod(conversion.group)
-        share = max(n_keys / max_keys, n_keys * chunk_bytes(new, new.writing) / max_bytes)
+        share = max(n_keys / max_keys, n_keys * chunk_bytes(new, new.write_layout) / max_bytes)
         items.append(_Item(old, new, conversion, memory, share))
     return items
 
@@ -190,7 +190,7 @@ def _too_little(array: Array, max_mem: int | None, n_bytes: int, n_threads: int)
         f"bytes ({needed / 2**20:.1f} MiB), since each thread holds a whole chunk, and a shard where its "
         "store takes it in one piece"
     )
-    hint = Advice("give {max_mem} or more, workers of fewer threads, or smaller chunks or shards", max_mem=needed)
+    hint = Hint("give {max_mem} or more, workers of fewer threads, or smaller chunks or shards", max_mem=needed)
     return JobError(job=f"convert {array.path!r}", reason=reason, hint=hint)
 
 
@@ -223,7 +223,7 @@ class _Conversion:
             bytes_written=total.bytes_written,
             n_requests=total.n_requests,
             peak_memory_bytes=n_threads * max((item.memory.n_bytes for item in self.items), default=0),
-            n_keys=sum(item.target.writing.grid.n_chunks for item in self.items),
+            n_keys=sum(item.target.write_layout.grid.n_chunks for item in self.items),
             actions=actions,
         )
         stage = PlannedStage("convert", n_tasks, costs.bytes_read, costs.bytes_written, costs.n_requests)
@@ -329,7 +329,7 @@ def _row(item: _Item) -> dict[str, Any]:
 
 def _drawing(items: Sequence[_Item]) -> str:
     """Draw the grids of the largest array whose chunks or shards change."""
-    changed = [item for item in items if item.source.writing.grid != item.target.writing.grid]
+    changed = [item for item in items if item.source.write_layout.grid != item.target.write_layout.grid]
     if not changed:
         return ""
     from chunkmill.display.array import array_grid_svg  # noqa: PLC0415 - it stands above

@@ -16,10 +16,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import Array, decode_chunk, encode_chunk
+from chunkmill.array.chunk_io import decode_chunk, encode_chunk
 from chunkmill.array.chunk_step import chunk_step
-from chunkmill.array.layout import Grain, ShardedChunks
+from chunkmill.array.layout import ChunkLayout, ShardedChunks
+from chunkmill.array.metered import metered
 from chunkmill.array.selection import region_shape
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import Behind
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import byte_view
@@ -27,8 +29,6 @@ from chunkmill.codecs.crc32c import Crc32c
 from chunkmill.codecs.n5_block import parse_header, write_header
 from chunkmill.conversion.actions import Conversion, group_ranges
 from chunkmill.conversion.estimate import TaskMemory
-from chunkmill.conversion.rechunking.source_chunks import metered
-from chunkmill.dask_arrays.reference_subsets import region_keys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.job import TaskResult
 from chunkmill.stores.metered import Meter, MeteredStore
@@ -58,8 +58,8 @@ class Transfer:
         Memory that a task decodes into, by its shape: one at most.
     """
 
-    source: Array
-    target: Array
+    source: StoredArray
+    target: StoredArray
     conversion: Conversion
     fresh: bool
     memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
@@ -75,7 +75,7 @@ def transfer_group(transfers: Sequence[Transfer], spec: tuple[int, int]) -> Task
     meter = Meter()
     source, target = metered(planned.source, meter), metered(planned.target, meter)
     actions: dict[str, int] = {}
-    keys = list(product(*group_ranges(target.writing.grid, planned.conversion.group, number)))
+    keys = list(product(*group_ranges(target.write_layout.grid, planned.conversion.group, number)))
     with Behind(planned.memory.n_behind) as behind:
         transfer = replace(planned, source=source, target=target, behind=behind, scratch={})
         move = _copy if planned.conversion.action == "copy" else _move
@@ -84,19 +84,19 @@ def transfer_group(transfers: Sequence[Transfer], spec: tuple[int, int]) -> Task
     return TaskResult.of(meter, n_keys=len(keys), **counts)
 
 
-def transfer_reads(transfers: Sequence[Transfer], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
+def transfer_reads(transfers: Sequence[Transfer], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
     """Yield which store keys of the source the task of `spec` asks for."""
     transfer = transfers[spec[0]]
-    grid = transfer.target.writing.grid
+    grid = transfer.target.write_layout.grid
     ranges = group_ranges(grid, transfer.conversion.group, spec[1])
-    yield transfer.source, region_keys(transfer.source, covered(grid, ranges))
+    yield transfer.source, transfer.source.keys(covered(grid, ranges))
 
 
 def transfer_shows(transfers: Sequence[Transfer], spec: tuple[int, int]) -> str:
     """Return the first store key of the target that the task of `spec` writes."""
     transfer = transfers[spec[0]]
-    ranges = group_ranges(transfer.target.writing.grid, transfer.conversion.group, spec[1])
-    return transfer.target.writing.locator.key(tuple(r[0] for r in ranges))
+    ranges = group_ranges(transfer.target.write_layout.grid, transfer.conversion.group, spec[1])
+    return transfer.target.write_layout.locator.key(tuple(r[0] for r in ranges))
 
 
 def transfer_share(transfers: Sequence[Transfer], spec: tuple[int, int]) -> float:
@@ -123,11 +123,11 @@ def _count(actions: dict[str, int], name: str) -> None:
 def _copy(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
     source, target = transfer.source, transfer.target
     filled = _Filled(transfer)
-    fetched = _fetch(source, source.writing, keys, transfer.memory.n_ahead)
+    fetched = _fetch(source, source.write_layout, keys, transfer.memory.n_ahead)
     for coords in keys:
         value: Buffer | None = next(fetched)
         if value is None:
-            value = filled.encoded(target.writing, coords)
+            value = filled.encoded(target.write_layout, coords)
         transfer.behind.call(_put, transfer, coords, value)
         _count(actions, "absent" if value is None else "copy")
         del value  # before the next one is fetched, so that it gets the same memory
@@ -136,16 +136,16 @@ def _copy(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, in
 def _move(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
     """Bring over chunks one by one: out of shards, into shards, with another frame, or through both codec chains."""
     source, target = transfer.source, transfer.target
-    grid = target.reading.grid
+    grid = target.read_layout.grid
     filled = _Filled(transfer)
-    chunks = {key: [overlap.coords for overlap in grid.overlaps(target.writing.grid.region(key))] for key in keys}
+    chunks = {key: [overlap.coords for overlap in grid.overlaps(target.write_layout.grid.region(key))] for key in keys}
     data = _fetch(
-        source, source.reading, [each for below in chunks.values() for each in below], transfer.memory.n_ahead
+        source, source.read_layout, [each for below in chunks.values() for each in below], transfer.memory.n_ahead
     )
     for key, below in chunks.items():
         entries = _entries(transfer, below, data, filled, actions)
         first = next(entries, None)
-        if first is None or target.reading is target.writing:
+        if first is None or target.read_layout is target.write_layout:
             transfer.behind.call(_put, transfer, key, None if first is None else first[1])
         else:
             _put_shard(transfer, key, chain([first], entries))
@@ -164,7 +164,7 @@ def _entries(
         found = next(data)
         if found is not None:
             yield coords, _translated(transfer, coords, found, actions)
-        elif (value := filled.encoded(transfer.target.reading, coords)) is not None:
+        elif (value := filled.encoded(transfer.target.read_layout, coords)) is not None:
             _count(actions, "recode")
             yield coords, value
         else:
@@ -176,15 +176,15 @@ def _translated(transfer: Transfer, coords: ChunkCoords, data: bytes, actions: d
     """Return a chunk's bytes as the target has them."""
     source, target, conversion = transfer.source, transfer.target, transfer.conversion
     if conversion.moves:
-        with chunk_step(source, source.reading, coords, conversion.action):
-            moved = _reframed(conversion, target.reading, coords, data)
+        with chunk_step(source, source.read_layout, coords, conversion.action):
+            moved = _reframed(conversion, target.read_layout, coords, data)
         if moved is not None:
             _count(actions, conversion.action)
             return moved
     _count(actions, "recode")
-    grain = target.reading
-    chunk = decode_chunk(source, source.reading, coords, data, _scratch(transfer, coords))[_extent(grain, coords)]
-    encoded: Buffer = encode_chunk(target, grain, coords, chunk, write_empty=True)
+    layout = target.read_layout
+    chunk = decode_chunk(source, source.read_layout, coords, data, _scratch(transfer, coords))[_extent(layout, coords)]
+    encoded: Buffer = encode_chunk(target, layout, coords, chunk, write_empty=True)
     return encoded
 
 
@@ -193,18 +193,18 @@ def _scratch(transfer: Transfer, coords: ChunkCoords) -> NDArray[Any] | None:
     source, target = transfer.source, transfer.target
     if source.dtype.hasobject or source.dtype.kind == "T":
         return None
-    if transfer.memory.n_behind or target.reading is not target.writing:
+    if transfer.memory.n_behind or target.read_layout is not target.write_layout:
         return None  # what is encoded may be the chunk's own memory, which is needed until it is stored or packed
-    shape = source.reading.spec(coords).shape
+    shape = source.read_layout.spec(coords).shape
     if shape not in transfer.scratch:
         transfer.scratch.clear()
         transfer.scratch[shape] = np.empty(shape, source.dtype)
     return transfer.scratch[shape]
 
 
-def _reframed(conversion: Conversion, grain: Grain, coords: ChunkCoords, data: Buffer) -> Buffer | None:
+def _reframed(conversion: Conversion, layout: ChunkLayout, coords: ChunkCoords, data: Buffer) -> Buffer | None:
     """Return the bytes with the target's frame around them; ``None`` when the chunk must be decoded."""
-    shape = grain.spec(coords).shape
+    shape = layout.spec(coords).shape
     if conversion.unframe == "n5_block":
         block_shape, offset = parse_header(data, shape)
         if block_shape != shape:  # truncated at an end
@@ -213,7 +213,7 @@ def _reframed(conversion: Conversion, grain: Grain, coords: ChunkCoords, data: B
     elif conversion.unframe == "crc32c":
         data = _CRC32C.decode(data, len(byte_view(data)))
     if conversion.frame == "n5_block":
-        if region_shape(grain.grid.extent(coords)) != shape:
+        if region_shape(layout.grid.extent(coords)) != shape:
             return None
         return b"".join((write_header(shape), byte_view(data)))
     return _CRC32C.encode(data) if conversion.frame == "crc32c" else data
@@ -222,8 +222,8 @@ def _reframed(conversion: Conversion, grain: Grain, coords: ChunkCoords, data: B
 def _put_shard(transfer: Transfer, key: ChunkCoords, entries: Iterable[tuple[ChunkCoords, Buffer]]) -> None:
     """Store a shard of encoded chunks; each is written as it comes, where the store can and the index is last."""
     target = transfer.target
-    locator = cast("ShardedChunks", target.reading.locator)
-    axes = zip(target.writing.grid.axes, target.reading.grid.axes, key, strict=True)
+    locator = cast("ShardedChunks", target.read_layout.locator)
+    axes = zip(target.write_layout.grid.axes, target.read_layout.grid.axes, key, strict=True)
     first = [axis.index(outer.start(i)) for outer, axis, i in axes]
     order = locator.order
 
@@ -232,12 +232,12 @@ def _put_shard(transfer: Transfer, key: ChunkCoords, entries: Iterable[tuple[Chu
             yield tuple(coords[axis] - first[axis] for axis in order), data
             del data  # before the next one is fetched, so that it gets the same memory
 
-    shape = target.writing.grid.shape_of(key)
+    shape = target.write_layout.grid.shape_of(key)
     spec = ChunkSpec(tuple(shape[axis] for axis in order), target.dtype, target.fill_value)
-    with chunk_step(target, target.writing, key, "set"):
+    with chunk_step(target, target.write_layout, key, "set"):
         parts = locator.sharding.parts(inside(), spec)
         if not transfer.memory.n_behind:
-            cast("MeteredStore", target.store).set_parts(target.writing.locator.key(key), parts)
+            cast("MeteredStore", target.store).set_parts(target.write_layout.locator.key(key), parts)
             return
         value = b"".join(parts)
     transfer.behind.call(_put, transfer, key, value)
@@ -247,8 +247,8 @@ def _put_shard(transfer: Transfer, key: ChunkCoords, entries: Iterable[tuple[Chu
 # Both
 
 
-def _extent(grain: Grain, coords: ChunkCoords) -> Any:
-    return _within(grain.grid.extent(coords))
+def _extent(layout: ChunkLayout, coords: ChunkCoords) -> Any:
+    return _within(layout.grid.extent(coords))
 
 
 def _within(region: Region) -> Any:
@@ -262,31 +262,33 @@ class _Filled:
         self._transfer = transfer
         self._by_shape: dict[tuple[int, ...], Any] = {}
 
-    def encoded(self, grain: Grain, coords: ChunkCoords) -> Buffer | None:
+    def encoded(self, layout: ChunkLayout, coords: ChunkCoords) -> Buffer | None:
         """Return the encoded chunk at `coords` of the target, of fill value; ``None`` where it stays absent."""
         if not self._transfer.conversion.materialize:
             return None
         source, target = self._transfer.source, self._transfer.target
-        extent = grain.grid.extent(coords)
-        shape = (*region_shape(extent), *grain.spec(coords).shape)
+        extent = layout.grid.extent(coords)
+        shape = (*region_shape(extent), *layout.spec(coords).shape)
         if shape not in self._by_shape:
-            chunk: NDArray[Any] = decode_chunk(source, source.reading, coords, None)
-            chunk = np.broadcast_to(chunk[(slice(0, 1),) * chunk.ndim], grain.spec(coords).shape)[_within(extent)]
+            chunk: NDArray[Any] = decode_chunk(source, source.read_layout, coords, None)
+            chunk = np.broadcast_to(chunk[(slice(0, 1),) * chunk.ndim], layout.spec(coords).shape)[_within(extent)]
             self._by_shape[shape] = encode_chunk(
-                target, grain, coords, np.ascontiguousarray(chunk, target.dtype), write_empty=True
+                target, layout, coords, np.ascontiguousarray(chunk, target.dtype), write_empty=True
             )
         return self._by_shape[shape]  # type: ignore[no-any-return]
 
 
-def _fetch(array: Array, grain: Grain, coords: Sequence[ChunkCoords], n_ahead: int) -> Iterator[bytes | None]:
+def _fetch(
+    array: StoredArray, layout: ChunkLayout, coords: Sequence[ChunkCoords], n_ahead: int
+) -> Iterator[bytes | None]:
     """Yield the encoded bytes of chunks, ``None`` for those that are absent."""
-    spans = grain.locator.locate(array.store, coords)
+    spans = layout.locator.locate(array.store, coords)
     size = n_ahead or len(spans) or 1
     results = chain.from_iterable(
         array.store.get_many(spans[start : start + size]) for start in range(0, len(spans), size)
     )
     for each in coords:
-        with chunk_step(array, grain, each, "get"):
+        with chunk_step(array, layout, each, "get"):
             data = next(results)
         yield data
         del data  # what was given out is the caller's alone
@@ -295,8 +297,8 @@ def _fetch(array: Array, grain: Grain, coords: Sequence[ChunkCoords], n_ahead: i
 def _put(transfer: Transfer, key: ChunkCoords, value: Buffer | None) -> None:
     """Store the object of one store key of the target; nothing, when it is ``None``."""
     target = transfer.target
-    name = target.writing.locator.key(key)
-    with chunk_step(target, target.writing, key, "set"):
+    name = target.write_layout.locator.key(key)
+    with chunk_step(target, target.write_layout, key, "set"):
         if value is not None:
             target.store.set(name, value)  # type: ignore[arg-type]
         elif not transfer.fresh:

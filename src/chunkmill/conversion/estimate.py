@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
-from chunkmill.array.chunk_io import Array
 from chunkmill.array.layout import ShardedChunks
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import Conversion, group_keys, split_shards
 from chunkmill.conversion.chunk_memory import (
-    THREAD_OVERHEAD,
     chunk_bytes,
     index_size,
     most_encoded,
@@ -27,6 +26,7 @@ from chunkmill.conversion.chunk_memory import (
 from chunkmill.conversion.coarsen import Cut, coarsen, meet
 from chunkmill.conversion.rechunking.plan import nth_coords
 from chunkmill.model.grid import RegularAxis, RunsAxis
+from chunkmill.runtime.worker import THREAD_OVERHEAD
 from chunkmill.stores.base import WritesParts
 
 __all__ = ["Forecast", "TaskMemory", "fitted", "forecast", "task_memory"]
@@ -61,30 +61,34 @@ class TaskMemory(NamedTuple):
     n_behind: int = 0
 
 
-def task_memory(source: Array, target: Array, conversion: Conversion, budget: int | None = None) -> TaskMemory:
+def task_memory(
+    source: StoredArray, target: StoredArray, conversion: Conversion, budget: int | None = None
+) -> TaskMemory:
     """Return the memory of one task.
 
     Chunks are counted as if they did not compress. Where `budget` allows fewer on their way than a store with latency
     would have by itself, they are as many as it allows; one fetched ahead at least.
     """
     copies = conversion.action == "copy"
-    fetched = most_encoded(source, source.writing if copies else source.reading)
+    fetched = most_encoded(source, source.write_layout if copies else source.read_layout)
     n_keys = prod(conversion.group)
     n_chunks = n_keys
     n_bytes = THREAD_OVERHEAD + fetched
     if copies:
         n_bytes += fetched * target.store.is_remote
     else:
-        n_chunks *= max(1, prod(target.writing.grid.chunk_shape) // max(prod(target.reading.grid.chunk_shape), 1))
+        n_chunks *= max(
+            1, prod(target.write_layout.grid.chunk_shape) // max(prod(target.read_layout.grid.chunk_shape), 1)
+        )
         n_bytes += _opened_bytes(source, target, conversion) + _stored_bytes(target)
-        n_bytes += _INDEX * index_size(source.writing) * _n_shards(source, target, conversion)
+        n_bytes += _INDEX * index_size(source.write_layout) * _n_shards(source, target, conversion)
     n_bytes += n_chunks * _OBJECTS
     if conversion.materialize:  # what stands for absent chunks is kept: whole, and cut by the end of each axis
-        n_shapes = prod(1 + _n_ends(axis) for axis in target.reading.grid.axes)
-        n_bytes += n_shapes * most_encoded(target, target.reading)
+        n_shapes = prod(1 + _n_ends(axis) for axis in target.read_layout.grid.axes)
+        n_bytes += n_shapes * most_encoded(target, target.read_layout)
     n_behind = 0
     if target.store.is_remote:
-        held = 2 * most_encoded(target, target.writing)  # the value, and what the request is made of
+        held = 2 * most_encoded(target, target.write_layout)  # the value, and what the request is made of
         n_behind = min(n_keys, _MOST_BEHIND, _BEHIND_BYTES // max(held, 1))
         if budget is not None:
             n_behind = max(0, min(n_behind, (budget - n_bytes) // 2 // max(held, 1)))
@@ -97,7 +101,7 @@ def task_memory(source: Array, target: Array, conversion: Conversion, budget: in
     return TaskMemory(n_bytes + n_ahead * fetched, n_ahead if n_ahead < natural else 0, n_behind)
 
 
-def fitted(source: Array, target: Array, conversion: Conversion, budget: int) -> Conversion:
+def fitted(source: StoredArray, target: StoredArray, conversion: Conversion, budget: int) -> Conversion:
     """Return the conversion with tasks that stay within `budget`, or with the smallest where even they do not."""
     layouts = split_shards(source.metadata), split_shards(target.metadata)
     while (n_keys := prod(conversion.group)) > 1 and task_memory(source, target, conversion, budget).n_bytes > budget:
@@ -106,27 +110,27 @@ def fitted(source: Array, target: Array, conversion: Conversion, budget: int) ->
     return conversion
 
 
-def _opened_bytes(source: Array, target: Array, conversion: Conversion) -> int:
+def _opened_bytes(source: StoredArray, target: StoredArray, conversion: Conversion) -> int:
     """Return what it takes to make a chunk of the target of the bytes that were fetched."""
-    moved = most_encoded(target, target.reading) if conversion.unframe or conversion.frame else 0
+    moved = most_encoded(target, target.read_layout) if conversion.unframe or conversion.frame else 0
     if not conversion.materialize and not {"recode", "rechunk"} & conversion.actions.keys():
         return moved
-    n_decoded, n_encoded = max(1, n_decoding(source.reading.codecs)), n_encoding(target.reading.codecs)
-    decoded = chunk_bytes(source, source.reading) * n_decoded
-    return max(moved, decoded + chunk_bytes(target, target.reading) * n_encoded)
+    n_decoded, n_encoded = max(1, n_decoding(source.read_layout.codecs)), n_encoding(target.read_layout.codecs)
+    decoded = chunk_bytes(source, source.read_layout) * n_decoded
+    return max(moved, decoded + chunk_bytes(target, target.read_layout) * n_encoded)
 
 
-def _stored_bytes(target: Array) -> int:
+def _stored_bytes(target: StoredArray) -> int:
     """Return what it takes to store what lies under one key of the target, chunks that come one by one."""
-    chunk = most_encoded(target, target.reading)
-    if not isinstance(target.reading.locator, ShardedChunks):
+    chunk = most_encoded(target, target.read_layout)
+    if not isinstance(target.read_layout.locator, ShardedChunks):
         return chunk * target.store.is_remote
-    shard = most_encoded(target, target.writing)
-    index = _INDEX * index_size(target.writing)
+    shard = most_encoded(target, target.write_layout)
+    index = _INDEX * index_size(target.write_layout)
     if not isinstance(target.store, WritesParts):  # the chunks, and the shard that they are joined to
         return index + shard * (2 + target.store.is_remote)
     # the first is held until all are written; all, where the index stands before them
-    return index + (chunk if target.reading.locator.sharding.index_location == "end" else shard)
+    return index + (chunk if target.read_layout.locator.sharding.index_location == "end" else shard)
 
 
 def _n_ends(axis: RegularAxis | RunsAxis) -> int:
@@ -136,9 +140,9 @@ def _n_ends(axis: RegularAxis | RunsAxis) -> int:
     return int(axis.n_chunks > 1 and axis.size % axis.chunk > 0)
 
 
-def _n_shards(source: Array, target: Array, conversion: Conversion) -> int:
+def _n_shards(source: StoredArray, target: StoredArray, conversion: Conversion) -> int:
     """Return how many store keys of the source one task reads, at most."""
-    axes = zip(source.writing.grid.axes, target.writing.grid.axes, conversion.group, strict=True)
+    axes = zip(source.write_layout.grid.axes, target.write_layout.grid.axes, conversion.group, strict=True)
     return prod(min(old.n_chunks, new.widest * n // _narrowest(old) + 2) for old, new, n in axes)
 
 
@@ -166,7 +170,7 @@ class Forecast:
         )
 
 
-def forecast(moved: Sequence[tuple[Array, Array, Conversion]]) -> list[Forecast]:
+def forecast(moved: Sequence[tuple[StoredArray, StoredArray, Conversion]]) -> list[Forecast]:
     """Return what moving each of some arrays is expected to cost.
 
     Encoded sizes are those of the source's store keys; of some of them, where they are many. Chunks that are encoded
@@ -176,15 +180,15 @@ def forecast(moved: Sequence[tuple[Array, Array, Conversion]]) -> list[Forecast]
     return [_forecast(*each, sizes) for each, sizes in zip(moved, stored, strict=True)]
 
 
-def _forecast(source: Array, target: Array, conversion: Conversion, stored: _Stored) -> Forecast:
-    old, new = source.writing.grid, target.writing.grid
+def _forecast(source: StoredArray, target: StoredArray, conversion: Conversion, stored: _Stored) -> Forecast:
+    old, new = source.write_layout.grid, target.write_layout.grid
     read = written = round(stored.key_bytes * old.n_chunks)
-    n_chunks = target.reading.grid.n_chunks
+    n_chunks = target.read_layout.grid.n_chunks
     if conversion.action == "copy":
         return Forecast(read, written, 2 * new.n_chunks)
     n_indexes = 0
-    if source.reading is not source.writing:
-        size = index_size(source.writing)
+    if source.read_layout is not source.write_layout:
+        size = index_size(source.write_layout)
         axes = zip(old.axes, new.axes, conversion.group, strict=True)
         n_indexes = prod(meet(Cut.of(a), Cut.of(coarsen(b, n))).n_pairs for a, b, n in axes)
         written -= round(stored.present * old.n_chunks) * size
@@ -197,9 +201,9 @@ def _forecast(source: Array, target: Array, conversion: Conversion, stored: _Sto
     else:
         written = 0
     decoded = target.nbytes if n_anew == n_chunks else 0
-    written += round(share * stored_bytes(target, target.reading, n_anew, decoded))
-    if target.reading is not target.writing and share:
-        written += new.n_chunks * index_size(target.writing)
+    written += round(share * stored_bytes(target, target.read_layout, n_anew, decoded))
+    if target.read_layout is not target.write_layout and share:
+        written += new.n_chunks * index_size(target.write_layout)
     return Forecast(read, written, n_chunks + n_indexes + new.n_chunks)
 
 
@@ -219,7 +223,7 @@ _MOST_KEYS, _MOST_KEYS_FAR = 1024, 64  # whose sizes are asked for; where each i
 _AT_ONCE = 16
 
 
-def _stored(arrays: Sequence[Array]) -> list[_Stored]:
+def _stored(arrays: Sequence[StoredArray]) -> list[_Stored]:
     """Look at some store keys of the largest arrays; others are taken to be like those."""
     largest = sorted((i for i, array in enumerate(arrays) if array.size), key=lambda i: -arrays[i].nbytes)
     found: dict[int, _Stored] = {}
@@ -229,18 +233,18 @@ def _stored(arrays: Sequence[Array]) -> list[_Stored]:
         sizes = _sizes(array, max(1, most // min(len(largest), _MOST_ARRAYS)))
         there = [size for size in sizes if size is not None]
         found[i] = _Stored(sum(there) / len(sizes), len(there) / len(sizes))
-    declared = [chunk_bytes(array, array.writing) for array in arrays]
+    declared = [chunk_bytes(array, array.write_layout) for array in arrays]
     ratio = sum(each.key_bytes for each in found.values()) / max(sum(declared[i] for i in found), 1)
     present = sum(each.present for each in found.values()) / max(len(found), 1)
     return [found.get(i, _Stored(ratio * n_bytes, present)) for i, n_bytes in enumerate(declared)]
 
 
-def _sizes(array: Array, most: int) -> list[int | None]:
+def _sizes(array: StoredArray, most: int) -> list[int | None]:
     """Return the sizes of at most so many store keys, spread over the array."""
-    grid = array.writing.grid
+    grid = array.write_layout.grid
     n_keys = grid.n_chunks
     spread = range(n_keys) if n_keys <= most else (int((i * _GOLDEN) % 1 * n_keys) for i in range(most))
-    keys = [array.writing.locator.key(nth_coords(grid, number)) for number in spread]
+    keys = [array.write_layout.locator.key(nth_coords(grid, number)) for number in spread]
     if not array.store.is_remote:
         return [array.store.size(key) for key in keys]
     with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -13,8 +13,9 @@ from dask.utils import format_bytes, format_time
 
 from chunkmill.display.report import report_html, report_text
 from chunkmill.errors import MetadataError, NodeNotFound
-from chunkmill.hints import Advice
-from chunkmill.nodes.hierarchy import Group, is_bare, open_node
+from chunkmill.hints import Hint
+from chunkmill.nodes.group import Group
+from chunkmill.nodes.hierarchy import is_bare, open_node
 from chunkmill.runtime.job import Job, JobResult, run_job
 from chunkmill.runtime.journal import Journal
 
@@ -203,13 +204,13 @@ class Plan:
         if unfinished:
             return "an unfinished job of this plan, which goes on"
         if unfinished is False:
-            return Advice("an unfinished job of another plan, so that this fails", "{resume:False} discards it")
+            return Hint("an unfinished job of another plan, so that this fails", "{resume:False} discards it")
         found = None if job.overwrite is None else _found(job)
         if found is None:
             return ""
         if job.overwrite:
             return f"{found}, which will be replaced"
-        return Advice(f"{found} is there already, so that this fails", "{overwrite:True} replaces it")
+        return Hint(f"{found} is there already, so that this fails", "{overwrite:True} replaces it")
 
     def report(self, result: JobResult) -> Report:
         """Put what was measured into the columns of the plan."""

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from chunkmill.array.chunk_io import Array
-from chunkmill.conversion.chunk_memory import current_worker
-from chunkmill.conversion.convert import by_array, open_source, open_target, temporary_store
+from chunkmill.conversion.convert import by_array, temporary_store
 from chunkmill.conversion.convert_job import Target, plan_conversion
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings, plan_rechunking
@@ -20,10 +18,13 @@ from chunkmill.conversion.target_metadata import describe_group_target, describe
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import READ_ONLY
-from chunkmill.hints import Advice
+from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes import hierarchy
-from chunkmill.nodes.hierarchy import Group, Node
+from chunkmill.nodes.arguments import open_source, open_target
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group, Node
+from chunkmill.runtime.worker import current_worker
+from chunkmill.stores.open import flush
 
 __all__ = ["plan_rechunk", "rechunk"]
 
@@ -185,11 +186,11 @@ def _into_existing(source: Node, target: Array, chunks: Any, max_mem: int | None
         raise AlignmentError(expected=expected, got=got, fix="give a target of the source's shape and dtype")
     wanted = tuple(chunks) if isinstance(chunks, (tuple, list)) else chunks
     if wanted not in (None, "keep", target.chunks):
-        fix = Advice("the target says the chunks: give {chunks:None}, or another target")
+        fix = Hint("the target says the chunks: give {chunks:None}, or another target")
         raise AlignmentError(expected=f"chunks {target.chunks}", got=f"chunks {wanted}", fix=fix)
     where = Target(
         target.store, target.path, target.format, lambda *_: target.metadata, lambda group, *_: group.metadata
     )
     plan = plan_conversion(source, where, max_mem=max_mem)
-    job = replace(plan.job, prepare=dict, publish=lambda _: hierarchy.settle(target.store), overwrite=None)
+    job = replace(plan.job, prepare=dict, publish=lambda _: flush(target.store), overwrite=None)
     return replace(plan, job=job)

@@ -6,27 +6,29 @@ Not here: what a format can hold (its ``adapt`` and ``emit_array`` say), what is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from math import isfinite
 from typing import Any
 
-from chunkmill.array.chunk_io import Array
-from chunkmill.array.layout import grains
+from chunkmill.array.layout import build_layouts
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.conversion.actions import Layout, same_fill, split_shards
 from chunkmill.errors import AlignmentError, ChunkmillError, MetadataError, RegionError, UnsupportedFeature
 from chunkmill.formats.base import Format
-from chunkmill.hints import Advice
+from chunkmill.formats.cf_fill_value import encode_fill_value
+from chunkmill.formats.registry import get_format
+from chunkmill.hints import Hint
 from chunkmill.model.fill_values import zero
 from chunkmill.model.grid import ChunkGrid, RunsAxis
+from chunkmill.model.json_values import same_json
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
-from chunkmill.nodes.hierarchy import Node, walk
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Node
+from chunkmill.nodes.hierarchy import walk
 from chunkmill.nodes.new_array import make_grid
-from chunkmill.xarray.coding import encode_fill_value, masks_fill_value
 
-__all__ = ["ALLOWABLE", "check_rank", "describe_group_target", "describe_target", "fitted_to", "same_json"]
+__all__ = ["ALLOWABLE", "check_rank", "describe_group_target", "describe_target", "fitted_to"]
 
 ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes")
 """What a conversion may lose where the caller allows it. Never values: those are kept or refused."""
@@ -84,7 +86,7 @@ def describe_target(
     if keys is None or (kept and not can_shard):
         return fitted
     if not can_shard:
-        hint = Advice("give {shards:None}, or {format:'zarr3'}")
+        hint = Hint("give {shards:None}, or {format:'zarr3'}")
         raise UnsupportedFeature(format=documents_format.name, feature=f"shards for {source.path!r}", hint=hint)
     _check_fit(plain.chunk_grid, keys)
     packed = replace(fitted, chunk_grid=keys, codecs=(_packing(fitted, layout),))
@@ -139,8 +141,8 @@ def _marked(source: Array, documents_format: Format) -> ArrayMetadata:
     """
     metadata = source.metadata
     fill, dtype = metadata.fill_value, metadata.dtype
-    is_xarrays = metadata.dimension_names is not None and masks_fill_value(source.format)
-    if not is_xarrays or masks_fill_value(documents_format.name) or "_FillValue" in metadata.attributes:
+    is_xarrays = metadata.dimension_names is not None and get_format(source.format).masks_fill_value
+    if not is_xarrays or documents_format.masks_fill_value or "_FillValue" in metadata.attributes:
         return metadata
     if fill is None or dtype.kind not in "biufc":
         return metadata
@@ -202,8 +204,8 @@ def check_rank(node: Node, option: Any, name: str) -> None:
         raise RegionError(index=_given(name, option), shape=arrays[0].shape, reason=reason)
 
 
-def _given(name: str, option: Any) -> Advice:
-    return Advice(f"{{{name}}}", **{name: option})
+def _given(name: str, option: Any) -> Hint:
+    return Hint(f"{{{name}}}", **{name: option})
 
 
 def _chosen(option: Any, source: Array, name: str) -> Any:
@@ -226,7 +228,7 @@ def _check_fit(chunks: ChunkGrid, shards: ChunkGrid) -> None:
         for axis, n in zip(shards.axes, chunks.chunk_shape, strict=True)
     )
     if not fits:
-        fix = Advice("give {shards} that are multiples of {chunks}, or {shards:None}")
+        fix = Hint("give {shards} that are multiples of {chunks}, or {shards:None}")
         got = f"shards {shards.chunk_shape}"
         raise AlignmentError(expected=f"multiples of chunks {chunks.chunk_shape}", got=got, fix=fix)
 
@@ -246,7 +248,7 @@ def fitted_to(metadata: ArrayMetadata, documents_format: Format, path: str, *, n
         try:
             adapted = documents_format.adapt(replace(metadata, codecs=chain), path)
             _check_losses(metadata, adapted, documents_format, path)
-            grains(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
+            build_layouts(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
         except MetadataError as error:
             last = error
         else:
@@ -284,30 +286,6 @@ def _check_losses(wanted: ArrayMetadata, adapted: ArrayMetadata, documents_forma
         lost = f"attributes {missing}"
     if lost is not None:
         raise UnsupportedFeature(format=documents_format.name, feature=lost, key=path)
-
-
-def same_json(a: Any, b: Any) -> bool:
-    """Compare values of attributes: ``1`` is not ``true``, and NaN is itself, also where it is spelled ``"NaN"``.
-
-    Examples
-    --------
-    >>> same_json({"valid": [float("nan"), 1]}, {"valid": ["NaN", 1.0]}), same_json(1, True)
-    (True, False)
-    """
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(same_json(a[key], b[key]) for key in a)
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(map(same_json, a, b))
-    if isinstance(a, bool) != isinstance(b, bool):
-        return False
-    return bool(a == b) or (_spelled(a) is not None and _spelled(a) == _spelled(b))
-
-
-def _spelled(value: Any) -> str | None:
-    """Return the name of a float that JSON cannot hold; ``None`` for other values."""
-    if isinstance(value, float) and not isfinite(value):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124
-    return value if value in ("NaN", "Infinity", "-Infinity") else None
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -368,6 +346,6 @@ def _fits(metadata: ArrayMetadata, documents_format: Format, path: str) -> Array
 
 
 def _refused(documents_format: Format, path: str, error: MetadataError, needed: Sequence[str]) -> UnsupportedFeature:
-    hint = Advice("{allow} converts without what cannot be kept", allow=set(needed))
+    hint = Hint("{allow} converts without what cannot be kept", allow=set(needed))
     feature = error.feature if isinstance(error, UnsupportedFeature) else str(error)
     return UnsupportedFeature(format=documents_format.name, feature=feature, key=path, hint=hint)

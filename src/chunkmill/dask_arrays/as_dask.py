@@ -9,8 +9,8 @@ import numpy as np
 from dask.array.core import normalize_chunks
 from dask.base import is_dask_collection
 
-from chunkmill.array.chunk_io import Array
-from chunkmill.dask_arrays.read import sized
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.dask_arrays.read import read_graph, sized
 from chunkmill.model.user_values import masked, plain
 
 __all__ = ["as_dask"]
@@ -29,8 +29,8 @@ def as_dask(x: Any) -> da.Array:
     >>> as_dask(["a", "bcd"]).dtype, as_dask(np.ma.masked_array([1, 2], [False, False])).compute()
     (dtype('<U3'), array([1, 2]))
     """
-    if isinstance(x, Array):
-        return x.to_dask()
+    if isinstance(x, StoredArray):
+        return read_graph(x)
     if isinstance(x, da.Array):
         if isinstance(x._meta, np.ma.MaskedArray):  # noqa: SLF001 - dask's name for it
             raise masked()

@@ -17,7 +17,7 @@ from dask.blockwise import Blockwise
 from dask.highlevelgraph import MaterializedLayer
 from dask.layers import ArraySliceDep
 
-from chunkmill.array.chunk_io import Array
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, DaskChunks
 from chunkmill.errors import JobError
 from chunkmill.model.grid import Region
@@ -36,7 +36,7 @@ def check_not_read(sources: Iterable[Any], store: Store, path: str) -> None:
             raise JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
 
 
-def check_in_place(counts: da.Array, chunks: DaskChunks, array: Array, region: Region) -> None:
+def check_in_place(counts: da.Array, chunks: DaskChunks, array: StoredArray, region: Region) -> None:
     """Raise `JobError` where a task that overwrites a part of `array` is made from what another one overwrites.
 
     What dask computes again, when it has lost a worker, would be made from old and new elements then. A task may read
@@ -147,7 +147,7 @@ def _places(layer: Any) -> Iterator[str]:
 def _place_of(value: Any) -> Iterator[str]:
     """Yield the place of the array below `value`, through the wrappers of dask and xarray."""
     for _ in range(_DEPTH):
-        if isinstance(value, Array):
+        if isinstance(value, StoredArray):
             yield place(value.store.url, value.path)
         elif (stored := getattr(value, "store_path", None)) is not None:  # zarr-python's array
             yield _place_in_zarr_python(stored)

@@ -18,10 +18,12 @@ from dask.blockwise import blockwise
 from dask.highlevelgraph import HighLevelGraph
 from dask.utils import parse_bytes
 
-from chunkmill.array.chunk_io import Array, read_region
+from chunkmill.array.chunk_io import read_region
+from chunkmill.array.references import held_references, without_references
 from chunkmill.array.selection import full_region, region_shape
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, Carried, DaskChunks
-from chunkmill.dask_arrays.reference_subsets import SubsetRegions, held_references, read_subset, without_references
+from chunkmill.dask_arrays.reference_subsets import SubsetRegions, read_subset
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import ChunkGrid, Region
 
@@ -35,7 +37,9 @@ _FEW_BLOCKS = 64
 _SMALL_BLOCK = 4 << 20
 
 
-def read_graph(array: Array, chunks: Any = None, region: Region | None = None, name: str | None = None) -> da.Array:
+def read_graph(
+    array: StoredArray, chunks: Any = None, region: Region | None = None, name: str | None = None
+) -> da.Array:
     """Return `region` of `array`, all of it by default, as a dask array with blocks of `chunks` (see `Array.to_dask`).
 
     The array is inlined in the layer's tasks: one in a task of its own makes dask walk every key at the first slice.
@@ -60,14 +64,14 @@ def read_graph(array: Array, chunks: Any = None, region: Region | None = None, n
     return da.Array(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)
 
 
-def read_block(array: Array, region: Region) -> Any:
+def read_block(array: StoredArray, region: Region) -> Any:
     """Read one block: the task that each key of the layer stands for."""
     return read_region(array, region)
 
 
-def block_chunks(array: Array, chunks: Any, region: Region) -> DaskChunks:
+def block_chunks(array: StoredArray, chunks: Any, region: Region) -> DaskChunks:
     """Return dask's chunks for reading `region` of `array`; see `Array.to_dask` for `chunks`."""
-    grid = array.writing.grid
+    grid = array.write_layout.grid
     if chunks is None:
         return _grid_chunks(array, grid.within(region))
     if chunks == "auto":
@@ -81,20 +85,20 @@ def block_chunks(array: Array, chunks: Any, region: Region) -> DaskChunks:
     return tuple(tuple(map(int, axis)) for axis in normalized)
 
 
-def _grid_chunks(array: Array, grid: ChunkGrid) -> DaskChunks:
+def _grid_chunks(array: StoredArray, grid: ChunkGrid) -> DaskChunks:
     if max(grid.grid_shape, default=0) > _MAX_BLOCKS_PER_AXIS:
         reason = f"{grid.grid_shape} store keys are more than dask can name; give larger blocks (chunks=) or a region"
         raise RegionError(index="chunks=None", shape=array.shape, reason=reason)
     return grid.dask_chunks
 
 
-def _grouped_chunks(array: Array, region: Region) -> DaskChunks:
+def _grouped_chunks(array: StoredArray, region: Region) -> DaskChunks:
     """Return blocks of whole store keys, as near to dask's ``array.chunk-size`` as they come.
 
     Of an array of few such blocks they are smaller, or most threads would have nothing to do. Axes grow from the first,
     so that chunks lie one after the other in a block's memory, and are decoded there.
     """
-    grid = array.writing.grid
+    grid = array.write_layout.grid
     if not grid.is_regular:
         return _grid_chunks(array, grid.within(region))
     itemsize = sized(array.dtype).itemsize

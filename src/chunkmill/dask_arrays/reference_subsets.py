@@ -13,55 +13,15 @@ from typing import Any, cast
 from dask._task_spec import DataNode
 from dask.base import normalize_token
 
-from chunkmill.array.chunk_io import Array, read_region
+from chunkmill.array.chunk_io import read_region
+from chunkmill.array.references import held_references
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, DaskChunks
 from chunkmill.model.grid import Region
-from chunkmill.model.references import ReferenceSet
 from chunkmill.stores.base import Store
-from chunkmill.stores.overlay import OverlayStore
 from chunkmill.stores.reference import ReferenceStore
 
-__all__ = [
-    "SubsetRegions",
-    "first_key",
-    "held_references",
-    "read_subset",
-    "region_keys",
-    "with_store",
-    "without_references",
-]
-
-
-def held_references(array: Array) -> ReferenceStore | None:
-    """Return the store of the reference set that `array` reads from, where the set is held in memory."""
-    store = array.store
-    while isinstance(store, OverlayStore):  # consolidated metadata: chunks are below
-        store = store.below
-    return store if isinstance(store, ReferenceStore) and isinstance(store.references, ReferenceSet) else None
-
-
-def with_store(array: Array, store: Store) -> Array:
-    """Return the array over another store; nothing is built anew."""
-    other = object.__new__(Array)
-    other.__dict__.update(array.__dict__, store=store)
-    return other
-
-
-def without_references(array: Array) -> Array:
-    """Return the array with no references in its store, where the set is held in memory: what may travel."""
-    store = held_references(array)
-    return array if store is None else with_store(array, store.subset(()))
-
-
-def region_keys(array: Array, region: Region) -> list[str]:
-    """Return the store keys that hold elements of `region`."""
-    return [array.writing.locator.key(overlap.coords) for overlap in array.writing.grid.overlaps(region)]
-
-
-def first_key(array: Array, region: Region) -> str:
-    """Return the store key that holds the first element of `region`: what is shown of the task that deals with it."""
-    coords = tuple(axis.index(cut.start) for axis, cut in zip(array.writing.grid.axes, region, strict=True))
-    return array.writing.locator.key(coords)
+__all__ = ["SubsetRegions", "read_subset"]
 
 
 class SubsetRegions(BlockRegions):
@@ -80,7 +40,7 @@ class SubsetRegions(BlockRegions):
     ((slice(3, 6, None),), 13, 3)
     """
 
-    def __init__(self, array: Array, chunks: DaskChunks, start: Sequence[int] | None = None) -> None:
+    def __init__(self, array: StoredArray, chunks: DaskChunks, start: Sequence[int] | None = None) -> None:
         super().__init__(chunks, start)
         self.array = array
 
@@ -97,13 +57,13 @@ class _Block:
 
     __slots__ = ("array", "region")
 
-    def __init__(self, array: Array, region: Region) -> None:
+    def __init__(self, array: StoredArray, region: Region) -> None:
         self.array = array
         self.region = region
 
     def __reduce__(self) -> tuple[Any, ...]:
         store = cast("ReferenceStore", held_references(self.array))
-        return _Sent, (store.subset(region_keys(self.array, self.region)), self.region)
+        return _Sent, (store.subset(self.array.keys(self.region)), self.region)
 
 
 class _Sent:
@@ -116,8 +76,8 @@ class _Sent:
         self.region = region
 
 
-def read_subset(array: Array, block: _Block | _Sent) -> Any:
+def read_subset(array: StoredArray, block: _Block | _Sent) -> Any:
     """Read a block of `array`, whose own store is empty: the task that each key of the layer stands for."""
     if isinstance(block, _Block):
         return read_region(block.array, block.region)
-    return read_region(with_store(array, block.store), block.region)
+    return read_region(array.with_store(block.store), block.region)

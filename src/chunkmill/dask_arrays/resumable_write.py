@@ -17,8 +17,9 @@ import numpy as np
 from distributed import Client, as_completed
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import Array, LockFactory
+from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import full_region
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.aligned_chunks import write_chunks
 from chunkmill.dask_arrays.write import WriteReport, block_number, report, write_blocks
 from chunkmill.errors import JobError
@@ -33,7 +34,7 @@ _VERSION = 1  # of what the numbers of the records mean
 
 def resumable_write(
     x: da.Array,
-    array: Array,
+    array: StoredArray,
     *,
     prepare: Callable[[], Mapping[str, bytes]],
     publish: Callable[[dict[str, bytes]], None],
@@ -80,14 +81,14 @@ def resumable_write(
     return replace(report(array, counts, n_regrouped), n_resumed=n_resumed)
 
 
-def discard_journal(array: Array) -> None:
+def discard_journal(array: StoredArray) -> None:
     """Forget an unfinished job at the place of `array`, which is about to be written anew."""
     journal = Journal(array.store, array.path, _job(array), "")
     if array.store.get(journal.plan_key) is not None:
         journal.discard()
 
 
-def _job(array: Array) -> str:
+def _job(array: StoredArray) -> str:
     return f"write to {array.path!r} in {array.url}"
 
 
@@ -102,9 +103,9 @@ def _resumed(journal: Journal, x: da.Array) -> dict[str, bytes] | None:
         raise JobError(job=error.job, reason=error.reason, hint=hint) from None
 
 
-def _numbered(x: da.Array, array: Array) -> Iterator[tuple[tuple[int, ...], int]]:
+def _numbered(x: da.Array, array: StoredArray) -> Iterator[tuple[tuple[int, ...], int]]:
     """Yield the index and the number of every block that will be written; blocks without elements are none."""
-    chunks = write_chunks(array.writing.grid, full_region(array.shape), x.chunks, array.dtype.itemsize)
+    chunks = write_chunks(array.write_layout.grid, full_region(array.shape), x.chunks, array.dtype.itemsize)
     starts = [list(accumulate(axis[:-1], initial=0)) for axis in chunks]
     if not array.size:
         return

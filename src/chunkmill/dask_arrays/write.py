@@ -25,10 +25,11 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.utils import format_bytes
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import Array, LockFactory, puts_at_once, write_part
+from chunkmill.array.chunk_io import LockFactory, puts_at_once, write_part
+from chunkmill.array.metered import metered
 from chunkmill.array.selection import region_shape
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
-from chunkmill.conversion.rechunking.source_chunks import metered
 from chunkmill.dask_arrays.aligned_chunks import write_chunks
 from chunkmill.dask_arrays.blocks import BlockRegions, Carried
 from chunkmill.dask_arrays.hazards import check_in_place
@@ -102,7 +103,7 @@ def check_source(x: da.Array, shape: tuple[int, ...]) -> None:
 
 
 def write_graph(
-    x: da.Array, array: Array, region: Region, *, lock: LockFactory, write_empty: bool = False
+    x: da.Array, array: StoredArray, region: Region, *, lock: LockFactory, write_empty: bool = False
 ) -> tuple[da.Array, int]:
     """Return a dask array that, computed, writes `x` to `region` of `array`, and the number of blocks regrouped.
 
@@ -140,7 +141,7 @@ def _sum_of(*counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def write_blocks(
     x: da.Array,
-    array: Array,
+    array: StoredArray,
     region: Region,
     *,
     lock: LockFactory,
@@ -149,7 +150,7 @@ def write_blocks(
 ) -> tuple[da.Array, int]:
     """Return what `write_graph` does before the sum: four numbers for each block, along a last axis."""
     check_source(x, region_shape(region))
-    grid = array.writing.grid
+    grid = array.write_layout.grid
     if not grid.aligned(region):
         check_guarded(array.store, array.path, lock)
     chunks = write_chunks(grid, region, x.chunks, array.dtype.itemsize)
@@ -196,7 +197,7 @@ def write_block(
     block: NDArray[Any] | Pieces,
     within: Region,
     *,
-    array: Array,
+    array: StoredArray,
     start: Sequence[int],
     lock: LockFactory,
     write_empty: bool,
@@ -230,10 +231,10 @@ def _as_told(part: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _write(
-    block: NDArray[Any] | Pieces, region: Region, array: Array, *, lock: LockFactory, write_empty: bool
+    block: NDArray[Any] | Pieces, region: Region, array: StoredArray, *, lock: LockFactory, write_empty: bool
 ) -> NDArray[np.int64]:
     check_unmasked(block)  # of a dask array that does not tell
-    overlaps = list(array.writing.grid.overlaps(region))
+    overlaps = list(array.write_layout.grid.overlaps(region))
 
     def write(keys: slice) -> NDArray[np.int64]:
         counts = np.zeros(4, np.int64)
@@ -252,7 +253,7 @@ def _write(
 def _write_on_record(
     block: NDArray[Any] | Pieces,
     region: Region,
-    array: Array,
+    array: StoredArray,
     journal: Journal,
     *,
     lock: LockFactory,
@@ -272,9 +273,9 @@ def _write_on_record(
 _COUNTS = ("n_keys", "n_partial", "n_empty", "bytes_written")
 
 
-def block_number(array: Array, region: Region) -> int:
+def block_number(array: StoredArray, region: Region) -> int:
     """Return the number of the first store key in `region`: no two blocks of a write share one."""
-    grid = array.writing.grid
+    grid = array.write_layout.grid
     number = 0
     for axis, cut, n in zip(grid.axes, region, grid.grid_shape, strict=True):
         number = number * n + axis.index(cut.start)
@@ -282,7 +283,7 @@ def block_number(array: Array, region: Region) -> int:
 
 
 def run(
-    counts: Sequence[da.Array], finish: Callable[..., T], *, compute: bool, arrays: Sequence[Array] = ()
+    counts: Sequence[da.Array], finish: Callable[..., T], *, compute: bool, arrays: Sequence[StoredArray] = ()
 ) -> T | Delayed:
     """Compute what `write_graph` gave for `arrays` and return ``finish(*computed)``; or a `Delayed` that does so.
 
@@ -298,7 +299,7 @@ def run(
     return Delayed(name, HighLevelGraph.from_collections(name, layer, dependencies=optimised))
 
 
-def _computed(counts: Sequence[da.Array], arrays: Sequence[Array]) -> Sequence[NDArray[np.int64]]:
+def _computed(counts: Sequence[da.Array], arrays: Sequence[StoredArray]) -> Sequence[NDArray[np.int64]]:
     if not counts:  # a dataset of which all is written already
         return []
     scheduler = Scheduler()
@@ -310,13 +311,13 @@ def _computed(counts: Sequence[da.Array], arrays: Sequence[Array]) -> Sequence[N
     return scheduler.compute(optimised(graph, keys), keys)
 
 
-def _shown(arrays: Sequence[Array]) -> str:
+def _shown(arrays: Sequence[StoredArray]) -> str:
     paths = sorted({array.path for array in arrays} - {""})
     shown = f"{paths[0]!r} in " if len(paths) == 1 else f"{len(paths)} arrays in " if paths else ""
     return shown + ", ".join(sorted({array.url for array in arrays}))
 
 
-def report(array: Array, counts: Sequence[int] | NDArray[np.int64], n_regrouped: int) -> WriteReport:
+def report(array: StoredArray, counts: Sequence[int] | NDArray[np.int64], n_regrouped: int) -> WriteReport:
     """Turn the computed counts of a write to `array` into a `WriteReport`."""
     n_keys, n_partial, n_empty, n_bytes = (int(n) for n in counts)
     guard = "version" if array.store.is_conditional else "lock"

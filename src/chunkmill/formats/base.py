@@ -50,6 +50,21 @@ class Format(Protocol):
     default_codecs: ClassVar[str]
     """What ``codecs="default"`` means: a compressor that every reader of the format has."""
 
+    masks_fill_value: ClassVar[bool]
+    """xarray takes the fill value for netCDF's ``_FillValue``, the mark of missing elements, where users do not say."""
+
+    has_numcodecs: ClassVar[bool]
+    """Codecs are stored as numcodecs' configurations, filters and one compressor."""
+
+    names_in_axes: ClassVar[bool]
+    """Dimension names are read from the attribute ``axes``, fastest axis first."""
+
+    has_bool: ClassVar[bool]
+    """There is a data type for booleans; else xarray's netCDF convention (int8 and an attribute) stores them."""
+
+    has_fill_value: ClassVar[bool]
+    """Absent chunks have a fill value of the array's own; else they are zeros."""
+
     def normalize_path(self, path: str) -> str:
         """Return the canonical form of a node's path (no slashes at the ends), or raise `MetadataError`."""
 

@@ -68,6 +68,11 @@ class N5:
     version: str = _VERSION
     name: ClassVar[str] = "n5"
     default_codecs: ClassVar[str] = "gzip"
+    masks_fill_value: ClassVar[bool] = False
+    has_numcodecs: ClassVar[bool] = False
+    names_in_axes: ClassVar[bool] = True
+    has_bool: ClassVar[bool] = False
+    has_fill_value: ClassVar[bool] = False
     node_keys_known: ClassVar[bool] = True
     document_names: ClassVar[frozenset[str]] = frozenset()
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = CHUNK_KEYS

@@ -60,6 +60,11 @@ class ZarrV2:
     node_keys_known: ClassVar[bool] = True
     name: ClassVar[str] = "zarr2"
     default_codecs: ClassVar[str] = "default"
+    masks_fill_value: ClassVar[bool] = True
+    has_numcodecs: ClassVar[bool] = True
+    names_in_axes: ClassVar[bool] = False
+    has_bool: ClassVar[bool] = True
+    has_fill_value: ClassVar[bool] = True
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("", ".", "0")
 
     # ----------------------------------------------------------------------------------------------------------------

@@ -65,6 +65,11 @@ class ZarrV3:
     node_keys_known: ClassVar[bool] = True
     name: ClassVar[str] = "zarr3"
     default_codecs: ClassVar[str] = "default"
+    masks_fill_value: ClassVar[bool] = False
+    has_numcodecs: ClassVar[bool] = False
+    names_in_axes: ClassVar[bool] = False
+    has_bool: ClassVar[bool] = True
+    has_fill_value: ClassVar[bool] = True
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("c/", "/", "c")
 
     # ----------------------------------------------------------------------------------------------------------------

@@ -91,6 +91,11 @@ class ZarrV3Draft:
     lenient: bool = False
     name: ClassVar[str] = "zarr3-draft"
     default_codecs: ClassVar[str] = "gzip"
+    masks_fill_value: ClassVar[bool] = False
+    has_numcodecs: ClassVar[bool] = False
+    names_in_axes: ClassVar[bool] = False
+    has_bool: ClassVar[bool] = True
+    has_fill_value: ClassVar[bool] = True
     node_keys_known: ClassVar[bool] = False  # their suffix stands in the entry point
     document_names: ClassVar[frozenset[str]] = frozenset()
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("c", "/", "c")

@@ -11,16 +11,18 @@ from typing import Any, Literal
 
 import dask.array as da
 
-from chunkmill.array.chunk_io import Array, ReadMissing, check_read_missing
+from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import NodeNotFound
 from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes import open_store as references
-from chunkmill.nodes.hierarchy import Group, Node
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.new_array import describe_array, format_above
 from chunkmill.stores.base import Store
+from chunkmill.stores.open import flush
 
 __all__ = [
     "Url",
@@ -262,7 +264,7 @@ def create_array(
         attributes=attributes,
     )
     array, documents = hierarchy.create_array(target, path, metadata, format=format, overwrite=overwrite)
-    hierarchy.appear(target, documents, format)
+    hierarchy.publish_and_refresh(target, documents, format)
     return array
 
 
@@ -308,7 +310,7 @@ def create_group(
     format = format or format_above(target, path)  # noqa: A001
     metadata = GroupMetadata(dict(attributes or {}))
     group, documents = hierarchy.create_group(target, path, metadata, format=format, overwrite=overwrite)
-    hierarchy.appear(target, documents, format)
+    hierarchy.publish_and_refresh(target, documents, format)
     return group
 
 
@@ -343,7 +345,7 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
     """
     group = open_group(url, path, storage_options=storage_options, consolidated=False)
     hierarchy.consolidate(group.store, group)
-    hierarchy.settle(group.store)
+    flush(group.store)
     return open_group(group.store, path, consolidated=True)
 
 

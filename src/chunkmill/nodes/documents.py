@@ -14,34 +14,31 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.references.parquet import is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
-from chunkmill.hints import Advice
+from chunkmill.hints import Hint
+from chunkmill.model.paths import parents_of
+from chunkmill.runtime.journal import JOB_PREFIX
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.overlay import OverlayStore
 
 __all__ = [
-    "JOB_PREFIX",
     "READ_ONLY_SET",
     "Documents",
-    "absence",
     "check_free",
     "check_root",
+    "explain_missing",
     "fetch",
     "forget_consolidated",
     "format_of_store",
     "is_reference_folder",
     "may_have",
     "node_keys",
-    "parents_of",
     "present",
     "refresh_consolidated",
     "set_all",
 ]
 
 Documents = dict[str, bytes | None]
-
-JOB_PREFIX = ".chunkmill-job-"
-"""What the keys of every job's journal begin with, at the root of a store."""
 
 
 def format_of_store(store: Store, name: str) -> Format:
@@ -77,20 +74,6 @@ def fetch(store: Store, keys: Iterable[str]) -> Documents:
 def present(documents: Documents) -> dict[str, bytes]:
     """Return those that are there."""
     return {key: value for key, value in documents.items() if value is not None}
-
-
-def parents_of(path: str) -> list[str]:
-    """Return the paths of the groups above a node, the nearest first.
-
-    Examples
-    --------
-    >>> parents_of("a/b/c")
-    ['a/b', 'a', '']
-    """
-    if not path:
-        return []
-    parts = path.split("/")
-    return ["/".join(parts[:n]) for n in range(len(parts) - 1, -1, -1)]
 
 
 def refresh_consolidated(store: Store, format: str, documents: Mapping[str, bytes]) -> None:  # noqa: A002
@@ -171,7 +154,7 @@ def _of_another_format(documents_format: Format, key: str) -> UnsupportedFeature
     return UnsupportedFeature(format=documents_format.name, feature=feature, key=key, hint="give another url")
 
 
-def absence(store: Store, path: str, formats: Sequence[Format]) -> str:
+def explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
     """Return what there is instead where none of `formats` has a node, and the way out."""
     looked = "of a known format" if len(formats) > 1 else f"of format {formats[0].name!r}"
     if isinstance(store, LocalStore) and store.is_file:
@@ -187,7 +170,7 @@ def absence(store: Store, path: str, formats: Sequence[Format]) -> str:
     if any(name.startswith(JOB_PREFIX) for name in at_root):
         return "a job that writes to this store is not done: it runs, or was cut off and goes on when it is run again"
     if not listed and path.strip("/"):
-        return Advice("the store has no keys there: is the url right, and the path? Without {path} its top is opened")
+        return Hint("the store has no keys there: is the url right, and the path? Without {path} its top is opened")
     if not listed:
         return "the store has no keys there: is the url right?"
     more = ", …" if len(listed) > _MAX_LISTED else ""

@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from chunkmill.array.layout import grains
+from chunkmill.array.layout import build_layouts
 from chunkmill.codecs.registry import parse_codecs, sharded
 from chunkmill.errors import AlignmentError, NodeNotFound, RegionError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
-from chunkmill.hints import Advice
+from chunkmill.hints import Hint
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import to_native
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis, run_lengths
 from chunkmill.model.metadata import ArrayMetadata
-from chunkmill.nodes.documents import may_have, parents_of
+from chunkmill.model.paths import parents_of
+from chunkmill.nodes.documents import may_have
 from chunkmill.nodes.hierarchy import open_node
 from chunkmill.stores.base import Store
 
@@ -82,7 +83,7 @@ def describe_array(
         attributes=dict(attributes or {}),
     )
     adapted = documents_format.adapt(metadata, path.strip("/"))
-    grains(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
+    build_layouts(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
     return adapted
 
 
@@ -128,7 +129,7 @@ def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within:
     per_axis = [chunks] * len(shape) if isinstance(chunks, (int, np.integer)) else list(chunks)
     if len(per_axis) != len(shape):
         reason = f"{len(per_axis)} chunk lengths for {len(shape)} axes"
-        raise RegionError(index=Advice("{chunks}", chunks=chunks), shape=shape, reason=reason)
+        raise RegionError(index=Hint("{chunks}", chunks=chunks), shape=shape, reason=reason)
     return ChunkGrid(tuple(_axis(size, length, shape) for size, length in zip(shape, per_axis, strict=True)))
 
 
@@ -141,7 +142,7 @@ def _axis(size: int, chunk: Any, shape: tuple[int, ...]) -> RegularAxis | RunsAx
     elif _is_edges(chunk) and (sum(chunk) == size or not size):
         return _axis_of_edges(size, [int(n) for n in chunk])
     reason = f"chunk length {chunk!r} for an axis of {size} elements: expected a positive integer, -1 or edges"
-    raise RegionError(index=Advice("{chunks}", chunks=chunk), shape=shape, reason=reason)
+    raise RegionError(index=Hint("{chunks}", chunks=chunk), shape=shape, reason=reason)
 
 
 def _is_edges(chunk: Any) -> bool:
@@ -174,7 +175,7 @@ def _check_shards(grid: ChunkGrid, outer: ChunkGrid) -> None:
         for axis, n in zip(outer.axes, grid.chunk_shape, strict=True)
     )
     if not fits:
-        fix = Advice("give {shards} that are multiples of {chunks}")
+        fix = Hint("give {shards} that are multiples of {chunks}")
         raise AlignmentError(
             expected=f"multiples of chunks {grid.chunk_shape}", got=f"shards {outer.chunk_shape}", fix=fix
         )

@@ -13,7 +13,6 @@ import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 
-from chunkmill.array.chunk_io import Array
 from chunkmill.array.selection import as_region, full_region, region_shape
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
@@ -25,7 +24,8 @@ from chunkmill.model.grid import Region
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes import open_store as references
 from chunkmill.nodes.api import Url
-from chunkmill.nodes.hierarchy import Group
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import describe_array, format_above
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
@@ -152,7 +152,7 @@ def to_store(
     check_not_read([x] if mode == "w" else [], target, array.path)
     check_writers([array] if compute else [])
     if resume:
-        publish = partial(hierarchy.appear, target, format=array.format)
+        publish = partial(hierarchy.publish_and_refresh, target, format=array.format)
         return resumable_write(x, array, prepare=prepare, publish=publish, lock=factory, write_empty=write_empty_chunks)
     if existing is None:
         discard_journal(array)
@@ -221,7 +221,7 @@ def store(
 
 def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
     """Make the array appear: the last step of a write."""
-    hierarchy.appear(array.store, documents, array.format)
+    hierarchy.publish_and_refresh(array.store, documents, array.format)
     return report(array, counts, n_regrouped)
 
 

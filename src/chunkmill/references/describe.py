@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from chunkmill.array.chunk_io import Array
 from chunkmill.conversion.actions import plan_array, split_shards
 from chunkmill.conversion.target_metadata import fitted_to
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
+from chunkmill.formats.cf_fill_value import decode_fill_value
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.nodes import hierarchy
-from chunkmill.nodes.hierarchy import Group, Node
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group, Node
 from chunkmill.references.locate import Frame, Virtual, store_below
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.zip import ZipStore
-from chunkmill.xarray.coding import decode_fill_value, masks_fill_value
 
 __all__ = ["describe_virtual", "nodes_in_set", "take_apart"]
 
@@ -68,7 +68,7 @@ def describe_virtual(
         try:
             for at, virtual in virtuals.items():
                 metadata = virtual.metadata
-                if masks_fill_value(name) and not masks_fill_value(virtual.array.format):
+                if get_format(name).masks_fill_value and not get_format(virtual.array.format).masks_fill_value:
                     metadata = _unmasked(metadata, name, at, complete=at in complete, strict=zarr_format is None)
                 described[at] = _adapted(metadata, documents_format, at)
         except MetadataError as error:
@@ -81,7 +81,7 @@ def describe_virtual(
 def _taken_apart(array: Array) -> tuple[ArrayMetadata, Frame]:
     """Return the description of the array without shards or frames around its chunks, and what was taken off."""
     metadata = array.metadata
-    if array.reading is not array.writing:
+    if array.read_layout is not array.write_layout:
         layout = split_shards(metadata)
         return replace(metadata, chunk_grid=layout.chunks, codecs=layout.chain), "shard"
     if [codec.name for codec in metadata.codecs] == ["n5_block"]:

@@ -21,7 +21,7 @@ from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.references.json import emit_reference_json, is_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences, is_reference_root
 from chunkmill.formats.references.parquet_write import emit_reference_parquet
-from chunkmill.hints import Advice
+from chunkmill.hints import Hint
 from chunkmill.model.references import References, ReferenceSet
 from chunkmill.nodes.open_store import may_be_reference_file, open_plain_store
 from chunkmill.stores.base import ByteRange, Store
@@ -96,9 +96,7 @@ class SetFile:
         elif source == self.url:
             reason = "that is the source: give another url"
         if reason:
-            raise StoreError(
-                url=self.store.url, key=self.key, reason=Advice("cannot write the reference set: " + reason)
-            )
+            raise StoreError(url=self.store.url, key=self.key, reason=Hint("cannot write the reference set: " + reason))
 
     def _is_set(self) -> bool:
         if self.key:

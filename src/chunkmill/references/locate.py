@@ -16,12 +16,13 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import Array, decode_chunk
+from chunkmill.array.chunk_io import decode_chunk
 from chunkmill.array.chunk_step import chunk_step
-from chunkmill.array.layout import Grain, ShardedChunks, grains
+from chunkmill.array.layout import ChunkLayout, ShardedChunks, build_layouts
+from chunkmill.array.metered import metered
 from chunkmill.array.selection import region_shape
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.n5_block import parse_header
-from chunkmill.conversion.rechunking.source_chunks import metered
 from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeature
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata
@@ -60,7 +61,7 @@ class Virtual:
         Whether N5's truncated blocks are made whole and held in the set itself; refused otherwise.
     """
 
-    array: Array
+    array: StoredArray
     metadata: ArrayMetadata
     frame: Frame
     inline_ends: bool = True
@@ -140,12 +141,12 @@ _Keys: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64] | None]
 _Spec: TypeAlias = tuple[int, int, NDArray[np.int64], NDArray[np.int64] | None]
 
 
-def _list_keys(array: Array) -> _Keys:
+def _list_keys(array: StoredArray) -> _Keys:
     """Return the numbers of the store keys that there are, and their sizes where the listing tells them.
 
     Where the store cannot list (web servers; some do, and cut it short), all keys of the grid may be there.
     """
-    grid_shape, n_chunks = array.writing.grid.grid_shape, array.writing.grid.n_chunks
+    grid_shape, n_chunks = array.write_layout.grid.grid_shape, array.write_layout.grid.n_chunks
     store = store_below(array.store)
     if store.url.startswith(("http://", "https://")):
         if n_chunks > _MAX_PROBED:
@@ -178,7 +179,7 @@ def _specs(which: int, virtual: Virtual, keys: NDArray[np.int64], sizes: NDArray
     """Yield the tasks of one array; none where the listing has told everything."""
     if virtual.frame == "object" and sizes is not None:
         return
-    writing, reading = virtual.array.writing.grid, virtual.array.reading.grid
+    writing, reading = virtual.array.write_layout.grid, virtual.array.read_layout.grid
     n_inner = prod(writing.chunk_shape) // max(prod(reading.chunk_shape), 1)
     size = max(1, min(len(keys) // _LEAST_TASKS, _MAX_TASK_KEYS, _MAX_TASK_CHUNKS // max(n_inner, 1)))
     for first in range(0, len(keys), size):
@@ -207,13 +208,13 @@ class _Part:
 class _Keyed:
     """The store keys of one task: their coords, and sizes where they are known."""
 
-    array: Array
+    array: StoredArray
     coords: list[ChunkCoords]
     sizes: Sequence[int | None] | None
     meter: Meter
 
     def key(self, row: int) -> str:
-        return self.array.writing.locator.key(self.coords[row])
+        return self.array.write_layout.locator.key(self.coords[row])
 
     def known_sizes(self) -> Sequence[int | None]:
         """Return the size of each object; ``None`` where there is none."""
@@ -234,22 +235,22 @@ def locate_group(virtuals: Sequence[Virtual], spec: _Spec) -> TaskResult:
     which, first, numbers, sizes = spec
     virtual, meter = virtuals[which], Meter()
     array = metered(virtual.array, meter)
-    coords = [nth_coords(array.writing.grid.grid_shape, number) for number in numbers.tolist()]
+    coords = [nth_coords(array.write_layout.grid.grid_shape, number) for number in numbers.tolist()]
     keyed = _Keyed(array, coords, None if sizes is None else sizes.tolist(), meter)
     rows, chunks, offsets, lengths, inline = _LOCATE[virtual.frame](virtual, keyed, numbers)
     part = _Part(which, first, rows, chunks, offsets, lengths, inline)
     return TaskResult(meter.counts() | {"n_keys": len(numbers)}, {}, [part])
 
 
-def _group_reads(virtuals: Sequence[Virtual], spec: _Spec) -> Iterator[tuple[Array, list[str]]]:
+def _group_reads(virtuals: Sequence[Virtual], spec: _Spec) -> Iterator[tuple[StoredArray, list[str]]]:
     array, numbers = virtuals[spec[0]].array, spec[2].tolist()
-    grid_shape = array.writing.grid.grid_shape
-    yield array, [array.writing.locator.key(nth_coords(grid_shape, number)) for number in numbers]
+    grid_shape = array.write_layout.grid.grid_shape
+    yield array, [array.write_layout.locator.key(nth_coords(grid_shape, number)) for number in numbers]
 
 
 def _group_shows(virtuals: Sequence[Virtual], spec: _Spec) -> str:
     array = virtuals[spec[0]].array
-    return array.writing.locator.key(nth_coords(array.writing.grid.grid_shape, int(spec[2][0])))
+    return array.write_layout.locator.key(nth_coords(array.write_layout.grid.grid_shape, int(spec[2][0])))
 
 
 _Columns: TypeAlias = tuple[
@@ -266,8 +267,8 @@ def _in_objects(virtual: Virtual, keyed: _Keyed, numbers: NDArray[np.int64]) -> 
 
 def _in_shards(virtual: Virtual, keyed: _Keyed, numbers: NDArray[np.int64]) -> _Columns:  # noqa: ARG001
     array = keyed.array
-    locator = cast("ShardedChunks", array.reading.locator)
-    grid = array.reading.grid
+    locator = cast("ShardedChunks", array.read_layout.locator)
+    grid = array.read_layout.grid
     # the size of a local shard costs nothing; elsewhere whoever reads the range finds out that it is short
     sizes = keyed.sizes if array.store.is_remote else keyed.known_sizes()
     found: list[_Columns] = []
@@ -282,7 +283,7 @@ def _in_shards(virtual: Virtual, keyed: _Keyed, numbers: NDArray[np.int64]) -> _
         chunks = np.zeros(len(here), np.int64)
         inside = np.ones(len(here), bool)
         for axis in range(array.ndim):
-            first = grid.axes[axis].index(array.writing.grid.axes[axis].start(shard[axis]))
+            first = grid.axes[axis].index(array.write_layout.grid.axes[axis].start(shard[axis]))
             along = first + places[locator.order.index(axis)]
             inside &= along < grid.grid_shape[axis]  # past the end of the array nothing is read
             chunks = chunks * grid.grid_shape[axis] + along
@@ -296,28 +297,28 @@ _INT64_MAX = 2**63 - 1
 
 
 def _check_ranges(
-    array: Array, shard: ChunkCoords, starts: NDArray[np.uint64], lengths: NDArray[np.uint64], size: int | None
+    array: StoredArray, shard: ChunkCoords, starts: NDArray[np.uint64], lengths: NDArray[np.uint64], size: int | None
 ) -> None:
     limit = _INT64_MAX if size is None else size
     bad = (starts > limit) | (lengths > limit - np.minimum(starts, np.uint64(limit)))
     if bad.any():
         at = int(np.flatnonzero(bad)[0])
         reason = f"the shard's index names {lengths[at]} bytes at {starts[at]}, the shard has {limit}"
-        key = array.writing.locator.key(shard)
+        key = array.write_layout.locator.key(shard)
         raise ChunkError(url=array.url, key=key, coords=shard, step="sharding_indexed", reason=reason)
 
 
 def _in_blocks(virtual: Virtual, keyed: _Keyed, numbers: NDArray[np.int64]) -> _Columns:
-    array, grain = keyed.array, keyed.array.writing
+    array, layout = keyed.array, keyed.array.write_layout
     sizes = keyed.known_sizes()
     there = [row for row, size in enumerate(sizes) if size is not None]
     columns: list[tuple[int, int, int, int]] = []
     inline: list[tuple[int, bytes]] = []
     for row, header in zip(there, _headers(keyed, there), strict=True):
         coords, number = keyed.coords[row], int(numbers[row])
-        with chunk_step(array, grain, coords, "n5_block"):
-            shape, offset = parse_header(header, grain.spec(coords).shape)
-        if shape == grain.spec(coords).shape:
+        with chunk_step(array, layout, coords, "n5_block"):
+            shape, offset = parse_header(header, layout.spec(coords).shape)
+        if shape == layout.spec(coords).shape:
             columns.append((row, number, offset, (sizes[row] or 0) - offset))
         else:
             inline.append((number, _made_whole(virtual, keyed, row, shape)))
@@ -331,7 +332,7 @@ def _headers(keyed: _Keyed, rows: Sequence[int]) -> Iterator[bytes]:
     n_bytes = _N5_START + 4 * array.ndim
     results = array.store.get_many(ByteSpan(keyed.key(row), ByteRange(0, n_bytes)) for row in rows)
     for row in rows:
-        with chunk_step(array, array.writing, keyed.coords[row], "get"):
+        with chunk_step(array, array.write_layout, keyed.coords[row], "get"):
             header = next(results)
             if header is not None and header[:2] == b"\0\1":
                 header = array.store.get(keyed.key(row), ByteRange(0, n_bytes + _N5_COUNT))
@@ -343,18 +344,18 @@ def _headers(keyed: _Keyed, rows: Sequence[int]) -> Iterator[bytes]:
 def _made_whole(virtual: Virtual, keyed: _Keyed, row: int, shape: tuple[int, ...]) -> bytes:
     """Return a truncated block as the whole chunk that it is the beginning of, encoded."""
     array, coords = keyed.array, keyed.coords[row]
-    grain = array.writing
+    layout = array.write_layout
     if not virtual.inline_ends:
-        at_end = region_shape(grain.grid.extent(coords)) == shape
+        at_end = region_shape(layout.grid.extent(coords)) == shape
         feature = f"the truncated block {coords} of {array.path!r} (key {keyed.key(row)!r}): {shape} of the block size "
-        feature += f"{grain.spec(coords).shape}{', at an end of the array' if at_end else ''}"
+        feature += f"{layout.spec(coords).shape}{', at an end of the array' if at_end else ''}"
         hint = "end_blocks='inline' holds such blocks in the set itself, made whole; or convert the array"
         raise UnsupportedFeature(format="a reference set", feature=feature, hint=hint)
-    with chunk_step(array, grain, coords, "get"):
+    with chunk_step(array, layout, coords, "get"):
         data = array.store.get(keyed.key(row))
-    chunk = decode_chunk(array, grain, coords, data)
-    target: Grain = grains(virtual.metadata, "")[1]
-    with chunk_step(array, grain, coords, "encode"):
+    chunk = decode_chunk(array, layout, coords, data)
+    target: ChunkLayout = build_layouts(virtual.metadata, "")[1]
+    with chunk_step(array, layout, coords, "encode"):
         return bytes(target.codecs.encode(np.ascontiguousarray(chunk), target.spec(coords)))
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from dask.utils import format_bytes, format_time
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import Array
-from chunkmill.conversion.convert import open_source
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.report import report_html, report_text
 from chunkmill.errors import StoreError
 from chunkmill.formats.references import combine
@@ -28,7 +27,9 @@ from chunkmill.model.reference_urls import KeyUrls, UrlTable, nth_coords
 from chunkmill.model.references import ReferenceSet
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.api import open as open_node
-from chunkmill.nodes.hierarchy import Group, Node
+from chunkmill.nodes.arguments import open_source
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.open_store import open_reference_store
 from chunkmill.references.describe import describe_virtual, nodes_in_set, take_apart
 from chunkmill.references.files import SetFile, in_memory
@@ -297,7 +298,7 @@ def _add_documents(builder: ReferenceBuilder, documents: Mapping[str, bytes]) ->
 
 
 def _add_chunks(  # noqa: PLR0917
-    builder: ReferenceBuilder, urls: UrlTable, array: Array, metadata: ArrayMetadata, found: Located, prefix: str
+    builder: ReferenceBuilder, urls: UrlTable, array: StoredArray, metadata: ArrayMetadata, found: Located, prefix: str
 ) -> None:
     store = store_below(array.store)
     if isinstance(store, ReferenceStore):
@@ -305,7 +306,7 @@ def _add_chunks(  # noqa: PLR0917
     elif isinstance(store, ZipStore):
         _look_into(urls, array, store, found)
     else:
-        encoding, grid_shape = array.metadata.chunk_keys, array.writing.grid.grid_shape
+        encoding, grid_shape = array.metadata.chunk_keys, array.write_layout.grid.grid_shape
         found.rows = found.rows + urls.extend(
             KeyUrls(store.url, array.prefix, encoding, grid_shape, _narrow(found.keys))
         )
@@ -324,14 +325,14 @@ def _add_chunks(  # noqa: PLR0917
             builder.add_many([prefix + encoding.encode(())], *columns)
 
 
-def _look_through(urls: UrlTable, array: Array, store: ReferenceStore, found: Located) -> None:
+def _look_through(urls: UrlTable, array: StoredArray, store: ReferenceStore, found: Located) -> None:
     """Replace ranges of the keys of a reference set by ranges of what those keys refer to."""
     used, rows = np.unique(found.rows, return_inverse=True)
     ids, starts = np.full(len(used), -1), np.zeros(len(used), np.int64)
     names: dict[str, int] = {}
     data: dict[int, bytes] = {}
     for i, row in enumerate(used.tolist()):
-        key = array.writing.locator.key(nth_coords(array.writing.grid.grid_shape, int(found.keys[row])))
+        key = array.write_layout.locator.key(nth_coords(array.write_layout.grid.grid_shape, int(found.keys[row])))
         reference = store.references.locate(key)
         if reference is None:
             raise StoreError(url=store.url, key=key, reason="the set has lost it meanwhile")
@@ -349,12 +350,12 @@ def _look_through(urls: UrlTable, array: Array, store: ReferenceStore, found: Lo
     found.chunks, found.lengths = found.chunks[~held], found.lengths[~held]
 
 
-def _look_into(urls: UrlTable, array: Array, store: ZipStore, found: Located) -> None:
+def _look_into(urls: UrlTable, array: StoredArray, store: ZipStore, found: Located) -> None:
     """Replace ranges of members of a zip file by ranges of the file."""
     used, rows = np.unique(found.rows, return_inverse=True)
     starts = np.zeros(len(used), np.int64)
     for i, row in enumerate(used.tolist()):
-        key = array.writing.locator.key(nth_coords(array.writing.grid.grid_shape, int(found.keys[row])))
+        key = array.write_layout.locator.key(nth_coords(array.write_layout.grid.grid_shape, int(found.keys[row])))
         if (inside := store.file_range(key)) is None:
             raise StoreError(url=store.url, key=key, reason="it was deleted meanwhile")
         starts[i] = inside.start

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 import dask.array as da
 from distributed.worker import get_worker
 
-from chunkmill.array.chunk_io import Array
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
-from chunkmill.nodes.documents import parents_of
+from chunkmill.model.paths import parents_of
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
@@ -75,7 +75,7 @@ def giving_up(arrays: Iterable[da.Array]) -> Iterator[None]:
 
 
 @contextmanager
-def swept(arrays: Iterable[Array], *, after_death: bool = False) -> Iterator[None]:
+def swept(arrays: Iterable[StoredArray], *, after_death: bool = False) -> Iterator[None]:
     """Write to `arrays` inside; then remove what was left by workers that are gone, or by a run that was cut off."""
     before = _workers()
     yield

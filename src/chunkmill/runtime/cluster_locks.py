@@ -33,7 +33,6 @@ from distributed import SchedulerPlugin, Worker
 from distributed.utils import sync
 from distributed.worker import get_worker
 
-from chunkmill.array import chunk_io as array
 from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.local_locks import N_STRIPES, PATIENCE, local_lock, report_waiting, stripe
 from chunkmill.errors import StoreError
@@ -92,9 +91,6 @@ def automatic_lock(name: str, contended: bool = False) -> AbstractContextManager
 
 
 _CONTENDED_UNTIL = [0.0] * N_STRIPES
-
-
-array.default_lock = automatic_lock  # for ``a[...] = values`` in tasks
 
 
 def no_lock(name: str, contended: bool = False) -> AbstractContextManager[Any]:  # noqa: ARG001 - of a lock factory

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from chunkmill.array.chunk_io import Array
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
-from chunkmill.nodes import hierarchy
 from chunkmill.runtime.cancellation import sweep_beside, swept
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_process, check_scheduler, describe_needs
@@ -29,6 +28,7 @@ from chunkmill.runtime.reference_shipping import Lender, Lent, borrowed
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult, grouped
 from chunkmill.stores.base import Store
+from chunkmill.stores.open import flush
 
 __all__ = ["Job", "JobResult", "Stage", "StageResult", "TaskResult", "grouped", "run_job", "run_stages"]
 
@@ -65,8 +65,8 @@ class Job:
     store: Store
     path: str
     fingerprint: str
-    sources: Sequence[Array]
-    targets: Sequence[Array]
+    sources: Sequence[StoredArray]
+    targets: Sequence[StoredArray]
     prepare: Callable[[], Mapping[str, bytes]]
     stages: Callable[[], Sequence[Stage]]
     publish: Callable[[Mapping[str, bytes]], Iterable[str] | None]
@@ -168,7 +168,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     if cut_off:
         sweep_beside(job.store, written or ())
     journal.finish()
-    hierarchy.settle(job.store)
+    flush(job.store)
     return JobResult(tuple(results), time.perf_counter() - start)
 
 

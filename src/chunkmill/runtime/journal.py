@@ -32,9 +32,8 @@ import google_crc32c
 
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.errors import JobError
-from chunkmill.hints import Advice
+from chunkmill.hints import Hint
 from chunkmill.model.metadata import JSON
-from chunkmill.nodes.documents import JOB_PREFIX
 from chunkmill.stores.base import Store
 
 __all__ = ["JOB_PREFIX", "Journal", "differences", "fingerprint", "records", "unfinished_jobs"]
@@ -115,7 +114,7 @@ class Journal:
         if not is_ours:
             began = f"{plan.get('job')!r}, begun {plan.get('began')}"
             reason = f"there is an unfinished job at the target with another plan ({began})"
-            hint = Advice(
+            hint = Hint(
                 "give {resume:False} to discard what it wrote and start anew, or finish it with its own arguments"
             )
             raise JobError(job=self.job, reason=reason, hint=hint)
@@ -315,6 +314,10 @@ def _parse(value: bytes, journal: Journal) -> dict[str, Any]:
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
-        hint = Advice("give {resume:False} to discard it and start anew")
+        hint = Hint("give {resume:False} to discard it and start anew")
         raise JobError(job=journal.job, reason=f"the journal at {journal.plan_key!r} is damaged", hint=hint)
     return parsed
+
+
+JOB_PREFIX = ".chunkmill-job-"
+"""What the keys of every job's journal begin with, at the root of a store."""

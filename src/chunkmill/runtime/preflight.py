@@ -24,9 +24,9 @@ from distributed import Client
 from distributed.comm.core import CommClosedError
 from distributed.worker import get_worker
 
-from chunkmill.array.chunk_io import Array
-from chunkmill.array.layout import grains
-from chunkmill.dask_arrays.reference_subsets import held_references, without_references
+from chunkmill.array.layout import build_layouts
+from chunkmill.array.references import held_references, without_references
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
 from chunkmill.runtime.scheduler import Scheduler, await_workers
@@ -69,13 +69,13 @@ class Needs:
 
     job: str
     versions: Mapping[str, str]
-    arrays: tuple[Array, ...] = ()
+    arrays: tuple[StoredArray, ...] = ()
     reads: tuple[tuple[Store, str, str], ...] = ()
     writes: tuple[Store, ...] = ()
 
 
 def describe_needs(
-    job: str, *, sources: Iterable[Array] = (), targets: Iterable[Array] = (), writes: Iterable[Store] = ()
+    job: str, *, sources: Iterable[StoredArray] = (), targets: Iterable[StoredArray] = (), writes: Iterable[Store] = ()
 ) -> Needs:
     """Return what workers need to read `sources` and to write `targets` and further stores.
 
@@ -96,7 +96,7 @@ def describe_needs(
     return Needs(job, _versions(), tuple(kinds.values()), tuple(reads), tuple(written.values()))
 
 
-def check_writers(arrays: Sequence[Array]) -> None:
+def check_writers(arrays: Sequence[StoredArray]) -> None:
     """Check, before any of `arrays` is written to, the workers that were not found fit for that before."""
     scheduler = Scheduler()
     if scheduler.in_process or not arrays:
@@ -109,7 +109,7 @@ def check_writers(arrays: Sequence[Array]) -> None:
         _FIT[key] = set()
 
 
-def writes_to(arrays: Sequence[Array]) -> str:
+def writes_to(arrays: Sequence[StoredArray]) -> str:
     """Return for people what a write to `arrays` is."""
     more = f" and {len(arrays) - 1} more" if len(arrays) > 1 else ""
     return f"write to {arrays[0].path!r}{more} in {arrays[0].url}"
@@ -221,7 +221,7 @@ def _lacks(needs: bytes, probe_key: str) -> str | None:
     try:
         wanted: Needs = pickle.loads(needs)  # noqa: S301 - made by the client
         for array in wanted.arrays:
-            grains(array.metadata, "")  # an array builds its codecs when they are asked for first
+            build_layouts(array.metadata, "")  # an array builds its codecs when they are asked for first
     except Exception as error:  # noqa: BLE001 - whatever a package or a codec that is missing raises
         return _failed(error)
     if wrong := _wrong_versions(wanted.versions):

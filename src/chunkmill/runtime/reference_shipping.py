@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 from uuid import uuid4
 
-from chunkmill.array.chunk_io import Array
-from chunkmill.dask_arrays.reference_subsets import held_references
+from chunkmill.array.references import held_references
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference, ReferenceSet
 from chunkmill.stores.reference import ReferenceStore
@@ -26,7 +26,7 @@ from chunkmill.stores.reference_targets import Targets
 
 __all__ = ["Lender", "Lent", "Reads", "borrowed"]
 
-Reads: TypeAlias = Callable[[Any, Any], Iterable[tuple[Array, Iterable[str]]]]
+Reads: TypeAlias = Callable[[Any, Any], Iterable[tuple[StoredArray, Iterable[str]]]]
 """What the tasks of a stage share, and a spec -> arrays, and the store keys of each that the task will ask for."""
 
 Unit: TypeAlias = tuple[Any, ...]

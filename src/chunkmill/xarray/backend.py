@@ -24,11 +24,12 @@ from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntry
 from xarray.core import indexing
 
 from chunkmill.array.advanced_indexing import read_outer, read_points
-from chunkmill.array.chunk_io import Array
 from chunkmill.errors import ChunkmillError, DatasetError
+from chunkmill.formats.registry import get_format
 from chunkmill.nodes import api
-from chunkmill.nodes.hierarchy import Group, Node
-from chunkmill.xarray.coding import array_encoding, decoded_attributes, masks_fill_value
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group, Node
+from chunkmill.xarray.coding import array_encoding, decoded_attributes
 from chunkmill.xarray.decode import decode
 
 __all__ = ["ChunkmillBackendEntrypoint", "GroupVariables", "LazyArray", "dimension_names", "open_variable"]
@@ -161,7 +162,7 @@ def open_variable(name: str, array: Array, masked: bool | None = None, together:
     (('a_dim_0', 'a_dim_1'), {'a_dim_0': 4, 'a_dim_1': 6})
     """
     if masked is None:
-        masked = masks_fill_value(array.format)
+        masked = get_format(array.format).masks_fill_value
     dims = dimension_names(name, array)
     data = indexing.LazilyIndexedArray(LazyArray(array, together))
     attributes = decoded_attributes(array, masked=masked)

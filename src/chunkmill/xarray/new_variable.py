@@ -20,9 +20,10 @@ from xarray.coding import strings, variables
 
 from chunkmill.errors import AlignmentError, DatasetError, MetadataError, RegionError, UnknownCodec, UnsupportedFeature
 from chunkmill.formats.base import Format
+from chunkmill.formats.cf_fill_value import encode_fill_value
+from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import JSON, ArrayMetadata
 from chunkmill.nodes.new_array import describe_array
-from chunkmill.xarray.coding import encode_fill_value, masks_fill_value
 
 __all__ = ["NewVariable", "describe_variable", "encode_cf", "json_attributes"]
 
@@ -40,8 +41,6 @@ _STORAGE = frozenset(
     {"chunks", "shards", "codecs", "compressors", "filters", "serializer", "fill_value", "write_empty_chunks"}
 )
 _IGNORED = frozenset({"source", "original_shape", "preferred_chunks", "coordinates"})  # as xarray does
-_WITHOUT_BOOL = frozenset({"n5"})  # booleans are int8 with an attribute then, as in netCDF
-_ZERO_FILLED = frozenset({"n5"})  # absent chunks are zeros, whatever marks missing elements
 _REFUSALS = (UnsupportedFeature, UnknownCodec, AlignmentError, RegionError, MetadataError)
 
 
@@ -76,7 +75,7 @@ def describe_variable(
     encoding = {key: value for key, value in encoded.encoding.items() if key not in _IGNORED}
     if encoding.get("_FillValue", 0) is None:  # "none, not even NaN"; xarray's coders leave it where it is
         del encoding["_FillValue"]
-    known = _STORAGE - {"fill_value"} if masks_fill_value(documents_format.name) else _STORAGE
+    known = _STORAGE - {"fill_value"} if documents_format.masks_fill_value else _STORAGE
     if given and (unknown := sorted(set(map(str, encoding)) - known)):
         hint = f"known are {', '.join(sorted(known))}, and what CF encoding has, '_FillValue' among it"
         raise DatasetError(variable=name, url=url, reason=f"encoding {', '.join(map(repr, unknown))}", hint=hint)
@@ -96,7 +95,7 @@ def describe_variable(
     except _REFUSALS:
         if given or not encoding:
             raise
-        if not masks_fill_value(documents_format.name):
+        if not documents_format.masks_fill_value:
             fill_value = _default_fill(documents_format.name, encoded.dtype)
         metadata = describe({}, fill_value)
     return NewVariable(encoded.data, metadata, storage.get("write_empty_chunks"))
@@ -171,7 +170,7 @@ def _encoded(documents_format: Format, name: str, variable: Variable, url: str) 
     variable = variable.copy(deep=False)
     variable.encoding = encoding
     encoded = encode_cf(variable, name)
-    if documents_format.name in _WITHOUT_BOOL:
+    if not documents_format.has_bool:  # stored as int8 with an attribute, as in netCDF
         encoded = variables.BooleanCoder().encode(encoded, name=name)
     encoded = _strings(ensure_dtype_not_object(encoded, name=name), name)
     if of_any_length and encoded.dtype.kind == "U":
@@ -233,7 +232,7 @@ def _without_missing(block: Any) -> Any:
 
 def _pop_fill_value(name: str, attributes: dict[str, Any], storage: dict[str, Any], dtype: np.dtype[Any]) -> Any:
     """Take what becomes the array's fill value out of attributes or encoding; encode the attribute ``_FillValue``."""
-    if masks_fill_value(name):
+    if get_format(name).masks_fill_value:
         storage.pop("fill_value", None)  # of a format where it marks nothing
         return attributes.pop("_FillValue", None)
     if attributes.get("_FillValue") is not None:
@@ -246,7 +245,7 @@ def _pop_fill_value(name: str, attributes: dict[str, Any], storage: dict[str, An
 
 def _default_fill(name: str, dtype: np.dtype[Any]) -> Any:
     # xarray's choice: what was never written is missing, where there is a number for that
-    return math.nan if dtype.kind == "f" and name not in _ZERO_FILLED else None
+    return math.nan if dtype.kind == "f" and get_format(name).has_fill_value else None
 
 
 def _describe(
@@ -272,7 +271,7 @@ def _describe(
         dimension_names=[str(dim) for dim in variable.dims],
         attributes=attributes,
     )
-    if fill_value is None and masks_fill_value(documents_format.name):
+    if fill_value is None and documents_format.masks_fill_value:
         return documents_format.adapt(replace(metadata, fill_value=None), name)  # zero would be taken for missing
     return metadata
 

@@ -13,8 +13,9 @@ from chunkmill.errors import UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.documents import set_all
-from chunkmill.nodes.hierarchy import Group
+from chunkmill.nodes.group import Group
 from chunkmill.stores.base import Store
+from chunkmill.stores.open import flush
 
 __all__ = ["N_THREADS", "Publication"]
 
@@ -57,7 +58,7 @@ class Publication:
                 root = hierarchy.open_node(self.store, "", consolidated=False)
                 if isinstance(root, Group):
                     hierarchy.consolidate(self.store, root)
-        hierarchy.settle(self.store)
+        flush(self.store)
 
     def _consolidated(self, documents: dict[str, bytes]) -> dict[str, bytes]:
         """Return the consolidated metadata of the groups that have some, and of a store that is new."""

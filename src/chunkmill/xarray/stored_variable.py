@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from xarray import Dataset, Variable, coders, conventions
 from xarray.backends.common import ensure_dtype_not_object
 
-from chunkmill.array.chunk_io import Array, read_region
+from chunkmill.array.chunk_io import read_region
 from chunkmill.array.selection import region_shape
 from chunkmill.dask_arrays.read import read_graph
 from chunkmill.errors import DatasetError
 from chunkmill.model.grid import Region
+from chunkmill.nodes.array import Array
 from chunkmill.xarray.backend import dimension_names, open_variable
 from chunkmill.xarray.new_variable import encode_cf
 

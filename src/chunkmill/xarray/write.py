@@ -21,7 +21,7 @@ from dask.utils import format_bytes
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from chunkmill.array.chunk_io import Array, LockFactory, write_part
+from chunkmill.array.chunk_io import LockFactory, write_part
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.display.report import report_html, report_text
@@ -29,7 +29,8 @@ from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.model.grid import Overlap
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import hierarchy
-from chunkmill.nodes.hierarchy import Group
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.open_store import open_target_store
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
@@ -323,11 +324,11 @@ def _write_in_memory(
             if isinstance(planned.data, da.Array):
                 continue
             array, region = planned.array, planned.region
-            if not array.writing.grid.aligned(region):
+            if not array.write_layout.grid.aligned(region):
                 check_guarded(array.store, array.path, lock)
             empty = write_empty if planned.write_empty is None else planned.write_empty
             write = partial(_write_key, array, np.asarray(planned.data).astype(array.dtype, copy=False))
-            counts = pool.map(partial(write, lock=lock, write_empty=empty), array.writing.grid.overlaps(region))
+            counts = pool.map(partial(write, lock=lock, write_empty=empty), array.write_layout.grid.overlaps(region))
             reports[array.path] = report(array, sum(counts, np.zeros(4, np.int64)), 0)
     return reports
 

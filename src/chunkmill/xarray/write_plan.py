@@ -12,13 +12,14 @@ from typing import Any
 
 from xarray import Dataset, DataTree, Variable, conventions
 
-from chunkmill.array.chunk_io import Array
 from chunkmill.array.selection import full_region
 from chunkmill.errors import DatasetError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.model.grid import ChunkGrid, Region, RegularAxis, RunsAxis
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes.hierarchy import Group, array_at, with_attributes
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group
+from chunkmill.nodes.hierarchy import array_at, with_attributes
 from chunkmill.stores.base import Store
 from chunkmill.xarray.backend import dimension_names
 from chunkmill.xarray.new_variable import describe_variable, json_attributes

@@ -8,9 +8,10 @@ import pytest
 import xarray as xr
 
 import chunkmill as cm
-from chunkmill.display.array import array_html, group_html
+from chunkmill.display.array import array_html
 from chunkmill.display.grid_svg import grid_svg
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.nodes.group_display import group_html
 
 VOID = {"br", "hr", "img"}
 

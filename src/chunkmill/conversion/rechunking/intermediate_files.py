@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import Array
+from chunkmill.array.metered import metered
 from chunkmill.array.selection import region_shape
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.conversion.rechunking.plan import RechunkPlan, nth_coords, number_of
 from chunkmill.conversion.rechunking.source_chunks import (
@@ -31,7 +32,6 @@ from chunkmill.conversion.rechunking.source_chunks import (
     chunk_parts,
     fetched,
     fill_values,
-    metered,
     n_ahead,
     shifted,
     unshifted,
@@ -39,7 +39,7 @@ from chunkmill.conversion.rechunking.source_chunks import (
 )
 from chunkmill.conversion.rechunking.tiled_copy import put_in_tiles
 from chunkmill.errors import StoreError
-from chunkmill.hints import Advice
+from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.runtime.job import TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
@@ -71,7 +71,7 @@ def _key(rechunk: Rechunk, file: ChunkCoords) -> str:
     return f"{rechunk.prefix}{number_of(rechunk.plan.files, file)}"
 
 
-def _fill_raw(rechunk: Rechunk, source: Array, file: ChunkCoords) -> memoryview | None:
+def _fill_raw(rechunk: Rechunk, source: StoredArray, file: ChunkCoords) -> memoryview | None:
     """Return a file whose pieces lie where `piece_span` says; ``None`` when all of it is absent."""
     plan = rechunk.plan
     spans = {piece.coords: (piece, *plan.piece_span(file, piece.coords)) for piece in plan.pieces(file)}
@@ -112,7 +112,7 @@ def _starts(pieces: Sequence[Overlap]) -> dict[ChunkCoords, list[int]]:
     return {piece.coords: [cut.start for cut in piece.in_chunk] for piece in pieces}
 
 
-def _fill_coded(rechunk: Rechunk, source: Array, file: ChunkCoords) -> memoryview | None:
+def _fill_coded(rechunk: Rechunk, source: StoredArray, file: ChunkCoords) -> memoryview | None:
     """Return a file that begins with where each of its pieces ends."""
     pieces = list(rechunk.plan.pieces(file))
     views = {piece.coords: np.empty(region_shape(piece.in_region), source.dtype) for piece in pieces}
@@ -133,7 +133,7 @@ def _fill_coded(rechunk: Rechunk, source: Array, file: ChunkCoords) -> memoryvie
 
 
 def _scatter(
-    rechunk: Rechunk, source: Array, file: ChunkCoords, copy: Callable[[Region, NDArray[Any]], None]
+    rechunk: Rechunk, source: StoredArray, file: ChunkCoords, copy: Callable[[Region, NDArray[Any]], None]
 ) -> NDArray[np.uint8]:
     """Copy every source chunk of a file into the pieces that it meets; return a bit for each chunk, set if it is there.
 
@@ -216,7 +216,7 @@ def _check_marked(rechunk: Rechunk, store: Store, file: ChunkCoords) -> None:
     """Raise `StoreError` when a temporary file is gone that was there."""
     key = _key(rechunk, file)
     if store.get(f"{key}{_ABSENT}") is None:
-        reason = Advice("this temporary file was written and is gone; run the job anew with {resume:False}")
+        reason = Hint("this temporary file was written and is gone; run the job anew with {resume:False}")
         raise StoreError(url=store.url, key=key, reason=reason)
 
 

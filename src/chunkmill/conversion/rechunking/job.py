@@ -16,27 +16,19 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
-from chunkmill.conversion.chunk_memory import (
-    Worker,
-    index_size,
-    itemsize,
-    piece_coder,
-    read_side,
-    store_costs,
-    stored_bytes,
-    temporary_files,
-    write_side,
-)
+from chunkmill.conversion.chunk_memory import index_size, itemsize, stored_bytes
 from chunkmill.conversion.convert_tasks import Transfer
 from chunkmill.conversion.estimate import Forecast, forecast
 from chunkmill.conversion.plan import Costs, Plan, PlannedStage
 from chunkmill.conversion.rechunking.intermediate_files import spill_file
 from chunkmill.conversion.rechunking.plan import Limits, RechunkPlan, Strategy, plan_rechunk
+from chunkmill.conversion.rechunking.sides import piece_coder, read_side, store_costs, temporary_files, write_side
 from chunkmill.conversion.rechunking.source_chunks import Rechunk, box_reads, box_shows, spill_reads, spill_shows
 from chunkmill.conversion.rechunking.target_chunks import write_box
 from chunkmill.errors import JobError
 from chunkmill.runtime.job import Job, Stage, grouped
 from chunkmill.runtime.journal import JOB_PREFIX, Journal, fingerprint
+from chunkmill.runtime.worker import Worker
 from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.zip import ZipStore
@@ -160,7 +152,7 @@ class _Rechunking:
             n_requests=sum(stage.n_requests for stage in stages),
             peak_memory_bytes=max(*(e.peak_bytes for e in estimates), left),
             read_amplification=decoded / once if once else 1.0,
-            n_keys=sum(transfer.target.writing.grid.n_chunks for transfer in self.transfers),
+            n_keys=sum(transfer.target.write_layout.grid.n_chunks for transfer in self.transfers),
             actions=actions,
         )
         rows = [self._row(i, row) for i, row in enumerate(self.conversion.arrays)]
@@ -184,11 +176,11 @@ class _Rechunking:
         spills, writes = _Sum("rechunk-spill"), _Sum("rechunk-write")
         for i, plan in self.plans.items():
             estimate, source, target = plan.estimate, self.transfers[i].source, self.transfers[i].target
-            read = stored_bytes(source, source.reading, estimate.n_chunk_reads, estimate.decoded_bytes)
-            read += estimate.n_index_reads * index_size(source.writing)
-            written = stored_bytes(target, target.reading, target.reading.grid.n_chunks, estimate.written_bytes)
-            if target.reading is not target.writing:
-                written += target.writing.grid.n_chunks * index_size(target.writing)
+            read = stored_bytes(source, source.read_layout, estimate.n_chunk_reads, estimate.decoded_bytes)
+            read += estimate.n_index_reads * index_size(source.write_layout)
+            written = stored_bytes(target, target.read_layout, target.read_layout.grid.n_chunks, estimate.written_bytes)
+            if target.read_layout is not target.write_layout:
+                written += target.write_layout.grid.n_chunks * index_size(target.write_layout)
             n_reads = estimate.n_chunk_reads + estimate.n_index_reads
             if plan.reads is None:
                 writes.add(estimate.n_tasks[0], read, written, estimate.n_requests)

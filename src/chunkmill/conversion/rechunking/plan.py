@@ -36,7 +36,7 @@ from math import prod
 from chunkmill.conversion.rechunking.costs import Costs, Estimate, Limits, Side, Strategy, Temporary
 from chunkmill.conversion.rechunking.strategies import Candidate, Direct, Spill, best_boxes, smallest_boxes
 from chunkmill.errors import JobError
-from chunkmill.hints import Advice
+from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap
 
 __all__ = [
@@ -229,7 +229,5 @@ def _too_small(candidates: Sequence[Candidate], limits: Limits) -> JobError:
         f"works is {needed} bytes ({needed / 2**20:.1f} MiB), since each thread holds a whole source chunk or target "
         "chunk (shard, when sharded), decoded and encoded"
     )
-    hint = Advice(
-        "give {max_mem} or more, workers of fewer threads, or smaller target chunks or shards", max_mem=needed
-    )
+    hint = Hint("give {max_mem} or more, workers of fewer threads, or smaller target chunks or shards", max_mem=needed)
     return JobError(job="rechunk", reason=reason, hint=hint)

@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import Array, check_missing, decode_chunk
+from chunkmill.array.chunk_io import check_missing, decode_chunk
 from chunkmill.array.chunk_step import chunk_step
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.conversion.rechunking.plan import RechunkPlan, nth_coords
-from chunkmill.dask_arrays.reference_subsets import first_key, region_keys
 from chunkmill.model.grid import Region
 from chunkmill.stores.base import ByteSpan, Store
-from chunkmill.stores.metered import Meter, MeteredStore
 
 __all__ = [
     "Part",
@@ -33,7 +32,6 @@ __all__ = [
     "chunk_parts",
     "fetched",
     "fill_values",
-    "metered",
     "n_ahead",
     "shifted",
     "spill_reads",
@@ -66,8 +64,8 @@ class Rechunk:
         Whether nothing lies below the target's keys yet, so that absent ones need not be deleted.
     """
 
-    source: Array
-    target: Array
+    source: StoredArray
+    target: StoredArray
     plan: RechunkPlan
     temporary: Store
     prefix: str
@@ -77,52 +75,52 @@ class Rechunk:
     fresh: bool = True
 
 
-def chunk_parts(rechunk: Rechunk, source: Array, region: Region) -> Iterator[Part]:
+def chunk_parts(rechunk: Rechunk, source: StoredArray, region: Region) -> Iterator[Part]:
     """Yield the part of every source chunk that lies in `region`, in C order; inner chunks, when sharded."""
-    grain = source.reading
-    overlaps = grain.grid.overlaps(region)
-    largest = prod(grain.grid.chunk_shape) * source.dtype.itemsize
+    layout = source.read_layout
+    overlaps = layout.grid.overlaps(region)
+    largest = prod(layout.grid.chunk_shape) * source.dtype.itemsize
     while batch := list(islice(overlaps, n_ahead(rechunk, largest))):
-        results = fetched(source.store, grain.locator.locate(source.store, [o.coords for o in batch]))
+        results = fetched(source.store, layout.locator.locate(source.store, [o.coords for o in batch]))
         for overlap in batch:
-            with chunk_step(source, grain, overlap.coords, "get"):
+            with chunk_step(source, layout, overlap.coords, "get"):
                 data = next(results)
             at = shifted(overlap.in_region, region)
             if data is None:
-                check_missing(source, grain, overlap.coords)
+                check_missing(source, layout, overlap.coords)
                 yield at, None
                 continue
-            chunk = decode_chunk(source, grain, overlap.coords, data)[within(overlap.in_chunk)]
+            chunk = decode_chunk(source, layout, overlap.coords, data)[within(overlap.in_chunk)]
             del data
             yield at, chunk
             del chunk
 
 
-def spill_reads(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
+def spill_reads(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
     """Yield which store keys of the source the task that writes a temporary file asks for."""
     rechunk = rechunks[spec[0]]
     region = rechunk.plan.files.region(nth_coords(rechunk.plan.files, spec[1]))
-    yield rechunk.source, region_keys(rechunk.source, region)
+    yield rechunk.source, rechunk.source.keys(region)
 
 
-def box_reads(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
+def box_reads(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
     """Yield which store keys of the source the task that writes a box asks for: none, when it reads temporary files."""
     rechunk = rechunks[spec[0]]
     if rechunk.plan.reads is None:
         region = rechunk.plan.writes.region(nth_coords(rechunk.plan.writes, spec[1]))
-        yield rechunk.source, region_keys(rechunk.source, region)
+        yield rechunk.source, rechunk.source.keys(region)
 
 
 def spill_shows(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> str:
     """Return the first store key of the source that goes into a temporary file."""
     rechunk = rechunks[spec[0]]
-    return first_key(rechunk.source, rechunk.plan.files.region(nth_coords(rechunk.plan.files, spec[1])))
+    return rechunk.source.first_key(rechunk.plan.files.region(nth_coords(rechunk.plan.files, spec[1])))
 
 
 def box_shows(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> str:
     """Return the first store key of the target that lies in a box."""
     rechunk = rechunks[spec[0]]
-    return first_key(rechunk.target, rechunk.plan.writes.region(nth_coords(rechunk.plan.writes, spec[1])))
+    return rechunk.target.first_key(rechunk.plan.writes.region(nth_coords(rechunk.plan.writes, spec[1])))
 
 
 _BATCH = 1 << 10
@@ -143,15 +141,7 @@ def fetched(store: Store, spans: Sequence[ByteSpan | None]) -> Iterator[bytes | 
         yield None if span is None else store.get(span.key, span.byte_range)
 
 
-def metered(array: Array, meter: Meter) -> Array:
-    """Return the array over a store that counts; nothing is built anew."""
-    _ = array.writing  # built now, once, for all that come after
-    counted = object.__new__(Array)
-    counted.__dict__.update(array.__dict__, store=MeteredStore(array.store, meter))
-    return counted
-
-
-def fill_values(array: Array, shape: tuple[int, ...]) -> NDArray[Any]:
+def fill_values(array: StoredArray, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return the values of absent chunks, as one element that is seen everywhere."""
     fill = array.fill_value
     return np.broadcast_to(np.zeros((), array.dtype) if fill is None else np.full((), fill, array.dtype), shape)

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import write_chunk
 from chunkmill.array.chunk_step import chunk_step
+from chunkmill.array.metered import metered
 from chunkmill.array.selection import region_shape
 from chunkmill.conversion.rechunking.intermediate_files import piece_parts
 from chunkmill.conversion.rechunking.plan import nth_coords
-from chunkmill.conversion.rechunking.source_chunks import Rechunk, chunk_parts, fill_values, metered, unshifted, within
+from chunkmill.conversion.rechunking.source_chunks import Rechunk, chunk_parts, fill_values, unshifted, within
 from chunkmill.conversion.rechunking.tiled_copy import put_in_tiles
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.job import TaskResult
@@ -39,7 +40,7 @@ def write_box(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> TaskResult:
         parts = chunk_parts(rechunk, source, region)
     else:
         parts = piece_parts(rechunk, MeteredStore(rechunk.temporary, meter), box)
-    units = _Units(rechunk, target.writing.grid, region)
+    units = _Units(rechunk, target.write_layout.grid, region)
     for at, values in parts:
         units.put(at, values)
         del values  # before the next one is fetched
@@ -51,8 +52,8 @@ def write_box(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> TaskResult:
             continue
         n_empty += 1
         if not rechunk.fresh:
-            key = target.writing.locator.key(coords)
-            with chunk_step(target, target.writing, coords, "set"):
+            key = target.write_layout.locator.key(coords)
+            with chunk_step(target, target.write_layout, coords, "set"):
                 target.store.delete(key)
     actions = {"action_rechunk": n_keys - n_empty, "action_absent": n_empty}
     return TaskResult.of(meter, n_keys=n_keys, **{name: n for name, n in actions.items() if n})

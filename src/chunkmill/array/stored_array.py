@@ -1,0 +1,211 @@
+"""One array in a store: where it is stored and how it is laid out; what tasks carry.
+
+Not here: reading and writing (`chunkmill.array.chunk_io`), the public face (`chunkmill.nodes.array`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+
+from chunkmill.array.layout import ChunkLayout, build_layouts, inner_grid
+from chunkmill.errors import ChunkmillError, StoreError
+from chunkmill.model.grid import ChunkGrid, Region
+from chunkmill.model.metadata import JSON, ArrayMetadata, NamedConfig
+from chunkmill.stores.base import Store
+
+__all__ = ["ReadMissing", "StoredArray", "check_read_missing"]
+
+ReadMissing = Literal["fill", "error"]
+"""Result of reading an absent chunk: its fill value, or `ChunkError`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredArray:
+    """A chunked array in a store: metadata, layouts and the store itself; picklable, safe to use from many threads.
+
+    Attributes
+    ----------
+    path
+        Path of the array below the root of `store`, without leading slash.
+    format
+        Name of the format (``"zarr3"``).
+    prefix
+        Start of every chunk's store key.
+    read_only
+        Whether writing raises `StoreError`.
+    read_missing
+        Result of reading an absent chunk.
+    """
+
+    store: Store
+    path: str
+    metadata: ArrayMetadata
+    format: str
+    prefix: str
+    read_only: bool = field(default=False, kw_only=True)
+    read_missing: ReadMissing = field(default="fill", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_read_missing(self.read_missing)
+
+    @cached_property
+    def _layouts(self) -> tuple[ChunkLayout, ChunkLayout]:
+        # when first asked for: of a group of a thousand arrays, few are read
+        try:
+            return build_layouts(self.metadata, self.prefix)
+        except ChunkmillError as error:
+            error.add_note(f"in the codecs of array {self.path!r} of {self.url}")
+            raise
+
+    @property
+    def read_layout(self) -> ChunkLayout:
+        """What single chunks are read by."""
+        return self._layouts[0]
+
+    @property
+    def write_layout(self) -> ChunkLayout:
+        """What store keys are read and written by; the same as `reading` unless sharded."""
+        return self._layouts[1]
+
+    @cached_property
+    def chunk_grid(self) -> ChunkGrid:
+        """The grid of chunks: of the inner ones, when sharded."""
+        is_sharded = any(codec.name == "sharding_indexed" for codec in self.codecs)
+        return inner_grid(self.write_layout) if is_sharded else self.metadata.chunk_grid
+
+    @property
+    def url(self) -> str:
+        """Canonical url of the store."""
+        return self.store.url
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis, slowest first."""
+        return self.metadata.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.metadata.chunk_grid.ndim
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Data type in native byte order; numpy's ``StringDType`` for strings of variable length."""
+        return self.metadata.dtype
+
+    @property
+    def chunks(self) -> tuple[Any, ...]:
+        """Chunk shape (of the inner chunks, when sharded); lengths per axis when the grid is rectilinear."""
+        grid = self.chunk_grid
+        return grid.chunk_shape if grid.is_regular else grid.dask_chunks
+
+    @property
+    def shards(self) -> tuple[Any, ...] | None:
+        """Shard shape, or ``None`` when every chunk has a store key of its own."""
+        grid = self.metadata.chunk_grid
+        if self.chunk_grid is grid:
+            return None
+        return grid.chunk_shape if grid.is_regular else grid.dask_chunks
+
+    @property
+    def fill_value(self) -> Any:
+        """Value of absent chunks; ``None`` where the format leaves them undefined (they read as zeros)."""
+        return self.metadata.fill_value
+
+    @property
+    def codecs(self) -> tuple[NamedConfig, ...]:
+        """The codec chain in encode order, in Zarr v3's names."""
+        return self.metadata.codecs
+
+    @property
+    def attributes(self) -> Mapping[str, JSON]:
+        """The user's attributes."""
+        return self.metadata.attributes
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        """Name of each axis, or ``None`` when the format holds none."""
+        return self.metadata.dimension_names
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements decoded; strings of variable length count by their 16-byte handle."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def nchunks(self) -> int:
+        """Number of chunks (inner chunks, when sharded), present or not."""
+        return self.chunk_grid.n_chunks
+
+    def check_codecs(self) -> None:
+        """Raise now, rather than at the first chunk, when a codec is unknown or does not fit."""
+        _ = self._layouts
+
+    def check_writable(self) -> None:
+        """Raise `StoreError` when the array was opened with ``mode="r"``."""
+        if self.read_only:
+            reason = "opened for reading only; open it with mode='r+' to write"
+            raise StoreError(url=self.url, key=self.path, reason=reason)
+
+    def with_store(self, store: Store) -> Self:
+        """Return the array over another store; its layouts are shared."""
+        return self._with(store=store)
+
+    def with_read_missing(self, read_missing: ReadMissing) -> Self:
+        """Return the array as if opened so: ``"error"`` raises `ChunkError` where a chunk is absent."""
+        return self._with(read_missing=check_read_missing(read_missing))
+
+    def _with(self, **changed: Any) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, **changed)
+        return other
+
+    def keys(self, region: Region) -> list[str]:
+        """Return the store keys that hold elements of `region`."""
+        layout = self.write_layout
+        return [layout.locator.key(overlap.coords) for overlap in layout.grid.overlaps(region)]
+
+    def first_key(self, region: Region) -> str:
+        """Return the store key that holds the first element of `region`."""
+        layout = self.write_layout
+        coords = tuple(axis.index(along.start) for axis, along in zip(layout.grid.axes, region, strict=True))
+        return layout.locator.key(coords)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return "chunkmill.Array", self.url, self.path, self.format, self.metadata.identity, self.read_missing
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = self.store, self.path, self.metadata, self.format, self.prefix
+        return _rebuild, (type(self), *own, self.read_only, self.read_missing)
+
+
+def _rebuild(  # noqa: PLR0917 - called by pickle
+    kind: type[StoredArray],
+    store: Store,
+    path: str,
+    metadata: ArrayMetadata,
+    name: str,
+    prefix: str,
+    read_only: bool,
+    missing: ReadMissing,
+) -> StoredArray:
+    return kind(store, path, metadata, name, prefix, read_only=read_only, read_missing=missing)
+
+
+def check_read_missing(read_missing: str) -> ReadMissing:
+    """Return what reading an absent chunk does, or raise `ValueError`."""
+    if read_missing not in {"fill", "error"}:
+        msg = f"read_missing={read_missing!r}: absent chunks are read as their fill value ('fill') or raise ('error')"
+        raise ValueError(msg)
+    return cast("ReadMissing", read_missing)

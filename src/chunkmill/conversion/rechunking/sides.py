@@ -1,0 +1,66 @@
+"""Source, target and intermediate files of a rechunk as its planner sees them: grids, bytes, prices."""
+
+from __future__ import annotations
+
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.pipeline import CodecPipeline
+from chunkmill.codecs.registry import build_pipeline, default_serializer
+from chunkmill.conversion.chunk_memory import chunk_bytes, most_encoded, n_decoding, n_encoding
+from chunkmill.conversion.rechunking.plan import Costs, Side, Temporary
+from chunkmill.model.metadata import NamedConfig
+from chunkmill.runtime.worker import Worker
+from chunkmill.stores.base import Store
+
+__all__ = ["piece_coder", "read_side", "store_costs", "temporary_files", "write_side"]
+
+
+def read_side(array: StoredArray, worker: Worker) -> Side:
+    """Describe the source: memory to fetch and decode one of its chunks."""
+    layout = array.read_layout
+    ahead = worker.ahead_bytes if array.store.is_remote else 0
+    working = most_encoded(array, layout) + chunk_bytes(array, layout) * n_decoding(layout.codecs)
+    return Side(array.write_layout.grid, layout.grid, working, ahead, is_sharded=layout is not array.write_layout)
+
+
+def write_side(array: StoredArray) -> Side:
+    """Describe the target: memory to encode and store what lies under one of its keys."""
+    layout = array.write_layout
+    working = chunk_bytes(array, layout) * n_encoding(layout.codecs)
+    return Side(layout.grid, layout.grid, working + most_encoded(array, layout) * array.store.is_remote)
+
+
+def piece_coder(array: StoredArray, *, compress: bool) -> CodecPipeline | None:
+    """Return what encodes pieces in temporary files, ``None`` where they are raw."""
+    is_variable = array.dtype.kind in "OT"
+    if not is_variable and not compress:
+        return None
+    chain = (default_serializer(array.dtype), NamedConfig("numcodecs.lz4", {"acceleration": 1}))
+    if array.dtype.kind == "O":  # what the values are, only the array's own codecs know
+        return array.read_layout.codecs
+    return build_pipeline(chain, ChunkSpec((1,) * array.ndim, array.dtype, array.fill_value))
+
+
+def temporary_files(store: Store, coder: CodecPipeline | None, worker: Worker) -> Temporary:
+    """Describe temporary files in `store`."""
+    is_remote = store.is_remote
+    return Temporary("raw" if coder is None else "coded", worker.ahead_bytes if is_remote else 0, int(is_remote))
+
+
+_REMOTE_REQUEST = 5e-3  # 40 ms each, eight at once
+
+
+_REMOTE_BYTE = 1e-8  # 100 MB/s for each thread
+
+
+def store_costs(source: Store, temporary: Store, target: Store) -> Costs:
+    """Return what requests and bytes cost with these stores."""
+    local = Costs()
+    return Costs(
+        decoded_byte=_REMOTE_BYTE if source.is_remote else local.decoded_byte,
+        source_request=_REMOTE_REQUEST if source.is_remote else local.source_request,
+        temporary_byte=2 * _REMOTE_BYTE if temporary.is_remote else local.temporary_byte,
+        temporary_request=_REMOTE_REQUEST if temporary.is_remote else local.temporary_request,
+        written_byte=_REMOTE_BYTE if target.is_remote else local.written_byte,
+        target_request=8 * _REMOTE_REQUEST if target.is_remote else local.target_request,
+    )

@@ -1,0 +1,99 @@
+"""The public array: indexing, conversion to dask, drawings.
+
+Not here: layouts and metadata (`chunkmill.array.stored_array`), how chunks are read and written
+(`chunkmill.array.chunk_io`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array
+from numpy.typing import ArrayLike, NDArray
+
+from chunkmill.array.chunk_io import read_region, write_region
+from chunkmill.array.selection import as_region, full_region, region_shape, select
+from chunkmill.array.stored_array import ReadMissing, StoredArray
+from chunkmill.array.threads import own_threads
+from chunkmill.dask_arrays.read import read_graph
+from chunkmill.display.array import array_html, array_text
+from chunkmill.errors import RegionError
+from chunkmill.model.user_values import spread
+from chunkmill.runtime.cluster_locks import automatic_lock
+
+__all__ = ["Array"]
+
+
+class Array(StoredArray):
+    """A chunked array in a store: lazy, immutable but for its values, picklable, safe to use from many threads.
+
+    Made by `chunkmill.open_array` and `chunkmill.create_array`.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-array", shape=(7, 5), dtype="int16", chunks=(3, 2))
+    >>> a[1:3, 4] = 8
+    >>> a[2]
+    array([0, 0, 0, 0, 8], dtype=int16)
+    """
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d array")
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        """Read by basic indexing, or by integer or boolean arrays; the chunks around the selection are read."""
+        selection = select(index, self.shape)
+        block = read_region(self, selection.region, n_threads=own_threads())
+        return block[selection.picks]
+
+    def __setitem__(self, index: Any, values: ArrayLike) -> None:
+        """Write by basic indexing with step 1; chunks covered partly are changed under a lock and a version check."""
+        self.check_writable()
+        selection = select(index, self.shape)
+        if not selection.is_region:
+            reason = "only integers and slices of step 1 can be written to"
+            raise RegionError(index=" ".join(repr(index)[:200].split()), shape=self.shape, reason=reason)
+        shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
+        block = spread(values, self.dtype, shape)
+        block = block.reshape(region_shape(selection.region))
+        write_region(self, selection.region, block, lock=automatic_lock, n_threads=own_threads())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Read everything."""
+        if copy is False:
+            raise ValueError("an array in a store cannot become a numpy array without a copy")
+        whole = read_region(self, full_region(self.shape), n_threads=own_threads())
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def to_dask(
+        self, chunks: Any = None, *, region: Any = None, read_missing: ReadMissing | None = None
+    ) -> dask.array.Array:
+        """Return the array as a dask array: one symbolic layer, a task for each block.
+
+        Parameters
+        ----------
+        chunks
+            ``None``: a block for each store key (for each shard, when sharded). ``"auto"``, ``-1``, a tuple or a
+            dict: as in dask, made multiples of the store keys where dask chooses.
+        region
+            Slices of step 1: this part alone. Sliced later, dask may still name every block (1 s for a million).
+        read_missing
+            What an absent chunk is: its fill value (``"fill"``), or an error; as the array was opened when ``None``.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> cm.create_array("memory://doc-to-dask", shape=(6, 4), dtype="f4", chunks=(3, 2)).to_dask().chunks
+        ((3, 3), (2, 2))
+        """
+        array = self if read_missing is None else self.with_read_missing(read_missing)
+        return read_graph(array, chunks, as_region(region, self.shape))
+
+    def __repr__(self) -> str:
+        return array_text(self)
+
+    def _repr_html_(self) -> str:
+        return array_html(self)

@@ -1,0 +1,190 @@
+"""Groups: their children, opened when asked for.
+
+Not here: opening by url (`chunkmill.nodes.hierarchy`), drawings (`chunkmill.nodes.group_display`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from copy import copy
+from itertools import chain
+
+from chunkmill.array.stored_array import ReadMissing, check_read_missing
+from chunkmill.errors import NodeNotFound, StoreError
+from chunkmill.formats.base import Format
+from chunkmill.model.metadata import JSON, GroupMetadata
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import (
+    Documents,
+    fetch,
+    node_keys,
+    present,
+)
+from chunkmill.nodes.group_display import group_html, group_text, tree_text
+from chunkmill.stores.base import Store
+from chunkmill.stores.overlay import OverlayStore
+
+__all__ = ["Group", "Node", "has_keys", "join_path", "parse_node"]
+
+
+class Group:
+    """A group of arrays and groups, opened when they are asked for.
+
+    Iterating gives the names of its direct children. Made by `chunkmill.open_group` and `chunkmill.create_group`.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> g = cm.create_group("memory://doc-group")
+    >>> _ = cm.create_array("memory://doc-group", "a/b", shape=(4,), dtype="i4", chunks=(2,))
+    >>> list(g), list(g["a"]), g["a/b"].shape
+    (['a'], ['b'], (4,))
+    """
+
+    def __init__(
+        self, store: Store, path: str, metadata: GroupMetadata, documents: Format, *, read_only: bool = True
+    ) -> None:
+        self.store = store
+        self.path = path
+        self.metadata = metadata
+        self.documents = documents
+        self.read_only = read_only
+        self.read_missing: ReadMissing = "fill"
+
+    @property
+    def format(self) -> str:
+        """Name of the format."""
+        return self.documents.name
+
+    @property
+    def url(self) -> str:
+        """Canonical url of the store."""
+        return self.store.url
+
+    @property
+    def attributes(self) -> Mapping[str, JSON]:
+        """The user's attributes."""
+        return self.metadata.attributes
+
+    def children(self, *, without: Collection[str] = ()) -> dict[str, Node]:
+        """Open every direct child but those named: one listing, then all documents at once where the store can."""
+        names = [name for name in _child_names(self.store, self.documents, self.path) if name not in without]
+        paths = {name: join_path(self.path, name) for name in names}
+        keys = {name: self.documents.array_keys(path) for name, path in paths.items()}
+        documents = fetch(self.store, chain.from_iterable(keys.values()))
+        for name, path in paths.items():  # a group's are asked for where there is no array
+            if documents[keys[name][0]] is None:
+                keys[name] = tuple(node_keys(self.documents, path))
+        documents |= fetch(self.store, (key for key in chain.from_iterable(keys.values()) if key not in documents))
+        nodes = {name: self.parse_child(paths[name], {key: documents[key] for key in keys[name]}) for name in names}
+        return {name: node for name, node in nodes.items() if node is not None}
+
+    def parse_child(self, path: str, documents: Documents) -> Node | None:
+        """Return the node at `path` below the group that `documents` describe; ``None`` when there is none."""
+        node = parse_node(self.store, path, self.documents, documents, read_only=self.read_only)
+        if node is None and self.documents.implicit_groups and has_keys(self.store, self.documents, path):
+            node = Group(self.store, path, GroupMetadata(), self.documents, read_only=self.read_only)
+        return node if node is None or self.read_missing == "fill" else node.with_read_missing(self.read_missing)
+
+    def with_read_missing(self, read_missing: ReadMissing) -> Group:
+        """Return the group as if opened so: ``"error"`` makes its arrays raise where a chunk is absent."""
+        other = copy(self)
+        other.read_missing = check_read_missing(read_missing)
+        return other
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.children())
+
+    def __len__(self) -> int:
+        return len(self.children())
+
+    def __contains__(self, path: object) -> bool:
+        try:
+            self[str(path)]
+        except NodeNotFound:
+            return False
+        return True
+
+    def __getitem__(self, path: str) -> Node:
+        """Open the node at `path` below the group; `NodeNotFound` (a ``KeyError``) when there is none."""
+        full = join_path(self.path, self.documents.normalize_path(path))
+        node = self.parse_child(full, fetch(self.store, node_keys(self.documents, full)))
+        if node is None:
+            hint = f"the group {self.path!r} has {', '.join(map(repr, list(self)[:20])) or 'no children'}"
+            raise NodeNotFound(url=self.url, path=full, hint=hint)
+        if isinstance(node, Array):
+            node.check_codecs()
+        return node
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays directly below, by name."""
+        return {name: node for name, node in self.children().items() if isinstance(node, Array)}
+
+    def groups(self) -> dict[str, Group]:
+        """Return the groups directly below, by name."""
+        return {name: node for name, node in self.children().items() if isinstance(node, Group)}
+
+    def tree(self) -> str:
+        """Draw everything below the group, as text.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> g = cm.create_group("memory://doc-tree")
+        >>> _ = cm.create_array("memory://doc-tree", "a/b", shape=(4,), dtype="i4", chunks=(2,))
+        >>> print(g.tree())
+        /
+        └── a
+            └── b (4,) int32
+        """
+        return tree_text(self)
+
+    def __repr__(self) -> str:
+        return group_text(self)
+
+    def _repr_html_(self) -> str:
+        return group_html(self)
+
+
+Node = Array | Group
+
+
+def parse_node(
+    store: Store, path: str, documents_format: Format, documents: Documents, *, read_only: bool
+) -> Node | None:
+    """Return the node that documents describe; ``None`` when they describe none."""
+    found = present(documents)
+    array = documents_format.parse_array(path, found)
+    if array is not None:
+        prefix = documents_format.chunk_prefix(path)
+        # chunks are not in consolidated metadata, and every task carries its array
+        below = store.below if isinstance(store, OverlayStore) else store
+        return Array(below, path, array, documents_format.name, prefix, read_only=read_only)
+    group = documents_format.parse_group(path, found)
+    return None if group is None else Group(store, path, group, documents_format, read_only=read_only)
+
+
+def has_keys(store: Store, documents_format: Format, path: str) -> bool:
+    """Return whether a listing shows anything below `path`."""
+    try:
+        return any(store.list_dir(prefix) for prefix in documents_format.list_prefixes(path))
+    except StoreError:  # a server that cannot list
+        return False
+
+
+_OURS = ".chunkmill-"  # journals of unfinished jobs: every folder is a group in N5
+
+
+def _child_names(store: Store, documents_format: Format, path: str) -> list[str]:
+    names = {
+        name
+        for prefix in documents_format.list_prefixes(path)
+        for listed in store.list_dir(prefix)
+        if not listed.startswith(_OURS) and (name := documents_format.child_name(path, prefix, listed)) is not None
+    }
+    return sorted(names)
+
+
+def join_path(path: str, name: str) -> str:
+    """Return the path of a child."""
+    return "/".join(part for part in (path, name) if part)

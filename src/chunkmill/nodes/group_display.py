@@ -1,0 +1,105 @@
+"""Draw groups as text and HTML: everything below, as a tree."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any, Protocol
+
+from dask.utils import format_bytes
+
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.display.array import array_html, attributes_html, dtype_text, location, shape_text
+from chunkmill.display.report import printable
+from chunkmill.errors import ChunkmillError
+
+__all__ = ["GroupLike", "group_html", "group_text", "tree_text"]
+
+_MAX_NODES = 200  # of a group that are shown: each takes a request or two
+_MAX_DRAWN = 20  # nodes of a group of which arrays are described in full
+
+
+class GroupLike(Protocol):
+    """A group as it is drawn; `chunkmill.Group` is one."""
+
+    path: str
+
+    @property
+    def url(self) -> str:
+        """Canonical url of the store."""
+
+    @property
+    def format(self) -> str:
+        """Name of the format."""
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The user's attributes."""
+
+    def children(self) -> Mapping[str, Any]:
+        """Return every direct child, array or group, by name."""
+
+
+def group_text(group: GroupLike) -> str:
+    """Return what a group is, in one line."""
+    return printable(f"<chunkmill.Group {group.format} {location(group.url, group.path)}>")
+
+
+def tree_text(group: GroupLike) -> str:
+    """Draw everything below a group."""
+    return "\n".join([printable(f"/{group.path}"), *_branches(group)])
+
+
+def _branches(group: GroupLike) -> Iterator[str]:
+    todo = [("", deque(group.children().items()))]  # no recursion: a hierarchy may be deeper than Python's stack
+    while todo:
+        indent, children = todo[-1]
+        if not children:
+            todo.pop()
+            continue
+        name, node = children.popleft()
+        last = not children
+        what = f" {node.shape} {dtype_text(node)}" if isinstance(node, StoredArray) else ""
+        yield f"{indent}{'└── ' if last else '├── '}{printable(name)}{what}"
+        if not isinstance(node, StoredArray):
+            todo.append((indent + ("    " if last else "│   "), deque(node.children().items())))
+
+
+def group_html(group: GroupLike) -> str:
+    """Return the group as a tree that folds: groups open, arrays closed.
+
+    Of many nodes, the first 200; arrays among the first 20 unfold to what `array_html` shows of them.
+    """
+    left = [_MAX_NODES]
+    return f"<div><b>{escape(repr(group))}</b>{attributes_html(group.attributes)}{_branch_html(group, left)}</div>"
+
+
+def _branch_html(group: GroupLike, left: list[int]) -> str:
+    """Return what lies below a group, as a list; `left` nodes may still be shown in all."""
+    try:
+        children = group.children()
+    except (ChunkmillError, OSError) as error:  # a drawing is no place to fail
+        return f"<ul><li><i>{escape(f'{type(error).__name__}: {error}')}</i></li></ul>"
+    items = []
+    for n_shown, (name, node) in enumerate(children.items()):
+        if not left[0]:
+            items.append(f"<li><i>… and {len(children) - n_shown:,} more</i></li>")
+            break
+        left[0] -= 1
+        items.append(f"<li>{_leaf_html(name, node, left)}</li>")
+    return f"<ul style='list-style:none;padding-left:1.2em;margin:0'>{''.join(items) or '<li><i>empty</i></li>'}</ul>"
+
+
+def _leaf_html(name: str, node: StoredArray | GroupLike, left: list[int]) -> str:
+    if not isinstance(node, StoredArray):
+        below = attributes_html(node.attributes) + _branch_html(node, left)
+        return f"<details open><summary><b>{escape(name)}/</b></summary>{below}</details>"
+    names = f"({', '.join(name or '?' for name in node.dimension_names)}) " if node.dimension_names else ""
+    shards = f", shards {shape_text(node.shards)}" if node.shards else ""
+    grid = f"chunks {shape_text(node.chunks)}{shards}"
+    what = f"{names}{shape_text(node.shape)} {dtype_text(node)}, {grid}, {format_bytes(node.nbytes)}"
+    line = f"<b>{escape(name)}</b> {escape(what)}"
+    if left[0] < _MAX_NODES - _MAX_DRAWN:
+        return line
+    return f"<details><summary>{line}</summary>{array_html(node)}</details>"

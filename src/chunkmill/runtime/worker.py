@@ -1,0 +1,93 @@
+"""What one worker is allowed: memory, threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dask
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
+from distributed.system import MEMORY_LIMIT
+
+from chunkmill.runtime.scheduler import Scheduler
+
+__all__ = ["THREAD_OVERHEAD", "Worker", "current_worker", "parse_memory"]
+
+
+_SHARE = 0.3
+"""Of a worker's memory limit: distributed begins to spill at 0.6, and the interpreter and its libraries need some."""
+
+
+THREAD_OVERHEAD = 4 << 20
+"""Measured: what a thread's heap keeps back, and Python's objects."""
+
+
+_MAX_AHEAD = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What runs the tasks.
+
+    Attributes
+    ----------
+    max_mem
+        Bytes that the tasks of one worker may hold, all threads together.
+    n_threads, n_workers
+        Tasks at once in a worker, and workers.
+    """
+
+    max_mem: int
+    n_threads: int
+    n_workers: int
+
+    overhead_bytes = THREAD_OVERHEAD
+
+    @property
+    def ahead_bytes(self) -> int:
+        """What a thread may fetch before it is used, from stores whose requests cost latency."""
+        return min(_MAX_AHEAD, self.max_mem // self.n_threads // 8)
+
+
+def current_worker(max_mem: int | str | None = None) -> Worker:
+    """Return what the current dask scheduler or Client runs tasks on.
+
+    `max_mem` is, when ``None``, what ``chunkmill.max-mem`` in dask's config says, or else a share of the memory that a
+    worker may use.
+    """
+    scheduler = Scheduler()
+    n_threads, n_workers, limit = scheduler.threads_per_worker, 1, MEMORY_LIMIT
+    if scheduler.client is not None:
+        workers = list(scheduler.client.scheduler_info(n_workers=-1)["workers"].values())
+        n_workers = max(1, len(workers))
+        n_threads = n_threads if workers else CPU_COUNT  # workers to come: as many as they are likely to have
+        limit = min((w["memory_limit"] or MEMORY_LIMIT // n_workers for w in workers), default=MEMORY_LIMIT)
+    elif not scheduler.in_process:
+        n_workers = int(dask.config.get("num_workers", None) or CPU_COUNT)
+        limit = MEMORY_LIMIT // n_workers
+    if max_mem is None:
+        max_mem = dask.config.get("chunkmill.max-mem", None)
+    return Worker(int(limit * _SHARE) if max_mem is None else parse_memory(max_mem), n_threads, n_workers)
+
+
+def parse_memory(max_mem: int | str) -> int:
+    """Return `max_mem` in bytes.
+
+    Raises
+    ------
+    ValueError
+        It is no number of bytes.
+
+    Examples
+    --------
+    >>> parse_memory("1 MiB")
+    1048576
+    """
+    try:
+        n_bytes = int(parse_bytes(max_mem))
+    except (ValueError, TypeError):
+        n_bytes = 0
+    if n_bytes <= 0:
+        msg = f"max_mem={max_mem!r}: expected a number of bytes above 0, or text such as '2 GiB'"
+        raise ValueError(msg)
+    return n_bytes
