@@ -1,7 +1,7 @@
 """Writing reference sets: over any array or group, and of several sets one after the other.
 
 A conversion in which no data moves: the target is a set of byte ranges of the source, described as Zarr.
-Not here: where the ranges come from (`chunkmill.references.locate`), the files of a set (`chunkmill.formats`).
+Not here: where the ranges come from (`chunkmill.references.locate`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.reference_urls import KeyUrls, UrlTable, nth_coords
 from chunkmill.model.references import ReferenceSet
-from chunkmill.nodes import hierarchy
-from chunkmill.nodes.api import open as open_node
+from chunkmill.nodes import api, hierarchy
 from chunkmill.nodes.arguments import open_source
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
@@ -283,9 +282,9 @@ def concat_references(
     joined = combine.concat_references([_absolute(store) for store in stores], dim, names=names)
     if file is None:
         store = ReferenceStore(joined, stores[0].targets, url=f"{stores[0].url}+{len(stores) - 1}")
-        return hierarchy.open_node(store)
+        return hierarchy.api.open(store)
     file.write(joined, overwrite=overwrite)
-    return open_node(target, storage_options=options)
+    return api.open(target, storage_options=options)
 
 
 # --------------------------------------------------------------------------------------------------------------------
