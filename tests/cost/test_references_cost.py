@@ -12,6 +12,7 @@ from recording import RecordingStore
 from servers import http_server  # noqa: F401
 
 import chunkmill as cm
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.references.write import to_references
 from chunkmill.stores.reference import ReferenceStore
@@ -56,9 +57,7 @@ def test_nothing_a_chunk_exists_before(large, monkeypatch):
         raise AssertionError
 
     monkeypatch.setattr(ReferenceStore, "subset", refuse)
-    from chunkmill.dask_arrays import reference_subsets as subsets
-
-    monkeypatch.setattr(subsets, "region_keys", refuse)
+    monkeypatch.setattr(StoredArray, "keys", refuse)
     monkeypatch.setattr("chunkmill.dask_arrays.read.without_references", lambda array: array)
     assert large.to_dask().npartitions == N
     assert len(large.to_dask().dask.layers) == 1

@@ -11,7 +11,10 @@ import pytest
 from recording import RecordingStore
 
 import chunkmill as cm
+from chunkmill.array import chunk_io
+from chunkmill.conversion import target_metadata
 from chunkmill.errors import AlignmentError, JobError, NodeExists, UnsupportedFeature
+from chunkmill.nodes import hierarchy
 from chunkmill.runtime.journal import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
@@ -44,11 +47,11 @@ def make(kind="zarr2", codecs="gzip", dtype=">i4", fill_value=0, **kwargs):
     grid = a.write_layout.grid
     for coords in grid.all_coords():
         if a.shards is None:
-            cm.array.write_chunk(a, coords, values[grid.region(coords)], write_empty=coords != (0, 0))
+            chunk_io.write_chunk(a, coords, values[grid.region(coords)], write_empty=coords != (0, 0))
             if coords == (0, 0):
                 store.delete(a.write_layout.locator.key(coords))
         else:
-            cm.array.write_chunk(a, coords, values[grid.region(coords)])
+            chunk_io.write_chunk(a, coords, values[grid.region(coords)])
     return store, values
 
 
@@ -286,7 +289,7 @@ def test_values_are_never_lost(dtype):
     store = MemoryStore()
     cm.create_array(store, shape=(4,), chunks=(2,), dtype=dtype, format="zarr2")
     with pytest.raises(UnsupportedFeature):
-        cm.plan_convert(store, MemoryStore(), format="n5", allow=cm.retarget.ALLOWABLE)
+        cm.plan_convert(store, MemoryStore(), format="n5", allow=target_metadata.ALLOWABLE)
 
 
 def test_layout_is_near_what_it_was():
@@ -508,7 +511,7 @@ def test_a_thousand_arrays():
     cm.create_group(store, format="zarr2")
     for i in range(1000):
         documents = cm.formats.registry.get_format("zarr2").emit_array(f"a{i}", _tiny())
-        cm.hierarchy.publish(store, documents)
+        hierarchy.publish(store, documents)
         store.set(f"a{i}/0", bytes(8))
     recording = RecordingStore(MemoryStore())
     report = cm.convert(store, recording, format="zarr3")

@@ -237,7 +237,7 @@ def test_get(reading, options):
     below = MemoryStore()
     filled(below, **options)
     array = cm.open_array(below, "a")
-    array.store = FailingStore(below, 1, ("get",), reason="the wire is cut")
+    array = array.with_store(FailingStore(below, 1, ("get",), reason="the wire is cut"))
     with pytest.raises(ChunkError, match="the wire is cut") as caught:
         READS[reading](array)
     error = caught.value
@@ -253,7 +253,7 @@ def test_get_of_the_second_shard():
     """Two indexes are asked for at once, and the second fails."""
     below = MemoryStore()
     array = filled(below, shards=(4, 4))
-    array.store = FailingStore(below, 2, ("get",))
+    array = array.with_store(FailingStore(below, 2, ("get",)))
     with pytest.raises(ChunkError) as caught:
         array[1:7, 1:3]
     assert (caught.value.step, caught.value.key) == ("get", "a/c/1/0")
@@ -273,7 +273,7 @@ def test_set(how):
     write, method, step = WRITES[how]
     below = MemoryStore()
     array = filled(below)
-    array.store = FailingStore(below, 1, (method,), reason="disk full")
+    array = array.with_store(FailingStore(below, 1, (method,), reason="disk full"))
     with pytest.raises(ChunkError, match="disk full") as caught:
         write(array)
     assert caught.value.step == step

@@ -17,6 +17,7 @@ from recording import RecordingStore, UnfencedStore
 from servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
+from chunkmill.array import chunk_io, local_locks
 from chunkmill.errors import ChunkError
 from chunkmill.runtime.cluster_locks import no_lock
 from chunkmill.stores.fsspec import FsspecStore
@@ -118,7 +119,7 @@ class Interfering(RecordingStore):
 
 def without_lock(array, region, values):
     """Write as another process does: it does not know of this one's locks."""
-    cm.array.write_region(array, region, np.asarray(values, array.dtype), lock=no_lock)
+    chunk_io.write_region(array, region, np.asarray(values, array.dtype), lock=no_lock)
 
 
 def an_array(store, **kwargs):
@@ -173,16 +174,16 @@ def test_the_lock_is_asked_for_firmly_once_others_are_met():
 
     def lock(name, contended):
         asked.append((name, contended))
-        return cm.local_locks.local_lock(name)
+        return local_locks.local_lock(name)
 
     below = MemoryStore()
     other = an_array(below)
     store = Interfering(below, 1, lambda: without_lock(other, (slice(7, 8),), [1]))
     array = cm.open_array(store, mode="r+")
     (overlap,) = array.write_layout.grid.overlaps((slice(0, 1),))
-    cm.array.update_chunk(array, overlap, np.ones(1, "i4"), lock=lock)
+    chunk_io.update_chunk(array, overlap, np.ones(1, "i4"), lock=lock)
     assert asked == [(f"{below.url}/c/0", False), (f"{below.url}/c/0", True)]
     asked.clear()
     unfenced = cm.open_array(UnfencedStore(below), mode="r+")
-    cm.array.update_chunk(unfenced, overlap, np.ones(1, "i4"), lock=lock)
+    chunk_io.update_chunk(unfenced, overlap, np.ones(1, "i4"), lock=lock)
     assert asked == [(f"{below.url}/c/0", True)]

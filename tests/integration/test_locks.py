@@ -17,7 +17,7 @@ from recording import UnfencedStore
 from servers import FORK_WARNING
 
 import chunkmill as cm
-from chunkmill.array import local_locks
+from chunkmill.array import chunk_io, local_locks
 from chunkmill.array.local_locks import N_STRIPES, LocalLock, local_lock, stripe
 from chunkmill.errors import StoreError
 from chunkmill.runtime import cluster_locks as locks
@@ -170,7 +170,7 @@ class TestUnguarded:
             def __exit__(self, *_): ...
 
         with dask.config.set(scheduler="processes"):
-            assert cm.graph.locks.check_guarded(store, "a", lock_factory(FileLock())) is None
+            assert locks.check_guarded(store, "a", lock_factory(FileLock())) is None
 
     def test_memory_of_one_process(self):
         store = MemoryStore()
@@ -213,7 +213,7 @@ def write_slowly(array, i, lock):
         return found
 
     array.store.get_versioned = slow
-    cm.array.update_chunk(
+    chunk_io.update_chunk(
         array, next(array.write_layout.grid.overlaps((slice(i, i + 1),))), np.full(1, i + 1, "i4"), lock=lock
     )
 

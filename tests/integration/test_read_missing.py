@@ -86,7 +86,7 @@ def test_partial_writes_into_absent_chunks(store):
 def test_failed_is_neither(store):
     for read_missing in ("fill", "error"):
         array = cm.open_array(store, "g/a", read_missing=read_missing)
-        array.store = FailingStore(store, 1)
+        array = array.with_store(FailingStore(store, 1))
         with pytest.raises(ChunkError, match="injected failure"):
             array[2:4]
 

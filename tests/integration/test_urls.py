@@ -10,6 +10,7 @@ from servers import WARNINGS, http_server, s3_server  # noqa: F401 - fixtures
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, NodeExists, NodeNotFound, StoreError
+from chunkmill.nodes import hierarchy
 
 pytestmark = WARNINGS
 
@@ -99,7 +100,7 @@ def test_s3_consolidated(s3_server):  # noqa: F811
         cm.consolidate(url, **options)
         group = cm.open_group(url, **options)
         s3_server.log.clear()
-        assert sorted(node.path for node in cm.hierarchy.walk(group)) == ["", "g", "g/a", "g/h", "g/h/b", "none", "top"]
+        assert sorted(node.path for node in hierarchy.walk(group)) == ["", "g", "g/a", "g/h", "g/h/b", "none", "top"]
         assert s3_server.log == []
 
 

@@ -15,6 +15,7 @@ from chunkmill.array.chunk_io import write_chunk
 from chunkmill.conversion.actions import Layout, group_keys, group_ranges, n_groups
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.grid import ChunkGrid
+from chunkmill.nodes import hierarchy
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
@@ -105,7 +106,7 @@ def test_chunks_of_many_lengths(grid, data, codecs):
     shape = grid.shape
     plain = cm.create_array(MemoryStore(), shape=shape, dtype="i4", chunks=(1,) * len(shape), codecs=codecs)
     metadata = replace(plain.metadata, chunk_grid=grid)
-    cm.hierarchy.publish(source, cm.hierarchy.create_array(source, "", metadata, format="zarr3")[1])
+    hierarchy.publish(source, hierarchy.create_array(source, "", metadata, format="zarr3")[1])
     values = np.arange(1, prod(shape) + 1, dtype="i4").reshape(shape)
     cm.open_array(source, mode="r+")[...] = values
     chunks = data.draw(st.one_of(st.just("keep"), chunk_shapes(shape)))

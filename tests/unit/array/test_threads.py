@@ -39,7 +39,7 @@ def test_threads_of_others_get_no_more():
 
 @pytest.fixture
 def large(monkeypatch):
-    monkeypatch.setattr("chunkmill.array.chunk_io.own_threads", lambda: 3)
+    monkeypatch.setattr("chunkmill.nodes.array.own_threads", lambda: 3)
     return cm.create_array(MemoryStore(), shape=(1000, 700), dtype="i4", chunks=(100, 70), shards=(200, 140))
 
 

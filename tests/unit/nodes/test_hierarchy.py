@@ -9,6 +9,8 @@ from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, UnsupportedFeature
+from chunkmill.formats.registry import get_format
+from chunkmill.nodes import hierarchy
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
@@ -302,7 +304,7 @@ class TestGroup:
 def test_v3_prefixes_without_a_document_are_no_members():
     store = MemoryStore()
     array = make(MemoryStore(), "a").metadata
-    documents = cm.hierarchy.get_format("zarr3").emit_array("g/h/a", array)
+    documents = get_format("zarr3").emit_array("g/h/a", array)
     store = store_of({**documents, "zarr.json": {"zarr_format": 3, "node_type": "group"}})
     assert list(cm.open_group(store)) == []
     assert cm.open_array(store, "g/h/a").shape == (3,)
@@ -466,7 +468,7 @@ class TestConsolidated:
     def test_a_walk_costs_no_further_request(self, store, fmt):
         group = cm.open_group(store)
         store.clear()
-        nodes = list(cm.hierarchy.walk(group))
+        nodes = list(hierarchy.walk(group))
         assert len(nodes) == 7
         assert group["g/h/b"].attributes == {"path": "g/h/b"}
         assert group["none"].attributes == {"empty": True}
@@ -628,12 +630,12 @@ def test_documents_of_an_array_with_other_attributes():
     for fmt in FORMATS:
         store = MemoryStore()
         array = make(store, "g/a", fmt, attributes={"old": 1}, dimension_names=("x",))
-        cm.hierarchy.publish(store, cm.hierarchy.with_attributes(array, {"new": 2}))
+        hierarchy.publish(store, hierarchy.with_attributes(array, {"new": 2}))
         again = cm.open_array(store, "g/a")
         assert {"new": 2}.items() <= dict(again.attributes).items()
         assert "old" not in again.attributes
         assert again.dimension_names == ("x",)
-        cm.hierarchy.publish(store, cm.hierarchy.with_attributes(cm.open_group(store), {"title": "t"}))
+        hierarchy.publish(store, hierarchy.with_attributes(cm.open_group(store), {"title": "t"}))
         assert cm.open_group(store).attributes == {"title": "t"}
         assert cm.open_array(store, "g/a").shape == (3,)
 
