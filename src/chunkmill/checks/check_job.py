@@ -25,10 +25,8 @@ from chunkmill.display.report import report_html, report_text
 from chunkmill.errors import ChunkError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
-from chunkmill.runtime.job import Stage, TaskResult, check_workers, run_stages
+from chunkmill.runtime.job import Stage, TaskResult, run_once
 from chunkmill.runtime.journal import differences, records, unfinished_jobs
-from chunkmill.runtime.preflight import describe_needs
-from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.local import LocalStore
 
@@ -111,14 +109,9 @@ def check_store(
     start = time.perf_counter()
     found = take_inventory(store, path)
     specs = [(i, rows) for i, array in enumerate(found.arrays) for rows in _groups(array, found.chunks[i])]
-    scheduler = Scheduler()
-    needs = None
-    if not scheduler.in_process and specs:
-        needs = describe_needs("check", sources=found.arrays)
-        check_workers(scheduler, needs)
     stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_reads, _key_shows)
     stages = [stage, *_journal_stages(store, found)]
-    results = run_stages(stages, name=f"check {store.url}", scheduler=scheduler, needs=needs, progress=progress)
+    results = run_once(stages, name="check", arrays=found.arrays, title=f"check {store.url}", progress=progress)
     details = [problem for result in results for problem in result.details]
     chunks = sorted(details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
     problems = [*found.problems, *chunks]

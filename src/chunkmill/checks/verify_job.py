@@ -33,9 +33,8 @@ from chunkmill.model.json_values import same_json
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Node
-from chunkmill.runtime.job import Stage, TaskResult, check_workers, run_stages
-from chunkmill.runtime.preflight import describe_needs
-from chunkmill.runtime.scheduler import Scheduler, check_n_tasks
+from chunkmill.runtime.job import Stage, TaskResult, run_once
+from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.worker import Worker, current_worker
 from chunkmill.stores.metered import Meter
 
@@ -165,15 +164,11 @@ def compare(
             most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
             max_mem = min(worker.max_mem, _N_BLOCKS * worker.n_threads * most)
             pairs.append(_Pair.of(path, first, second, replace(worker, max_mem=max_mem)))
-    specs = _specs([pair.boxes.n_chunks for pair in pairs], sample, seed, f"verify {_shown(a)} and {_shown(b)}")
-    scheduler = Scheduler()
-    needs = None
-    if not scheduler.in_process and specs:
-        needs = describe_needs("verify", sources=[array for pair in pairs for array in (pair.a, pair.b)])
-        check_workers(scheduler, needs)
+    title = f"verify {_shown(a)} and {_shown(b)}"
+    specs = _specs([pair.boxes.n_chunks for pair in pairs], sample, seed, title)
     stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_reads, _block_shows)
-    name = f"verify {_shown(a)} and {_shown(b)}"
-    (result,) = run_stages([stage], name=name, scheduler=scheduler, needs=needs, progress=progress)
+    arrays = (array for pair in pairs for array in (pair.a, pair.b))
+    (result,) = run_once([stage], name="verify", arrays=arrays, title=title, progress=progress)
     found = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
     return VerifyReport(
         _shown(a),

@@ -27,9 +27,7 @@ from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeatur
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.reference_urls import nth_coords
-from chunkmill.runtime.job import Stage, StageResult, TaskResult, check_workers, run_stages
-from chunkmill.runtime.preflight import describe_needs
-from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.runtime.job import Stage, StageResult, TaskResult, run_once
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.metered import Meter
 
@@ -107,13 +105,9 @@ def locate_references(
     """
     listed = [_list_keys(virtual.array) for virtual in virtuals]
     specs = [spec for which, virtual in enumerate(virtuals) for spec in _specs(which, virtual, *listed[which])]
-    scheduler = Scheduler()
-    needs = None
-    if not scheduler.in_process and specs:
-        needs = describe_needs("to_references", sources=[virtual.array for virtual in virtuals])
-        check_workers(scheduler, needs)
     stage = Stage("references", locate_group, tuple(virtuals), specs, _group_reads, _group_shows)
-    (result,) = run_stages([stage], scheduler=scheduler, needs=needs, progress=progress)
+    arrays = (virtual.array for virtual in virtuals)
+    (result,) = run_once([stage], name="to_references", arrays=arrays, progress=progress)
     parts: list[list[_Part]] = [[] for _ in virtuals]
     for part in sorted(result.details, key=lambda part: (part.which, part.first)):
         parts[part.which].append(part)

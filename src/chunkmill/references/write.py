@@ -25,7 +25,7 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.reference_urls import KeyUrls, UrlTable, nth_coords
 from chunkmill.model.references import ReferenceSet
-from chunkmill.nodes import api, hierarchy
+from chunkmill.nodes import api
 from chunkmill.nodes.arguments import open_source
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
@@ -282,7 +282,7 @@ def concat_references(
     joined = combine.concat_references([_absolute(store) for store in stores], dim, names=names)
     if file is None:
         store = ReferenceStore(joined, stores[0].targets, url=f"{stores[0].url}+{len(stores) - 1}")
-        return hierarchy.api.open(store)
+        return api.open(store)
     file.write(joined, overwrite=overwrite)
     return api.open(target, storage_options=options)
 

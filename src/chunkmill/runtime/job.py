@@ -30,7 +30,7 @@ from chunkmill.runtime.stage import Stage, TaskResult, grouped
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import flush
 
-__all__ = ["Job", "JobResult", "Stage", "StageResult", "TaskResult", "grouped", "run_job", "run_stages"]
+__all__ = ["Job", "JobResult", "Stage", "StageResult", "TaskResult", "grouped", "run_job", "run_once", "run_stages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,31 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     journal.finish()
     flush(job.store)
     return JobResult(tuple(results), time.perf_counter() - start)
+
+
+def run_once(
+    stages: Sequence[Stage],
+    *,
+    name: str,
+    arrays: Iterable[StoredArray],
+    title: str = "",
+    progress: bool | str | None = None,
+) -> list[StageResult]:
+    """Run stages that only read: without a journal, and checking first that the workers can read `arrays`.
+
+    Parameters
+    ----------
+    name
+        Of the job, in errors: ``"verify"``.
+    title
+        Of the job on the dashboard; the stages' names by default.
+    """
+    scheduler = Scheduler()
+    needs = None
+    if not scheduler.in_process and any(len(stage.tasks) for stage in stages):
+        needs = describe_needs(name, sources=list(arrays))
+        check_workers(scheduler, needs)
+    return run_stages(stages, name=title, scheduler=scheduler, needs=needs, progress=progress)
 
 
 def check_workers(scheduler: Scheduler, needs: Needs) -> None:
