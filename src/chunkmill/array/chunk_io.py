@@ -24,7 +24,7 @@ from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.codecs.is_fill import is_fill
 from chunkmill.errors import ChunkError, RegionError
 from chunkmill.model.grid import ChunkCoords, Overlap, Region
-from chunkmill.stores.base import ByteSpan
+from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan
 
 __all__ = ["LockFactory", "check_missing", "decode_chunk", "encode_chunk", "read_chunk", "read_chunks"]
 __all__ += ["read_region", "write_chunk", "write_region"]
@@ -196,7 +196,7 @@ def write_region(
 def puts_at_once(array: StoredArray, overlaps: Sequence[Overlap]) -> int:
     """Return how many store keys one write may store at once, beside what its threads do: many where each waits."""
     # the locks of parts of chunks want the thread that asked for them
-    return 16 if array.store.is_remote and all(overlap.whole for overlap in overlaps) else 1
+    return REQUESTS_AT_ONCE if array.store.is_remote and all(overlap.whole for overlap in overlaps) else 1
 
 
 def write_part(

@@ -17,7 +17,7 @@ from chunkmill.conversion.chunk_memory import chunk_bytes
 from chunkmill.conversion.convert_tasks import Transfer, transfer_group, transfer_reads, transfer_share, transfer_shows
 from chunkmill.conversion.estimate import Forecast, TaskMemory, fitted, forecast, task_memory
 from chunkmill.conversion.plan import Costs, Plan, PlannedStage
-from chunkmill.dask_arrays.hazards import place
+from chunkmill.dask_arrays.hazards import canonical_location
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import get_format
@@ -124,7 +124,7 @@ def plan_conversion(source: Node, target: Target, *, max_mem: int | None = None)
 
 def _check_apart(source: Node, target: Target) -> None:
     """Raise `JobError` where writing the target would change the source, by whatever urls and paths they are given."""
-    a, b = place(source.store.url, source.path), place(target.store.url, target.path)
+    a, b = canonical_location(source.store.url, source.path), canonical_location(target.store.url, target.path)
     if a == b:
         reason = f"source and target are the same place, {a}"
     elif target.overwrite and a.startswith(b):

@@ -27,7 +27,7 @@ from chunkmill.conversion.coarsen import Cut, coarsen, meet
 from chunkmill.conversion.rechunking.plan import nth_coords
 from chunkmill.model.grid import RegularAxis, RunsAxis
 from chunkmill.runtime.worker import THREAD_OVERHEAD
-from chunkmill.stores.base import WritesParts
+from chunkmill.stores.base import REQUESTS_AT_ONCE, WritesParts
 
 __all__ = ["Forecast", "TaskMemory", "fitted", "forecast", "task_memory"]
 
@@ -220,7 +220,6 @@ class _Stored:
 
 _MOST_ARRAYS = 64
 _MOST_KEYS, _MOST_KEYS_FAR = 1024, 64  # whose sizes are asked for; where each is a request that waits
-_AT_ONCE = 16
 
 
 def _stored(arrays: Sequence[StoredArray]) -> list[_Stored]:
@@ -247,7 +246,7 @@ def _sizes(array: StoredArray, most: int) -> list[int | None]:
     keys = [array.write_layout.locator.key(nth_coords(grid, number)) for number in spread]
     if not array.store.is_remote:
         return [array.store.size(key) for key in keys]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         return list(pool.map(array.store.size, keys))
 
 

@@ -23,14 +23,14 @@ from chunkmill.errors import JobError
 from chunkmill.model.grid import Region
 from chunkmill.stores.base import Store
 
-__all__ = ["check_in_place", "check_not_read", "place", "places_read"]
+__all__ = ["canonical_location", "check_in_place", "check_not_read", "locations_read"]
 
 
 def check_not_read(sources: Iterable[Any], store: Store, path: str) -> None:
     """Raise `JobError` where `sources` are still to be read from the node at `path`, which is to be deleted."""
-    target = place(store.url, path)
+    target = canonical_location(store.url, path)
     for source in sources:
-        if inside := sorted(found for found in places_read(source) if found.startswith(target)):
+        if inside := sorted(found for found in locations_read(source) if found.startswith(target)):
             reason = f"mode='w' would delete {inside[0].rstrip('/')}, which the data are still to be read from"
             hint = "load or persist() them first, or write elsewhere"
             raise JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
@@ -43,8 +43,8 @@ def check_in_place(counts: da.Array, chunks: DaskChunks, array: StoredArray, reg
     what it overwrites itself. `counts` are the tasks' results, `chunks` the blocks that they write to `region`.
     """
     layers = counts.dask.layers
-    target = place(array.store.url, array.path)
-    found = {name for name, layer in layers.items() if target in _places(layer)}
+    target = canonical_location(array.store.url, array.path)
+    found = {name for name, layer in layers.items() if target in _locations(layer)}
     over = {name for name in layers if found & {name, *counts.dask.dependencies[name]}}
     reads = {name: blocks for name in over if (blocks := _blocks(layers[name])) is not None}
     written = BlockRegions(chunks, [cut.start for cut in region])
@@ -119,55 +119,55 @@ def _shown(region: Region) -> str:
     return f"[{', '.join(f'{cut.start}:{cut.stop}' for cut in region)}]"
 
 
-def places_read(x: Any) -> set[str]:
-    """Return where the arrays lie that `x` is to be read from, each as `place` writes it; of numpy's there are none.
+def locations_read(x: Any) -> set[str]:
+    """Return the locations of the stored arrays that `x` reads, each as `canonical_location` returns it.
 
     Examples
     --------
     >>> import chunkmill as cm
     >>> a = cm.create_array("memory://doc-places", "t", shape=(4,), dtype="i4", chunks=(2,))
-    >>> places_read(a.to_dask() + 1)
+    >>> locations_read(a.to_dask() + 1)
     {'memory://doc-places/t/'}
     """
     if not isinstance(x, da.Array):
         return set()
-    return {found for layer in x.dask.layers.values() for found in _places(layer)}
+    return {found for layer in x.dask.layers.values() for found in _locations(layer)}
 
 
-def _places(layer: Any) -> Iterator[str]:
+def _locations(layer: Any) -> Iterator[str]:
     known = getattr(layer, "collection_annotations", None) or {}
     if {"url", "path"} <= known.keys():
-        yield place(known["url"], known["path"])
+        yield canonical_location(known["url"], known["path"])
     elif isinstance(layer, Blockwise):  # from_array(…, inline_array=True)
-        yield from (found for value, index in layer.indices if index is None for found in _place_of(value))
+        yield from (found for value, index in layer.indices if index is None for found in _location_of(value))
     elif isinstance(layer, MaterializedLayer) and len(layer) == 1:  # from_array: the source has a key of its own
-        yield from _place_of(next(iter(layer.values())))
+        yield from _location_of(next(iter(layer.values())))
 
 
-def _place_of(value: Any) -> Iterator[str]:
+def _location_of(value: Any) -> Iterator[str]:
     """Yield the place of the array below `value`, through the wrappers of dask and xarray."""
     for _ in range(_DEPTH):
         if isinstance(value, StoredArray):
-            yield place(value.store.url, value.path)
+            yield canonical_location(value.store.url, value.path)
         elif (stored := getattr(value, "store_path", None)) is not None:  # zarr-python's array
-            yield _place_in_zarr_python(stored)
+            yield _location_in_zarr_python(stored)
         else:
             value = next((inner for name in _WRAPPED if (inner := getattr(value, name, None)) is not None), None)
             continue
         return
 
 
-def _place_in_zarr_python(stored: Any) -> str:
+def _location_in_zarr_python(stored: Any) -> str:
     filesystem = getattr(stored.store, "fs", None)
     url = str(stored.store) if filesystem is None else filesystem.unstrip_protocol(stored.store.path)
-    return place(url, stored.path)
+    return canonical_location(url, stored.path)
 
 
 _WRAPPED = ("array", "_array", "value")  # in xarray's lazy arrays, its wrapper of zarr-python, dask's data nodes
 _DEPTH = 16
 
 
-def place(url: str, path: str) -> str:
+def canonical_location(url: str, path: str) -> str:
     """Return where a node lies, ending with ``/``: the same for every url and symbolic link that lead there."""
     whole = f"{url.rstrip('/')}/{path.strip('/')}".rstrip("/")
     if whole.startswith("file://"):

@@ -17,7 +17,7 @@ from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
 from chunkmill.model.paths import parents_of
 from chunkmill.runtime.journal import JOB_PREFIX
-from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.overlay import OverlayStore
 
@@ -113,12 +113,9 @@ def _consolidated(
 
 def set_all(store: Store, documents: Mapping[str, bytes]) -> None:
     """Write documents, whatever their order: many at once where each waits."""
-    with Behind(_PUTS_AT_ONCE if store.is_remote else 0) as behind:
+    with Behind(REQUESTS_AT_ONCE if store.is_remote else 0) as behind:
         for key, value in documents.items():
             behind.call(store.set, key, value)
-
-
-_PUTS_AT_ONCE = 16
 
 
 READ_ONLY_SET = (

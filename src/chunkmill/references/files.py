@@ -24,13 +24,12 @@ from chunkmill.formats.references.parquet_write import emit_reference_parquet
 from chunkmill.hints import Hint
 from chunkmill.model.references import References, ReferenceSet
 from chunkmill.nodes.open_store import may_be_reference_file, open_plain_store
-from chunkmill.stores.base import ByteRange, Store
+from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, Store
 from chunkmill.stores.reference_targets import split_url
 
 __all__ = ["SetFile", "in_memory"]
 
 _KINDS = ("json", "parquet")
-_N_AT_ONCE = 16  # record files written at the same time
 _LEVEL = 3
 _HEAD = 4096
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # gzip, zstd
@@ -112,9 +111,9 @@ class SetFile:
         if overwrite:
             self.store.delete_prefix("")
         files = emit_reference_parquet(references, record_size=self.record_size)
-        with ThreadPoolExecutor(_N_AT_ONCE) as pool:
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             # a few at a time: files are made as they are written, and the last one when all others are there
-            while batch := list(islice(files, _N_AT_ONCE)):
+            while batch := list(islice(files, REQUESTS_AT_ONCE)):
                 *others, last = batch
                 list(pool.map(lambda file: self.store.set(*file), others))
                 self.store.set(*last)

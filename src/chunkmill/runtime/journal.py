@@ -34,14 +34,13 @@ from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import JSON
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 
 __all__ = ["JOB_PREFIX", "Journal", "differences", "fingerprint", "records", "unfinished_jobs"]
 
 _VERSION = 1
 
 _AT_ONCE = 256  # records, looked at by one thread before it takes the next
-_N_THREADS = 16
 _SLOW = 1e-4  # seconds for a record: files that others serve (NFS, Lustre), where waiting is what takes long
 
 
@@ -179,7 +178,7 @@ class Journal:
         begun = time.perf_counter()
         first = true(parts[0])
         waits = time.perf_counter() - begun > _AT_ONCE * _SLOW
-        rest = in_threads(true, parts[1:], _N_THREADS if waits else 1)
+        rest = in_threads(true, parts[1:], REQUESTS_AT_ONCE if waits else 1)
         return {*first, *chain.from_iterable(rest)}
 
     def _holds(self, record: str) -> bool:

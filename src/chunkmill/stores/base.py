@@ -14,7 +14,11 @@ from typing import Protocol
 
 from chunkmill.errors import StoreError
 
-__all__ = ["OTHER_MEMORY", "ByteRange", "ByteSpan", "Store", "WritesParts", "check_key", "check_prefix", "range_bounds"]
+__all__ = ["OTHER_MEMORY", "REQUESTS_AT_ONCE", "ByteRange", "ByteSpan", "Store", "WritesParts"]
+__all__ += ["check_key", "check_prefix", "range_bounds"]
+
+REQUESTS_AT_ONCE = 16
+"""Requests that one caller makes at the same time, in threads of its own, to a store where each request waits."""
 
 OTHER_MEMORY = (
     "in the memory of another process, which does not see what is written here, nor this what was written there; use "

@@ -29,6 +29,7 @@ from chunkmill.formats.registry import get_format
 from chunkmill.nodes import api
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
+from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.xarray.coding import array_encoding, decoded_attributes
 from chunkmill.xarray.decode import decode
 
@@ -84,7 +85,7 @@ class Together:
         with self._lock:
             if self._waiting:
                 arrays, self._waiting = self._waiting, ()
-                with ThreadPoolExecutor(min(len(arrays), _MOST_AT_ONCE)) as pool:
+                with ThreadPoolExecutor(min(len(arrays), REQUESTS_AT_ONCE)) as pool:
                     self._values = dict(zip((a.path for a in arrays), pool.map(_values, arrays), strict=True))
             return self._values.get(array.path)
 
@@ -96,7 +97,6 @@ def _values(array: Array) -> NDArray[Any] | None:
         return None
 
 
-_MOST_AT_ONCE = 16
 _SMALL_COORDINATE = 1 << 20  # bytes that may be held until the dataset has them
 
 

@@ -17,10 +17,7 @@ from chunkmill.nodes.group import Group
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import flush
 
-__all__ = ["N_THREADS", "Publication"]
-
-N_THREADS = 16
-"""Writes at once, to stores where a request waits longer than it works."""
+__all__ = ["Publication"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.open_store import open_target_store
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
-from chunkmill.stores.base import Store
-from chunkmill.xarray.publication import N_THREADS, Publication
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.write_plan import (
     DatasetPlan,
     VariablePlan,
@@ -319,7 +319,7 @@ def _write_in_memory(
 ) -> dict[str, WriteReport]:
     """Write what is in memory from here: sent through a cluster, it would only take longer."""
     reports = {}
-    with ThreadPoolExecutor(N_THREADS) as pool:
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         for planned in variables:
             if isinstance(planned.data, da.Array):
                 continue
