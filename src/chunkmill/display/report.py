@@ -1,15 +1,18 @@
-"""Rows of facts and tables as text and as HTML: how plans and reports show themselves.
+"""Show plans and reports as text, HTML and plain values: a title, rows of facts, tables.
 
-Not here: what the rows say (`chunkmill.conversion.plan`, `chunkmill.checks.verify_job`, `chunkmill.dask_arrays.write`).
+Not here: what the rows say; each class that uses `ReportMixin` does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
 from html import escape
+from typing import Any, ClassVar, cast
 
-__all__ = ["LEFT", "TABLE", "facts_html", "printable", "report_html", "report_text"]
+__all__ = ["LEFT", "TABLE", "Facts", "ReportMixin", "Table", "facts_html", "printable", "report_html", "report_text"]
 
 Facts = Iterable[tuple[str, str]]
 Table = Sequence[Sequence[str]]  # the first row is the head
@@ -18,8 +21,95 @@ LEFT = "style='text-align:left;vertical-align:top'"
 TABLE = "<table cellpadding='3' style='border-collapse:collapse'>"
 
 
-def report_text(title: str, facts: Facts, tables: Iterable[Table] = ()) -> str:
+class ReportMixin(ABC):
+    """Text, HTML and plain values of a dataclass that has a title, facts and tables.
+
+    The dataclass is made with ``repr=False``, or its own `repr` would come before this one. Fields with ``repr=False``
+    are left out of `to_dict`.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, repr=False)
+    ... class Copied(ReportMixin):
+    ...     names: tuple[str, ...]
+    ...     n_bytes: int
+    ...
+    ...     def _title(self):
+    ...         return "copy: done"
+    ...
+    ...     def _facts(self):
+    ...         return [("bytes", f"{self.n_bytes:,}")]
+    ...
+    ...     def _tables(self):
+    ...         return [[("array",), *((name,) for name in self.names)]]
+    >>> Copied(("a", "b"), 2000)
+    copy: done
+      bytes  2,000
+      array
+      a
+      b
+    >>> Copied(("a", "b"), 2000).to_dict()
+    {'names': ['a', 'b'], 'n_bytes': 2000}
+    """
+
+    __slots__ = ()
+
+    _computed: ClassVar[tuple[str, ...]] = ()  # properties that `to_dict` shows before the fields
+
+    @abstractmethod
+    def _title(self) -> str:
+        """Return the headline, in a few words."""
+
+    @abstractmethod
+    def _facts(self) -> Facts:
+        """Return names and values, one a line."""
+
+    def _tables(self) -> Iterable[Table]:
+        """Return tables; the first row of each is its head, and an empty table is not shown."""
+        return ()
+
+    def _drawing(self) -> str:
+        """Return HTML to show beside the facts."""
+        return ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything by name, as plain values."""
+        own = [one.name for one in fields(cast("Any", self)) if one.repr]
+        return {name: _plain(getattr(self, name)) for name in (*self._computed, *own)}
+
+    def __repr__(self) -> str:
+        return report_text(self._title(), self._facts(), self._tables(), max_rows=_MAX_ROWS)
+
+    def _repr_html_(self) -> str:
+        return report_html(self._title(), self._facts(), self._tables(), self._drawing(), max_rows=_MAX_ROWS)
+
+
+_MAX_ROWS = 40  # of one table of a report: a group may have any number of arrays, and a store of problems
+
+
+def _plain(value: Any) -> Any:
+    """Return records as dicts and sequences of them as lists; values inside a record stay as they are."""
+    if isinstance(value, ReportMixin):
+        return value.to_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value
+
+
+def report_text(title: str, facts: Facts, tables: Iterable[Table] = (), *, max_rows: int | None = None) -> str:
     """Return a title, and indented below it names and values in two columns, then the tables.
+
+    Parameters
+    ----------
+    title, facts, tables
+        See `ReportMixin`.
+    max_rows
+        Rows shown of each table; ``None``: all.
 
     Examples
     --------
@@ -34,14 +124,26 @@ def report_text(title: str, facts: Facts, tables: Iterable[Table] = ()) -> str:
     width = max((len(name) for name, _ in rows), default=0)
     lines = [printable(title), *(f"  {name:<{width}}  {value}" for name, value in rows)]
     for table in tables:
-        table = [[printable(cell) for cell in row] for row in table]  # noqa: PLW2901
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines += ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(r, widths, strict=True)).rstrip() for r in table]
+        if not table:
+            continue
+        shown, n_more = _shown(table, max_rows)
+        cells = [[printable(cell) for cell in row] for row in shown]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines += ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(r, widths, strict=True)).rstrip() for r in cells]
+        if n_more:
+            lines.append(f"  … and {n_more:,} more")
     return "\n".join(lines)
 
 
+def _shown(table: Table, max_rows: int | None) -> tuple[Table, int]:
+    """Return a table of at most `max_rows` below its head, and how many rows it leaves out."""
+    if max_rows is None:
+        return table, 0
+    return table[: 1 + max_rows], max(0, len(table) - 1 - max_rows)
+
+
 def printable(text: str) -> str:
-    r"""Return text with control characters spelled out: a name in a store must not give orders to a terminal.
+    r"""Return text with control characters spelled out: a name in a store must not control a terminal.
 
     Examples
     --------
@@ -51,19 +153,22 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-# those that turn the direction around, and halves of surrogate pairs, which no terminal can be sent
+# ESC and other control characters, characters that reverse the direction of text, and halves of surrogate pairs, which
+# cannot be encoded for a terminal
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def report_html(title: str, facts: Facts, tables: Iterable[Table] = (), drawing: str = "") -> str:
-    """Return the same as HTML, beside `drawing`, which is HTML already; all but the facts fold away.
+def report_html(
+    title: str, facts: Facts, tables: Iterable[Table] = (), drawing: str = "", *, max_rows: int | None = None
+) -> str:
+    """Return the same as HTML, beside `drawing`, which is HTML already; long tables are folded.
 
     Examples
     --------
     >>> report_html("<done>", [("tasks", "2")])[:23]
     '<div><b>&lt;done&gt;</b'
     """
-    shown = "".join(_table_html(table) for table in tables if table)
+    shown = "".join(_table_html(table, max_rows) for table in tables if table)
     picture = f"<td style='vertical-align:top;white-space:nowrap'>{drawing}</td>" if drawing else ""
     body = f"<table><tr><td>{facts_html(facts)}</td>{picture}</tr></table>"
     return f"<div><b>{escape(title)}</b>{body}{shown}</div>"
@@ -75,13 +180,15 @@ def facts_html(facts: Facts) -> str:
     return f"{TABLE}{''.join(rows)}</table>"
 
 
-def _table_html(table: Table) -> str:
-    head = "".join(f"<th {LEFT}>{escape(cell)}</th>" for cell in table[0])
-    body = "".join(f"<tr>{''.join(f'<td {LEFT}>{escape(c)}</td>' for c in row)}</tr>" for row in table[1:])
+def _table_html(table: Table, max_rows: int | None) -> str:
+    shown, n_more = _shown(table, max_rows)
+    head = "".join(f"<th {LEFT}>{escape(cell)}</th>" for cell in shown[0])
+    body = "".join(f"<tr>{''.join(f'<td {LEFT}>{escape(c)}</td>' for c in row)}</tr>" for row in shown[1:])
     n_rows = len(table) - 1
-    shown = " open" if n_rows <= _MAX_OPEN else ""
+    state = " open" if n_rows <= _MAX_OPEN else ""
     summary = f"<summary>{escape(table[0][0])}s ({n_rows:,})</summary>"
-    return f"<details{shown}>{summary}{TABLE}<tr>{head}</tr>{body}</table></details>"
+    more = f"<i>… and {n_more:,} more</i>" if n_more else ""
+    return f"<details{state}>{summary}{TABLE}<tr>{head}</tr>{body}</table>{more}</details>"
 
 
-_MAX_OPEN = 12  # rows of a table that is not folded away
+_MAX_OPEN = 12  # rows of a table that is not folded

@@ -1,0 +1,117 @@
+"""Reports as text, as HTML and as plain values, all made from one title, its facts and its tables."""
+
+import json
+import pickle
+from dataclasses import dataclass, field
+
+import pytest
+
+from chunkmill.display.report import ReportMixin, printable, report_html, report_text
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    key: str
+    coords: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Stores(ReportMixin):
+    stored: tuple[Stored, ...]
+    by_name: dict[str, "Stores"] = field(default_factory=dict)
+    internal: object = field(default=None, repr=False)
+
+    _computed = ("n_stored",)
+
+    @property
+    def n_stored(self):
+        return len(self.stored)
+
+    def _title(self):
+        return "store: done"
+
+    def _facts(self):
+        return [("keys", str(self.n_stored)), ("a & b", "<i>")]
+
+    def _tables(self):
+        return [[("key", "chunk"), *((one.key, str(one.coords)) for one in self.stored)], []]
+
+    def _drawing(self):
+        return "<svg/>"
+
+
+def make(n):
+    return Stores(tuple(Stored(f"a/{i}", (i,)) for i in range(n)))
+
+
+TEXT = """\
+store: done
+  keys   2
+  a & b  <i>
+  key  chunk
+  a/0  (0,)
+  a/1  (1,)"""
+
+
+def test_text():
+    assert repr(make(2)) == str(make(2)) == TEXT
+
+
+def test_html():
+    html = make(2)._repr_html_()
+    assert html.startswith("<div><b>store: done</b>")
+    assert "a &amp; b" in html
+    assert "&lt;i&gt;" in html
+    assert "<svg/>" in html
+    assert html.count("<details open>") == 1
+    assert "<summary>keys (2)</summary>" in html
+
+
+def test_long_tables_are_folded_and_end_with_the_number_of_rows_left_out():
+    assert "<details>" in make(13)._repr_html_()
+    assert "more" not in f"{make(40)!r}{make(40)._repr_html_()}"
+    assert repr(make(1043)).endswith("  a/39  (39,)\n  … and 1,003 more")
+    html = make(1043)._repr_html_()
+    assert "<summary>keys (1,043)</summary>" in html
+    assert "… and 1,003 more" in html
+    assert html.count("<tr>") == 1 + 2 + 1 + 40  # the layout, the facts, the head, the rows
+
+
+def test_plain_values_are_computed_ones_and_fields_without_those_that_are_not_shown():
+    report = Stores((Stored("a/0", (0,)),), {"inner": make(0)}, internal=object())
+    assert report.to_dict() == {
+        "n_stored": 1,
+        "stored": [{"key": "a/0", "coords": (0,)}],
+        "by_name": {"inner": {"n_stored": 0, "stored": [], "by_name": {}}},
+    }
+    assert json.loads(json.dumps(report.to_dict()))["stored"][0]["coords"] == [0]
+
+
+def test_reports_pickle_and_have_no_dict():
+    assert pickle.loads(pickle.dumps(make(2))) == make(2)
+    assert not hasattr(make(2), "__dict__")
+
+
+def test_a_report_without_title_and_facts_cannot_be_made():
+    class Empty(ReportMixin):
+        pass
+
+    with pytest.raises(TypeError, match=r"_facts.*_title"):
+        Empty()
+
+
+def test_control_characters_are_spelled_out():
+    assert printable("a\x1b[0m\u202e\ud800\nb é") == r"a\x1b[0m\u202e\ud800\nb é"
+    assert "\x1b" not in report_text("\x1b", [("\x1b", "\x1b")], [[("\x1b",), ("\x1b",)]])
+
+
+def test_text_without_facts_or_tables():
+    assert report_text("title", []) == "title"
+    assert report_text("title", [], [[("head",)]]) == "title\n  head"
+    assert report_html("title", []).count("<tr>") == 1
+
+
+def test_all_rows_are_shown_where_no_limit_is_set():
+    table = [("n",), *((str(i),) for i in range(100))]
+    assert len(report_text("t", [], [table]).splitlines()) == 102
+    assert len(report_text("t", [], [table], max_rows=3).splitlines()) == 1 + 4 + 1
