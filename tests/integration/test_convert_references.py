@@ -17,7 +17,7 @@ from chunkmill.errors import ChunkError, StoreError
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.references.write import to_references
 from chunkmill.runtime import job as jobs
-from chunkmill.runtime.reference_shipping import Lender, borrowed
+from chunkmill.runtime.reference_shipping import ReferenceSender, references_in_scope
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.reference import ReferenceStore
 
@@ -124,32 +124,32 @@ def stage(tmp_path):
     return jobs.Stage("t", transfer_group, transfers, [(0, i) for i in range(n_tasks)], transfer_reads), target
 
 
-def test_a_task_is_lent_what_it_reads(stage):
+def test_a_task_is_sent_what_it_reads(stage):
     stage, target = stage
-    lender = Lender(stage.reads, stage.common)
-    packed = lender.pack(stage.common)
+    sender = ReferenceSender(stage.reads, stage.common)
+    packed = sender.pack(stage.common)
     assert len(packed) < len(pickle.dumps(stage.common)) - 2000
-    units = lender.units([(i, [spec]) for i, spec in enumerate(stage.tasks)])
-    assert max(len(pickle.dumps(unit)) for unit in units[:10]) < 3000
+    tasks = sender.with_references([(i, [spec]) for i, spec in enumerate(stage.tasks)])
+    assert max(len(pickle.dumps(task)) for task in tasks[:10]) < 3000
     common = pickle.loads(packed)
-    for _, specs, lent in units[:]:
-        with borrowed(pickle.loads(pickle.dumps(lent))):
+    for _, specs, references in tasks[:]:
+        with references_in_scope(pickle.loads(pickle.dumps(references))):
             stage.function(common, specs[0])
     values = np.frombuffer(bytes(range(200)) * 20, "u1").copy()
     values[4:8] = 0
     np.testing.assert_array_equal(target[...], values)
 
 
-def test_what_was_not_lent_is_an_error_and_not_absent(stage):
+def test_what_was_not_sent_is_an_error_and_not_absent(stage):
     stage, _ = stage
-    lender = Lender(stage.reads, stage.common)
-    common = pickle.loads(lender.pack(stage.common))
-    units = lender.units([(i, [spec]) for i, spec in enumerate(stage.tasks)])
-    with borrowed(units[0][2]):
+    sender = ReferenceSender(stage.reads, stage.common)
+    common = pickle.loads(sender.pack(stage.common))
+    tasks = sender.with_references([(i, [spec]) for i, spec in enumerate(stage.tasks)])
+    with references_in_scope(tasks[0][2]):
         assert common[0].source.store.get("a/1") is None  # absent, and known to be
-        with pytest.raises(ChunkError, match="not lent"):
+        with pytest.raises(ChunkError, match="not sent"):
             stage.function(common, stage.tasks[1])
-    with pytest.raises(StoreError, match="not lent"):
+    with pytest.raises(StoreError, match="not sent"):
         common[0].source.store.get("a/1")
 
 

@@ -23,7 +23,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.aligned_chunks import write_chunks
 from chunkmill.dask_arrays.write import WriteReport, block_number, report, write_blocks
 from chunkmill.errors import JobError
-from chunkmill.runtime.cancellation import giving_up, sweep_beside, swept
+from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_beside
 from chunkmill.runtime.journal import Journal, fingerprint
 from chunkmill.runtime.scheduler import Scheduler, optimised
 
@@ -71,11 +71,11 @@ def resumable_write(
     region = full_region(array.shape)
     blocks, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, journal=journal)
     keys = [(blocks.name, *index, 0) for index, number in _numbered(x, array) if number not in done]
-    with giving_up([blocks]), swept([array], after_death=cut_off):
+    with abandon_on_error([blocks]), remove_partial_files([array], after_death=cut_off):
         counts = _compute(blocks, keys)
     publish(documents)
     if cut_off:
-        sweep_beside(array.store, documents)
+        remove_partial_files_beside(array.store, documents)
     journal.finish()
     n_resumed = blocks.npartitions - len(keys)
     return replace(report(array, counts, n_regrouped), n_resumed=n_resumed)

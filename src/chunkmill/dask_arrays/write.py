@@ -38,7 +38,7 @@ from chunkmill.display.report import report_html
 from chunkmill.errors import AlignmentError
 from chunkmill.model.grid import Region
 from chunkmill.model.user_values import as_dtype, check_unmasked, is_text
-from chunkmill.runtime.cancellation import giving_up, swept, wanted
+from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, unless_cancelled
 from chunkmill.runtime.cluster_locks import check_guarded
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import check_process, describe_needs, writes_to
@@ -210,7 +210,7 @@ def write_block(
     if os.getpid() != home:
         check_process(packed)  # perhaps a worker that joined when the others had been checked
     region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, start, strict=True))
-    with wanted(name):
+    with unless_cancelled(name):
         if journal is not None:
             counts = _write_on_record(block, region, array, journal, lock=lock, write_empty=write_empty)
         else:
@@ -290,7 +290,7 @@ def run(
     Not by ``delayed(finish)(*counts)``: that would hide the arrays from dask's fusion and double their graph.
     """
     if compute:
-        with giving_up(counts), swept(arrays):
+        with abandon_on_error(counts), remove_partial_files(arrays):
             return finish(*_computed(counts, arrays))
     name = f"written-{uuid4().hex}"
     optimised = optimize(*counts)

@@ -1,9 +1,9 @@
-"""Tasks that are late: their graph was given up while they were at work, and what they hold is not wanted any more.
+"""Stop tasks of a cancelled or failed computation from writing.
 
-When one task fails, or the user interrupts, dask raises at once and others go on in their threads, here or on workers.
-What they would write could meet the next attempt's. So a task asks, before it writes, whether it still should; and in
-this process those that are writing are waited for. Those that died while they wrote left files half done, which are
-removed. Not here: jobs, whose journal tells (`chunkmill.runtime.journal`).
+When one task fails, or the user interrupts, dask raises at once and others continue in their threads, here or on
+workers. What they would write could meet the next attempt's. So a task asks, before it writes, whether its computation
+still stands; and in this process the tasks that are writing are waited for. Tasks that died while they wrote left
+partial files, which are removed. Not here: jobs, whose journal tells (`chunkmill.runtime.journal`).
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
 
-__all__ = ["giving_up", "sweep_beside", "swept", "wanted"]
+__all__ = ["abandon_on_error", "remove_partial_files", "remove_partial_files_beside", "unless_cancelled"]
 
 _PATIENCE = 60.0  # seconds to wait for writes under way: one that takes longer hangs, and waiting does not help it
 
 
 class _Writes:
-    """The writes of this process: how many tasks of each are writing, and which were given up."""
+    """The writes of this process: how many tasks of each are writing, and which were abandoned."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.n_writing: Counter[str] = Counter()
-        self.given_up: set[str] = set()
+        self.abandoned: set[str] = set()
 
 
 _writes = _Writes()
-if hasattr(os, "register_at_fork"):  # a child has no threads that could let go of the lock
+if hasattr(os, "register_at_fork"):  # a child has no threads that could release the lock
     os.register_at_fork(after_in_child=_writes.__init__)  # type: ignore[misc]
 
 
 @contextmanager
-def wanted(write: str) -> Iterator[None]:
-    """Write inside; `JobError` when the write of that name was given up, or this task was cancelled."""
+def unless_cancelled(write: str) -> Iterator[None]:
+    """Write inside; `JobError` when the write of that name was abandoned, or this task was cancelled."""
     _check_worker(write)
     with _writes.changed:
-        if write in _writes.given_up:
-            raise _late(write)
+        if write in _writes.abandoned:
+            raise _cancelled(write)
         _writes.n_writing[write] += 1
     try:
         yield
@@ -62,21 +62,21 @@ def wanted(write: str) -> Iterator[None]:
 
 
 @contextmanager
-def giving_up(arrays: Iterable[da.Array]) -> Iterator[None]:
-    """Compute `arrays` inside; when that fails, give up their writes, and wait for those under way here."""
+def abandon_on_error(arrays: Iterable[da.Array]) -> Iterator[None]:
+    """Compute `arrays` inside; when that fails, abandon their writes, and wait for those under way here."""
     try:
         yield
     except BaseException:
         names = {name for array in arrays for name in array.dask.layers if name.startswith("write-")}
         with _writes.changed:
-            _writes.given_up.update(names)
+            _writes.abandoned.update(names)
             _writes.changed.wait_for(lambda: not names & _writes.n_writing.keys(), _PATIENCE)
         raise
 
 
 @contextmanager
-def swept(arrays: Iterable[StoredArray], *, after_death: bool = False) -> Iterator[None]:
-    """Write to `arrays` inside; then remove what was left by workers that are gone, or by a run that was cut off."""
+def remove_partial_files(arrays: Iterable[StoredArray], *, after_death: bool = False) -> Iterator[None]:
+    """Write to `arrays` inside; then remove the partial files of workers that died, or of an interrupted run."""
     before = _workers()
     yield
     if after_death or before - _workers():
@@ -85,8 +85,8 @@ def swept(arrays: Iterable[StoredArray], *, after_death: bool = False) -> Iterat
                 array.store.sweep(array.prefix)
 
 
-def sweep_beside(store: Store, keys: Iterable[str]) -> None:
-    """Remove what was left right beside some keys, and beside what is above them, by a run that was cut off."""
+def remove_partial_files_beside(store: Store, keys: Iterable[str]) -> None:
+    """Remove the partial files that an interrupted run left beside `keys`, and beside the folders above them."""
     if isinstance(store, LocalStore):
         for prefix in {prefix for key in keys for prefix in map("{}/".format, parents_of(key))}:
             store.sweep("" if prefix == "/" else prefix, recursive=False)
@@ -98,7 +98,7 @@ def _workers() -> set[str]:
 
 
 def _check_worker(write: str) -> None:
-    """Raise when this task was cancelled while it computed: the scheduler has told its worker, who cannot stop it."""
+    """Raise when this task was cancelled while it computed: the scheduler told its worker, which cannot stop it."""
     try:
         worker = get_worker()
     except ValueError:
@@ -106,8 +106,9 @@ def _check_worker(write: str) -> None:
     key = worker.active_threads.get(threading.get_ident())
     task = None if key is None else worker.state.tasks.get(key)
     if task is not None and task.state in {"cancelled", "resumed"}:
-        raise _late(write)
+        raise _cancelled(write)
 
 
-def _late(write: str) -> JobError:
-    return JobError(job=write, reason="this task is late: its write was given up or cancelled")
+def _cancelled(write: str) -> JobError:
+    reason = "this task belongs to a write that was cancelled or has failed; its result is discarded"
+    return JobError(job=write, reason=reason)

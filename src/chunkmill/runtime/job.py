@@ -19,12 +19,12 @@ from uuid import uuid4
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
-from chunkmill.runtime.cancellation import sweep_beside, swept
+from chunkmill.runtime.cancellation import remove_partial_files, remove_partial_files_beside
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_process, check_scheduler, describe_needs
 from chunkmill.runtime.process_memory import peak_memory
 from chunkmill.runtime.progress import JobProgress
-from chunkmill.runtime.reference_shipping import Lender, Lent, borrowed
+from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult, grouped
 from chunkmill.stores.base import Store
@@ -151,7 +151,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     else:
         done = journal.done()
     try:
-        with swept(job.targets, after_death=cut_off):
+        with remove_partial_files(job.targets, after_death=cut_off):
             results = run_stages(
                 job.stages(),
                 name=job.name,
@@ -166,7 +166,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
         raise
     written = job.publish(documents)
     if cut_off:
-        sweep_beside(job.store, written or ())
+        remove_partial_files_beside(job.store, written or ())
     journal.finish()
     flush(job.store)
     return JobResult(tuple(results), time.perf_counter() - start)
@@ -240,11 +240,11 @@ def run_stages(
             if scheduler.in_process:
                 scheduler.run(stage.name, run_task, here, todo, total.add)
             else:
-                lender = None if stage.reads is None else Lender(stage.reads, stage.common)
-                packed = _Packed.of(here, needs, lender)
-                units = lender.units(todo) if lender else todo
+                sender = None if stage.reads is None else ReferenceSender(stage.reads, stage.common)
+                packed = _Packed.of(here, needs, sender)
+                tasks = sender.with_references(todo) if sender else todo
                 with scheduler.span(name or stage.name):
-                    scheduler.run(stage.name, run_task, packed, units, total.add, shown=stage.show)
+                    scheduler.run(stage.name, run_task, packed, tasks, total.add, shown=stage.show)
             seconds = time.perf_counter() - begun
             results.append(StageResult(stage.name, len(groups), n_resumed, seconds, total.counts, total.details))
     return results
@@ -306,8 +306,8 @@ class _Packed:
     needs: bytes
 
     @classmethod
-    def of(cls, stage: _Stage, needs: Needs | None, lender: Lender | None) -> _Packed:
-        return cls(uuid4().hex, lender.pack(stage) if lender else pickle.dumps(stage), pickle.dumps(needs))
+    def of(cls, stage: _Stage, needs: Needs | None, sender: ReferenceSender | None) -> _Packed:
+        return cls(uuid4().hex, sender.pack(stage) if sender else pickle.dumps(stage), pickle.dumps(needs))
 
     def open(self) -> _Stage:
         with _OPENED_LOCK:
@@ -328,7 +328,7 @@ _MAX_OPENED = 8  # stages of jobs that run at the same time
 
 
 def run_task(
-    shared: _Shared, index: int, specs: Sequence[Any], lent: Sequence[Lent] = ()
+    shared: _Shared, index: int, specs: Sequence[Any], references: Sequence[TaskReferences] = ()
 ) -> tuple[dict[str, int], list[Any]]:
     """Run a group of specs: the function of every task in the graph of a stage."""
     stage = shared.open()
@@ -338,7 +338,7 @@ def run_task(
     counts: dict[str, int] = {}
     writes: dict[str, Any] = {}
     details: list[Any] = []
-    with borrowed(lent):
+    with references_in_scope(references):
         for spec in specs:
             result = stage.function(stage.common, spec)
             add_counts(counts, result.counts)

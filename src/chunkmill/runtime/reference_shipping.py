@@ -1,7 +1,7 @@
-"""Reference sets in whole-store jobs: tasks in other processes are lent the references that they need.
+"""Send each task of a job only the references it needs.
 
 What the tasks of a stage share is pickled once, without the references of sets that are held in memory. Each task
-brings those of the store keys that it will ask for; asking for another one is an error, never an absent chunk. Not
+carries those of the store keys that it will ask for; asking for another one is an error, never an absent chunk. Not
 here: which keys those are (the stage's ``reads``), single reads through dask arrays
 (`chunkmill.dask_arrays.reference_subsets`).
 """
@@ -24,25 +24,25 @@ from chunkmill.model.references import Reference, ReferenceSet
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets
 
-__all__ = ["Lender", "Lent", "Reads", "borrowed"]
+__all__ = ["Reads", "ReferenceSender", "TaskReferences", "references_in_scope"]
 
 Reads: TypeAlias = Callable[[Any, Any], Iterable[tuple[StoredArray, Iterable[str]]]]
-"""What the tasks of a stage share, and a spec -> arrays, and the store keys of each that the task will ask for."""
+"""Called with what the tasks of a stage share, and a spec: arrays, and the store keys of each that the task reads."""
 
-Unit: TypeAlias = tuple[Any, ...]
+TaskArguments: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
-    """References for one task: of the set called `token`, those of some keys, and which of the keys there are not."""
+class TaskReferences:
+    """References for one task: those of some keys of the set called `token`, and the keys that the set does not have."""
 
     token: str
     references: ReferenceSet
     absent: frozenset[str]
 
 
-class Lender:
-    """The sets of one stage, in the process that holds them."""
+class ReferenceSender:
+    """Reference sets of one stage, in the process that holds them."""
 
     def __init__(self, reads: Reads, common: Any) -> None:
         self._reads = reads
@@ -56,9 +56,9 @@ class Lender:
         _LeanPickler(buffer, self._token).dump(value)
         return buffer.getvalue()
 
-    def units(self, units: Sequence[Unit]) -> Sequence[Unit]:
-        """Return number and specs of each task, and behind them what it is lent: cut out when it is asked for."""
-        return _LentUnits(units, self._lent) if self._stores else units
+    def with_references(self, tasks: Sequence[TaskArguments]) -> Sequence[TaskArguments]:
+        """Return number and specs of each task, followed by its references: subset when they are asked for."""
+        return _TasksWithReferences(tasks, self._references) if self._stores else tasks
 
     def _token(self, store: ReferenceStore) -> str:
         if id(store) not in self._tokens:
@@ -66,18 +66,18 @@ class Lender:
             self._stores.append(store)
         return self._tokens[id(store)]
 
-    def _lent(self, specs: Sequence[Any]) -> tuple[Lent, ...]:
-        wanted: dict[str, tuple[ReferenceStore, set[str]]] = {}
+    def _references(self, specs: Sequence[Any]) -> tuple[TaskReferences, ...]:
+        needed: dict[str, tuple[ReferenceStore, set[str]]] = {}
         for spec in specs:
             for array, keys in self._reads(self._common, spec):
                 store = held_references(array)
                 if store is not None and id(store) in self._tokens:
-                    wanted.setdefault(self._tokens[id(store)], (store, set()))[1].update(keys)
-        lent = []
-        for token, (store, keys) in wanted.items():
+                    needed.setdefault(self._tokens[id(store)], (store, set()))[1].update(keys)
+        found = []
+        for token, (store, keys) in needed.items():
             subset = store.references.subset(sorted(keys))
-            lent.append(Lent(token, subset, frozenset(keys - subset.named.keys())))
-        return tuple(lent)
+            found.append(TaskReferences(token, subset, frozenset(keys - subset.named.keys())))
+        return tuple(found)
 
 
 class _LeanPickler(pickle.Pickler):
@@ -91,53 +91,55 @@ class _LeanPickler(pickle.Pickler):
         return NotImplemented
 
 
-class _LentUnits(Sequence[Unit]):
-    def __init__(self, units: Sequence[Unit], lent: Callable[[Sequence[Any]], tuple[Lent, ...]]) -> None:
-        self._units = units
-        self._lent = lent
+class _TasksWithReferences(Sequence[TaskArguments]):
+    def __init__(
+        self, tasks: Sequence[TaskArguments], references: Callable[[Sequence[Any]], tuple[TaskReferences, ...]]
+    ) -> None:
+        self._tasks = tasks
+        self._references = references
 
     def __len__(self) -> int:
-        return len(self._units)
+        return len(self._tasks)
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
-            return [(number, specs, self._lent(specs)) for number, specs in self._units[at]]
+            return [(number, specs, self._references(specs)) for number, specs in self._tasks[at]]
         return self[at : at + 1][0]
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # In the process that runs a task
 
-_borrowed: dict[str, list[Lent]] = {}
+_in_scope: dict[str, list[TaskReferences]] = {}
 _lock = threading.Lock()
 
 
 @contextmanager
-def borrowed(lent: Sequence[Lent]) -> Iterator[None]:
-    """Have the references of a task at hand while it runs, in whichever of its threads."""
+def references_in_scope(references: Sequence[TaskReferences]) -> Iterator[None]:
+    """Hold the references of a task while it runs, for all its threads."""
     with _lock:
-        for each in lent:
-            _borrowed[each.token] = [*_borrowed.get(each.token, []), each]
+        for each in references:
+            _in_scope[each.token] = [*_in_scope.get(each.token, []), each]
     try:
         yield
     finally:
         with _lock:
-            for each in lent:
-                left = [other for other in _borrowed[each.token] if other is not each]
+            for each in references:
+                left = [other for other in _in_scope[each.token] if other is not each]
                 if left:
-                    _borrowed[each.token] = left
+                    _in_scope[each.token] = left
                 else:
-                    del _borrowed[each.token]
+                    del _in_scope[each.token]
 
 
 def _lean_store(token: str, targets: Targets, url: str, is_remote: bool) -> ReferenceStore:
-    store = ReferenceStore(_Borrowed(token, url), targets, url=url)
+    store = ReferenceStore(_ReferencesInScope(token, url), targets, url=url)
     store.is_remote = is_remote
     return store
 
 
-class _Borrowed:
-    """What is at hand of a set: the references of the tasks that run here now."""
+class _ReferencesInScope:
+    """The references of a set that the tasks of this process hold now."""
 
     def __init__(self, token: str, url: str) -> None:
         self._token = token
@@ -146,24 +148,24 @@ class _Borrowed:
 
     def locate(self, key: str) -> Reference | None:
         """Return where the bytes of `key` are; ``None`` when the set has no such key."""
-        for lent in _borrowed.get(self._token, ()):
-            found = lent.references.locate(key)
-            if found is not None or key in lent.absent:
+        for task in _in_scope.get(self._token, ()):
+            found = task.references.locate(key)
+            if found is not None or key in task.absent:
                 return found
         return self._fail(key)
 
     def keys(self, prefix: str = "") -> Iterator[str]:
-        """Refuse: only some of the keys are at hand."""
+        """Refuse: only some of the keys are known here."""
         self._fail(prefix)
 
     def list_dir(self, prefix: str) -> list[str]:
-        """Refuse: only some of the keys are at hand."""
+        """Refuse: only some of the keys are known here."""
         self._fail(prefix)
 
     def subset(self, keys: Iterable[str]) -> ReferenceSet:
-        """Refuse: only some of the keys are at hand."""
+        """Refuse: only some of the keys are known here."""
         self._fail(next(iter(keys), ""))
 
     def _fail(self, key: str) -> NoReturn:
-        reason = "the task was not lent this reference of the set: an error of chunkmill, please report it"
+        reason = "the task was not sent this reference of the set: an error of chunkmill, please report it"
         raise StoreError(url=self._url, key=key, reason=reason)
