@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes
@@ -21,7 +20,7 @@ from chunkmill.array.chunk_io import decode_chunk, read_chunk
 from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.checks.inventory import Inventory, Problem, take_inventory
-from chunkmill.display.report import report_html, report_text
+from chunkmill.display.report import ReportMixin
 from chunkmill.errors import ChunkError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
@@ -35,11 +34,10 @@ __all__ = ["CheckReport", "check_store"]
 _MAX_TASK_BYTES = 64 << 20  # decoded, that one task opens
 _MAX_TASK_KEYS = 1024
 _LEAST_TASKS = 32
-_MAX_SHOWN = 50
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(ReportMixin):
     """What `chunkmill.check` found.
 
     Attributes
@@ -64,14 +62,12 @@ class CheckReport:
     bytes_read: int
     seconds: float
 
+    _computed = ("ok",)
+
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong, or all that was is put right."""
         return all(problem.repaired for problem in self.problems)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
-        return {"ok": self.ok, **asdict(self)}
 
     def _facts(self) -> list[tuple[str, str]]:
         speed = f"{format_bytes(self.bytes_read)} read in {self.seconds:.1f} s"
@@ -81,7 +77,7 @@ class CheckReport:
     def _tables(self) -> list[list[tuple[str, ...]]]:
         rows = [
             (p.kind + (" (repaired)" if p.repaired else ""), p.key, str(p.coords or ""), p.reason)
-            for p in self.problems[:_MAX_SHOWN]
+            for p in self.problems
         ]
         return [[("problem", "key", "chunk", "reason"), *rows]] if rows else []
 
@@ -90,16 +86,7 @@ class CheckReport:
         if not n:
             return "check: ok"
         more = f", {repaired:,} of them repaired" if repaired else ""
-        shown = f" (the first {_MAX_SHOWN} below)" if n > _MAX_SHOWN else ""
-        return f"check: {n:,} problem{'' if n == 1 else 's'}{more}{shown}"
-
-    def __str__(self) -> str:
-        return report_text(self._title(), self._facts(), self._tables())
-
-    def _repr_html_(self) -> str:
-        return report_html(self._title(), self._facts(), self._tables())
-
-    __repr__ = __str__
+        return f"check: {n:,} problem{'' if n == 1 else 's'}{more}"
 
 
 def check_store(

@@ -10,7 +10,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -24,7 +24,7 @@ from chunkmill.array.metered import metered
 from chunkmill.conversion.chunk_memory import itemsize
 from chunkmill.conversion.rechunking.plan import Limits, Side, nth_coords, plan_rechunk
 from chunkmill.conversion.rechunking.sides import read_side, store_costs
-from chunkmill.display.report import printable, report_html, report_text
+from chunkmill.display.report import ReportMixin
 from chunkmill.errors import ChunkmillError, JobError
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
@@ -43,7 +43,6 @@ __all__ = ["Difference", "VerifyReport", "compare"]
 _MAX_BLOCK_BYTES = 256 << 20
 _N_BLOCKS = 3  # held at once: of both arrays, and where they differ
 _LEAST_TO_SAMPLE = 64  # blocks to choose from, where the chunks allow it
-_MAX_SHOWN = 20
 
 # Attributes in which formats without dimension names keep them: they say nothing more than the names do.
 _NAMES = {"_ARRAY_DIMENSIONS": 1, "axes": -1}
@@ -78,8 +77,8 @@ class Difference:
         return f"{self.path or '/'}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class VerifyReport(ReportMixin):
     """What `chunkmill.verify` found.
 
     Attributes
@@ -105,6 +104,8 @@ class VerifyReport:
     bytes_read: int
     seconds: float
 
+    _computed = ("equal", "n_tasks")
+
     @property
     def equal(self) -> bool:
         """Whether nothing differs in what was compared."""
@@ -114,10 +115,6 @@ class VerifyReport:
     def n_tasks(self) -> int:
         """Tasks that compared values."""
         return self.n_blocks
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
-        return {"equal": self.equal, "n_tasks": self.n_tasks, **asdict(self)}
 
     def _facts(self) -> list[tuple[str, str]]:
         sampled = " (a sample)" if self.sampled else ""
@@ -132,19 +129,9 @@ class VerifyReport:
         n = len(self.differences)
         return "verify: equal" if self.equal else f"verify: {n:,} difference{'' if n == 1 else 's'}"
 
-    def __str__(self) -> str:
-        lines = [report_text(self._title(), self._facts())]
-        lines += [f"  {printable(str(difference))}" for difference in self.differences[:_MAX_SHOWN]]
-        if len(self.differences) > _MAX_SHOWN:
-            lines.append(f"  … and {len(self.differences) - _MAX_SHOWN:,} more")
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        shown = [(d.path or "/", d.kind, d.text) for d in self.differences[:_MAX_SHOWN]]
-        table = [("difference", "kind", "how"), *shown] if shown else []
-        return report_html(self._title(), self._facts(), [table])
-
-    __repr__ = __str__
+    def _tables(self) -> list[list[tuple[str, ...]]]:
+        rows = [(one.path or "/", one.kind, one.text) for one in self.differences]
+        return [[("difference", "kind", "how"), *rows]] if rows else []
 
 
 def compare(

@@ -6,12 +6,12 @@ Not here: making plans (`chunkmill.conversion`), running them (`chunkmill.runtim
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from dask.utils import format_bytes, format_time
 
-from chunkmill.display.report import report_html, report_text
+from chunkmill.display.report import ReportMixin
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.hints import Hint
 from chunkmill.nodes.group import Group
@@ -72,8 +72,8 @@ class Costs:
     actions: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(ReportMixin):
     """What a job did, in the columns of its plan, measured.
 
     The attributes of `costs` are attributes of the report too.
@@ -105,10 +105,13 @@ class Report:
         return _column(self, name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values, flat but for stages and actions."""
-        return _flat(self)
+        """Return everything by name, as plain values; the columns of `costs` are among them."""
+        return _flat(super().to_dict())
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def _title(self) -> str:
+        return f"{self.operation}: done"
+
+    def _facts(self) -> list[tuple[str, str]]:
         resumed = f" ({self.n_resumed:,} of them done by an earlier run)" if self.n_resumed else ""
         moved = self.costs.bytes_read + self.costs.bytes_written
         speed = f", {format_bytes(int(moved / self.seconds))}/s" if self.seconds else ""
@@ -120,15 +123,12 @@ class Report:
             *_cost_rows(self.costs),
         ]
 
-    def __repr__(self) -> str:
-        return report_text(f"{self.operation}: done", self._rows(), [list(_stage_rows(self.stages))])
-
-    def _repr_html_(self) -> str:
-        return report_html(f"{self.operation}: done", self._rows(), [list(_stage_rows(self.stages))])
+    def _tables(self) -> list[list[tuple[str, ...]]]:
+        return [list(_stage_rows(self.stages))]
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(ReportMixin):
     """What a job will do, before anything is done; `run` does it.
 
     The attributes of `costs` are attributes of the plan too.
@@ -245,10 +245,13 @@ class Plan:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values, flat but for stages, actions and arrays."""
-        return _flat(self)
+        """Return everything by name, as plain values; the columns of `costs` are among them."""
+        return _flat(super().to_dict())
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def _title(self) -> str:
+        return f"{self.operation}: plan"
+
+    def _facts(self) -> list[tuple[str, str]]:
         return [
             ("from", self.source),
             ("to", self.target),
@@ -259,11 +262,8 @@ class Plan:
     def _tables(self) -> list[list[tuple[str, ...]]]:
         return [list(_stage_rows(self.stages)), list(_array_rows(self.arrays))]
 
-    def __repr__(self) -> str:
-        return report_text(f"{self.operation}: plan", self._rows(), self._tables())
-
-    def _repr_html_(self) -> str:
-        return report_html(f"{self.operation}: plan", self._rows(), self._tables(), self.drawing)
+    def _drawing(self) -> str:
+        return self.drawing
 
 
 def _found(job: Job) -> str | None:
@@ -286,25 +286,15 @@ def _column(owner: Plan | Report, name: str) -> Any:
     raise AttributeError(msg)
 
 
-def _flat(owner: Plan | Report) -> dict[str, Any]:
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
-    for name in owner.__dataclass_fields__:
-        value = getattr(owner, name)
-        if name == "costs":
-            flat |= asdict(value)
-        elif name == "stages":
-            flat[name] = [asdict(stage) for stage in value]
-        elif name == "arrays":
-            flat[name] = [dict(row) for row in value]
-        elif name not in {"job", "drawing"}:
-            flat[name] = value
+    for name, value in values.items():
+        flat |= value if name == "costs" else {name: value}
     return flat
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # For people
-
-_MAX_ROWS = 40  # arrays shown of a group
 
 
 def _cost_rows(costs: Costs) -> list[tuple[str, str]]:
@@ -334,7 +324,4 @@ def _array_rows(arrays: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, ...]
     if not arrays:
         return
     yield tuple(arrays[0])
-    for row in arrays[:_MAX_ROWS]:
-        yield tuple(map(str, row.values()))
-    if len(arrays) > _MAX_ROWS:
-        yield (f"… and {len(arrays) - _MAX_ROWS:,} more", *[""] * (len(arrays[0]) - 1))
+    yield from (tuple(map(str, row.values())) for row in arrays)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 from uuid import uuid4
@@ -34,7 +34,7 @@ from chunkmill.dask_arrays.aligned_chunks import write_chunks
 from chunkmill.dask_arrays.blocks import BlockRegions, Carried
 from chunkmill.dask_arrays.hazards import check_in_place
 from chunkmill.dask_arrays.regroup import Pieces, regrouped
-from chunkmill.display.report import report_html
+from chunkmill.display.report import ReportMixin
 from chunkmill.errors import AlignmentError
 from chunkmill.model.grid import Region
 from chunkmill.model.user_values import as_dtype, check_unmasked, is_text
@@ -50,8 +50,8 @@ __all__ = ["WriteReport", "block_number", "check_source", "report", "run", "writ
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class WriteReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class WriteReport(ReportMixin):
     """What a write did.
 
     Attributes
@@ -78,19 +78,17 @@ class WriteReport:
     guard: str = "version"
     n_resumed: int = 0
 
-    def to_dict(self) -> dict[str, int | str]:
-        """Return the counts, and the guard, by name."""
-        return asdict(self)
+    def _title(self) -> str:
+        return "write: done"
 
-    def _repr_html_(self) -> str:
-        facts = [
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
             ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part, {self.n_empty:,} empty"),
             ("written", format_bytes(self.bytes_written)),
             ("blocks regrouped", f"{self.n_regrouped:,}"),
             ("guard of partial writes", self.guard),
             *([("blocks of an earlier run", f"{self.n_resumed:,}")] if self.n_resumed else []),
         ]
-        return report_html("write: done", facts)
 
 
 def check_source(x: da.Array, shape: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from dask.utils import format_bytes, format_time
 from numpy.typing import NDArray
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.display.report import report_html, report_text
+from chunkmill.display.report import ReportMixin
 from chunkmill.errors import StoreError
 from chunkmill.formats.references import combine
 from chunkmill.model.grid import Shape
@@ -41,8 +41,8 @@ __all__ = ["ReferencesReport", "concat_references", "to_references"]
 _ROWS = 1 << 20  # references added at a time
 
 
-@dataclass(frozen=True)
-class ReferencesReport:
+@dataclass(frozen=True, repr=False)
+class ReferencesReport(ReportMixin):
     """What `chunkmill.to_references` wrote.
 
     Attributes
@@ -72,11 +72,10 @@ class ReferencesReport:
     bytes_read: int
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
-        return asdict(self)
+    def _title(self) -> str:
+        return "to_references: done"
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def _facts(self) -> list[tuple[str, str]]:
         return [
             ("from", self.source),
             ("to", f"{self.target} ({self.kind}, {self.node_format})"),
@@ -88,14 +87,6 @@ class ReferencesReport:
             ("tasks", f"{self.n_tasks:,}"),
             ("requests", f"{self.n_requests:,}, {format_bytes(self.bytes_read)} read"),
         ]
-
-    def __str__(self) -> str:
-        return report_text("to_references: done", self._rows())
-
-    def _repr_html_(self) -> str:
-        return report_html("to_references: done", self._rows())
-
-    __repr__ = __str__
 
 
 def to_references(

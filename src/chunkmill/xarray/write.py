@@ -24,7 +24,7 @@ from xarray import Dataset, DataTree
 from chunkmill.array.chunk_io import LockFactory, write_part
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
-from chunkmill.display.report import report_html, report_text
+from chunkmill.display.report import ReportMixin
 from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.model.grid import Overlap
 from chunkmill.model.metadata import GroupMetadata
@@ -51,8 +51,8 @@ __all__ = ["DatasetReport", "write_dataset"]
 Mode = Literal["w-", "w", "a", "a-", "r+"]
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class DatasetReport(ReportMixin):
     """What `write_dataset` did.
 
     Attributes
@@ -89,33 +89,22 @@ class DatasetReport:
         """Encoded bytes stored."""
         return self._sum("bytes_written")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything by name."""
-        return {
-            "variables": {path: each.to_dict() for path, each in self.variables.items()},
-            "unchanged": list(self.unchanged),
-        }
+    def _title(self) -> str:
+        return "write_dataset: done"
 
-    def __str__(self) -> str:
-        facts, tables = self._shown()
-        return report_text("write_dataset: done", facts, tables)
-
-    def _repr_html_(self) -> str:
-        facts, tables = self._shown()
-        return report_html("write_dataset: done", facts, tables)
-
-    def _shown(self) -> tuple[list[tuple[str, str]], list[list[tuple[str, ...]]]]:
-        """Return what people read: facts, and a table of the variables."""
-        rows = [
-            (path, f"{one.n_keys:,}", f"{one.n_partial:,}", format_bytes(one.bytes_written))
-            for path, one in self.variables.items()
-        ]
-        facts = [
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
             ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part"),
             ("written", format_bytes(self.bytes_written)),
             ("unchanged", ", ".join(self.unchanged) or "none"),
         ]
-        return facts, [[("variable", "store keys", "in part", "written"), *rows]]
+
+    def _tables(self) -> list[list[tuple[str, ...]]]:
+        rows = [
+            (path, f"{one.n_keys:,}", f"{one.n_partial:,}", format_bytes(one.bytes_written))
+            for path, one in self.variables.items()
+        ]
+        return [[("variable", "store keys", "in part", "written"), *rows]]
 
 
 def write_dataset(
