@@ -23,7 +23,7 @@ class _Wrapper:
         self.below = below
         self.url = below.url
         self.is_remote = below.is_remote
-        self.is_conditional = below.is_conditional
+        self.compares_versions = below.compares_versions
 
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
         raise NotImplementedError
@@ -154,7 +154,7 @@ class UnfencedStore(_Wrapper):
 
     def __init__(self, below: Store) -> None:
         super().__init__(below)
-        self.is_conditional = False
+        self.compares_versions = False
 
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None: ...
 

@@ -140,7 +140,7 @@ class ReadContract:
         other = pickle.loads(pickle.dumps(filled))
         assert other.get("a/c/0/0") == VALUE
         assert other.url == filled.url
-        assert (other.is_remote, other.is_conditional) == (filled.is_remote, filled.is_conditional)
+        assert (other.is_remote, other.compares_versions) == (filled.is_remote, filled.compares_versions)
 
     def test_many_threads(self, filled):
         wrong = []
@@ -295,7 +295,7 @@ class StoreContract(ReadContract):
             except Exception as error:  # noqa: BLE001
                 errors.append(error)
 
-        if not (store.is_conditional or type(store).__name__ == "ZipStore"):
+        if not (store.compares_versions or type(store).__name__ == "ZipStore"):
             pytest.skip("not atomic, and says so")
         threads = [threading.Thread(target=count) for _ in range(self.n_threads)]
         for thread in threads:

@@ -133,7 +133,7 @@ def test_interleaved_elements_on_s3(client, bucket, lock):
     """Every element is a job of its own, and all share one object."""
     url, options = bucket
     array = cm.create_array(url, "a", shape=(32,), dtype="i4", chunks=(32,), storage_options=options)
-    assert array.store.is_conditional
+    assert array.store.compares_versions
     jobs = [
         cm.store(da.full(1, i + 1, dtype="i4"), array, regions=(slice(i, i + 1),), lock=lock, compute=False)
         for i in range(32)
@@ -145,7 +145,7 @@ def test_interleaved_elements_on_s3(client, bucket, lock):
 def test_a_store_that_cannot_compare_versions(client, tmp_path):
     """Plain files through fsspec: the lock is all there is (that elements are lost without it, `test_locks` shows)."""
     store = FsspecStore(f"file://{tmp_path}")
-    assert not store.is_conditional
+    assert not store.compares_versions
     array = cm.create_array(store, "a", shape=(40,), dtype="i4", chunks=(40,))
 
     def jobs():

@@ -223,7 +223,7 @@ def update_chunk(
     """
     layout, coords = array.write_layout, overlap.coords
     key = layout.locator.key(coords)
-    contended = not array.store.is_conditional  # where versions cannot be checked, the lock is all there is
+    contended = not array.store.compares_versions  # where versions cannot be checked, the lock is all there is
     seen: str | None = "nothing yet"
     n_refused = 0
     while n_refused < _MAX_REFUSED:

@@ -318,5 +318,5 @@ def _shown(arrays: Sequence[StoredArray]) -> str:
 def report(array: StoredArray, counts: Sequence[int] | NDArray[np.int64], n_regrouped: int) -> WriteReport:
     """Turn the computed counts of a write to `array` into a `WriteReport`."""
     n_keys, n_partial, n_empty, n_bytes = (int(n) for n in counts)
-    guard = "version" if array.store.is_conditional else "lock"
+    guard = "version" if array.store.compares_versions else "lock"
     return WriteReport(n_keys, n_partial, n_empty, n_bytes, n_regrouped, guard)

@@ -115,7 +115,7 @@ class GivenLock:
 
 def check_guarded(store: Store, key: str, lock: LockFactory) -> None:
     """Raise `StoreError` when nothing will guard partial writes, of `key` first, on the scheduler that is set now."""
-    if store.is_conditional:
+    if store.compares_versions:
         return
     scheduler = Scheduler()
     client = scheduler.client

@@ -60,7 +60,7 @@ class Store(Protocol):
     """Whether a request costs latency, so that many at once pay."""
 
     @property
-    def is_conditional(self) -> bool:
+    def compares_versions(self) -> bool:
         """Whether `set_if` is atomic against other processes and machines, and against `set` and `delete`."""
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:

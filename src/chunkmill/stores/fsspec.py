@@ -87,8 +87,8 @@ class FsspecStore:
         self.url = canonical_url(url)
         self._registered = registered_classes(url) if filesystem is None else {}
         self.is_remote = protocol not in LOCAL_PROTOCOLS
-        self.is_conditional = hasattr(filesystem or fsspec.get_filesystem_class(protocol), "_call_s3")
-        if self.is_conditional:  # botocore's pool of 10 connections would be the limit instead of ours
+        self.compares_versions = hasattr(filesystem or fsspec.get_filesystem_class(protocol), "_call_s3")
+        if self.compares_versions:  # botocore's pool of 10 connections would be the limit instead of ours
             options["config_kwargs"] = {"max_pool_connections": max_requests()} | (options.get("config_kwargs") or {})
         self._identity = url, options, filesystem
         self._is_elsewhere = False  # memory, of the process that pickled this
@@ -237,7 +237,7 @@ class FsspecStore:
             raise StoreError(url=self.url, key=key, reason="cannot write: the filesystem says there is no such place")
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store (or delete) if the key still has `version`: `is_conditional` says whether that is atomic."""
+        """Store (or delete) if the key still has `version`: `compares_versions` says whether that is atomic."""
         check_key(key)
         data = None if value is None else bytes(value)
         stored = self._call(key, lambda opened: opened.service.put_if(opened.path(key), data, version))
@@ -339,7 +339,7 @@ class FsspecStore:
         if isinstance(error, StoreError):
             return error
         hint = ""
-        if self.is_conditional and isinstance(error, PermissionError):
+        if self.compares_versions and isinstance(error, PermissionError):
             hint = "; S3 answers so for absent keys too, unless the credentials may list the bucket"
         failed = StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}{hint}")
         failed.errno = getattr(error, "errno", None)

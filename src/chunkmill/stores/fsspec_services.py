@@ -34,7 +34,7 @@ class OutOfRange(Exception):
 class Service:
     """Any filesystem, through fsspec's common methods. Its versions are digests of the content."""
 
-    is_conditional = False
+    compares_versions = False
 
     def __init__(self, filesystem: Any) -> None:
         self.fs = filesystem
@@ -111,7 +111,7 @@ class Service:
 class S3Service(Service):
     """S3, through s3fs: its sessions, its retries; the version is the ETag."""
 
-    is_conditional = True
+    compares_versions = True
 
     async def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
         """Return bytes and ETag of one GET (s3fs' own ``cat_file`` asks for the size first)."""

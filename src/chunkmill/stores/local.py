@@ -91,7 +91,7 @@ class LocalStore(WritesParts):
         return "chunkmill.LocalStore", self.url
 
     @property
-    def is_conditional(self) -> bool:
+    def compares_versions(self) -> bool:
         """Whether `set_if` is atomic against all others: it compares and renames under flock, as far as that reaches.
 
         Without (Windows; NFS and Lustre mounted so) a lock of the cluster must guard partial writes.

@@ -33,7 +33,7 @@ class MemoryStore:
     """
 
     is_remote = False
-    is_conditional = True
+    compares_versions = True
 
     def __init__(self) -> None:
         self._name = uuid.uuid4().hex

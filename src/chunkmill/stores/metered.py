@@ -60,7 +60,7 @@ class MeteredStore(WritesParts):
         self._lock = threading.Lock()
         self.url = store.url
         self.is_remote = store.is_remote
-        self.is_conditional = store.is_conditional
+        self.compares_versions = store.compares_versions
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value or part of it."""

@@ -41,7 +41,7 @@ class OverlayStore:
         self.below = below
         self.url = below.url
         self.is_remote = below.is_remote
-        self.is_conditional = below.is_conditional
+        self.compares_versions = below.compares_versions
         self._documents = dict(documents)
         self._answers = answers
         self._written: set[str] = set()

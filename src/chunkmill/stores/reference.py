@@ -49,7 +49,7 @@ class ReferenceStore:
     (b'789', None, ['x/'])
     """
 
-    is_conditional = False
+    compares_versions = False
 
     def __init__(self, references: References, targets: Targets | None = None, *, url: str = "") -> None:
         self.references = references

@@ -47,7 +47,7 @@ class ZipStore:
     """
 
     is_remote = False
-    is_conditional = False
+    compares_versions = False
 
     def __init__(self, path: str | os.PathLike[str], prefix: str = "") -> None:
         self._path = os.path.abspath(os.path.expanduser(os.fspath(path)))  # noqa: PTH100, PTH111

@@ -465,7 +465,7 @@ def test_obstore_as_a_filesystem(s3_server):  # noqa: F811
         assert one.size("a/k") == 100
     store.delete("a/k")
     assert store.get("a/k") is None
-    assert not store.is_conditional
+    assert not store.compares_versions
 
 
 def test_an_array_on_obstore(s3_server):  # noqa: F811

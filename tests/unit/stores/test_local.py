@@ -390,7 +390,7 @@ def flock_as_on_nfs(flock):
 def test_where_there_is_no_flock_the_store_says_so(store, monkeypatch):
     """Lustre without the mount option: `set_if` still compares, and a lock of the cluster must do the rest."""
     monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(errno.ENOSYS))
-    assert not store.is_conditional
+    assert not store.compares_versions
     assert store.set_if("a/k", b"1", None)
     assert not store.set_if("a/k", b"2", None)
     store.set("a/k", b"3")
@@ -423,7 +423,7 @@ def test_mounts_that_keep_locks_to_one_machine(tmp_path, monkeypatch, line, reac
     root = "36 1 8:1 / / rw - ext4 /dev/root rw\n"
     lines = root + line.format(root=tmp_path) + "\n"
     monkeypatch.setattr(directory_lock.Path, "read_text", lambda *_: lines)
-    assert LocalStore(tmp_path / "x").is_conditional is reaches
+    assert LocalStore(tmp_path / "x").compares_versions is reaches
 
 
 def test_set_and_delete_wait_for_set_if(store, tmp_path):
