@@ -8,11 +8,10 @@ from __future__ import annotations
 from itertools import accumulate, pairwise
 from math import prod
 
-from chunkmill.model.grid import ChunkGrid, Region, RegularAxis, RunsAxis
+from chunkmill.model.grid import ChunkGrid, DaskChunks, Region, RegularAxis, RunsAxis
 
 __all__ = ["aligned_chunks", "write_chunks"]
 
-DaskChunks = tuple[tuple[int, ...], ...]
 
 _LEAST_BYTES = 1 << 20  # for one task to write, of blocks that are regrouped: more work than a task is by itself
 _MOST_BYTES = 8 << 20  # and few enough that nobody waits for the last one

@@ -1,6 +1,6 @@
-"""What dask's symbolic layers are made of here: the region of each block, and the function that every task carries.
+"""Region of each block, and the function that every task shares, for dask's symbolic layers.
 
-Both are asked for once a task, and a graph of small chunks is made of little else.
+Both are asked for once a task, and a graph of small chunks consists of little else.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ import cloudpickle
 from dask._task_spec import DataNode
 from dask.layers import ArrayBlockwiseDep
 
-from chunkmill.model.grid import ChunkGrid, Region, RegularAxis, RunsAxis, run_lengths
+from chunkmill.model.grid import ChunkGrid, DaskChunks, Region, RegularAxis, RunsAxis, run_lengths
 
-__all__ = ["BlockRegions", "Carried"]
-
-DaskChunks = tuple[tuple[int, ...], ...]
+__all__ = ["BlockRegions", "SharedFunction"]
 
 
 class BlockRegions(ArrayBlockwiseDep):
-    """Block index -> the region that the block covers, computed when asked for.
+    """Mapping of a block's index to the region that the block covers, computed when asked for.
 
-    Dask's ``ArraySliceDep`` keeps where every block begins, and its slices are parsed as if they could hold tasks.
+    Dask's ``ArraySliceDep`` stores where every block begins, and its slices are searched for tasks.
     `start` is the first element of the first block.
     """
 
@@ -35,12 +33,12 @@ class BlockRegions(ArrayBlockwiseDep):
         self._cuts: tuple[dict[int, slice], ...] = tuple({} for _ in chunks)  # those asked for, shared by their blocks
 
     @property
-    def chunks(self) -> DaskChunks:  # type: ignore[override]  # dask's own keep it
+    def chunks(self) -> DaskChunks:  # type: ignore[override]  # an attribute of dask's own classes
         """Length of each block, as `dask.array.blockwise` asks for it."""
         return self.grid.dask_chunks
 
     def __getitem__(self, index: tuple[int, ...]) -> DataNode:
-        """Return the region as dask wants constants: wrapped, so that it is not searched for tasks."""
+        """Return the region wrapped as a constant of dask's, which is not searched for tasks."""
         return DataNode(None, self.region(index))
 
     def region(self, index: tuple[int, ...]) -> Region:
@@ -67,10 +65,11 @@ def _axis(lengths: Sequence[int]) -> RegularAxis | RunsAxis:
     return RunsAxis(sum(lengths), runs)
 
 
-class Carried:
-    """A function that every task of a layer carries: unpickled once in a process, however many tasks bring it.
+class SharedFunction:
+    """Function that every task of a layer holds: unpickled once in a process, however many tasks bring it.
 
-    On a cluster the scheduler, which pickles every task by itself, pickles it by copying the bytes it came as.
+    On a cluster the scheduler pickles every task separately; the function is pickled there by copying the bytes that
+    it arrived as.
     """
 
     __slots__ = ("function", "payload")
@@ -84,10 +83,10 @@ class Carried:
         return self.function(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # where the function was made it is pickled anew each time: what it holds may have changed
+        # pickled again each time in the process that made the function: what it refers to may have changed
         return _unpack, (self.payload or cloudpickle.dumps(self.function),)
 
 
 @lru_cache(maxsize=16)
-def _unpack(payload: bytes) -> Carried:
-    return Carried(pickle.loads(payload), payload)  # noqa: S301 - pickle is how dask brings tasks
+def _unpack(payload: bytes) -> SharedFunction:
+    return SharedFunction(pickle.loads(payload), payload)  # noqa: S301 - pickle is how dask brings tasks

@@ -18,9 +18,9 @@ from dask.highlevelgraph import MaterializedLayer
 from dask.layers import ArraySliceDep
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.blocks import BlockRegions, DaskChunks
+from chunkmill.dask_arrays.blocks import BlockRegions
 from chunkmill.errors import JobError
-from chunkmill.model.grid import Region
+from chunkmill.model.grid import DaskChunks, Region
 from chunkmill.stores.base import Store
 
 __all__ = ["canonical_location", "check_in_place", "check_not_read", "locations_read"]

@@ -22,10 +22,10 @@ from chunkmill.array.chunk_io import read_region
 from chunkmill.array.references import held_references, without_references
 from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.blocks import BlockRegions, Carried, DaskChunks
+from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.reference_subsets import SubsetRegions, read_subset
 from chunkmill.errors import RegionError
-from chunkmill.model.grid import ChunkGrid, Region
+from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
 
 __all__ = ["block_chunks", "read_block", "read_graph", "sized"]
 
@@ -52,9 +52,9 @@ def read_graph(
         name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks, start)}"
     index = tuple(range(array.ndim))
     if held_references(array) is None:
-        read, regions = Carried(partial(read_block, array)), BlockRegions(dask_chunks, start)
+        read, regions = SharedFunction(partial(read_block, array)), BlockRegions(dask_chunks, start)
     else:
-        read = Carried(partial(read_subset, without_references(array)))
+        read = SharedFunction(partial(read_subset, without_references(array)))
         regions = SubsetRegions(array, dask_chunks, start)
     layer = blockwise(read, name, index, regions, index, numblocks={}, dependencies=(), _data_producer=True)
     # shown where dask draws graphs. Not `annotations`, which reach the cluster with each task: dask fuses no layer that

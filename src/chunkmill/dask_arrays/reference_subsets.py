@@ -16,8 +16,8 @@ from dask.base import normalize_token
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.references import held_references
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.blocks import BlockRegions, DaskChunks
-from chunkmill.model.grid import Region
+from chunkmill.dask_arrays.blocks import BlockRegions
+from chunkmill.model.grid import DaskChunks, Region
 from chunkmill.stores.base import Store
 from chunkmill.stores.reference import ReferenceStore
 

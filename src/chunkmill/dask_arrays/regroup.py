@@ -1,8 +1,8 @@
-"""Blocks that are written by other borders than they came with.
+"""Rechunk dask blocks to boundaries of store keys before they are written.
 
-Each task takes the blocks that it needs something of, and puts one store key after the other together from them, in
-the memory that is encoded: dask's ``rechunk`` has tasks for every part, and copies whole blocks. Not here: which
-borders (`chunkmill.dask_arrays.aligned_chunks`), writing (`chunkmill.dask_arrays.write`).
+Each task takes the source blocks that it needs elements of, and assembles the values of one store key after the other
+in the memory that is encoded. Dask's own ``rechunk`` has a task for every overlap, and copies whole blocks. Not here:
+the boundaries (`chunkmill.dask_arrays.aligned_chunks`), writing (`chunkmill.dask_arrays.write_task`).
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from chunkmill.array.selection import region_shape
-from chunkmill.dask_arrays.blocks import Carried
-from chunkmill.model.grid import Region
+from chunkmill.dask_arrays.blocks import SharedFunction
+from chunkmill.model.grid import DaskChunks, Region
 
-__all__ = ["Pieces", "regrouped"]
+__all__ = ["AssembledBlock", "regroup"]
 
-_WORTH_A_TASK = 1 << 20  # bytes of a block that a task does not need: to cut them off costs less than to send them
+_WORTH_A_TASK = 1 << 20  # bytes of a block that a task does not need: to extract the rest costs less than to send them
 
 
-def regrouped(
+def regroup(
     x: da.Array,
-    chunks: tuple[tuple[int, ...], ...],
-    function: Callable[[Pieces, Region], NDArray[np.int64]],
+    chunks: DaskChunks,
+    function: Callable[[AssembledBlock, Region], NDArray[np.int64]],
     *,
     name: str,
     n_results: int,
 ) -> da.Array:
-    """Return `function` mapped over the blocks that `x` has when it is cut by `chunks`.
+    """Return `function` mapped over the blocks of `x` rechunked to `chunks`.
 
     Parameters
     ----------
     function
-        Called with the pieces of a block and the region that it covers; returns `n_results` numbers along a last axis
-        behind those of `x`, each of length 1.
+        Called with a block and the region that it covers; returns `n_results` numbers along a last axis after those of
+        `x`, which have length 1.
     """
-    call = Carried(_Call(function))
-    axes = [list(_cuts(old, new)) for old, new in zip(x.chunks, chunks, strict=True)]
+    call = SharedFunction(_Assembling(function))
+    axes = [list(_spans(old, new)) for old, new in zip(x.chunks, chunks, strict=True)]
     graph: dict[Any, Any] = {}
     for index in np.ndindex(*map(len, axes)):
-        cuts = tuple(axis[i] for axis, i in zip(axes, index, strict=True))
-        is_cut, references = [], []
-        for numbers, part in _parts(cuts):
-            piece: Any = (x.name, *numbers)
+        spans = tuple(axis[i] for axis, i in zip(axes, index, strict=True))
+        is_extracted, references = [], []
+        for numbers, needed in _needed(spans):
+            source: Any = (x.name, *numbers)
             shape = tuple(lengths[number] for lengths, number in zip(x.chunks, numbers, strict=True))
-            is_cut.append(_is_worth_cutting(shape, region_shape(part), x.dtype.itemsize))
-            if is_cut[-1]:
-                key = (f"cut-{name}", *index, *numbers)
-                graph[key] = Task(key, _cut, TaskRef(piece), part)
-                piece = key
-            references.append(TaskRef(piece))
+            is_extracted.append(_is_worth_extracting(shape, region_shape(needed), x.dtype.itemsize))
+            if is_extracted[-1]:
+                key = (f"extract-{name}", *index, *numbers)
+                graph[key] = Task(key, _extract, TaskRef(source), needed)
+                source = key
+            references.append(TaskRef(source))
         key = (name, *index, 0)
-        graph[key] = Task(key, call, cuts, tuple(is_cut), *references)
+        graph[key] = Task(key, call, spans, tuple(is_extracted), *references)
     return da.Array(
         HighLevelGraph.from_collections(name, graph, dependencies=[x]),  # type: ignore[list-item]  # dask's own protocol does not fit dask.array
         name,
@@ -71,110 +71,113 @@ def regrouped(
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
-    """What one axis of a block is made of.
+class _Span:
+    """Extent of a block along one axis, and the source blocks that overlap it.
 
     Attributes
     ----------
-    within
-        Where it lies.
+    extent
+        In elements of the whole array.
     numbers
-        The blocks of the source that hold some of it.
-    borders
-        Where each of them begins, counted from `within`; then the end.
+        Of the source blocks that hold some of it.
+    bounds
+        First element of each of them, counted from the start of `extent`; then its end.
     n_skipped
-        Elements of the first of them that lie before it.
+        Elements of the first of them that precede `extent`.
     """
 
-    within: slice
+    extent: slice
     numbers: tuple[int, ...]
-    borders: tuple[int, ...]
+    bounds: tuple[int, ...]
     n_skipped: int
 
 
-def _cuts(old: Sequence[int], new: Sequence[int]) -> Iterator[_Cut]:
+def _spans(old: Sequence[int], new: Sequence[int]) -> Iterator[_Span]:
     ends = accumulate(old)
     blocks = [(number, end - length, end) for number, (length, end) in enumerate(zip(old, ends, strict=True)) if length]
     starts, stops = [start for _, start, _ in blocks], [stop for _, _, stop in blocks]
     for start, stop in pairwise(accumulate(new, initial=0)):
         own = blocks[bisect_right(stops, start) : bisect_left(starts, stop)]
-        borders = (*(max(begin - start, 0) for _, begin, _ in own), stop - start)
-        yield _Cut(slice(start, stop), tuple(n for n, _, _ in own), borders, start - own[0][1] if own else 0)
+        bounds = (*(max(begin - start, 0) for _, begin, _ in own), stop - start)
+        yield _Span(slice(start, stop), tuple(n for n, _, _ in own), bounds, start - own[0][1] if own else 0)
 
 
-def _parts(cuts: Sequence[_Cut]) -> Iterator[tuple[tuple[int, ...], Region]]:
-    """Yield the numbers of each block of the source, and the part of it that is needed, in C order."""
+def _needed(spans: Sequence[_Span]) -> Iterator[tuple[tuple[int, ...], Region]]:
+    """Yield the number of each source block along each axis, and the region of it that is needed, in C order."""
     axes = []
-    for cut in cuts:
+    for span in spans:
         axis = []
-        for i, (number, (start, stop)) in enumerate(zip(cut.numbers, pairwise(cut.borders), strict=True)):
-            n_skipped = 0 if i else cut.n_skipped
+        for i, (number, (start, stop)) in enumerate(zip(span.numbers, pairwise(span.bounds), strict=True)):
+            n_skipped = 0 if i else span.n_skipped
             axis.append((number, slice(n_skipped, n_skipped + stop - start)))
         axes.append(axis)
-    for parts in product(*axes):
-        yield tuple(number for number, _ in parts), tuple(part for _, part in parts)
+    for along in product(*axes):
+        yield tuple(number for number, _ in along), tuple(needed for _, needed in along)
 
 
-def _is_worth_cutting(shape: Sequence[int], part: Sequence[int], itemsize: int) -> bool:
-    n, needed = prod(shape), prod(part)
-    return 2 * needed <= n and (n - needed) * itemsize > _WORTH_A_TASK
+def _is_worth_extracting(shape: Sequence[int], needed: Sequence[int], itemsize: int) -> bool:
+    n, n_needed = prod(shape), prod(needed)
+    return 2 * n_needed <= n and (n - n_needed) * itemsize > _WORTH_A_TASK
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # In the process that runs a task
 
 
-def _cut(block: NDArray[Any], part: Region) -> NDArray[Any]:
-    return block[part].copy()  # not a view, which would keep the whole block in memory
+def _extract(block: NDArray[Any], needed: Region) -> NDArray[Any]:
+    return block[needed].copy()  # not a view, which would keep the whole block in memory
 
 
-class _Call:
-    """Calls a function with pieces instead of a block."""
+class _Assembling:
+    """Calls a function with an `AssembledBlock` of the source blocks that a task receives."""
 
-    def __init__(self, function: Callable[[Pieces, Region], NDArray[np.int64]]) -> None:
+    def __init__(self, function: Callable[[AssembledBlock, Region], NDArray[np.int64]]) -> None:
         self._function = function
 
-    def __call__(self, cuts: tuple[_Cut, ...], is_cut: Sequence[bool], *pieces: NDArray[Any]) -> NDArray[np.int64]:
-        return self._function(Pieces(cuts, is_cut, pieces), tuple(cut.within for cut in cuts))
+    def __call__(
+        self, spans: tuple[_Span, ...], is_extracted: Sequence[bool], *sources: NDArray[Any]
+    ) -> NDArray[np.int64]:
+        return self._function(AssembledBlock(spans, is_extracted, sources), tuple(span.extent for span in spans))
 
 
-class Pieces:
-    """A block that is not put together: only what is asked for of it is, unless it lies in one piece."""
+class AssembledBlock:
+    """A block over several source blocks, of which only the regions that are indexed are put together."""
 
-    def __init__(self, cuts: tuple[_Cut, ...], is_cut: Sequence[bool], pieces: Sequence[NDArray[Any]]) -> None:
-        self._borders = [cut.borders for cut in cuts]
-        self._pieces = {}
-        self._dtype = pieces[0].dtype if pieces else None  # a block without elements has none
-        for index, piece, alone in zip(np.ndindex(*(len(cut.numbers) for cut in cuts)), pieces, is_cut, strict=True):
-            start = [0 if alone or i else cut.n_skipped for i, cut in zip(index, cuts, strict=True)]
-            self._pieces[index] = piece, start
+    def __init__(self, spans: tuple[_Span, ...], is_extracted: Sequence[bool], sources: Sequence[NDArray[Any]]) -> None:
+        self._bounds = [span.bounds for span in spans]
+        self._sources = {}
+        self._dtype = sources[0].dtype if sources else None  # a block without elements has none
+        indexes = np.ndindex(*(len(span.numbers) for span in spans))
+        for index, source, alone in zip(indexes, sources, is_extracted, strict=True):
+            start = [0 if alone or i else span.n_skipped for i, span in zip(index, spans, strict=True)]
+            self._sources[index] = source, start
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return len(self._borders)
+        return len(self._bounds)
 
-    def __getitem__(self, place: tuple[Any, ...]) -> NDArray[Any]:
-        """Return the values in a region, the dots behind it aside: a view where they lie in one piece."""
-        region = place[: self.ndim]
-        found = list(product(*(_overlaps(borders, cut) for borders, cut in zip(self._borders, region, strict=True))))
+    def __getitem__(self, index: tuple[Any, ...]) -> NDArray[Any]:
+        """Return the values of a region, which dots may follow: a view where a single source block holds them."""
+        region = index[: self.ndim]
+        found = list(product(*(_overlaps(bounds, cut) for bounds, cut in zip(self._bounds, region, strict=True))))
         if len(found) == 1:
-            return self._piece(found[0])
+            return self._view(found[0])
         block = np.empty(region_shape(region), self._dtype)
-        for parts in found:
-            block[tuple(to for _, _, to in parts)] = self._piece(parts)
+        for overlap in found:
+            block[tuple(to for _, _, to in overlap)] = self._view(overlap)
         return block
 
-    def _piece(self, parts: Sequence[tuple[int, slice, slice]]) -> NDArray[Any]:
-        piece, start = self._pieces[tuple(i for i, _, _ in parts)]
-        values: NDArray[Any] = piece[
-            tuple(slice(cut.start + s, cut.stop + s) for (_, cut, _), s in zip(parts, start, strict=True))
+    def _view(self, overlap: Sequence[tuple[int, slice, slice]]) -> NDArray[Any]:
+        source, start = self._sources[tuple(i for i, _, _ in overlap)]
+        values: NDArray[Any] = source[
+            tuple(slice(cut.start + s, cut.stop + s) for (_, cut, _), s in zip(overlap, start, strict=True))
         ]
         return values
 
 
-def _overlaps(borders: Sequence[int], cut: slice) -> Iterator[tuple[int, slice, slice]]:
-    """Yield each piece that `cut` touches, the part within the piece, and where it belongs."""
-    for i in range(bisect_right(borders, cut.start) - 1, bisect_left(borders, cut.stop)):
-        start, stop = max(borders[i], cut.start), min(borders[i + 1], cut.stop)
-        yield i, slice(start - borders[i], stop - borders[i]), slice(start - cut.start, stop - cut.start)
+def _overlaps(bounds: Sequence[int], cut: slice) -> Iterator[tuple[int, slice, slice]]:
+    """Yield each source block that `cut` overlaps, the overlap counted from its bound, and from the start of `cut`."""
+    for i in range(bisect_right(bounds, cut.start) - 1, bisect_left(bounds, cut.stop)):
+        start, stop = max(bounds[i], cut.start), min(bounds[i + 1], cut.stop)
+        yield i, slice(start - bounds[i], stop - bounds[i]), slice(start - cut.start, stop - cut.start)

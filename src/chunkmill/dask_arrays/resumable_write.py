@@ -21,7 +21,8 @@ from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import full_region
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.aligned_chunks import write_chunks
-from chunkmill.dask_arrays.write import WriteReport, block_number, report, write_blocks
+from chunkmill.dask_arrays.write import WriteReport, report, write_blocks
+from chunkmill.dask_arrays.write_task import WriteCounts, block_number
 from chunkmill.errors import JobError
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_beside
 from chunkmill.runtime.journal import Journal, fingerprint
@@ -61,8 +62,8 @@ def resumable_write(
     done: set[int] = set()
     cut_off = documents is not None
     if journal.is_over:
-        counts, n_written = np.zeros(4, np.int64), sum(1 for _ in _numbered(x, array))
-        return replace(report(array, counts, 0), n_resumed=n_written)
+        n_written = sum(1 for _ in _numbered(x, array))
+        return replace(report(array, WriteCounts(), 0), n_resumed=n_written)
     if documents is None:
         documents = dict(prepare())
         journal.begin(documents)
@@ -114,20 +115,15 @@ def _numbered(x: da.Array, array: StoredArray) -> Iterator[tuple[tuple[int, ...]
         yield index, block_number(array, region)
 
 
-def _compute(blocks: da.Array, keys: list[Any]) -> NDArray[np.int64]:
+def _compute(blocks: da.Array, keys: list[Any]) -> WriteCounts:
     """Compute some blocks on the current scheduler, and return the sum of their counts."""
-    total = np.zeros(4, np.int64)
     if not keys:
-        return total
+        return WriteCounts()
     graph = optimised(blocks.dask, keys)
     scheduler = Scheduler()
-    if scheduler.client is not None:
-        for counts in _gathered(scheduler.client, graph, keys):
-            total += counts.reshape(-1, 4).sum(axis=0)
-        return total
-    for counts in scheduler.compute(graph, keys):
-        total += counts.reshape(-1, 4).sum(axis=0)
-    return total
+    client = scheduler.client
+    counts = scheduler.compute(graph, keys) if client is None else _gathered(client, graph, keys)
+    return WriteCounts.total(map(WriteCounts.of, counts))
 
 
 def _gathered(client: Client, graph: dict[Any, Any], keys: list[Any]) -> Iterator[NDArray[np.int64]]:

@@ -13,10 +13,12 @@ from math import prod
 
 from chunkmill.errors import RegionError
 
-__all__ = ["ChunkCoords", "ChunkGrid", "Overlap", "Region", "RegularAxis", "RunsAxis", "Shape", "run_lengths"]
+__all__ = ["ChunkCoords", "ChunkGrid", "DaskChunks", "Overlap", "Region", "RegularAxis", "RunsAxis", "Shape"]
+__all__ += ["run_lengths"]
 
 Shape = tuple[int, ...]
 ChunkCoords = tuple[int, ...]
+DaskChunks = tuple[tuple[int, ...], ...]  # the length of each chunk along each axis
 Region = tuple[slice, ...]  # steps are 1, bounds are ints, inside the array
 
 
@@ -167,7 +169,7 @@ class ChunkGrid:
         return prod(self.grid_shape)
 
     @property
-    def dask_chunks(self) -> tuple[tuple[int, ...], ...]:
+    def dask_chunks(self) -> DaskChunks:
         """Extents along each axis as dask writes them; an axis without elements has one chunk of length 0.
 
         `RegionError` where there are too many to list: a few numbers in a document can mean 10**12 chunks.

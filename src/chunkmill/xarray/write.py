@@ -21,9 +21,10 @@ from dask.utils import format_bytes
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from chunkmill.array.chunk_io import LockFactory, write_part
+from chunkmill.array.chunk_io import LockFactory
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
+from chunkmill.dask_arrays.write_task import WriteCounts, write_key
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.model.grid import Overlap
@@ -306,7 +307,7 @@ def _write_lazily(planned: VariablePlan, lock: LockFactory, *, write_empty: bool
 def _write_in_memory(
     variables: Iterable[VariablePlan], lock: LockFactory, *, write_empty: bool
 ) -> dict[str, WriteReport]:
-    """Write what is in memory from here: sent through a cluster, it would only take longer."""
+    """Write what is in memory from this process: sent through a cluster, it would only take longer."""
     reports = {}
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         for planned in variables:
@@ -315,21 +316,20 @@ def _write_in_memory(
             array, region = planned.array, planned.region
             if not array.write_layout.grid.aligned(region):
                 check_guarded(array.store, array.path, lock)
-            empty = write_empty if planned.write_empty is None else planned.write_empty
-            write = partial(_write_key, array, np.asarray(planned.data).astype(array.dtype, copy=False))
-            counts = pool.map(partial(write, lock=lock, write_empty=empty), array.write_layout.grid.overlaps(region))
-            reports[array.path] = report(array, sum(counts, np.zeros(4, np.int64)), 0)
+            write = partial(
+                _write_key,
+                array,
+                np.asarray(planned.data).astype(array.dtype, copy=False),
+                lock=lock,
+                write_empty=write_empty if planned.write_empty is None else planned.write_empty,
+            )
+            counts = pool.map(write, array.write_layout.grid.overlaps(region))
+            reports[array.path] = report(array, WriteCounts.total(counts), 0)
     return reports
-
-
-def _part(block: NDArray[Any], overlap: Overlap) -> NDArray[Any]:
-    index: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
-    return np.asarray(block[index])
 
 
 def _write_key(
     array: Array, block: NDArray[Any], overlap: Overlap, *, lock: LockFactory, write_empty: bool
-) -> NDArray[np.int64]:
-    """Write the part of one store key and return its counts, those of `WriteReport`."""
-    n_bytes = write_part(array, overlap, _part(block, overlap), lock=lock, write_empty=write_empty)
-    return np.array([1, not overlap.whole, n_bytes == 0, n_bytes], np.int64)
+) -> WriteCounts:
+    index: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
+    return write_key(array, overlap, np.asarray(block[index]), lock, write_empty)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dask.layers import ArraySliceDep
 
-from chunkmill.dask_arrays.blocks import BlockRegions, Carried, _unpack
+from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction, _unpack
 
 CHUNKS = {
     "regular": ((4, 4, 4), (3, 3)),
@@ -35,7 +35,7 @@ def test_regions_of_many_blocks_stay_small():
 
 def test_a_carried_function_is_unpickled_once():
     _unpack.cache_clear()
-    sent = cloudpickle.dumps(Carried(lambda x: x + 1))
+    sent = cloudpickle.dumps(SharedFunction(lambda x: x + 1))
     first, second = pickle.loads(sent), pickle.loads(sent)
     assert first is second
     assert first(1) == 2
@@ -45,7 +45,7 @@ def test_a_carried_function_is_unpickled_once():
 def test_where_it_was_made_it_is_pickled_anew():
     """What the function holds may have changed since."""
     values = [1]
-    carried = Carried(values.__getitem__)
+    carried = SharedFunction(values.__getitem__)
     before = pickle.dumps(carried)
     values[0] = 2
     assert pickle.loads(before)(0) == 1

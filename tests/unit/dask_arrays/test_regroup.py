@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from dask.utils import key_split
 
-from chunkmill.dask_arrays import regroup
-from chunkmill.dask_arrays.regroup import regrouped
+from chunkmill.dask_arrays import regroup as module
+from chunkmill.dask_arrays.regroup import regroup
 
 CASES = {
     "finer": (((8, 8), (6,)), ((4,) * 4, (2, 2, 2))),
@@ -34,7 +34,7 @@ def written(x, chunks, unit=2):
             )
         return np.ones((1,) * pieces.ndim + (1,), np.int64)
 
-    counts = regrouped(x, chunks, function, name="write-x", n_results=1)
+    counts = regroup(x, chunks, function, name="write-x", n_results=1)
     n_blocks = np.prod([len(axis) for axis in chunks])
     assert dask.compute(counts, scheduler="sync")[0].sum() == n_blocks
     return result, dict(counts.dask), views
@@ -43,7 +43,7 @@ def written(x, chunks, unit=2):
 @pytest.mark.parametrize("worth", [0, 1 << 20], ids=["parts cut off", "whole blocks"])
 @pytest.mark.parametrize(("old", "new"), CASES.values(), ids=CASES)
 def test_every_element_arrives(old, new, worth, monkeypatch):
-    monkeypatch.setattr(regroup, "_WORTH_A_TASK", worth)
+    monkeypatch.setattr(module, "_WORTH_A_TASK", worth)
     shape = tuple(map(sum, old))
     values = np.arange(np.prod(shape, dtype=int), dtype="i4").reshape(shape)
     result, _, _ = written(da.from_array(values, chunks=old), new)
@@ -54,15 +54,15 @@ def test_one_task_a_block():
     x = da.from_array(np.zeros((40, 40)), chunks=4)
     _, graph, _ = written(x, ((18, 22), (18, 22)))
     assert sum(key_split(key) == "write-x" for key in graph) == 4
-    assert not any("cut" in key_split(key) for key in graph)
+    assert not any("extract" in key_split(key) for key in graph)
 
 
 def test_of_large_blocks_parts_are_sent():
     x = da.zeros((3 << 20, 2), chunks=(1 << 20, 2), dtype="u1")
     chunks = ((1 << 18, 1 << 20, 1 << 20, 3 << 18), (2,))
-    counts = regrouped(x, chunks, lambda pieces, within: None, name="write-x", n_results=1)
+    counts = regroup(x, chunks, lambda pieces, within: None, name="write-x", n_results=1)
     # a block: a quarter to one task (worth a task to cut), three quarters to the other (sent whole)
-    assert sum(key_split(key).startswith("cut") for key in counts.dask) == 3
+    assert sum(key_split(key).startswith("extract") for key in counts.dask) == 3
 
 
 def test_what_lies_in_one_piece_is_not_copied():

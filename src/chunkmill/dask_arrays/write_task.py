@@ -1,0 +1,165 @@
+"""Task that writes one block of a dask array to the store keys that the block covers.
+
+Not here: the graph of these tasks (`chunkmill.dask_arrays.write`), how one store key is written
+(`chunkmill.array.chunk_io`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.array.chunk_io import LockFactory, puts_at_once, write_part
+from chunkmill.array.metered import metered
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import cut_evenly, in_threads
+from chunkmill.dask_arrays.regroup import AssembledBlock
+from chunkmill.model.grid import Overlap, Region
+from chunkmill.model.user_values import as_dtype, check_unmasked
+from chunkmill.runtime.cancellation import unless_cancelled
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.preflight import check_process
+from chunkmill.stores.metered import Meter
+
+__all__ = ["WriteCounts", "WriteTask", "block_number", "write_key"]
+
+
+class WriteCounts(NamedTuple):
+    """Counts of what was written, the first four of `WriteReport`.
+
+    Tasks return them as a block of a dask array, along its last axis: only arrays are fused with what they are made of.
+
+    Examples
+    --------
+    >>> total = WriteCounts.total([WriteCounts(1, 0, 0, 40), WriteCounts(1, 1, 1, 0)])
+    >>> total
+    WriteCounts(n_keys=2, n_partial=1, n_empty=1, bytes_written=40)
+    >>> WriteCounts.of(total.as_block(2)) == total, total.as_block(2).shape
+    (True, (1, 1, 4))
+    """
+
+    n_keys: int = 0
+    n_partial: int = 0
+    n_empty: int = 0
+    bytes_written: int = 0
+
+    @classmethod
+    def total(cls, counts: Iterable[Iterable[int]]) -> Self:
+        """Return the sum, count by count."""
+        return cls(*map(sum, zip(cls(), *counts, strict=True)))
+
+    @classmethod
+    def of(cls, blocks: NDArray[np.int64]) -> Self:
+        """Return the sum of what tasks returned, one block or several of them."""
+        return cls(*blocks.reshape(-1, len(cls._fields)).sum(axis=0).tolist())
+
+    def as_block(self, ndim: int) -> NDArray[np.int64]:
+        """Return the counts as a block of length 1 along `ndim` axes, and of the counts along one more."""
+        return np.array(self, np.int64).reshape((1,) * ndim + (-1,))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Function of a block, and of the region of its dask array that it covers: writes the block, returns its counts.
+
+    Attributes
+    ----------
+    start
+        First element, in `array`, of the region that the dask array is written to.
+    lock
+        Of the store keys that the region covers partly.
+    journal
+        Where each block is recorded, and looked up before it is written.
+    name
+        Of the write, by which it is given up.
+    client_process, needs
+        Id of the process that built the graph, which was checked by then; and what any other process must be able to
+        do, pickled by `chunkmill.runtime.preflight`.
+    """
+
+    array: StoredArray
+    start: tuple[int, ...]
+    lock: LockFactory
+    write_empty: bool
+    journal: Journal | None
+    name: str
+    client_process: int
+    needs: bytes
+
+    def __call__(self, block: NDArray[Any] | AssembledBlock, within: Region) -> NDArray[np.int64]:
+        """Write the block and return its `WriteCounts`, as a block."""
+        if os.getpid() != self.client_process:
+            check_process(self.needs)  # a worker may have joined after the others were checked
+        region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, self.start, strict=True))
+        with unless_cancelled(self.name):
+            if self.journal is None:
+                counts = self._write(self.array, block, region)
+            else:
+                counts = self._write_recorded(self.journal, block, region)
+        return counts.as_block(block.ndim)
+
+    def _write(self, array: StoredArray, block: NDArray[Any] | AssembledBlock, region: Region) -> WriteCounts:
+        check_unmasked(block)  # dask's metadata do not always show that blocks are masked
+        overlaps = list(array.write_layout.grid.overlaps(region))
+
+        def write(keys: slice) -> WriteCounts:
+            return WriteCounts.total(
+                write_key(array, overlap, _as_dtype(_values(block, overlap), array.dtype), self.lock, self.write_empty)
+                for overlap in overlaps[keys]
+            )
+
+        n_threads = puts_at_once(array, overlaps)
+        return WriteCounts.total(in_threads(write, cut_evenly(len(overlaps), 8 * n_threads), n_threads))
+
+    def _write_recorded(self, journal: Journal, block: NDArray[Any] | AssembledBlock, region: Region) -> WriteCounts:
+        """Write the block and record its counts; return those recorded where dask repeats a task that has ended."""
+        number = block_number(self.array, region)
+        recorded = journal.recall(0, number)
+        if recorded is None:
+            meter = Meter()
+            counts = self._write(metered(self.array, meter), block, region)
+            journal.record(0, number, counts._asdict(), meter.writes)
+            return counts
+        return WriteCounts(**{name: recorded[name] for name in WriteCounts._fields})
+
+
+def write_key(
+    array: StoredArray, overlap: Overlap, values: NDArray[Any], lock: LockFactory, write_empty: bool
+) -> WriteCounts:
+    """Write the elements of one store key, and return its counts."""
+    n_bytes = write_part(array, overlap, values, lock=lock, write_empty=write_empty)
+    return WriteCounts(1, not overlap.whole, n_bytes == 0, n_bytes)
+
+
+def block_number(array: StoredArray, region: Region) -> int:
+    """Return the number of the first store key in `region`: it differs between any two blocks of a write."""
+    grid = array.write_layout.grid
+    number = 0
+    for axis, cut, n in zip(grid.axes, region, grid.grid_shape, strict=True):
+        number = number * n + axis.index(cut.start)
+    return number
+
+
+def _values(block: NDArray[Any] | AssembledBlock, overlap: Overlap) -> NDArray[Any]:
+    index: tuple[Any, ...] = (*overlap.in_region, ...)  # the dots keep a 0-d block an array
+    return block[index]
+
+
+def _as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return `values` in the dtype that their dask array declares.
+
+    Times that xarray encodes in a task may come in another; whatever would change by the conversion is an error.
+    """
+    if values.dtype == dtype:
+        return values
+    converted = as_dtype(values, dtype)
+    if values.dtype.kind in "iu" and (converted != values).any():
+        wrong = values[converted != values].flat[0]
+        msg = f"{wrong} does not fit {dtype}: a block of the dask array holds {values.dtype}, but it declares {dtype}"
+        raise ValueError(msg)
+    return converted
