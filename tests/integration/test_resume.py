@@ -237,7 +237,7 @@ def test_a_codec_that_workers_lack(client, tmp_path, target):
     numcodecs.register_codec(ClientOnly)
     url = str(tmp_path / "odd.zarr")
     make_source(url, codecs=[{"id": "client-only"}])
-    with pytest.raises(JobError, match=r"worker tcp://.*cannot take part.*client-only") as caught:
+    with pytest.raises(JobError, match=r"worker tcp://.*cannot run the tasks.*client-only") as caught:
         cm.convert(url, target, format="zarr2", codecs="zstd")
     assert str(caught.value).count("worker tcp://") == 2
     assert not list(LocalStore(target).list_prefix(""))

@@ -1,8 +1,8 @@
-"""Locks for partial writes on a cluster, and which lock is meant by ``lock=``.
+"""Locks for partial writes on a cluster, and the meaning of ``lock=``.
 
-A lock only keeps writers from working in vain; that no element is lost is the store's version check
+A lock only saves writers from repeating their work; that no element is lost is the store's version check
 (`chunkmill.array.chunk_io.update_chunk`). So a task that can check versions works without the cluster's lock at first,
-and asks for it when it finds that others write the same key: two messages to the scheduler are dearer than most partial
+and asks for it when it finds that others write the same key: two messages to the scheduler cost more than most partial
 writes. In a store that cannot check versions the lock is all there is, and taken from the start.
 
 The cluster's locks are `distributed.Lock` in all but the class: leases of the scheduler's semaphores, so that a lock is
@@ -39,16 +39,16 @@ from chunkmill.errors import StoreError
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 
-__all__ = ["ClusterLock", "GivenLock", "automatic_lock", "check_guarded", "lock_factory", "no_lock"]
+__all__ = ["ClusterLock", "UserLock", "automatic_lock", "check_guarded", "lock_factory", "no_lock"]
 
 logger = logging.getLogger("chunkmill")
 
-_MEMORY = 1.0  # seconds for which a key that others write counts as contended: one vain attempt in each
+_MEMORY = 1.0  # seconds for which a key that others write counts as contended: one attempt in each is repeated
 _POLL = 2.0  # seconds after which a waiting task asks who holds the lock, whereby the leases of the dead end
 
 
 def lock_factory(lock: Any) -> LockFactory:
-    """Return what gives the lock of a store key, picklable for tasks.
+    """Return the function from a store key to its lock, picklable for tasks.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def lock_factory(lock: Any) -> LockFactory:
     Raises
     ------
     TypeError
-        It is no lock, or one that the workers of the current scheduler cannot have.
+        `lock` is not a lock, or cannot be sent to the workers of the current scheduler.
     """
     if isinstance(lock, str) and lock == "auto":
         return automatic_lock
@@ -73,13 +73,13 @@ def lock_factory(lock: Any) -> LockFactory:
         except Exception as error:
             way_out = "give lock='auto', a distributed.Lock, or another that processes can share"
             raise TypeError(f"lock={lock!r} cannot be sent to workers ({error}); {way_out}") from error
-    return GivenLock(lock)
+    return UserLock(lock)
 
 
 def automatic_lock(name: str, contended: bool = False) -> AbstractContextManager[Any]:
-    """Return the lock for `name`: of this process, or when `contended` of the cluster that it has a worker of.
+    """Return the lock for `name`: this process's, or when `contended` that of the cluster whose worker runs here.
 
-    Where others were met, the next writes of the key ask for the cluster's lock at once.
+    After a conflict with another writer, the next writes of the key take the cluster's lock at once.
     """
     number, now = stripe(name), time.monotonic()
     if contended:
@@ -93,7 +93,7 @@ def automatic_lock(name: str, contended: bool = False) -> AbstractContextManager
 _CONTENDED_UNTIL = [0.0] * N_STRIPES
 
 
-def no_lock(name: str, contended: bool = False) -> AbstractContextManager[Any]:  # noqa: ARG001 - of a lock factory
+def no_lock(name: str, contended: bool = False) -> AbstractContextManager[Any]:  # noqa: ARG001 - signature of a lock factory
     """Return a context manager that guards nothing."""
     return _NoLock()
 
@@ -102,8 +102,8 @@ class _NoLock(AbstractContextManager[None]):
     def __exit__(self, *_: object) -> None: ...
 
 
-class GivenLock:
-    """The user's one lock, for every key."""
+class UserLock:
+    """Lock factory that returns the user's one lock for every key."""
 
     def __init__(self, lock: Any) -> None:
         self.lock = lock
@@ -114,7 +114,7 @@ class GivenLock:
 
 
 def check_guarded(store: Store, key: str, lock: LockFactory) -> None:
-    """Raise `StoreError` when nothing will guard partial writes, of `key` first, on the scheduler that is set now."""
+    """Raise `StoreError` when nothing guards partial writes on the current scheduler; `key` is named in the error."""
     if store.compares_versions:
         return
     scheduler = Scheduler()
@@ -122,19 +122,19 @@ def check_guarded(store: Store, key: str, lock: LockFactory) -> None:
     alone = scheduler.in_process or (client is not None and client.scheduler_info()["address"].startswith("inproc:"))
     if lock is no_lock:
         reason = "lock=None leaves partial writes unguarded"
-    elif not alone and isinstance(lock, GivenLock) and isinstance(lock.lock, SerializableLock):
+    elif not alone and isinstance(lock, UserLock) and isinstance(lock.lock, SerializableLock):
         reason = "a SerializableLock is a lock of one process only"
     elif not alone and lock is automatic_lock and client is None:
         reason = "processes without a cluster have no lock in common"
     else:
         return
-    way_out = "give lock='auto', with threads or a distributed Client, or a region whose borders are borders of keys"
+    way_out = "give lock='auto', with threads or a distributed Client, or a region of whole chunks (shards)"
     reason = f"{reason}, and the store cannot check versions; {way_out}"
     raise StoreError(url=store.url, key=key, reason=reason)
 
 
 def _worker() -> Worker | None:
-    """Return the worker that this task runs on, or (in a thread that a task started) the one that this process has."""
+    """Return the worker that this task runs on, or (in a thread that a task started) that of this process."""
     try:
         return get_worker()
     except ValueError:
@@ -146,10 +146,10 @@ def _worker() -> Worker | None:
 
 
 class ClusterLock(AbstractContextManager[None]):
-    """One entry into the cluster's lock of a store key.
+    """Context manager that holds the cluster's lock of a store key once.
 
     Threads of one process queue for it here, so that a process asks the scheduler for one lock of a key at a time.
-    Local and cluster's lock are always taken in this order and for one key only: nobody can wait in a circle.
+    The local lock is always taken before the cluster's, and for one key only, so that a deadlock cannot occur.
     """
 
     def __init__(self, worker: Worker, name: str) -> None:
@@ -175,7 +175,7 @@ class ClusterLock(AbstractContextManager[None]):
 
 
 class _Leases:
-    """The leases that the tasks of one worker hold, and what keeps them alive."""
+    """Leases that the tasks of one worker hold, and the coroutines that refresh them."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -215,7 +215,7 @@ class _Leases:
         try:
             await self._worker.scheduler.semaphore_release(name=semaphore, lease_id=lease)
         except Exception:
-            # what the lock guarded is done; the lease ends by itself, now that nobody keeps it alive
+            # the guarded write is done; the lease expires, as it is not refreshed any more
             logger.warning("cannot tell the scheduler that %s is released", semaphore, exc_info=True)
 
     async def _keep_alive(self, semaphore: str, lease: str, pause: float) -> None:
@@ -257,7 +257,7 @@ def _task_key(worker: Worker) -> str:
 
 
 class ReleaseDeadHolders(SchedulerPlugin):
-    """Ends the leases of workers that are gone, so that a dead holder's lock is free at once."""
+    """End the leases of workers that are gone, so that a dead holder's lock is free at once."""
 
     name = "chunkmill-locks"
 
@@ -273,7 +273,7 @@ class ReleaseDeadHolders(SchedulerPlugin):
             self._end(semaphore, lambda owner: owner == worker)
 
     def holders(self, semaphore: str) -> list[str]:
-        """Return the leases of a lock, after ending those that were given to workers already gone."""
+        """Return the leases of a lock, after ending those of workers that are gone."""
         self._end(semaphore, lambda owner: owner not in self._scheduler.workers)
         return list(self._scheduler.extensions["semaphores"].leases.get(semaphore, ()))
 

@@ -1,6 +1,6 @@
-"""Forks: a child has the locks and pools that its parent's threads use, but not the threads.
+"""Keep dask working after a fork: a child inherits its parent's locks and thread pools, but not the threads.
 
-Loaded with the package; nothing here is called. Not here: what stores and local locks do about it themselves.
+Loaded with the package; nothing here is called. Stores and local locks have hooks of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 
 def _forget_pools() -> None:
-    """Let dask make new pools: those of the parent would take tasks and never run them, and the child hang."""
+    """Make dask create new pools: the parent's would accept tasks and never run them, and the child would hang."""
     if getattr(dask.threaded, "default_pool", None) is not None:
         dask.threaded.default_pool = None
     if hasattr(dask.threaded, "pools_lock"):

@@ -1,7 +1,7 @@
-"""What every worker must have before the first byte of a job moves: versions, codecs, stores it can reach and write.
+"""Check every worker before a job moves any data: package versions, codecs, stores it can reach and write.
 
 The same check runs on every worker of a cluster before a job or a write begins, and once in every process that takes
-part in it, so that a worker that joins late is checked too. The error names the worker and what it lacks.
+it up, so that a worker that joins later is checked too. The error names the worker and what it lacks.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ __all__ = [
 _PACKAGES = ("chunkmill", "numcodecs")
 _MAX_SHOWN = 5
 PROBE_PREFIX = ".chunkmill-probe-"
-"""What the keys of probes begin with, at the root of a store."""
+"""Prefix of the keys of probes, at the root of a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a worker must have and see.
+    """Requirements on a worker.
 
     Attributes
     ----------
     job
-        For people.
+        Description of the job for error messages.
     versions
         Package -> the client's version.
     arrays
-        Those whose codecs it must be able to build.
+        Arrays whose codecs the worker must be able to build.
     reads
-        Store, key and the hash of what the client read there.
+        Store, key, and the hash of the value that the client read there.
     writes
         Stores that a probe is written to.
     """
@@ -77,9 +77,9 @@ class Needs:
 def describe_needs(
     job: str, *, sources: Iterable[StoredArray] = (), targets: Iterable[StoredArray] = (), writes: Iterable[Store] = ()
 ) -> Needs:
-    """Return what workers need to read `sources` and to write `targets` and further stores.
+    """Return the requirements for reading `sources`, and for writing `targets` and further stores.
 
-    Of arrays with the same codecs, and of sources in one store, the first stands for all.
+    The first of several arrays with the same codecs, and of several sources in one store, represents the others.
     """
     sources, targets = list(sources), list(targets)
     kinds = {
@@ -89,7 +89,7 @@ def describe_needs(
     for array in {id(array.store): array for array in reversed(sources)}.values():
         for key in get_format(array.format).array_keys(array.path):
             if (value := array.store.get(key)) is not None:
-                held = held_references(array)  # of a set that travels with the tasks, no more than is looked at
+                held = held_references(array)  # a set that travels with the tasks: the one reference that is checked
                 reads.append((held.subset([key]) if held else array.store, key, sha256(value).hexdigest()))
                 break
     written = {store.url: store for store in (*(array.store for array in targets), *writes)}
@@ -97,7 +97,7 @@ def describe_needs(
 
 
 def check_writers(arrays: Sequence[StoredArray]) -> None:
-    """Check, before any of `arrays` is written to, the workers that were not found fit for that before."""
+    """Check the workers that have not been checked for writing `arrays` before."""
     scheduler = Scheduler()
     if scheduler.in_process or not arrays:
         return
@@ -110,12 +110,12 @@ def check_writers(arrays: Sequence[StoredArray]) -> None:
 
 
 def writes_to(arrays: Sequence[StoredArray]) -> str:
-    """Return for people what a write to `arrays` is."""
+    """Describe a write to `arrays` for error messages."""
     more = f" and {len(arrays) - 1} more" if len(arrays) > 1 else ""
     return f"write to {arrays[0].path!r}{more} in {arrays[0].url}"
 
 
-_FIT: dict[tuple[str, int], set[str]] = {}  # scheduler and hash of the needs -> workers that have what it takes
+_FIT: dict[tuple[str, int], set[str]] = {}  # scheduler and hash of the needs -> workers that meet them
 
 
 def check_client_workers(client: Client, needs: Needs, *, again: bool = True) -> None:
@@ -132,7 +132,7 @@ def check_client_workers(client: Client, needs: Needs, *, again: bool = True) ->
     with _probing(needs) as probe:
         # pickled by hand: a worker without a package could not unpickle its arguments, and the error not name it
         answers = client.run(partial(_check, packed, probe), workers=workers, on_error="return")
-        # a worker that dies meanwhile lacks nothing; the one in its place is checked by its first task
+        # a worker that dies meanwhile is left out; the one that replaces it is checked by its first task
         answers = {worker: a for worker, a in answers.items() if not isinstance(a, CommClosedError)}
         found = {worker: a if isinstance(a, tuple) else (worker, _failed(a)) for worker, a in answers.items()}
         _raise_lacking(needs, found, probe)
@@ -140,7 +140,7 @@ def check_client_workers(client: Client, needs: Needs, *, again: bool = True) ->
 
 
 def check_scheduler(get: Any, needs: Needs) -> None:
-    """Check a process that the local scheduler `get` runs tasks in; the others are its like."""
+    """Check one process that the local scheduler `get` runs tasks in; its other processes are alike."""
     with _probing(needs) as probe:
         key = f"preflight-{uuid4().hex}"
         name, text = get({key: Task(key, _check, pickle.dumps(needs), probe)}, key)
@@ -148,14 +148,14 @@ def check_scheduler(get: Any, needs: Needs) -> None:
 
 
 def check_process(needs: bytes) -> None:
-    """Check this process when it takes part for the first time: `needs` as they were pickled."""
+    """Check this process before its first task: `needs` are pickled."""
     with _process.lock:
         if hash(needs) in _process.fit:
             return
         try:
             wanted: Needs | None = pickle.loads(needs)  # noqa: S301 - made by the client
         except Exception as error:
-            reason = f"worker {worker_name() or os.getpid()} cannot take part: {type(error).__name__}: {error}"
+            reason = f"worker {worker_name() or os.getpid()} cannot run the tasks: {type(error).__name__}: {error}"
             raise JobError(job="a job", reason=reason, hint="give every worker the client's packages") from error
         if wanted is not None:
             with _probing(wanted) as probe:
@@ -165,7 +165,7 @@ def check_process(needs: bytes) -> None:
 
 
 class _Process:
-    """What this process was found fit for, by the hash of the needs."""
+    """Hashes of the needs that this process meets."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -173,13 +173,13 @@ class _Process:
 
 
 _process = _Process()
-if hasattr(os, "register_at_fork"):  # a child is checked by itself, and has no threads that could let go of the lock
+if hasattr(os, "register_at_fork"):  # a child is checked by itself, and has no threads that could release the lock
     os.register_at_fork(after_in_child=_process.__init__)  # type: ignore[misc]
 
 
 @contextmanager
 def _probing(needs: Needs) -> Iterator[str]:
-    """Give a prefix for probes; nothing is left below it."""
+    """Yield a prefix for probes, and delete everything below it at the end."""
     probe = f"{PROBE_PREFIX}{uuid4().hex}/"
     try:
         yield probe
@@ -189,7 +189,7 @@ def _probing(needs: Needs) -> Iterator[str]:
 
 
 def _raise_lacking(needs: Needs, found: Mapping[str, tuple[str, str | None]], probe: str) -> None:
-    """Raise what workers (process, and what it lacks) said, and what does not arrive here of what they wrote."""
+    """Raise `JobError` for workers that lack something, and for those whose probes are not seen from here."""
     lacking = {worker: text for worker, (_, text) in found.items() if text is not None}
     for store in needs.writes:
         for worker in found.keys() - lacking.keys():
@@ -205,11 +205,11 @@ def _raise_lacking(needs: Needs, found: Mapping[str, tuple[str, str | None]], pr
 
 
 def _failed(error: Exception) -> str:
-    return f"cannot take part: {type(error).__name__}: {error}"
+    return f"cannot run the tasks: {type(error).__name__}: {error}"
 
 
 def _check(needs: bytes, probe: str) -> tuple[str, str | None]:
-    """Return a name of this process, and what it lacks; ``None`` when it lacks nothing."""
+    """Return a name of this process, and a text on what it lacks; ``None`` when it meets all needs."""
     name = f"{os.getpid()}-on-{socket.gethostname()}"
     lacks = _lacks(needs, probe + name)
     if lacks is None:
@@ -222,7 +222,7 @@ def _lacks(needs: bytes, probe_key: str) -> str | None:
         wanted: Needs = pickle.loads(needs)  # noqa: S301 - made by the client
         for array in wanted.arrays:
             build_layouts(array.metadata, "")  # an array builds its codecs when they are asked for first
-    except Exception as error:  # noqa: BLE001 - whatever a package or a codec that is missing raises
+    except Exception as error:  # noqa: BLE001 - a missing package or codec may raise anything
         return _failed(error)
     if wrong := _wrong_versions(wanted.versions):
         return wrong
@@ -234,13 +234,13 @@ def _lacks(needs: bytes, probe_key: str) -> str | None:
                 return f"finds {seen} under {key!r} in {store.url}, where the client finds metadata"
         for store in wanted.writes:
             store.set(probe_key, b"probe")
-    except Exception as error:  # noqa: BLE001 - whatever a store raises
+    except Exception as error:  # noqa: BLE001 - a store may raise anything
         return f"cannot use a store: {type(error).__name__}: {error}"
     return None
 
 
 def worker_name() -> str | None:
-    """Return the address of the worker that this task runs on; ``None`` where it runs on none."""
+    """Return the address of the worker that this task runs on; ``None`` outside a cluster."""
     try:
         return str(get_worker().address)
     except ValueError:
@@ -251,7 +251,7 @@ def _versions() -> dict[str, str]:
     return {package: _version(package) for package in _PACKAGES}
 
 
-@cache  # a metadata file is parsed each time, and a write of a few values asks, too
+@cache  # each call parses a metadata file, and even a write of a few values makes one
 def _version(package: str) -> str:
     try:
         return version(package)

@@ -1,6 +1,6 @@
-"""How much memory this process has had: what reports say of it.
+"""Peak resident memory of this process.
 
-Not here: what a job may hold (`chunkmill.conversion.chunk_memory`).
+Not here: memory that a job may use (`chunkmill.conversion.chunk_memory`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["peak_memory"]
 
 
 def peak_memory() -> int:
-    """Return the most resident memory that this process has had, in bytes; 0 where the system does not say."""
+    """Return the peak resident memory of this process in bytes; 0 where the system does not report it."""
     with suppress(OSError, ValueError, IndexError), open("/proc/self/status", "rb") as status:  # noqa: PTH123
-        # Linux: getrusage tells of a process that was spawned what its parent had
+        # Linux: getrusage reports the parent's peak for a process that was spawned
         return 1024 * int(status.read().partition(b"VmHWM:")[2].split(maxsplit=1)[0])
     if resource is None:
         return 0  # type: ignore[unreachable]

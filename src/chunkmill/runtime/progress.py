@@ -1,6 +1,6 @@
-"""How far a job is: a bar in a terminal or a notebook, with bytes per second and time left.
+"""Progress bars of a job in a terminal or a notebook, with bytes per second and time left.
 
-Silent where nobody looks (``dask.config``: ``chunkmill.progress`` is ``"auto"``, ``True`` or ``False``).
+Nothing is shown where there is neither (``dask.config``: ``chunkmill.progress`` is ``"auto"``, ``True`` or ``False``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["JobProgress"]
 
 
 class _Throughput(ProgressColumn):
-    """Bytes read and written, and how many a second of what was seen to happen."""
+    """Bytes read and written, and bytes per second since the bar began."""
 
     def render(self, task: Task) -> Text:
         n_bytes = task.fields["n_bytes"]
@@ -31,7 +31,7 @@ class _Throughput(ProgressColumn):
 
 
 class JobProgress:
-    """The bars of one job, one a stage; a context manager.
+    """Progress bars of one job, one a stage; a context manager.
 
     Parameters
     ----------
@@ -76,6 +76,6 @@ class JobProgress:
             self._progress.update(self._bar, completed=n_done)
 
     def advance(self, counts: Mapping[str, int]) -> None:
-        """Note that a task is done."""
+        """Advance the bar by one task, with its counts."""
         self._n_bytes += counts.get("bytes_read", 0) + counts.get("bytes_written", 0)
         self._progress.update(self._bar, advance=1, n_bytes=self._n_bytes)

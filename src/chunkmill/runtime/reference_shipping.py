@@ -34,7 +34,7 @@ TaskArguments: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class TaskReferences:
-    """References for one task: those of some keys of the set called `token`, and the keys that the set does not have."""
+    """References for one task: those of some keys of the set `token`, and the keys that the set does not have."""
 
     token: str
     references: ReferenceSet

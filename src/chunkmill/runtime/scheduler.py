@@ -1,7 +1,7 @@
-"""Running many like tasks on whatever scheduler dask is set to, and having their results as they come.
+"""Run many tasks of one kind on the scheduler that dask is set to, and receive their results as they come.
 
-No scheduler of our own: plain dicts of `dask._task_spec.Task` go to dask's ``get`` or to the Client, some thousands at
-a time. Not here: what the tasks are (`chunkmill.runtime.job`).
+There is no scheduler of its own here: plain dicts of `dask._task_spec.Task` go to dask's ``get`` or to
+the Client, some thousands at a time. Not here: what the tasks are (`chunkmill.runtime.job`).
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ from dask.system import CPU_COUNT
 from distributed import Client, Future, as_completed, span
 
 from chunkmill.errors import JobError, NoWorkers
-from chunkmill.runtime import fork_safety  # noqa: F401 - for what it registers
+from chunkmill.runtime import fork_safety  # noqa: F401 - it registers a hook
 
 __all__ = ["Scheduler", "await_workers", "check_n_tasks", "optimised"]
 
 # Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
 _WAVE = 10_000
 
-# More tasks than this are no job that anyone meant: the client lists what each of them is to do.
+# A job of more tasks than this is a mistake: the client lists the specs of all of them.
 _MAX_TASKS = 1 << 24
 
 Graph = dict[Any, Any]
 
 
 def check_n_tasks(job: str, n: int) -> None:
-    """Raise `JobError` where a job is too large for its tasks to be listed."""
+    """Raise `JobError` when a job has too many tasks to list."""
     if n > _MAX_TASKS:
         reason = f"it would take {n:,} tasks, and {_MAX_TASKS:,} are the most that one job can have"
-        hint = "is the shape meant? Take it in parts, or give the target larger chunks or shards"
+        hint = "check the shape; take it region by region, or give the target larger chunks or shards"
         raise JobError(job=job, reason=reason, hint=hint)
 
 
 def optimised(graph: HighLevelGraph, keys: Sequence[Any]) -> Graph:
-    """Return what dask makes of the graph of arrays, for at least one key.
+    """Return the graph of arrays as dask optimises it for `keys`, which are not empty.
 
-    Without the tasks that it leaves behind for each chain that it fuses: local schedulers would hand them from thread
-    to thread like others.
+    The aliases that dask leaves for each chain of tasks that it fuses are removed: local schedulers would pass them
+    from thread to thread like tasks.
     """
     fused = dict(optimize(graph, list(keys)))
     return resolve_aliases(fused, set(keys), reverse_dict(DependenciesMapping(fused)))
 
 
 def await_workers(client: Client, patience: float | None = None) -> None:
-    """Return when the cluster has a worker, or warn in a few seconds that it has none: Dask would wait without a word.
+    """Wait a few seconds for the cluster's first worker, and warn (`NoWorkers`) when none comes: dask waits silently.
 
-    It is no error, as workers may come. How long tasks may wait for them says Dask's own setting
-    ``distributed.scheduler.no-workers-timeout``, in the scheduler's configuration.
+    This is not an error, since workers may join later. Dask's setting ``distributed.scheduler.no-workers-timeout``, in
+    the scheduler's configuration, limits how long tasks wait for them.
     """
-    wish = client.submit(int, pure=False)  # what makes a cluster that adapts itself start some
+    demand = client.submit(int, pure=False)  # makes an adaptive cluster start workers
     try:
         client.wait_for_workers(1, timeout=_PATIENCE if patience is None else patience)
     except TimeoutError:
@@ -74,14 +74,14 @@ def await_workers(client: Client, patience: float | None = None) -> None:
         msg = f"the cluster at {address} has no workers, tasks wait for one: `dask worker {address}` starts one"
         warnings.warn(msg, NoWorkers, stacklevel=3)
     finally:
-        wish.release()
+        demand.release()
 
 
 _PATIENCE = 5.0  # seconds
 
 
 class Scheduler:
-    """The scheduler, or Client, that dask is set to now; threads where it is set to none.
+    """The scheduler or Client that dask is set to now; threads by default.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Scheduler:
     get
         The scheduler's ``get``.
     in_process
-        Whether tasks share this process's memory, so that nothing needs to be pickled.
+        Whether tasks share this process's memory, so that nothing is pickled.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Scheduler:
 
     @property
     def threads_per_worker(self) -> int:
-        """Tasks that run in one process at the same time, at most."""
+        """Largest number of tasks that run in one process at the same time."""
         if self.client is not None:
             workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
             return max((worker["nthreads"] for worker in workers), default=1)
@@ -109,9 +109,9 @@ class Scheduler:
             return int(dask.config.get("num_workers", None) or CPU_COUNT)
         return 1
 
-    def span(self, what: str) -> AbstractContextManager[Any]:
-        """Name what is submitted inside: on a cluster, the dashboard sums up times and bytes by such names."""
-        return nullcontext() if self.client is None else span("chunkmill", what)
+    def span(self, name: str) -> AbstractContextManager[Any]:
+        """Name the tasks that are submitted inside: a cluster's dashboard sums up times and bytes by these names."""
+        return nullcontext() if self.client is None else span("chunkmill", name)
 
     def compute(self, graph: Graph, keys: Sequence[Any]) -> list[Any]:
         """Return the values of `keys`, computed here; not for a Client."""
@@ -125,26 +125,26 @@ class Scheduler:
         name: str,
         function: Callable[..., Any],
         shared: Any,
-        units: Sequence[tuple[Any, ...]],
+        tasks: Sequence[tuple[Any, ...]],
         on_result: Callable[[Any], None],
         *,
         shown: Callable[[Any], str] | None = None,
     ) -> None:
-        """Call ``function(shared, *unit)`` for every unit, and `on_result` here with each result, in any order.
+        """Call ``function(shared, *arguments)`` for each of `tasks`, and `on_result` with each result, in any order.
 
-        `shared` is a key of its own in the graph, so that it reaches each worker once. `shown` says what of a unit its
-        task's key shall show on a cluster's dashboard, besides the number. The first error that a task
-        raises is raised, as it was raised there; what was not begun then is cancelled, and in this process what was is
+        `shared` is a key of its own in the graph, so that it reaches each worker once. `shown` gives, for the arguments
+        of a task, the text that its key shows on a cluster's dashboard besides the number. The first error that a task
+        raises is raised here; then tasks that have not started are cancelled, and those that run in this process are
         waited for.
         """
         if self.client is not None:
-            _run_on_client(self.client, _Wave(name, function, shared, shown=shown), units, on_result)
+            _run_on_client(self.client, _Wave(name, function, shared, shown=shown), tasks, on_result)
             return
         watched = _Watched(function) if self.in_process else function
         wave = _Wave(name, watched, shared)
         try:
-            for part in _parts(units):
-                _run_locally(self, wave, part, on_result)
+            for batch in _batches(tasks):
+                _run_locally(self, wave, batch, on_result)
         except BaseException:
             if isinstance(watched, _Watched):
                 watched.stop()
@@ -173,16 +173,17 @@ class _Watched:
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """Begin no more calls, and return when none is running, so that nothing is written behind the caller's back."""
+        """Refuse further calls, and return when none is running: nothing is written after the caller's error."""
         with self._changed:
             self._stopped = True
             self._changed.wait_for(lambda: self._n_running == 0)
 
 
 class _Wave:
-    """Makes the graphs of one run: keys are ``(name-<token>, number)``, so that the dashboard groups them by name.
+    """Makes the graphs of one run.
 
-    With a third part for what is to be shown.
+    Keys are ``(name-<token>, number)``, so that the dashboard groups them by name, with a third member for the text to
+    be shown.
     """
 
     def __init__(
@@ -194,25 +195,25 @@ class _Wave:
         self.common_key = f"{name}-common-{token}"
         self.common = DataNode(self.common_key, shared)
         self.shown = shown
-        self.n_units = 0
+        self.n_tasks = 0
 
-    def graph(self, units: Sequence[tuple[Any, ...]]) -> tuple[Graph, list[Any]]:
-        """Return the graph that calls the function for `units`, and the keys of the calls."""
-        keys: list[Any] = [(self.name, number) for number in range(self.n_units, self.n_units + len(units))]
+    def graph(self, tasks: Sequence[tuple[Any, ...]]) -> tuple[Graph, list[Any]]:
+        """Return the graph that calls the function for each of `tasks`, and the keys of the calls."""
+        keys: list[Any] = [(self.name, number) for number in range(self.n_tasks, self.n_tasks + len(tasks))]
         if self.shown is not None:
-            keys = [(*key, self.shown(unit)) for key, unit in zip(keys, units, strict=True)]
-        self.n_units += len(units)
+            keys = [(*key, self.shown(task)) for key, task in zip(keys, tasks, strict=True)]
+        self.n_tasks += len(tasks)
         reference = TaskRef(self.common_key)
         graph: Graph = {self.common_key: self.common}
-        for key, unit in zip(keys, units, strict=True):
-            graph[key] = Task(key, self.function, reference, *unit)
+        for key, arguments in zip(keys, tasks, strict=True):
+            graph[key] = Task(key, self.function, reference, *arguments)
         return graph, keys
 
 
 def _run_locally(
-    scheduler: Scheduler, wave: _Wave, units: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]
+    scheduler: Scheduler, wave: _Wave, tasks: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]
 ) -> None:
-    graph, keys = wave.graph(units)
+    graph, keys = wave.graph(tasks)
 
     def posttask(key: Any, result: Any, *_: Any) -> None:
         if key != wave.common_key:
@@ -223,16 +224,16 @@ def _run_locally(
 
 
 def _run_on_client(
-    client: Client, wave: _Wave, units: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]
+    client: Client, wave: _Wave, tasks: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]
 ) -> None:
-    parts = _parts(units)
+    batches = _batches(tasks)
     running: set[Future[Any]] = set()
     finished = as_completed(loop=client.loop)
-    held: list[Future[Any]] = []  # what all waves share lives until the last is done
+    held: list[Future[Any]] = []  # the shared key stays in the cluster until the last wave is done
 
     def submit() -> None:
-        for part in parts:
-            graph, keys = wave.graph(part)
+        for batch in batches:
+            graph, keys = wave.graph(batch)
             futures = client.get(graph, [wave.common_key, *keys], sync=False)
             if not held:
                 held.append(futures[0])
@@ -255,8 +256,8 @@ def _run_on_client(
         raise
 
 
-def _parts(units: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
-    return (units[start : start + _WAVE] for start in range(0, len(units), _WAVE))
+def _batches(tasks: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    return (tasks[start : start + _WAVE] for start in range(0, len(tasks), _WAVE))
 
 
 def _shares_memory(get: Any) -> bool:
@@ -265,6 +266,6 @@ def _shares_memory(get: Any) -> bool:
     if get is dask.threaded.get:
         pool = dask.config.get("pool", None)
         return pool is None or not hasattr(pool, "_mp_context")
-    if isinstance(get, partial) and get.args:  # dask's way with an executor given as scheduler
+    if isinstance(get, partial) and get.args:  # how dask wraps an executor that is set as scheduler
         return isinstance(getattr(get.args[0], "__self__", None), ThreadPoolExecutor)
     return False

@@ -1,4 +1,4 @@
-"""Stages of whole-store jobs: functions over many small task specs, and which specs one task does.
+"""Stages of whole-store jobs: a function over many small task specs, and the grouping of specs into tasks.
 
 Not here: running them (`chunkmill.runtime.job`).
 """
@@ -30,7 +30,7 @@ class TaskResult:
     writes
         Store key -> size and crc32c of what was written, ``None`` where nothing is stored: for the journal.
     details
-        What else the client shall have: few and small.
+        Further results for the client, few and small.
     """
 
     counts: Mapping[str, int]
@@ -50,21 +50,21 @@ class Stage:
     Attributes
     ----------
     name
-        What the dashboard and the bar show: ``"convert"``, ``"rechunk-spill"``.
+        Shown on the dashboard and the progress bar: ``"convert"``, ``"rechunk-spill"``.
     function
         Called as ``function(common, spec)`` for every spec. It must be importable by name, and may be called twice for
         a spec, later or at the same time: its effect must be the same each time.
     common
-        What all tasks share, such as the arrays: pickled once, and unpickled once in each process.
+        Shared by all tasks, such as the arrays: pickled once, and unpickled once in each process.
     tasks
         The specs: small, picklable, in the same order in every run of the plan (the journal knows them by number).
     reads
-        Which store keys of which arrays the task of a spec asks for, so that of a reference set it need not be sent
-        more. ``None``: sets are sent whole.
+        Arrays, and the store keys of each, that the task of a spec reads: it is sent the references of these alone.
+        ``None``: reference sets are sent whole.
     shows
-        Which store key is to be shown for the task of a spec: the first of those that it deals with.
+        The store key shown for the task of a spec: the first that it deals with.
     share
-        How much of what one task may do a spec is: neighbours whose shares add up to 1 are done by one task.
+        Fraction of one task's budget that a spec uses; consecutive specs are grouped into a task up to a total of 1.
     """
 
     name: str
@@ -75,9 +75,9 @@ class Stage:
     shows: Callable[[Any, Any], str] | None = None
     share: Callable[[Any, Any], float] | None = None
 
-    def show(self, unit: tuple[Any, ...]) -> str:
-        """Return the store key to be shown for a task, which is given its number and a group of specs."""
-        return "" if self.shows is None else self.shows(self.common, unit[1][0])
+    def show(self, arguments: tuple[Any, ...]) -> str:
+        """Return the store key shown for a task, from its arguments: its number, and a group of specs."""
+        return "" if self.shows is None else self.shows(self.common, arguments[1][0])
 
 
 def grouped(stage: Stage) -> Sequence[Sequence[Any]]:

@@ -1,4 +1,4 @@
-"""What one worker is allowed: memory, threads."""
+"""Memory and threads of the workers that run tasks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["THREAD_OVERHEAD", "Worker", "current_worker", "parse_memory"]
 
 
 _SHARE = 0.3
-"""Of a worker's memory limit: distributed begins to spill at 0.6, and the interpreter and its libraries need some."""
+"""Fraction of a worker's memory limit: distributed spills from 0.6, and the interpreter and libraries need some."""
 
 
 THREAD_OVERHEAD = 4 << 20
-"""Measured: what a thread's heap keeps back, and Python's objects."""
+"""Bytes (measured): memory that a thread's heap does not return, and Python's objects."""
 
 
 _MAX_AHEAD = 32 << 20
@@ -27,7 +27,7 @@ _MAX_AHEAD = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What runs the tasks.
+    """Memory and threads of the workers that run tasks.
 
     Attributes
     ----------
@@ -45,15 +45,14 @@ class Worker:
 
     @property
     def ahead_bytes(self) -> int:
-        """What a thread may fetch before it is used, from stores whose requests cost latency."""
+        """Bytes that a thread may fetch ahead of their use, from stores whose requests cost latency."""
         return min(_MAX_AHEAD, self.max_mem // self.n_threads // 8)
 
 
 def current_worker(max_mem: int | str | None = None) -> Worker:
-    """Return what the current dask scheduler or Client runs tasks on.
+    """Return the workers of the current dask scheduler or Client.
 
-    `max_mem` is, when ``None``, what ``chunkmill.max-mem`` in dask's config says, or else a share of the memory that a
-    worker may use.
+    `max_mem` defaults to ``chunkmill.max-mem`` in dask's config, or else to a fraction of a worker's memory limit.
     """
     scheduler = Scheduler()
     n_threads, n_workers, limit = scheduler.threads_per_worker, 1, MEMORY_LIMIT
@@ -76,7 +75,7 @@ def parse_memory(max_mem: int | str) -> int:
     Raises
     ------
     ValueError
-        It is no number of bytes.
+        `max_mem` is not a positive number of bytes.
 
     Examples
     --------
