@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chunkmill.hints import Hint, Spell
+from chunkmill.hints import Hint, Renderer
 
 __all__ = [
     "AlignmentError",
@@ -72,10 +72,10 @@ class ChunkmillError(Exception):
         """Assemble the text from the fields."""
         return ", ".join(f"{name}={value!r}" for name, value in self._fields.items())
 
-    def worded(self, spell: Spell) -> str:
-        """Return the message with the arguments that it names written as `spell` does (see `Hint.worded`)."""
+    def rendered(self, renderer: Renderer) -> str:
+        """Return the message with the arguments that its hints name as `renderer` writes them."""
         fields = {
-            name: value.worded(spell) if isinstance(value, Hint) else value for name, value in self._fields.items()
+            name: value.rendered(renderer) if isinstance(value, Hint) else value for name, value in self._fields.items()
         }
         return _rebuild(type(self), fields).message()
 
@@ -113,9 +113,8 @@ class NodeNotFound(ChunkmillError, KeyError, FileNotFoundError):
 _ARTICLES = {"array": "an array", "group": "a group"}
 
 
-_REPLACE = Hint(
-    "{overwrite:True} replaces it",
-    "so does {mode:'w'} in to_store and write_dataset, and {region} writes into it",
+_REPLACE = Hint("{} replaces it", ("overwrite", True)).also(
+    "so does {} in to_store and write_dataset, and {} writes into it", ("mode", "w"), ("region", ...)
 )
 
 

@@ -1,103 +1,91 @@
-"""Ways out of an error, in which arguments are named: as data, so that each door can say them in its own words.
+"""Hints in error messages that name arguments, rendered as Python keywords or as command-line options.
 
-Not here: errors (`chunkmill.errors`), how the command line writes arguments (`chunkmill.cli.options`).
+Not here: errors (`chunkmill.errors`), the renderer of options (`chunkmill.cli.options`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
-__all__ = ["Hint", "Spell"]
+__all__ = ["Argument", "Hint", "Renderer", "as_keyword"]
 
-Spell: TypeAlias = Callable[[str, Any], str | None]
-"""Name and value of an argument -> how to write them; ``None``: there is no such argument where one is."""
+Argument: TypeAlias = tuple[str, Any]
+"""Name and value of an argument; ``...`` stands for any value."""
+
+Renderer: TypeAlias = Callable[[str, Any], str | None]
+"""Function of an argument's name and value that returns its text, or ``None`` where there is no such argument."""
+
+
+class _Sentence(NamedTuple):
+    """Text with a ``{}`` for each argument, and the arguments."""
+
+    text: str
+    arguments: tuple[Argument, ...]
+
+    def rendered(self, renderer: Renderer) -> str | None:
+        """Return the text with its arguments as `renderer` writes them; ``None`` where it does not know one."""
+        rendered = [renderer(name, value) for name, value in self.arguments]
+        if None in rendered:
+            return None
+        return self.text.format(*rendered) if rendered else self.text
 
 
 class Hint(str):
-    """Ways out in which arguments are named: text in the words of Python, and, by `worded`, in those of other doors.
+    """Text that names arguments as Python keywords, and can be rendered again with other names for them.
 
     Parameters
     ----------
-    *ways
-        With arguments in braces, the value that is meant behind a colon: ``"give {overwrite:True}"``.
-    **values
-        Those that are not known before.
+    text
+        With ``{}`` for each argument.
+    *arguments
+        Pairs of name and value.
 
     Examples
     --------
-    >>> hint = Hint("give {max_mem} or more", "{mode:'w'} is another way", max_mem=1024)
+    >>> hint = Hint("give {} or more", ("max_mem", 1024)).also("{} is another way", ("mode", "w"))
     >>> hint
     "give max_mem=1024 or more; mode='w' is another way"
-    >>> hint.worded(lambda name, value: f"--max-mem {value}" if name == "max_mem" else None)
+    >>> hint.rendered(lambda name, value: f"--max-mem {value}" if name == "max_mem" else None)
     'give --max-mem 1024 or more'
     """
 
-    __slots__ = ("values", "ways")
+    __slots__ = ("_sentences",)
 
-    ways: tuple[str, ...]
-    values: dict[str, Any]
+    _sentences: tuple[_Sentence, ...]
 
-    def __new__(cls, *ways: str, **values: Any) -> Self:  # noqa: D102 - as the class says
-        arguments = _Arguments(values, _in_python)
-        self = super().__new__(cls, "; ".join(way.format_map(arguments) for way in ways))
-        self.ways, self.values = ways, values
+    def __new__(cls, text: str, *arguments: Argument) -> Self:  # noqa: D102 - see the class
+        return cls._of(_Sentence(text, arguments))
+
+    @classmethod
+    def _of(cls, *sentences: _Sentence) -> Self:
+        self = super().__new__(cls, "; ".join(one.rendered(as_keyword) or "" for one in sentences))
+        self._sentences = sentences
         return self
 
-    def __getnewargs_ex__(self) -> tuple[tuple[str, ...], dict[str, Any]]:
-        return self.ways, self.values
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._of, self._sentences
 
-    def worded(self, spell: Spell) -> str:
-        """Return the ways that there are where arguments are written as `spell` does; all, in Python's, if none is."""
-        found = []
-        for way in self.ways:
-            try:
-                found.append(way.format_map(_Arguments(self.values, spell)))
-            except _NoSuchArgument:
-                continue
+    def also(self, text: str, *arguments: Argument) -> Self:
+        """Return the hint with another sentence, which is left out where its arguments do not exist."""
+        return self._of(*self._sentences, _Sentence(text, arguments))
+
+    def rendered(self, renderer: Renderer) -> str:
+        """Return the sentences all of whose arguments `renderer` knows; as Python keywords where there are none."""
+        found = [text for one in self._sentences if (text := one.rendered(renderer)) is not None]
         return "; ".join(found) or str(self)
 
 
-class _NoSuchArgument(Exception):
-    pass
+def as_keyword(name: str, value: Any) -> str:
+    """Return an argument as Python writes it.
 
-
-class _Arguments(dict[str, Any]):
-    """Any name -> what `str.format` asks for its text, and tells the value behind the colon."""
-
-    def __init__(self, values: dict[str, Any], spell: Spell) -> None:
-        super().__init__({name: _Argument(name, spell, value) for name, value in values.items()})
-        self.spell = spell
-
-    def __missing__(self, name: str) -> _Argument:
-        return _Argument(name, self.spell, _FROM_TEXT)
-
-
-class _Argument:
-    def __init__(self, name: str, spell: Spell, value: Any) -> None:
-        self.name = name
-        self.spell = spell
-        self.value = value
-
-    def __format__(self, text: str) -> str:
-        spelt = self.spell(self.name, _Literal(text) if self.value is _FROM_TEXT else self.value)
-        if spelt is None:
-            raise _NoSuchArgument
-        return spelt
-
-
-class _Literal(str):
-    """A value as it is written in Python; empty: any."""
-
-    __slots__ = ()
-
-    __repr__ = str.__str__
-
-
-_FROM_TEXT = object()
-
-
-def _in_python(name: str, value: Any) -> str:
+    Examples
+    --------
+    >>> as_keyword("mode", "w"), as_keyword("shards", ...), as_keyword("allow", {"b", "a"})
+    ("mode='w'", 'shards=', "allow={'a', 'b'}")
+    """
+    if value is ...:
+        return f"{name}="
     if isinstance(value, (set, frozenset)):
         return f"{name}={{{', '.join(map(repr, sorted(value)))}}}"
     return f"{name}={value!r}"

@@ -387,7 +387,7 @@ def test_schedulers(archive, tmp_path):
         (["convert", "SOURCE", "OTHER"], "group already; --overwrite replaces it"),
         (["convert", "SOURCE", "new", "--chunks", "2"], "--chunks=2 .*1 lengths, where the arrays have 2 axes"),
         (["rechunk", "SOURCE", "new", "--chunks", "1,2,3"], r"3 lengths, where the arrays have 2 axes"),
-        (["info", "SOURCE", "--path", "nope"], "is the url right, and the path\\? Without --path its top is opened"),
+        (["info", "SOURCE", "--path", "nope"], "is the url right, and the path\\? Without --path its root is opened"),
         (
             ["convert", "SOURCE", "new", "--shards", "3,3"],
             "give --shards that are multiples of --chunks, or --shards=none",

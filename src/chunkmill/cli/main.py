@@ -29,7 +29,7 @@ from chunkmill.cli.options import (
     show,
     storage_option,
     store_options,
-    worded,
+    with_options,
 )
 from chunkmill.cli.references import refs
 from chunkmill.nodes import hierarchy
@@ -172,7 +172,7 @@ def _run_plan(plan_function: Callable[..., Any], source: Any, target: Any, optio
     with scheduled(options.pop("scheduler"), progress=options.pop("progress")):
         plan = plan_function(source, target, **options)
         if dry_run:
-            show(plan, as_json=as_json, at_target=worded(plan.at_target(resume=resume)))
+            show(plan, as_json=as_json, at_target=with_options(plan.at_target(resume=resume)))
         else:
             show(plan.run(resume=resume), as_json=as_json)
 

@@ -40,7 +40,7 @@ __all__ = [
     "show",
     "storage_option",
     "store_options",
-    "worded",
+    "with_options",
 ]
 
 INTERRUPTED = 130  # as shells have it: 128 + SIGINT
@@ -222,9 +222,9 @@ def show(result: Any, *, as_json: bool, **notes: str) -> None:
             say(f"{name.replace('_', ' ')}: {note}", fg="yellow")
 
 
-def worded(text: str) -> str:
-    """Return advice with its arguments written as options of the command that runs."""
-    return text.worded(_as_option) if isinstance(text, Hint) else text
+def with_options(text: str) -> str:
+    """Return a hint with its arguments written as options of the command that runs."""
+    return text.rendered(_as_option) if isinstance(text, Hint) else text
 
 
 def _as_option(name: str, value: Any) -> str | None:
@@ -235,11 +235,13 @@ def _as_option(name: str, value: Any) -> str | None:
         return None
     flag = option.opts[0]
     if option.is_flag:
-        return option.secondary_opts[0] if option.secondary_opts and str(value) == "False" else flag
+        return option.secondary_opts[0] if option.secondary_opts and value is False else flag
     if option.multiple:
         return " ".join(f"{flag} {each}" for each in sorted(value))
+    if value is ...:
+        return flag
     shown = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
-    return f"{flag}={shown.lower() if shown == 'None' else shown}" if shown else flag
+    return f"{flag}={shown.lower() if value is None else shown}"
 
 
 @contextmanager
@@ -253,7 +255,7 @@ def errors_shown() -> Iterator[None]:
     except click.exceptions.Exit:
         raise
     except (ChunkmillError, RuntimeError, ValueError, TypeError, OSError, ImportError) as error:
-        message = error.worded(_as_option) if isinstance(error, ChunkmillError) else str(error)
+        message = error.rendered(_as_option) if isinstance(error, ChunkmillError) else str(error)
         say(f"{type(error).__name__}: {message}", fg="red", err=True)
         sys.exit(3)
     except Exception as error:

@@ -190,7 +190,7 @@ def _too_little(array: Array, max_mem: int | None, n_bytes: int, n_threads: int)
         f"bytes ({needed / 2**20:.1f} MiB), since each thread holds a whole chunk, and a shard where its "
         "store takes it in one piece"
     )
-    hint = Hint("give {max_mem} or more, workers of fewer threads, or smaller chunks or shards", max_mem=needed)
+    hint = Hint("give {} or more, workers of fewer threads, or smaller chunks or shards", ("max_mem", needed))
     return JobError(job=f"convert {array.path!r}", reason=reason, hint=hint)
 
 

@@ -204,13 +204,15 @@ class Plan(ReportMixin):
         if unfinished:
             return "an unfinished job of this plan, which goes on"
         if unfinished is False:
-            return Hint("an unfinished job of another plan, so that this fails", "{resume:False} discards it")
+            hint = Hint("an unfinished job of another plan, so that this fails")
+            return hint.also("{} discards it", ("resume", False))
         found = None if job.overwrite is None else _found(job)
         if found is None:
             return ""
         if job.overwrite:
             return f"{found}, which will be replaced"
-        return Hint(f"{found} is there already, so that this fails", "{overwrite:True} replaces it")
+        hint = Hint(f"{found} is there already, so that this fails")
+        return hint.also("{} replaces it", ("overwrite", True))
 
     def report(self, result: JobResult) -> Report:
         """Put what was measured into the columns of the plan."""

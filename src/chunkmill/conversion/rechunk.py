@@ -186,7 +186,7 @@ def _into_existing(source: Node, target: Array, chunks: Any, max_mem: int | None
         raise AlignmentError(expected=expected, got=got, fix="give a target of the source's shape and dtype")
     wanted = tuple(chunks) if isinstance(chunks, (tuple, list)) else chunks
     if wanted not in (None, "keep", target.chunks):
-        fix = Hint("the target says the chunks: give {chunks:None}, or another target")
+        fix = Hint("the target has its chunks already: give {}, or another target", ("chunks", None))
         raise AlignmentError(expected=f"chunks {target.chunks}", got=f"chunks {wanted}", fix=fix)
     where = Target(
         target.store, target.path, target.format, lambda *_: target.metadata, lambda group, *_: group.metadata

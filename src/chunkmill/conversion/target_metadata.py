@@ -86,7 +86,7 @@ def describe_target(
     if keys is None or (kept and not can_shard):
         return fitted
     if not can_shard:
-        hint = Hint("give {shards:None}, or {format:'zarr3'}")
+        hint = Hint("give {}, or {}", ("shards", None), ("format", "zarr3"))
         raise UnsupportedFeature(format=documents_format.name, feature=f"shards for {source.path!r}", hint=hint)
     _check_fit(plain.chunk_grid, keys)
     packed = replace(fitted, chunk_grid=keys, codecs=(_packing(fitted, layout),))
@@ -195,17 +195,13 @@ def check_rank(node: Node, option: Any, name: str) -> None:
     if isinstance(node, Array):
         if len(option) != node.ndim:
             reason = f"{len(option)} lengths for {node.ndim} axes"
-            raise RegionError(index=_given(name, option), shape=node.shape, reason=reason)
+            raise RegionError(index=Hint("{}", (name, option)), shape=node.shape, reason=reason)
         return
     arrays = [each for each in walk(node) if isinstance(each, Array)]
     if arrays and all(len(option) != array.ndim for array in arrays):
         ranks = " or ".join(str(rank) for rank in sorted({array.ndim for array in arrays}))
         reason = f"{len(option)} lengths, where the arrays have {ranks} axes"
-        raise RegionError(index=_given(name, option), shape=arrays[0].shape, reason=reason)
-
-
-def _given(name: str, option: Any) -> Hint:
-    return Hint(f"{{{name}}}", **{name: option})
+        raise RegionError(index=Hint("{}", (name, option)), shape=arrays[0].shape, reason=reason)
 
 
 def _chosen(option: Any, source: Array, name: str) -> Any:
@@ -228,7 +224,8 @@ def _check_fit(chunks: ChunkGrid, shards: ChunkGrid) -> None:
         for axis, n in zip(shards.axes, chunks.chunk_shape, strict=True)
     )
     if not fits:
-        fix = Hint("give {shards} that are multiples of {chunks}, or {shards:None}")
+        text = "give {} that are multiples of {}, or {}"
+        fix = Hint(text, ("shards", ...), ("chunks", ...), ("shards", None))
         got = f"shards {shards.chunk_shape}"
         raise AlignmentError(expected=f"multiples of chunks {chunks.chunk_shape}", got=got, fix=fix)
 
@@ -346,6 +343,6 @@ def _fits(metadata: ArrayMetadata, documents_format: Format, path: str) -> Array
 
 
 def _refused(documents_format: Format, path: str, error: MetadataError, needed: Sequence[str]) -> UnsupportedFeature:
-    hint = Hint("{allow} converts without what cannot be kept", allow=set(needed))
+    hint = Hint("{} converts without what cannot be kept", ("allow", set(needed)))
     feature = error.feature if isinstance(error, UnsupportedFeature) else str(error)
     return UnsupportedFeature(format=documents_format.name, feature=feature, key=path, hint=hint)

@@ -167,7 +167,8 @@ def explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
     if any(name.startswith(JOB_PREFIX) for name in at_root):
         return "a job that writes to this store is not done: it runs, or was cut off and goes on when it is run again"
     if not listed and path.strip("/"):
-        return Hint("the store has no keys there: is the url right, and the path? Without {path} its top is opened")
+        text = "the store has no keys there: is the url right, and the path? Without {} its root is opened"
+        return Hint(text, ("path", ...))
     if not listed:
         return "the store has no keys there: is the url right?"
     more = ", …" if len(listed) > _MAX_LISTED else ""

@@ -129,7 +129,7 @@ def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within:
     per_axis = [chunks] * len(shape) if isinstance(chunks, (int, np.integer)) else list(chunks)
     if len(per_axis) != len(shape):
         reason = f"{len(per_axis)} chunk lengths for {len(shape)} axes"
-        raise RegionError(index=Hint("{chunks}", chunks=chunks), shape=shape, reason=reason)
+        raise RegionError(index=Hint("{}", ("chunks", chunks)), shape=shape, reason=reason)
     return ChunkGrid(tuple(_axis(size, length, shape) for size, length in zip(shape, per_axis, strict=True)))
 
 
@@ -142,7 +142,7 @@ def _axis(size: int, chunk: Any, shape: tuple[int, ...]) -> RegularAxis | RunsAx
     elif _is_edges(chunk) and (sum(chunk) == size or not size):
         return _axis_of_edges(size, [int(n) for n in chunk])
     reason = f"chunk length {chunk!r} for an axis of {size} elements: expected a positive integer, -1 or edges"
-    raise RegionError(index=Hint("{chunks}", chunks=chunk), shape=shape, reason=reason)
+    raise RegionError(index=Hint("{}", ("chunks", chunk)), shape=shape, reason=reason)
 
 
 def _is_edges(chunk: Any) -> bool:
@@ -175,7 +175,7 @@ def _check_shards(grid: ChunkGrid, outer: ChunkGrid) -> None:
         for axis, n in zip(outer.axes, grid.chunk_shape, strict=True)
     )
     if not fits:
-        fix = Hint("give {shards} that are multiples of {chunks}")
+        fix = Hint("give {} that are multiples of {}", ("shards", ...), ("chunks", ...))
         raise AlignmentError(
             expected=f"multiples of chunks {grid.chunk_shape}", got=f"shards {outer.chunk_shape}", fix=fix
         )

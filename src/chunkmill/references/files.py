@@ -31,6 +31,7 @@ __all__ = ["SetFile", "in_memory"]
 
 _KINDS = ("json", "parquet")
 _LEVEL = 3
+_CANNOT = "cannot write the reference set"
 _HEAD = 4096
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # gzip, zstd
 
@@ -87,15 +88,16 @@ class SetFile:
         is_there = self.store.size(self.key) is not None if self.key else bool(self.store.list_dir(""))
         if not is_there:
             return
-        reason = ""
+        reason: Hint | None = None
         if not self._is_set():
-            reason = "there is something else, which is no reference set: give another url"
+            reason = Hint(f"{_CANNOT}: there is something else, not a reference set: give another url")
         elif not overwrite:
-            reason = "there is one already: give another url, or {overwrite:True} to replace it"
+            text = f"{_CANNOT}: there is one already: give another url, or {{}} to replace it"
+            reason = Hint(text, ("overwrite", True))
         elif source == self.url:
-            reason = "that is the source: give another url"
-        if reason:
-            raise StoreError(url=self.store.url, key=self.key, reason=Hint("cannot write the reference set: " + reason))
+            reason = Hint(f"{_CANNOT}: that is the source: give another url")
+        if reason is not None:
+            raise StoreError(url=self.store.url, key=self.key, reason=reason)
 
     def _is_set(self) -> bool:
         if self.key:

@@ -113,9 +113,8 @@ class Journal:
         if not is_ours:
             began = f"{plan.get('job')!r}, begun {plan.get('began')}"
             reason = f"there is an unfinished job at the target with another plan ({began})"
-            hint = Hint(
-                "give {resume:False} to discard what it wrote and start anew, or finish it with its own arguments"
-            )
+            text = "give {} to discard what it wrote and start again, or finish it with its own arguments"
+            hint = Hint(text, ("resume", False))
             raise JobError(job=self.job, reason=reason, hint=hint)
         self.run, self.is_over = str(plan.get("run", "")), bool(plan.get("over"))
         return {key: base64.b64decode(text) for key, text in plan["documents"].items()}
@@ -313,7 +312,7 @@ def _parse(value: bytes, journal: Journal) -> dict[str, Any]:
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
-        hint = Hint("give {resume:False} to discard it and start anew")
+        hint = Hint("give {} to discard it and start again", ("resume", False))
         raise JobError(job=journal.job, reason=f"the journal at {journal.plan_key!r} is damaged", hint=hint)
     return parsed
 

@@ -216,7 +216,7 @@ def _check_marked(rechunk: Rechunk, store: Store, file: ChunkCoords) -> None:
     """Raise `StoreError` when a temporary file is gone that was there."""
     key = _key(rechunk, file)
     if store.get(f"{key}{_ABSENT}") is None:
-        reason = Hint("this temporary file was written and is gone; run the job anew with {resume:False}")
+        reason = Hint("this temporary file was written and is gone; run the job again with {}", ("resume", False))
         raise StoreError(url=store.url, key=key, reason=reason)
 
 

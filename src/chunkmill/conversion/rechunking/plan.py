@@ -229,5 +229,6 @@ def _too_small(candidates: Sequence[Candidate], limits: Limits) -> JobError:
         f"works is {needed} bytes ({needed / 2**20:.1f} MiB), since each thread holds a whole source chunk or target "
         "chunk (shard, when sharded), decoded and encoded"
     )
-    hint = Hint("give {max_mem} or more, workers of fewer threads, or smaller target chunks or shards", max_mem=needed)
+    text = "give {} or more, workers of fewer threads, or smaller target chunks or shards"
+    hint = Hint(text, ("max_mem", needed))
     return JobError(job="rechunk", reason=reason, hint=hint)

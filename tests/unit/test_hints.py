@@ -1,0 +1,63 @@
+"""Hints name arguments as Python keywords, and in another way where they are rendered again."""
+
+import pickle
+
+import pytest
+
+from chunkmill.errors import JobError
+from chunkmill.hints import Hint, as_keyword
+
+HINT = Hint("give {} or {}", ("max_mem", 3), ("mode", "w")).also(
+    "{} are multiples of {}", ("chunks", ...), ("shards", None)
+)
+
+
+def as_option(name, value):
+    options = {"chunks": "--chunks", "shards": "--shards"}
+    return f"{options[name]}({value})" if name in options else None
+
+
+def test_a_hint_is_text_with_python_keywords():
+    assert isinstance(HINT, str)
+    assert HINT == str(HINT) == "give max_mem=3 or mode='w'; chunks= are multiples of shards=None"
+
+
+def test_sentences_are_left_out_where_one_of_their_arguments_does_not_exist():
+    assert HINT.rendered(as_option) == "--chunks(Ellipsis) are multiples of --shards(None)"
+
+
+def test_python_keywords_stay_where_no_sentence_can_be_rendered():
+    assert HINT.rendered(lambda name, value: None) == HINT
+
+
+def test_values_are_handed_to_the_renderer_as_they_are():
+    seen = []
+    HINT.rendered(lambda name, value: seen.append((name, value)) or name)
+    assert seen == [("max_mem", 3), ("mode", "w"), ("chunks", ...), ("shards", None)]
+
+
+def test_a_hint_without_arguments_keeps_its_braces():
+    assert Hint("{a: 1}") == "{a: 1}"
+    assert Hint("{a: 1}").rendered(as_option) == "{a: 1}"
+
+
+def test_a_hint_pickles_with_its_arguments():
+    again = pickle.loads(pickle.dumps(HINT))
+    assert type(again) is Hint
+    assert again == HINT
+    assert again.rendered(as_option) == HINT.rendered(as_option)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1, "x=1"), ("w", "x='w'"), (None, "x=None"), (..., "x="), ({"b", "a"}, "x={'a', 'b'}"), ((4, 1), "x=(4, 1)")],
+)
+def test_keywords(value, text):
+    assert as_keyword("x", value) == text
+
+
+def test_an_error_renders_its_hints_and_nothing_else():
+    error = JobError(job="j", reason="r {}", hint=HINT)
+    assert str(error) == f"j: r {{}}; {HINT}"
+    assert error.rendered(as_option) == "j: r {}; --chunks(Ellipsis) are multiples of --shards(None)"
+    assert error.rendered(lambda name, value: None) == str(error)
