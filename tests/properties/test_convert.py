@@ -12,9 +12,10 @@ from strategies import grids
 
 import chunkmill as cm
 from chunkmill.array.chunk_io import write_chunk
-from chunkmill.conversion.actions import Layout, group_keys, group_ranges, n_groups
+from chunkmill.conversion.actions import group_keys, group_ranges, n_groups
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.inner_layout import InnerLayout
 from chunkmill.nodes import hierarchy
 from chunkmill.stores.memory import MemoryStore
 
@@ -125,7 +126,7 @@ def test_chunks_of_many_lengths(grid, data, codecs):
 def test_tasks_own_every_key_once(data, max_bytes, max_keys):
     new = data.draw(grids())
     old = ChunkGrid.regular(new.shape, data.draw(chunk_shapes(new.shape)))
-    layouts = Layout(old, old, (), None), Layout(new, new, (), None)
+    layouts = InnerLayout(old, old, ()), InnerLayout(new, new, ())
     group = group_keys(*layouts, 4, max_bytes=max_bytes, max_keys=max_keys)
     seen = 0
     for number in range(n_groups(new, group)):

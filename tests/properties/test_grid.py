@@ -26,16 +26,12 @@ def test_overlaps_partition_a_region(case):
 
 
 @given(grids_with_regions())
-def test_outward_is_the_smallest_aligned_region(case):
+def test_an_aligned_region_covers_every_chunk_that_it_touches(case):
     grid, region = case
-    outward = grid.outward(region)
-    assert grid.aligned(outward)
-    assert grid.aligned(region) == (outward == region)
-    assert all(out.start <= cut.start and cut.stop <= out.stop for out, cut in zip(outward, region, strict=True))
     if prod(cut.stop - cut.start for cut in region):
-        touched = [overlap.coords for overlap in grid.overlaps(region)]
-        assert [overlap.coords for overlap in grid.overlaps(outward)] == touched
-        assert all(overlap.whole for overlap in grid.overlaps(outward))
+        overlaps = list(grid.overlaps(region))
+        assert grid.aligned(region) == all(overlap.whole for overlap in overlaps)
+        assert grid.first_touched(region) == overlaps[0].coords
 
 
 @given(grids())
@@ -43,6 +39,7 @@ def test_chunks_cover_the_array_once(grid):
     counts = np.zeros(grid.shape, int)
     n = 0
     for coords in grid.all_coords():
+        assert (grid.number_of(coords), grid.coords_of(n)) == (n, coords)
         counts[grid.region(coords)] += 1
         extent = grid.extent(coords)
         assert tuple(cut.stop for cut in extent) == tuple(cut.stop - cut.start for cut in grid.region(coords))

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkmill.conversion.rechunking.plan import Costs, Limits, Side, Temporary, plan_rechunk
+from chunkmill.conversion.rechunking.plan import Limits, Side, Temporary, UnitCosts, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import Direct, Spill, best_boxes
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
@@ -54,12 +54,16 @@ def planned(problem):
     """The plan, with as much memory as is needed at least."""
     source, target, limits, strategy, spill = problem
     try:
-        return plan_rechunk(source, target, ITEMSIZE, limits, strategy=strategy, temporary=Temporary(spill)), limits
+        return choose_rechunk_strategy(
+            source, target, ITEMSIZE, limits, strategy=strategy, temporary=Temporary(spill)
+        ), limits
     except JobError as error:
         needed = int(str(error).partition("give max_mem=")[2].split()[0])
         assert needed > limits.max_mem
         limits = Limits(needed, limits.n_threads, max_tasks=limits.max_tasks)
-        return plan_rechunk(source, target, ITEMSIZE, limits, strategy=strategy, temporary=Temporary(spill)), limits
+        return choose_rechunk_strategy(
+            source, target, ITEMSIZE, limits, strategy=strategy, temporary=Temporary(spill)
+        ), limits
 
 
 class Memory:
@@ -190,7 +194,7 @@ def test_boxes_are_nearly_the_best(problem):
     source, target, drawn, _, _ = problem
     limits = Limits(drawn.max_mem, drawn.n_threads)
     for candidate in (
-        Direct(source, target, ITEMSIZE, limits, costs := Costs()),
+        Direct(source, target, ITEMSIZE, limits, costs := UnitCosts()),
         Spill(source, target, ITEMSIZE, limits, costs, temporary=Temporary()),
     ):
         budget = limits.max_mem // limits.n_threads

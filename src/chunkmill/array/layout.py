@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,14 @@ from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import build_pipeline
 from chunkmill.codecs.sharding import ShardingIndexed
-from chunkmill.codecs.transpose import Transpose
 from chunkmill.errors import ChunkError, ChunkmillError
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
-from chunkmill.model.grid import ChunkCoords, ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.grid import ChunkCoords, ChunkGrid
+from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 
-__all__ = ["ChunkLayout", "ChunkLocator", "ShardedChunks", "UnshardedChunks", "build_layouts", "inner_grid"]
+__all__ = ["ChunkLayout", "ChunkLocator", "ShardedChunks", "UnshardedChunks", "build_layouts"]
 
 
 class ChunkLocator(Protocol):
@@ -153,48 +153,16 @@ class ChunkLayout:
 
 
 def build_layouts(metadata: ArrayMetadata, prefix: str) -> tuple[ChunkLayout, ChunkLayout]:
-    """Return the layout to read single chunks by and the layout of store keys: the same one unless sharded.
-
-    A shard can be read in part when nothing but transposes stands before the sharding codec and nothing behind it.
-    """
+    """Return the layout to read single chunks by and the layout of store keys: the same one unless sharded."""
     grid = metadata.chunk_grid
     spec = ChunkSpec(grid.chunk_shape, metadata.dtype, metadata.fill_value)
     keyed = UnshardedChunks(prefix, metadata.chunk_keys)
     whole = ChunkLayout(grid, keyed, build_pipeline(metadata.codecs, spec), spec)
-    sharding, filters = whole.codecs.serializer, whole.codecs.filters
-    if not isinstance(sharding, ShardingIndexed) or whole.codecs.compressors:
+    inside = inner_layout(metadata)
+    if inside.sharding is None:
         return whole, whole
-    if not all(isinstance(f, Transpose) for f in filters):
-        return whole, whole
-    chunk_grid = inner_grid(whole)
-    order = _order(filters, grid.ndim)
-    locator = ShardedChunks(keyed, grid, chunk_grid, sharding, order, metadata.dtype, metadata.fill_value)
+    sharding = cast("ShardingIndexed", whole.codecs.serializer)
+    locator = ShardedChunks(keyed, grid, inside.chunks, sharding, inside.order, metadata.dtype, metadata.fill_value)
     inner = sharding.inner
-    pipeline = CodecPipeline((*filters, *inner.filters), inner.serializer, inner.compressors)
-    return ChunkLayout(chunk_grid, locator, pipeline, replace(spec, shape=chunk_grid.chunk_shape)), whole
-
-
-def inner_grid(whole: ChunkLayout) -> ChunkGrid:
-    """Return the grid of inner chunks; the layout's own grid when it is not sharded."""
-    sharding = whole.codecs.serializer
-    if not isinstance(sharding, ShardingIndexed):
-        return whole.grid
-    inner_shape = [0] * whole.grid.ndim
-    for axis, length in zip(_order(whole.codecs.filters, whole.grid.ndim), sharding.chunk_shape, strict=True):
-        inner_shape[axis] = length
-    return ChunkGrid(tuple(_inner_axis(a, n) for a, n in zip(whole.grid.axes, inner_shape, strict=True)))
-
-
-def _order(filters: Sequence[object], ndim: int) -> tuple[int, ...]:
-    """Return which axis of the array each axis behind the filters is."""
-    order = tuple(range(ndim))
-    for transpose in filters:
-        if isinstance(transpose, Transpose):
-            order = tuple(order[axis] for axis in transpose.order)
-    return order
-
-
-def _inner_axis(axis: RegularAxis | RunsAxis, length: int) -> RegularAxis | RunsAxis:
-    if isinstance(axis, RegularAxis):
-        return RegularAxis(axis.size, length)
-    return RunsAxis(axis.size, tuple((length, edge // length * count) for edge, count in axis.runs))
+    pipeline = CodecPipeline((*whole.codecs.filters, *inner.filters), inner.serializer, inner.compressors)
+    return ChunkLayout(inside.chunks, locator, pipeline, replace(spec, shape=inside.chunks.chunk_shape)), whole

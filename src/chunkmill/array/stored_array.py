@@ -13,9 +13,10 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 
-from chunkmill.array.layout import ChunkLayout, build_layouts, inner_grid
+from chunkmill.array.layout import ChunkLayout, build_layouts
 from chunkmill.errors import ChunkmillError, StoreError
 from chunkmill.model.grid import ChunkGrid, Region
+from chunkmill.model.inner_layout import inner_grid
 from chunkmill.model.metadata import JSON, ArrayMetadata, NamedConfig
 from chunkmill.stores.base import Store
 
@@ -76,8 +77,10 @@ class StoredArray:
     @cached_property
     def chunk_grid(self) -> ChunkGrid:
         """The grid of chunks: of the inner ones, when sharded."""
-        is_sharded = any(codec.name == "sharding_indexed" for codec in self.codecs)
-        return inner_grid(self.write_layout) if is_sharded else self.metadata.chunk_grid
+        grid = inner_grid(self.metadata)
+        if grid is not self.metadata.chunk_grid:
+            self.check_codecs()  # a shard's shape is checked against its chunks' when the codecs are built
+        return grid
 
     @property
     def url(self) -> str:
@@ -179,8 +182,7 @@ class StoredArray:
     def first_key(self, region: Region) -> str:
         """Return the store key that holds the first element of `region`."""
         layout = self.write_layout
-        coords = tuple(axis.index(along.start) for axis, along in zip(layout.grid.axes, region, strict=True))
-        return layout.locator.key(coords)
+        return layout.locator.key(layout.grid.first_touched(region))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return "chunkmill.Array", self.url, self.path, self.format, self.metadata.identity, self.read_missing

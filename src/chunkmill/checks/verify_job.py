@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.metered import metered
 from chunkmill.conversion.chunk_memory import itemsize
-from chunkmill.conversion.rechunking.plan import Limits, Side, nth_coords, plan_rechunk
+from chunkmill.conversion.rechunking.plan import Limits, Side, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.sides import read_side, store_costs
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import ChunkmillError, JobError
@@ -275,7 +275,7 @@ class _Pair:
 
     def region(self, number: int) -> Region:
         """Return what one box covers."""
-        return self.boxes.region(nth_coords(self.boxes, number))
+        return self.boxes.region(self.boxes.coords_of(number))
 
 
 def _boxes(a: Array, b: Array, worker: Worker) -> ChunkGrid:
@@ -288,7 +288,7 @@ def _boxes(a: Array, b: Array, worker: Worker) -> ChunkGrid:
             read, owned = read_side(other, worker), Side(grid, grid, 0)
             limits = Limits(max_mem, worker.n_threads, worker.n_workers)
             with suppress(JobError):
-                plans.append(plan_rechunk(read, owned, itemsize(b), limits, costs=costs, strategy="direct"))
+                plans.append(choose_rechunk_strategy(read, owned, itemsize(b), limits, costs=costs, strategy="direct"))
         if plans:
             return min(plans, key=lambda plan: plan.estimate.seconds).writes
         max_mem = 2 * max_mem + 1  # chunks that exceed what may be held are compared all the same

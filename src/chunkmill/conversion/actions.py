@@ -21,18 +21,17 @@ import numpy as np
 
 from chunkmill.model.fill_values import zero
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.inner_layout import InnerLayout, axis_order, inner_layout, nested_codecs
 from chunkmill.model.metadata import ArrayMetadata, NamedConfig
 
 __all__ = [
     "Action",
-    "Conversion",
-    "Layout",
+    "ChosenAction",
+    "choose_action",
     "group_keys",
     "group_ranges",
     "n_groups",
-    "plan_array",
     "same_fill",
-    "split_shards",
 ]
 
 Action: TypeAlias = Literal["copy", "reframe", "repack", "recode", "rechunk"]
@@ -40,34 +39,14 @@ Frame: TypeAlias = Literal["n5_block", "crc32c"]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """An array's chunks, whether they lie in shards or have store keys of their own.
-
-    Attributes
-    ----------
-    keys, chunks
-        Grid of store keys and of chunks: the same one unless sharded.
-    chain
-        The codecs of one chunk.
-    sharding
-        The codec that packs chunks into shards, ``None`` unless sharded.
-    """
-
-    keys: ChunkGrid
-    chunks: ChunkGrid
-    chain: tuple[NamedConfig, ...]
-    sharding: NamedConfig | None
-
-
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class ChosenAction:
     """What is done for each store key of the target.
 
     Attributes
     ----------
-    action, reason
-        That of most keys, and why.
-    actions
+    name, reason
+        The action for most store keys, and why it was chosen.
+    counts
         Store keys (chunks, when repacked) by what is expected to be done for them.
     unframe, frame
         What is taken off each chunk's bytes, and put around them then.
@@ -77,9 +56,9 @@ class Conversion:
         How many store keys of the target, along each axis, one task owns.
     """
 
-    action: Action
+    name: Action
     reason: str
-    actions: Mapping[str, int]
+    counts: Mapping[str, int]
     unframe: Frame | None
     frame: Frame | None
     materialize: bool
@@ -88,10 +67,10 @@ class Conversion:
     @property
     def moves(self) -> bool:
         """Whether encoded bytes move, all or most of them undecoded."""
-        return self.action in {"copy", "reframe", "repack"}
+        return self.name in {"copy", "reframe", "repack"}
 
 
-def plan_array(
+def choose_action(
     source: ArrayMetadata,
     target: ArrayMetadata,
     *,
@@ -99,7 +78,7 @@ def plan_array(
     max_bytes: int,
     max_keys: int,
     align_bytes: int | None = None,
-) -> Conversion:
+) -> ChosenAction:
     """Choose the action for an array.
 
     Parameters
@@ -117,30 +96,30 @@ def plan_array(
     ...     np.dtype("i4"), ChunkGrid.regular((7, 5), (3, 2)), ChunkKeyEncoding("", ".", "0"),
     ...     (NamedConfig("bytes", {"endian": "little"}),), np.int32(0),
     ... )
-    >>> plan_array(metadata, metadata, max_bytes=1 << 20, max_keys=4).actions
+    >>> choose_action(metadata, metadata, max_bytes=1 << 20, max_keys=4).counts
     {'copy': 9}
     """
-    old, new = split_shards(source), split_shards(target)
+    old, new = inner_layout(source), inner_layout(target)
     itemsize = target.dtype.itemsize
     group = group_keys(old, new, itemsize, max_bytes=max_bytes, max_keys=max_keys, align_bytes=align_bytes)
     materialize = not same_fill(source, target)
     if old.chunks != new.chunks:
         reason = f"the chunks differ: {old.chunks.chunk_shape} and {new.chunks.chunk_shape}"
-        return Conversion("rechunk", reason, {"rechunk": new.keys.n_chunks}, None, None, materialize, group)
-    old_core, unframe = _unframed(old.chain)
-    new_core, frame = _unframed(new.chain)
-    reason = f"the codecs differ: {_shown(old.chain)} and {_shown(new.chain)}"
+        return ChosenAction("rechunk", reason, {"rechunk": new.keys.n_chunks}, None, None, materialize, group)
+    old_core, unframe = _unframed(old.codecs)
+    new_core, frame = _unframed(new.codecs)
+    reason = f"the codecs differ: {_shown(old.codecs)} and {_shown(new.codecs)}"
     hidden = materialize and any(codec.name == "sharding_indexed" for codec in old_core)
     if hidden:  # chunks missing inside a chunk's bytes would read as another value
         reason = "the fill values differ, and chunks hold shards"
-    if hidden or not _same_chain(old_core, new_core, source.dtype, exact=exact):
-        return Conversion("recode", reason, {"recode": new.chunks.n_chunks}, None, None, materialize, group)
+    if hidden or not _same_chain(old_core, new_core, source, exact=exact):
+        return ChosenAction("recode", reason, {"recode": new.chunks.n_chunks}, None, None, materialize, group)
     if unframe == frame:
         unframe = frame = None
     same_keys = old.keys == new.keys and _same_sharding(old.sharding, new.sharding)
     if same_keys and unframe is None and frame is None and not (materialize and new.sharding):
-        reason = f"chunks and codecs are the same: {_shown(new.chain)}"
-        return Conversion("copy", reason, {"copy": new.keys.n_chunks}, None, None, materialize, group)
+        reason = f"chunks and codecs are the same: {_shown(new.codecs)}"
+        return ChosenAction("copy", reason, {"copy": new.keys.n_chunks}, None, None, materialize, group)
     # blocks at an end are truncated in N5 and padded elsewhere
     n_recoded = _n_cropped(new.chunks) if "n5_block" in (unframe, frame) else 0
     action: Action = "repack" if old.sharding or new.sharding else "reframe"
@@ -150,38 +129,11 @@ def plan_array(
     reason = f"encoded chunks are the same: {_shown(new_core)}"
     for name, what in ((unframe, "comes off"), (frame, "goes around")):
         reason += f"; {name} {what}" if name else ""
-    return Conversion(action, reason, actions, unframe, frame, materialize, group)
+    return ChosenAction(action, reason, actions, unframe, frame, materialize, group)
 
 
 def _shown(chain: Sequence[NamedConfig]) -> str:
     return " → ".join(codec.name for codec in chain)
-
-
-def split_shards(metadata: ArrayMetadata) -> Layout:
-    """Return the chunks inside the shards, where the chain is nothing but shards (transposes may stand before).
-
-    Examples
-    --------
-    >>> from chunkmill.model.chunk_keys import ChunkKeyEncoding
-    >>> sharding = NamedConfig("sharding_indexed", {"chunk_shape": [2, 3], "codecs": [{"name": "bytes"}]})
-    >>> metadata = ArrayMetadata(
-    ...     np.dtype("u1"), ChunkGrid.regular((9, 8), (6, 6)), ChunkKeyEncoding("c/", "/", "c"),
-    ...     (NamedConfig("transpose", {"order": [1, 0]}), sharding), np.uint8(0),
-    ... )
-    >>> layout = split_shards(metadata)
-    >>> layout.chunks.chunk_shape, [codec.name for codec in layout.chain]
-    ((3, 2), ['transpose', 'bytes'])
-    """
-    keys, chain = metadata.chunk_grid, metadata.codecs
-    if not chain or chain[-1].name != "sharding_indexed" or any(codec.name != "transpose" for codec in chain[:-1]):
-        return Layout(keys, keys, chain, None)
-    *transposes, sharding = chain
-    order = _composed(transposes, keys.ndim)
-    lengths = [0] * keys.ndim
-    for axis, length in zip(order, sharding.configuration["chunk_shape"], strict=True):
-        lengths[axis] = length
-    chunks = ChunkGrid(tuple(_cut(axis, length) for axis, length in zip(keys.axes, lengths, strict=True)))
-    return Layout(keys, chunks, (*transposes, *_nested(sharding)), sharding)
 
 
 def same_fill(source: ArrayMetadata, target: ArrayMetadata) -> bool:
@@ -227,15 +179,16 @@ _SAME_BYTES = {  # names under which the same bytes go
 }
 
 
-def _same_chain(old: Sequence[NamedConfig], new: Sequence[NamedConfig], dtype: np.dtype[Any], *, exact: bool) -> bool:
-    return _normalized(old, dtype, exact=exact) == _normalized(new, dtype, exact=exact)
+def _same_chain(old: Sequence[NamedConfig], new: Sequence[NamedConfig], source: ArrayMetadata, *, exact: bool) -> bool:
+    return _normalized(old, source, exact=exact) == _normalized(new, source, exact=exact)
 
 
-def _normalized(chain: Sequence[NamedConfig], dtype: np.dtype[Any], *, exact: bool) -> list[Any]:
+def _normalized(chain: Sequence[NamedConfig], metadata: ArrayMetadata, *, exact: bool) -> list[Any]:
     """Return the chain such that equal ones encode to (`exact`), or decode from, the same bytes."""
+    dtype = metadata.dtype
     n_transposes = next((i for i, codec in enumerate(chain) if codec.name != "transpose"), len(chain))
-    order = _composed(chain[:n_transposes], None)
-    result: list[Any] = [] if order == sorted(order) else [order]
+    order = axis_order(chain[:n_transposes], metadata.chunk_grid.ndim)
+    result: list[Any] = [] if order == tuple(sorted(order)) else [order]
     for codec in chain[n_transposes:]:
         name = _SAME_BYTES.get(codec.name, codec.name)
         configuration = dict(codec.configuration)
@@ -250,22 +203,10 @@ def _normalized(chain: Sequence[NamedConfig], dtype: np.dtype[Any], *, exact: bo
 def _unframed(chain: tuple[NamedConfig, ...]) -> tuple[tuple[NamedConfig, ...], Frame | None]:
     """Return the chain without the frame around its output, and the frame."""
     if len(chain) == 1 and chain[0].name == "n5_block":
-        return _nested(chain[0]), "n5_block"
+        return nested_codecs(chain[0]), "n5_block"
     if len(chain) > 1 and chain[-1].name == "crc32c":
         return chain[:-1], "crc32c"
     return chain, None
-
-
-def _nested(codec: NamedConfig) -> tuple[NamedConfig, ...]:
-    return tuple(_named(item) for item in codec.configuration["codecs"])
-
-
-def _named(item: Any) -> NamedConfig:
-    if isinstance(item, NamedConfig):
-        return item
-    if isinstance(item, str):
-        return NamedConfig(item)
-    return NamedConfig(item["name"], item.get("configuration", {}))
 
 
 def _same_sharding(old: NamedConfig | None, new: NamedConfig | None) -> bool:
@@ -276,20 +217,12 @@ def _same_sharding(old: NamedConfig | None, new: NamedConfig | None) -> bool:
     return all(old.configuration.get(member) == new.configuration.get(member) for member in members)
 
 
-def _composed(transposes: Sequence[NamedConfig], ndim: int | None) -> list[int]:
-    """Return the array axis that each axis comes from behind all `transposes`."""
-    order = list(range(ndim if ndim is not None else len(transposes[0].configuration["order"]) if transposes else 0))
-    for transpose in transposes:
-        order = [order[axis] for axis in transpose.configuration["order"]]
-    return order
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Grids
 
 
 def group_keys(
-    old: Layout, new: Layout, itemsize: int, *, max_bytes: int, max_keys: int, align_bytes: int | None = None
+    old: InnerLayout, new: InnerLayout, itemsize: int, *, max_bytes: int, max_keys: int, align_bytes: int | None = None
 ) -> tuple[int, ...]:
     """Return how many store keys of the target, along each axis, one task owns.
 
@@ -306,7 +239,7 @@ def group_keys(
     Examples
     --------
     >>> small, large = ChunkGrid.regular((60, 60), (5, 6)), ChunkGrid.regular((60, 60), (10, 12))
-    >>> old, new = Layout(large, large, (), None), Layout(small, small, (), None)
+    >>> old, new = InnerLayout(large, large, ()), InnerLayout(small, small, ())
     >>> group_keys(old, new, 1, max_bytes=1000, max_keys=100)
     (2, 10)
     """
@@ -365,9 +298,3 @@ def _n_cropped(grid: ChunkGrid) -> int:
         overhangs = n > 0 and axis.start(n - 1) + axis.length(n - 1) > axis.size
         n_whole *= n - overhangs
     return grid.n_chunks - n_whole
-
-
-def _cut(axis: RegularAxis | RunsAxis, length: int) -> RegularAxis | RunsAxis:
-    if isinstance(axis, RegularAxis):
-        return RegularAxis(axis.size, length)
-    return RunsAxis(axis.size, tuple((length, edge // length * count) for edge, count in axis.runs))

@@ -12,11 +12,17 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from chunkmill.conversion.actions import Conversion, n_groups, plan_array
+from chunkmill.conversion.actions import ChosenAction, choose_action, n_groups
 from chunkmill.conversion.chunk_memory import chunk_bytes
-from chunkmill.conversion.convert_tasks import Transfer, transfer_group, transfer_reads, transfer_share, transfer_shows
+from chunkmill.conversion.convert_tasks import (
+    ArrayTransfer,
+    transfer_group,
+    transfer_reads,
+    transfer_share,
+    transfer_shows,
+)
 from chunkmill.conversion.estimate import Forecast, TaskMemory, fitted, forecast, task_memory
-from chunkmill.conversion.plan import Costs, Plan, PlannedStage
+from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.dask_arrays.hazards import canonical_location
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
@@ -80,13 +86,13 @@ class _Item:
 
     source: Array
     target: Array
-    conversion: Conversion
+    action: ChosenAction
     memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
     share: float = 1.0
 
     @property
     def n_tasks(self) -> int:
-        return n_groups(self.target.write_layout.grid, self.conversion.group)
+        return n_groups(self.target.write_layout.grid, self.action.group)
 
 
 def plan_conversion(source: Node, target: Target, *, max_mem: int | None = None) -> Plan:
@@ -161,7 +167,7 @@ def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int
     budget = None if max_mem is None else max_mem // n_threads
     items = []
     for old, new in arrays:
-        conversion = plan_array(
+        action = choose_action(
             old.metadata,
             new.metadata,
             exact=target.exact,
@@ -169,17 +175,17 @@ def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int
             max_keys=max_keys,
             align_bytes=_MAX_TASK_BYTES,
         )
-        if conversion.action == "rechunk":
-            items.append(_Item(old, new, conversion))
+        if action.name == "rechunk":
+            items.append(_Item(old, new, action))
             continue
         if budget is not None:
-            conversion = fitted(old, new, conversion, budget)
-        memory = task_memory(old, new, conversion, budget)
+            action = fitted(old, new, action, budget)
+        memory = task_memory(old, new, action, budget)
         if budget is not None and memory.n_bytes > budget:
             raise _too_little(old, max_mem, memory.n_bytes, n_threads)
-        n_keys = prod(conversion.group)
+        n_keys = prod(action.group)
         share = max(n_keys / max_keys, n_keys * chunk_bytes(new, new.write_layout) / max_bytes)
-        items.append(_Item(old, new, conversion, memory, share))
+        items.append(_Item(old, new, action, memory, share))
     return items
 
 
@@ -211,13 +217,13 @@ class _Conversion:
         """Return the plan, with what it is expected to cost."""
         check_n_tasks(f"write all of {self.source.url}", sum(item.n_tasks for item in self.items))
         specs = [(i, number) for i, item in enumerate(self.items) for number in range(item.n_tasks)]
-        total = sum(forecast([(i.source, i.target, i.conversion) for i in self.items]), Forecast())
+        total = sum(forecast([(i.source, i.target, i.action) for i in self.items]), Forecast())
         actions: dict[str, int] = {}
         for item in self.items:
-            for name, n in item.conversion.actions.items():
+            for name, n in item.action.counts.items():
                 actions[name] = actions.get(name, 0) + n
         n_tasks = len(grouped(self._stage(specs, fresh=True)))
-        costs = Costs(
+        costs = JobCounts(
             n_tasks=n_tasks,
             bytes_read=total.bytes_read,
             bytes_written=total.bytes_written,
@@ -244,16 +250,16 @@ class _Conversion:
 
     def _strategy(self) -> tuple[str, str]:
         if len(self.items) == 1:
-            return self.items[0].conversion.action, self.items[0].conversion.reason
+            return self.items[0].action.name, self.items[0].action.reason
         counted: dict[str, int] = {}
         for item in self.items:
-            counted[item.conversion.action] = counted.get(item.conversion.action, 0) + 1
+            counted[item.action.name] = counted.get(item.action.name, 0) + 1
         each = ", ".join(f"{name} {n}" for name, n in counted.items()) or "nothing to move"
         return " + ".join(counted) or "metadata only", f"{len(self.items)} arrays in {len(self.groups)} groups: {each}"
 
     def _job(self, specs: Sequence[tuple[int, int]], where: str) -> Job:
         known = [
-            (item.source.path, item.source.metadata, item.target.path, item.target.metadata, item.conversion)
+            (item.source.path, item.source.metadata, item.target.path, item.target.metadata, item.action)
             for item in self.items
         ]
         return Job(
@@ -284,7 +290,7 @@ class _Conversion:
         return [self._stage(specs, fresh=fresh)]
 
     def _stage(self, specs: Sequence[tuple[int, int]], *, fresh: bool) -> Stage:
-        transfers = tuple(Transfer(i.source, i.target, i.conversion, fresh, i.memory, i.share) for i in self.items)
+        transfers = tuple(ArrayTransfer(i.source, i.target, i.action, fresh, i.memory, i.share) for i in self.items)
         return Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows, transfer_share)
 
     def _publish(self, documents: Mapping[str, bytes]) -> list[str]:
@@ -322,8 +328,8 @@ def _row(item: _Item) -> dict[str, Any]:
         "dtype": str(old.dtype),
         "chunks": old.chunks if old.chunks == new.chunks else f"{old.chunks} → {new.chunks}",
         "shards": new.shards if old.shards == new.shards else f"{old.shards} → {new.shards}",
-        "action": item.conversion.action,
-        "why": item.conversion.reason,
+        "action": item.action.name,
+        "why": item.action.reason,
     }
 
 

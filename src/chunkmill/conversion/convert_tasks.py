@@ -1,4 +1,4 @@
-"""The tasks of a conversion: each owns whole store keys of the target and brings their chunks over.
+"""The tasks of a action: each owns whole store keys of the target and brings their chunks over.
 
 Encoded bytes move where they mean the same in the target; other chunks are decoded and encoded one by one. Presence is
 kept: what is absent in the source stays absent, what is there is written even when all of it is fill value.
@@ -27,19 +27,19 @@ from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import byte_view
 from chunkmill.codecs.crc32c import Crc32c
 from chunkmill.codecs.n5_block import parse_header, write_header
-from chunkmill.conversion.actions import Conversion, group_ranges
+from chunkmill.conversion.actions import ChosenAction, group_ranges
 from chunkmill.conversion.estimate import TaskMemory
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.job import TaskResult
 from chunkmill.stores.metered import Meter, MeteredStore
 
-__all__ = ["Transfer", "covered", "transfer_group", "transfer_reads", "transfer_share", "transfer_shows"]
+__all__ = ["ArrayTransfer", "covered", "transfer_group", "transfer_reads", "transfer_share", "transfer_shows"]
 
 _CRC32C = Crc32c()
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class ArrayTransfer:
     """One array on its way.
 
     Attributes
@@ -60,7 +60,7 @@ class Transfer:
 
     source: StoredArray
     target: StoredArray
-    conversion: Conversion
+    action: ChosenAction
     fresh: bool
     memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
     share: float = 1.0
@@ -68,38 +68,40 @@ class Transfer:
     scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
 
 
-def transfer_group(transfers: Sequence[Transfer], spec: tuple[int, int]) -> TaskResult:
+def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) -> TaskResult:
     """Bring over the store keys of one group: `spec` is the array's number, and the group's."""
     which, number = spec
     planned = transfers[which]
     meter = Meter()
     source, target = metered(planned.source, meter), metered(planned.target, meter)
     actions: dict[str, int] = {}
-    keys = list(product(*group_ranges(target.write_layout.grid, planned.conversion.group, number)))
+    keys = list(product(*group_ranges(target.write_layout.grid, planned.action.group, number)))
     with Behind(planned.memory.n_behind) as behind:
         transfer = replace(planned, source=source, target=target, behind=behind, scratch={})
-        move = _copy if planned.conversion.action == "copy" else _move
+        move = _copy if planned.action.name == "copy" else _move
         move(transfer, keys, actions)
     counts = {f"action_{name}": n for name, n in actions.items()}
     return TaskResult.of(meter, n_keys=len(keys), **counts)
 
 
-def transfer_reads(transfers: Sequence[Transfer], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
+def transfer_reads(
+    transfers: Sequence[ArrayTransfer], spec: tuple[int, int]
+) -> Iterator[tuple[StoredArray, list[str]]]:
     """Yield which store keys of the source the task of `spec` asks for."""
     transfer = transfers[spec[0]]
     grid = transfer.target.write_layout.grid
-    ranges = group_ranges(grid, transfer.conversion.group, spec[1])
+    ranges = group_ranges(grid, transfer.action.group, spec[1])
     yield transfer.source, transfer.source.keys(covered(grid, ranges))
 
 
-def transfer_shows(transfers: Sequence[Transfer], spec: tuple[int, int]) -> str:
+def transfer_shows(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) -> str:
     """Return the first store key of the target that the task of `spec` writes."""
     transfer = transfers[spec[0]]
-    ranges = group_ranges(transfer.target.write_layout.grid, transfer.conversion.group, spec[1])
+    ranges = group_ranges(transfer.target.write_layout.grid, transfer.action.group, spec[1])
     return transfer.target.write_layout.locator.key(tuple(r[0] for r in ranges))
 
 
-def transfer_share(transfers: Sequence[Transfer], spec: tuple[int, int]) -> float:
+def transfer_share(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) -> float:
     """Return how much of what one task may do the group of `spec` is."""
     return transfers[spec[0]].share
 
@@ -120,7 +122,7 @@ def _count(actions: dict[str, int], name: str) -> None:
 # Bytes that move unopened
 
 
-def _copy(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
+def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
     source, target = transfer.source, transfer.target
     filled = _Filled(transfer)
     fetched = _fetch(source, source.write_layout, keys, transfer.memory.n_ahead)
@@ -133,7 +135,7 @@ def _copy(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, in
         del value  # before the next one is fetched, so that it gets the same memory
 
 
-def _move(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
+def _move(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
     """Bring over chunks one by one: out of shards, into shards, with another frame, or through both codec chains."""
     source, target = transfer.source, transfer.target
     grid = target.read_layout.grid
@@ -153,7 +155,7 @@ def _move(transfer: Transfer, keys: Sequence[ChunkCoords], actions: dict[str, in
 
 
 def _entries(
-    transfer: Transfer,
+    transfer: ArrayTransfer,
     below: Sequence[ChunkCoords],
     data: Iterator[bytes | None],
     filled: _Filled,
@@ -172,14 +174,14 @@ def _entries(
         del found  # before the next one is fetched, so that it gets the same memory
 
 
-def _translated(transfer: Transfer, coords: ChunkCoords, data: bytes, actions: dict[str, int]) -> Buffer:
+def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actions: dict[str, int]) -> Buffer:
     """Return a chunk's bytes as the target has them."""
-    source, target, conversion = transfer.source, transfer.target, transfer.conversion
-    if conversion.moves:
-        with chunk_step(source, source.read_layout, coords, conversion.action):
-            moved = _reframed(conversion, target.read_layout, coords, data)
+    source, target, action = transfer.source, transfer.target, transfer.action
+    if action.moves:
+        with chunk_step(source, source.read_layout, coords, action.name):
+            moved = _reframed(action, target.read_layout, coords, data)
         if moved is not None:
-            _count(actions, conversion.action)
+            _count(actions, action.name)
             return moved
     _count(actions, "recode")
     layout = target.read_layout
@@ -188,7 +190,7 @@ def _translated(transfer: Transfer, coords: ChunkCoords, data: bytes, actions: d
     return encoded
 
 
-def _scratch(transfer: Transfer, coords: ChunkCoords) -> NDArray[Any] | None:
+def _scratch(transfer: ArrayTransfer, coords: ChunkCoords) -> NDArray[Any] | None:
     """Return memory to decode a chunk into, the same for every chunk of a task; ``None`` where each needs its own."""
     source, target = transfer.source, transfer.target
     if source.dtype.hasobject or source.dtype.kind == "T":
@@ -202,24 +204,24 @@ def _scratch(transfer: Transfer, coords: ChunkCoords) -> NDArray[Any] | None:
     return transfer.scratch[shape]
 
 
-def _reframed(conversion: Conversion, layout: ChunkLayout, coords: ChunkCoords, data: Buffer) -> Buffer | None:
+def _reframed(action: ChosenAction, layout: ChunkLayout, coords: ChunkCoords, data: Buffer) -> Buffer | None:
     """Return the bytes with the target's frame around them; ``None`` when the chunk must be decoded."""
     shape = layout.spec(coords).shape
-    if conversion.unframe == "n5_block":
+    if action.unframe == "n5_block":
         block_shape, offset = parse_header(data, shape)
         if block_shape != shape:  # truncated at an end
             return None
         data = byte_view(data)[offset:]
-    elif conversion.unframe == "crc32c":
+    elif action.unframe == "crc32c":
         data = _CRC32C.decode(data, len(byte_view(data)))
-    if conversion.frame == "n5_block":
+    if action.frame == "n5_block":
         if region_shape(layout.grid.extent(coords)) != shape:
             return None
         return b"".join((write_header(shape), byte_view(data)))
-    return _CRC32C.encode(data) if conversion.frame == "crc32c" else data
+    return _CRC32C.encode(data) if action.frame == "crc32c" else data
 
 
-def _put_shard(transfer: Transfer, key: ChunkCoords, entries: Iterable[tuple[ChunkCoords, Buffer]]) -> None:
+def _put_shard(transfer: ArrayTransfer, key: ChunkCoords, entries: Iterable[tuple[ChunkCoords, Buffer]]) -> None:
     """Store a shard of encoded chunks; each is written as it comes, where the store can and the index is last."""
     target = transfer.target
     locator = cast("ShardedChunks", target.read_layout.locator)
@@ -258,13 +260,13 @@ def _within(region: Region) -> Any:
 class _Filled:
     """What is written for absent chunks: nothing, or where the target's fill value differs, the source's."""
 
-    def __init__(self, transfer: Transfer) -> None:
+    def __init__(self, transfer: ArrayTransfer) -> None:
         self._transfer = transfer
         self._by_shape: dict[tuple[int, ...], Any] = {}
 
     def encoded(self, layout: ChunkLayout, coords: ChunkCoords) -> Buffer | None:
         """Return the encoded chunk at `coords` of the target, of fill value; ``None`` where it stays absent."""
-        if not self._transfer.conversion.materialize:
+        if not self._transfer.action.materialize:
             return None
         source, target = self._transfer.source, self._transfer.target
         extent = layout.grid.extent(coords)
@@ -294,7 +296,7 @@ def _fetch(
         del data  # what was given out is the caller's alone
 
 
-def _put(transfer: Transfer, key: ChunkCoords, value: Buffer | None) -> None:
+def _put(transfer: ArrayTransfer, key: ChunkCoords, value: Buffer | None) -> None:
     """Store the object of one store key of the target; nothing, when it is ``None``."""
     target = transfer.target
     name = target.write_layout.locator.key(key)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from chunkmill.array.layout import ShardedChunks
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.actions import Conversion, group_keys, split_shards
+from chunkmill.conversion.actions import ChosenAction, group_keys
 from chunkmill.conversion.chunk_memory import (
     chunk_bytes,
     index_size,
@@ -24,8 +24,8 @@ from chunkmill.conversion.chunk_memory import (
     stored_bytes,
 )
 from chunkmill.conversion.coarsen import Cut, coarsen, meet
-from chunkmill.conversion.rechunking.plan import nth_coords
 from chunkmill.model.grid import RegularAxis, RunsAxis
+from chunkmill.model.inner_layout import inner_layout
 from chunkmill.runtime.worker import THREAD_OVERHEAD
 from chunkmill.stores.base import REQUESTS_AT_ONCE, WritesParts
 
@@ -62,16 +62,16 @@ class TaskMemory(NamedTuple):
 
 
 def task_memory(
-    source: StoredArray, target: StoredArray, conversion: Conversion, budget: int | None = None
+    source: StoredArray, target: StoredArray, action: ChosenAction, budget: int | None = None
 ) -> TaskMemory:
     """Return the memory of one task.
 
     Chunks are counted as if they did not compress. Where `budget` allows fewer on their way than a store with latency
     would have by itself, they are as many as it allows; one fetched ahead at least.
     """
-    copies = conversion.action == "copy"
+    copies = action.name == "copy"
     fetched = most_encoded(source, source.write_layout if copies else source.read_layout)
-    n_keys = prod(conversion.group)
+    n_keys = prod(action.group)
     n_chunks = n_keys
     n_bytes = THREAD_OVERHEAD + fetched
     if copies:
@@ -80,10 +80,10 @@ def task_memory(
         n_chunks *= max(
             1, prod(target.write_layout.grid.chunk_shape) // max(prod(target.read_layout.grid.chunk_shape), 1)
         )
-        n_bytes += _opened_bytes(source, target, conversion) + _stored_bytes(target)
-        n_bytes += _INDEX * index_size(source.write_layout) * _n_shards(source, target, conversion)
+        n_bytes += _opened_bytes(source, target, action) + _stored_bytes(target)
+        n_bytes += _INDEX * index_size(source.write_layout) * _n_shards(source, target, action)
     n_bytes += n_chunks * _OBJECTS
-    if conversion.materialize:  # what stands for absent chunks is kept: whole, and cut by the end of each axis
+    if action.materialize:  # what stands for absent chunks is kept: whole, and cut by the end of each axis
         n_shapes = prod(1 + _n_ends(axis) for axis in target.read_layout.grid.axes)
         n_bytes += n_shapes * most_encoded(target, target.read_layout)
     n_behind = 0
@@ -101,19 +101,19 @@ def task_memory(
     return TaskMemory(n_bytes + n_ahead * fetched, n_ahead if n_ahead < natural else 0, n_behind)
 
 
-def fitted(source: StoredArray, target: StoredArray, conversion: Conversion, budget: int) -> Conversion:
+def fitted(source: StoredArray, target: StoredArray, action: ChosenAction, budget: int) -> ChosenAction:
     """Return the conversion with tasks that stay within `budget`, or with the smallest where even they do not."""
-    layouts = split_shards(source.metadata), split_shards(target.metadata)
-    while (n_keys := prod(conversion.group)) > 1 and task_memory(source, target, conversion, budget).n_bytes > budget:
+    layouts = inner_layout(source.metadata), inner_layout(target.metadata)
+    while (n_keys := prod(action.group)) > 1 and task_memory(source, target, action, budget).n_bytes > budget:
         group = group_keys(*layouts, 1, max_bytes=1 << 62, max_keys=n_keys // 2, align_bytes=0)
-        conversion = replace(conversion, group=group)
-    return conversion
+        action = replace(action, group=group)
+    return action
 
 
-def _opened_bytes(source: StoredArray, target: StoredArray, conversion: Conversion) -> int:
+def _opened_bytes(source: StoredArray, target: StoredArray, action: ChosenAction) -> int:
     """Return what it takes to make a chunk of the target of the bytes that were fetched."""
-    moved = most_encoded(target, target.read_layout) if conversion.unframe or conversion.frame else 0
-    if not conversion.materialize and not {"recode", "rechunk"} & conversion.actions.keys():
+    moved = most_encoded(target, target.read_layout) if action.unframe or action.frame else 0
+    if not action.materialize and not {"recode", "rechunk"} & action.counts.keys():
         return moved
     n_decoded, n_encoded = max(1, n_decoding(source.read_layout.codecs)), n_encoding(target.read_layout.codecs)
     decoded = chunk_bytes(source, source.read_layout) * n_decoded
@@ -140,9 +140,9 @@ def _n_ends(axis: RegularAxis | RunsAxis) -> int:
     return int(axis.n_chunks > 1 and axis.size % axis.chunk > 0)
 
 
-def _n_shards(source: StoredArray, target: StoredArray, conversion: Conversion) -> int:
+def _n_shards(source: StoredArray, target: StoredArray, action: ChosenAction) -> int:
     """Return how many store keys of the source one task reads, at most."""
-    axes = zip(source.write_layout.grid.axes, target.write_layout.grid.axes, conversion.group, strict=True)
+    axes = zip(source.write_layout.grid.axes, target.write_layout.grid.axes, action.group, strict=True)
     return prod(min(old.n_chunks, new.widest * n // _narrowest(old) + 2) for old, new, n in axes)
 
 
@@ -170,7 +170,7 @@ class Forecast:
         )
 
 
-def forecast(moved: Sequence[tuple[StoredArray, StoredArray, Conversion]]) -> list[Forecast]:
+def forecast(moved: Sequence[tuple[StoredArray, StoredArray, ChosenAction]]) -> list[Forecast]:
     """Return what moving each of some arrays is expected to cost.
 
     Encoded sizes are those of the source's store keys; of some of them, where they are many. Chunks that are encoded
@@ -180,24 +180,24 @@ def forecast(moved: Sequence[tuple[StoredArray, StoredArray, Conversion]]) -> li
     return [_forecast(*each, sizes) for each, sizes in zip(moved, stored, strict=True)]
 
 
-def _forecast(source: StoredArray, target: StoredArray, conversion: Conversion, stored: _Stored) -> Forecast:
+def _forecast(source: StoredArray, target: StoredArray, action: ChosenAction, stored: _Stored) -> Forecast:
     old, new = source.write_layout.grid, target.write_layout.grid
     read = written = round(stored.key_bytes * old.n_chunks)
     n_chunks = target.read_layout.grid.n_chunks
-    if conversion.action == "copy":
+    if action.name == "copy":
         return Forecast(read, written, 2 * new.n_chunks)
     n_indexes = 0
     if source.read_layout is not source.write_layout:
         size = index_size(source.write_layout)
-        axes = zip(old.axes, new.axes, conversion.group, strict=True)
+        axes = zip(old.axes, new.axes, action.group, strict=True)
         n_indexes = prod(meet(Cut.of(a), Cut.of(coarsen(b, n))).n_pairs for a, b, n in axes)
         written -= round(stored.present * old.n_chunks) * size
         read += round(stored.present * (n_indexes - old.n_chunks)) * size
-    share = 1 if conversion.materialize else stored.present
+    share = 1 if action.materialize else stored.present
     n_anew = n_chunks
-    if conversion.moves and not conversion.materialize:
-        n_anew = conversion.actions.get("recode", 0)  # blocks at an end: made whole, or cut off
-        written += round(share * (n_chunks - n_anew)) * (_FRAMES[conversion.frame] - _FRAMES[conversion.unframe])
+    if action.moves and not action.materialize:
+        n_anew = action.counts.get("recode", 0)  # blocks at an end: made whole, or cut off
+        written += round(share * (n_chunks - n_anew)) * (_FRAMES[action.frame] - _FRAMES[action.unframe])
     else:
         written = 0
     decoded = target.nbytes if n_anew == n_chunks else 0
@@ -243,7 +243,7 @@ def _sizes(array: StoredArray, most: int) -> list[int | None]:
     grid = array.write_layout.grid
     n_keys = grid.n_chunks
     spread = range(n_keys) if n_keys <= most else (int((i * _GOLDEN) % 1 * n_keys) for i in range(most))
-    keys = [array.write_layout.locator.key(nth_coords(grid, number)) for number in spread]
+    keys = [array.write_layout.locator.key(grid.coords_of(number)) for number in spread]
     if not array.store.is_remote:
         return [array.store.size(key) for key in keys]
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:

@@ -19,7 +19,7 @@ from chunkmill.nodes.hierarchy import is_bare, open_node
 from chunkmill.runtime.job import Job, JobResult, run_job
 from chunkmill.runtime.journal import Journal
 
-__all__ = ["Costs", "Plan", "PlannedStage", "Report"]
+__all__ = ["JobCounts", "Plan", "PlannedStage", "Report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class PlannedStage:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class JobCounts:
     """The columns that plans foresee and reports have measured.
 
     Attributes
@@ -83,7 +83,7 @@ class Report(ReportMixin):
     operation, source, target, strategy
         As in the plan.
     costs
-        See `Costs`. Of this run: what an earlier run had done is not in it.
+        See `JobCounts`. Of this run: what an earlier run had done is not in it.
     stages
         The same, stage by stage.
     seconds
@@ -96,7 +96,7 @@ class Report(ReportMixin):
     source: str
     target: str
     strategy: str
-    costs: Costs
+    costs: JobCounts
     stages: tuple[PlannedStage, ...]
     seconds: float
     n_resumed: int = 0
@@ -142,7 +142,7 @@ class Plan(ReportMixin):
     strategy, reason
         What was chosen, and why, against what.
     costs
-        What it is expected to cost: see `Costs`.
+        What it is expected to cost: see `JobCounts`.
     stages
         The same, stage by stage.
     job
@@ -160,7 +160,7 @@ class Plan(ReportMixin):
     target: str
     strategy: str
     reason: str
-    costs: Costs
+    costs: JobCounts
     stages: tuple[PlannedStage, ...]
     job: Job = field(repr=False)
     arrays: Sequence[Mapping[str, Any]] = ()
@@ -230,7 +230,7 @@ class Plan(ReportMixin):
             for stage in result.stages
         )
         actions = {name[7:]: n for name, n in counts.items() if name.startswith("action_")}
-        costs = Costs(
+        costs = JobCounts(
             n_tasks=result.n_tasks,
             bytes_read=counts.get("bytes_read", 0),
             bytes_written=counts.get("bytes_written", 0),
@@ -282,7 +282,7 @@ def _found(job: Job) -> str | None:
 
 
 def _column(owner: Plan | Report, name: str) -> Any:
-    if not name.startswith("_") and name in Costs.__dataclass_fields__:
+    if not name.startswith("_") and name in JobCounts.__dataclass_fields__:
         return getattr(owner.costs, name)
     msg = f"{type(owner).__name__!r} object has no attribute {name!r}"
     raise AttributeError(msg)
@@ -299,7 +299,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 # For people
 
 
-def _cost_rows(costs: Costs) -> list[tuple[str, str]]:
+def _cost_rows(costs: JobCounts) -> list[tuple[str, str]]:
     temporary = f", temporary {format_bytes(costs.bytes_temporary)}" if costs.bytes_temporary else ""
     actions = ", ".join(f"{name} {n:,}" for name, n in costs.actions.items()) or "none"
     return [

@@ -13,7 +13,7 @@ from typing import Any
 
 from chunkmill.array.layout import build_layouts
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
-from chunkmill.conversion.actions import Layout, same_fill, split_shards
+from chunkmill.conversion.actions import same_fill
 from chunkmill.errors import AlignmentError, ChunkmillError, MetadataError, RegionError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import encode_fill_value
@@ -21,6 +21,7 @@ from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.model.fill_values import zero
 from chunkmill.model.grid import ChunkGrid, RunsAxis
+from chunkmill.model.inner_layout import InnerLayout, inner_layout
 from chunkmill.model.json_values import same_json
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.nodes.array import Array
@@ -71,7 +72,7 @@ def describe_target(
     chunks, shards = _chosen(chunks, source, "chunks"), _chosen(shards, source, "shards")
     kept = _is_keep(shards)
     metadata = _marked(source, documents_format)
-    layout = split_shards(metadata)
+    layout = inner_layout(metadata)
     if kept and layout.sharding is not None and _is_keep(chunks) and _is_keep(codecs):
         with suppress(MetadataError):
             return fitted_to(metadata, documents_format, path, near=True)
@@ -118,7 +119,7 @@ def describe_group_target(
 # What is asked for
 
 
-def _shard_grid(source: Array, layout: Layout, shards: Any) -> ChunkGrid | None:
+def _shard_grid(source: Array, layout: InnerLayout, shards: Any) -> ChunkGrid | None:
     """Return the grid of the target's shards; ``None`` for none."""
     if _is_keep(shards):
         return None if layout.sharding is None else layout.keys
@@ -150,11 +151,11 @@ def _marked(source: Array, documents_format: Format) -> ArrayMetadata:
 
 
 def _plain(
-    source: Array, metadata: ArrayMetadata, layout: Layout, chunks: Any, codecs: Any, *, keys: ChunkGrid | None
+    source: Array, metadata: ArrayMetadata, layout: InnerLayout, chunks: Any, codecs: Any, *, keys: ChunkGrid | None
 ) -> ArrayMetadata:
     """Return the description with other chunks and codecs, each chunk under a store key of its own."""
     shape, dtype = metadata.shape, metadata.dtype
-    chain = layout.chain if _is_keep(codecs) else parse_codecs(codecs, dtype, ndim=len(shape))
+    chain = layout.codecs if _is_keep(codecs) else parse_codecs(codecs, dtype, ndim=len(shape))
     within = None if keys is None else keys.chunk_shape
     grid = layout.chunks if _is_keep(chunks) else _grid(source, chunks, "chunks", within)
     return replace(metadata, chunk_grid=grid, codecs=tuple(chain))
@@ -170,7 +171,7 @@ def _can_shard(fitted: ArrayMetadata, documents_format: Format, path: str) -> bo
     return True
 
 
-def _packing(fitted: ArrayMetadata, layout: Layout) -> NamedConfig:
+def _packing(fitted: ArrayMetadata, layout: InnerLayout) -> NamedConfig:
     """Return the codec that packs the chunks into shards; its index is as in the source's shards, where it has any."""
     packing = sharded(fitted.codecs, fitted.chunk_grid.chunk_shape)
     if layout.sharding is None:

@@ -139,10 +139,7 @@ def write_key(
 def block_number(array: StoredArray, region: Region) -> int:
     """Return the number of the first store key in `region`: it differs between any two blocks of a write."""
     grid = array.write_layout.grid
-    number = 0
-    for axis, cut, n in zip(grid.axes, region, grid.grid_shape, strict=True):
-        number = number * n + axis.index(cut.start)
-    return number
+    return grid.number_of(grid.first_touched(region))
 
 
 def _values(block: NDArray[Any] | AssembledBlock, overlap: Overlap) -> NDArray[Any]:

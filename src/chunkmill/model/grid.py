@@ -233,10 +233,6 @@ class ChunkGrid:
         """Whether every chunk that `region` touches lies in it whole."""
         return all(_axis_aligned(axis, cut) for axis, cut in zip(self.axes, region, strict=True))
 
-    def outward(self, region: Region) -> Region:
-        """Return the smallest aligned region that holds `region`."""
-        return tuple(_axis_outward(axis, cut) for axis, cut in zip(self.axes, region, strict=True))
-
     def within(self, region: Region) -> ChunkGrid:
         """Return how `region`, taken as an array of its own, is cut by the borders of this grid.
 
@@ -246,6 +242,37 @@ class ChunkGrid:
         ((2, 5, 2),)
         """
         return ChunkGrid(tuple(_axis_within(axis, cut) for axis, cut in zip(self.axes, region, strict=True)))
+
+    def coords_of(self, number: int) -> ChunkCoords:
+        """Return the coords of chunk `number`, counted in C order.
+
+        Examples
+        --------
+        >>> ChunkGrid.regular((4, 6), (2, 2)).coords_of(4)
+        (1, 1)
+        """
+        coords = []
+        for axis in reversed(self.axes):
+            number, i = divmod(number, axis.n_chunks)
+            coords.append(i)
+        return tuple(reversed(coords))
+
+    def number_of(self, coords: ChunkCoords) -> int:
+        """Return the number of a chunk in C order: the inverse of `coords_of`.
+
+        Examples
+        --------
+        >>> ChunkGrid.regular((4, 6), (2, 2)).number_of((1, 1))
+        4
+        """
+        number = 0
+        for axis, i in zip(self.axes, coords, strict=True):
+            number = number * axis.n_chunks + i
+        return number
+
+    def first_touched(self, region: Region) -> ChunkCoords:
+        """Return the coords of the chunk that holds the first element of `region`."""
+        return tuple(axis.index(cut.start) for axis, cut in zip(self.axes, region, strict=True))
 
     def all_coords(self) -> Iterator[ChunkCoords]:
         """Yield the coords of every chunk in C order, lazily."""
@@ -298,14 +325,11 @@ def _axis_overlaps(axis: RegularAxis | RunsAxis, cut: slice) -> Iterator[tuple[i
 
 
 def _axis_aligned(axis: RegularAxis | RunsAxis, cut: slice) -> bool:
-    return _axis_outward(axis, cut) == slice(cut.start, cut.stop)
-
-
-def _axis_outward(axis: RegularAxis | RunsAxis, cut: slice) -> slice:
     if cut.start >= cut.stop:
-        return slice(cut.start, cut.stop)
+        return True
     last = axis.index(cut.stop - 1)
-    return slice(axis.start(axis.index(cut.start)), min(axis.start(last) + axis.length(last), axis.size))
+    stop = min(axis.start(last) + axis.length(last), axis.size)
+    return bool(cut.start == axis.start(axis.index(cut.start)) and cut.stop == stop)
 
 
 def _axis_within(axis: RegularAxis | RunsAxis, cut: slice) -> RegularAxis | RunsAxis:

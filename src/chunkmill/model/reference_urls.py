@@ -15,9 +15,9 @@ from urllib.parse import quote
 from numpy.typing import NDArray
 
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
-from chunkmill.model.grid import Shape
+from chunkmill.model.grid import ChunkGrid
 
-__all__ = ["KeyUrls", "UrlTable", "nth_coords", "url_of_key"]
+__all__ = ["KeyUrls", "UrlTable", "url_of_key"]
 
 
 def url_of_key(store_url: str, key: str) -> str:
@@ -32,28 +32,13 @@ def url_of_key(store_url: str, key: str) -> str:
     return f"{store_url.rstrip('/')}/{key}"
 
 
-def nth_coords(grid_shape: Shape, number: int) -> tuple[int, ...]:
-    """Return the coords of a chunk by its number in C order.
-
-    Examples
-    --------
-    >>> nth_coords((3, 4), 9)
-    (2, 1)
-    """
-    coords = []
-    for n in reversed(grid_shape):
-        number, index = divmod(number, n)
-        coords.append(index)
-    return tuple(reversed(coords))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyUrls:
     """Urls of some store keys of one array.
 
     Attributes
     ----------
-    store_url, prefix, encoding, grid_shape
+    store_url, prefix, encoding, grid
         How the url of a chunk is spelt.
     numbers
         Of the chunks, in C order.
@@ -61,21 +46,22 @@ class KeyUrls:
     Examples
     --------
     >>> import numpy as np
-    >>> KeyUrls("s3://bucket/x", "a/", ChunkKeyEncoding("", ".", "0"), (3, 4), np.array([0, 9]))[1]
+    >>> grid = ChunkGrid.regular((3, 4), (1, 1))
+    >>> KeyUrls("s3://bucket/x", "a/", ChunkKeyEncoding("", ".", "0"), grid, np.array([0, 9]))[1]
     's3://bucket/x/a/2.1'
     """
 
     store_url: str
     prefix: str
     encoding: ChunkKeyEncoding
-    grid_shape: Shape
+    grid: ChunkGrid
     numbers: NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __getitem__(self, row: int) -> str:
-        coords = nth_coords(self.grid_shape, int(self.numbers[row]))
+        coords = self.grid.coords_of(int(self.numbers[row]))
         return url_of_key(self.store_url, self.prefix + self.encoding.encode(coords))
 
 

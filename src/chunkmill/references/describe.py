@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from chunkmill.conversion.actions import plan_array, split_shards
+from chunkmill.conversion.actions import choose_action
 from chunkmill.conversion.target_metadata import fitted_to
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value
 from chunkmill.formats.registry import get_format
+from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
@@ -82,8 +83,8 @@ def _taken_apart(array: Array) -> tuple[ArrayMetadata, Frame]:
     """Return the description of the array without shards or frames around its chunks, and what was taken off."""
     metadata = array.metadata
     if array.read_layout is not array.write_layout:
-        layout = split_shards(metadata)
-        return replace(metadata, chunk_grid=layout.chunks, codecs=layout.chain), "shard"
+        layout = inner_layout(metadata)
+        return replace(metadata, chunk_grid=layout.chunks, codecs=layout.codecs), "shard"
     if [codec.name for codec in metadata.codecs] == ["n5_block"]:
         inner = metadata.codecs[0].configuration["codecs"]
         chain = tuple(NamedConfig(codec["name"], codec.get("configuration", {})) for codec in inner)
@@ -132,7 +133,7 @@ def _adapted(metadata: ArrayMetadata, documents_format: Format, path: str) -> Ar
     # the keys are ours to choose: fsspec finds parquet references of the default ones only
     metadata = replace(metadata, chunk_keys=documents_format.default_chunk_keys)
     adapted = fitted_to(metadata, documents_format, path, near=False)
-    action = plan_array(metadata, adapted, max_bytes=1, max_keys=1).action
+    action = choose_action(metadata, adapted, max_bytes=1, max_keys=1).name
     if action != "copy":
         chain = ", ".join(codec.name for codec in metadata.codecs)
         hint = "its chunks would have to be encoded anew: convert the array"

@@ -26,7 +26,6 @@ from chunkmill.codecs.n5_block import parse_header
 from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeature
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata
-from chunkmill.model.reference_urls import nth_coords
 from chunkmill.runtime.job import Stage, StageResult, TaskResult, run_once
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.metered import Meter
@@ -140,7 +139,8 @@ def _list_keys(array: StoredArray) -> _Keys:
 
     Where the store cannot list (web servers; some do, and cut it short), all keys of the grid may be there.
     """
-    grid_shape, n_chunks = array.write_layout.grid.grid_shape, array.write_layout.grid.n_chunks
+    grid = array.write_layout.grid
+    grid_shape, n_chunks = grid.grid_shape, grid.n_chunks
     store = store_below(array.store)
     if store.url.startswith(("http://", "https://")):
         if n_chunks > _MAX_PROBED:
@@ -149,12 +149,11 @@ def _list_keys(array: StoredArray) -> _Keys:
             raise JobError(job=f"references to {array.path!r} in {array.url}", reason=reason, hint=hint)
         return np.arange(n_chunks), None
     numbers, sizes = [], []
-    strides = [prod(grid_shape[axis + 1 :]) for axis in range(len(grid_shape))]
     for key, size in _listed(store, array.prefix):
         coords = array.metadata.chunk_keys.decode(key[len(array.prefix) :], len(grid_shape))
         if coords is None or any(index >= n for index, n in zip(coords, grid_shape, strict=True)):
             continue  # a document, or what a shrunken array left behind
-        numbers.append(sum(index * stride for index, stride in zip(coords, strides, strict=True)))
+        numbers.append(grid.number_of(coords))
         sizes.append(-1 if size is None else size)
     found, n_bytes = np.array(numbers, np.int64), np.array(sizes, np.int64)
     order = np.argsort(found)
@@ -229,7 +228,7 @@ def locate_group(virtuals: Sequence[Virtual], spec: _Spec) -> TaskResult:
     which, first, numbers, sizes = spec
     virtual, meter = virtuals[which], Meter()
     array = metered(virtual.array, meter)
-    coords = [nth_coords(array.write_layout.grid.grid_shape, number) for number in numbers.tolist()]
+    coords = [array.write_layout.grid.coords_of(number) for number in numbers.tolist()]
     keyed = _Keyed(array, coords, None if sizes is None else sizes.tolist(), meter)
     rows, chunks, offsets, lengths, inline = _LOCATE[virtual.frame](virtual, keyed, numbers)
     part = _Part(which, first, rows, chunks, offsets, lengths, inline)
@@ -238,13 +237,13 @@ def locate_group(virtuals: Sequence[Virtual], spec: _Spec) -> TaskResult:
 
 def _group_reads(virtuals: Sequence[Virtual], spec: _Spec) -> Iterator[tuple[StoredArray, list[str]]]:
     array, numbers = virtuals[spec[0]].array, spec[2].tolist()
-    grid_shape = array.write_layout.grid.grid_shape
-    yield array, [array.write_layout.locator.key(nth_coords(grid_shape, number)) for number in numbers]
+    layout = array.write_layout
+    yield array, [layout.locator.key(layout.grid.coords_of(number)) for number in numbers]
 
 
 def _group_shows(virtuals: Sequence[Virtual], spec: _Spec) -> str:
     array = virtuals[spec[0]].array
-    return array.write_layout.locator.key(nth_coords(array.write_layout.grid.grid_shape, int(spec[2][0])))
+    return array.write_layout.locator.key(array.write_layout.grid.coords_of(int(spec[2][0])))
 
 
 _Columns: TypeAlias = tuple[

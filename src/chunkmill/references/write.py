@@ -23,7 +23,7 @@ from chunkmill.formats.references import combine
 from chunkmill.model.grid import Shape
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.model.reference_urls import KeyUrls, UrlTable, nth_coords
+from chunkmill.model.reference_urls import KeyUrls, UrlTable
 from chunkmill.model.references import ReferenceSet
 from chunkmill.nodes import api
 from chunkmill.nodes.arguments import open_source
@@ -296,10 +296,8 @@ def _add_chunks(  # noqa: PLR0917
     elif isinstance(store, ZipStore):
         _look_into(urls, array, store, found)
     else:
-        encoding, grid_shape = array.metadata.chunk_keys, array.write_layout.grid.grid_shape
-        found.rows = found.rows + urls.extend(
-            KeyUrls(store.url, array.prefix, encoding, grid_shape, _narrow(found.keys))
-        )
+        encoding, grid = array.metadata.chunk_keys, array.write_layout.grid
+        found.rows = found.rows + urls.extend(KeyUrls(store.url, array.prefix, encoding, grid, _narrow(found.keys)))
     grid_shape, encoding = metadata.chunk_grid.grid_shape, metadata.chunk_keys
     if found.inline:
         numbers = np.array([number for number, _ in found.inline])
@@ -322,7 +320,7 @@ def _look_through(urls: UrlTable, array: StoredArray, store: ReferenceStore, fou
     names: dict[str, int] = {}
     data: dict[int, bytes] = {}
     for i, row in enumerate(used.tolist()):
-        key = array.write_layout.locator.key(nth_coords(array.write_layout.grid.grid_shape, int(found.keys[row])))
+        key = array.write_layout.locator.key(array.write_layout.grid.coords_of(int(found.keys[row])))
         reference = store.references.locate(key)
         if reference is None:
             raise StoreError(url=store.url, key=key, reason="the set has lost it meanwhile")
@@ -345,7 +343,7 @@ def _look_into(urls: UrlTable, array: StoredArray, store: ZipStore, found: Locat
     used, rows = np.unique(found.rows, return_inverse=True)
     starts = np.zeros(len(used), np.int64)
     for i, row in enumerate(used.tolist()):
-        key = array.write_layout.locator.key(nth_coords(array.write_layout.grid.grid_shape, int(found.keys[row])))
+        key = array.write_layout.locator.key(array.write_layout.grid.coords_of(int(found.keys[row])))
         if (inside := store.file_range(key)) is None:
             raise StoreError(url=store.url, key=key, reason="it was deleted meanwhile")
         starts[i] = inside.start

@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 
 from chunkmill.conversion.actions import (
-    Layout,
+    choose_action,
     group_keys,
     group_ranges,
     n_groups,
-    plan_array,
     same_fill,
-    split_shards,
 )
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid, RunsAxis
+from chunkmill.model.inner_layout import InnerLayout, inner_layout
 from chunkmill.model.metadata import ArrayMetadata, NamedConfig
 
 V2, V3, N5 = (
@@ -55,7 +54,7 @@ def n5(*codecs, **kwargs):
 
 
 def plan(source, target, **kwargs):
-    return plan_array(source, target, max_bytes=1 << 20, max_keys=100, **kwargs)
+    return choose_action(source, target, max_bytes=1 << 20, max_keys=100, **kwargs)
 
 
 SHARDED = shards((3, 2), LITTLE, GZIP)
@@ -131,15 +130,15 @@ CASES = {
 def test_action(case):
     source, target, actions = CASES[case]
     planned = plan(source, target)
-    assert planned.actions == actions
-    assert planned.action == next(iter(actions))
+    assert planned.counts == actions
+    assert planned.name == next(iter(actions))
     assert planned.reason
 
 
 def test_given_codecs_are_kept_to_the_letter():
     same, other = metadata(LITTLE, GZIP), metadata(LITTLE, GZIP_9)
-    assert plan(same, other, exact=True).action == "recode"
-    assert plan(same, same, exact=True).action == "copy"
+    assert plan(same, other, exact=True).name == "recode"
+    assert plan(same, same, exact=True).name == "copy"
 
 
 @pytest.mark.parametrize(
@@ -159,16 +158,16 @@ def test_fill_values_are_compared_by_bits(old, new, same):
 
 def test_another_fill_value_opens_shards():
     target = metadata(SHARDED, chunks=(6, 4), fill=1)  # chunks missing in a shard read as another value
-    assert plan(metadata(SHARDED, chunks=(6, 4)), target).actions == {"repack": 9}
-    assert plan(metadata(LITTLE), metadata(LITTLE, fill=1)).actions == {"copy": 9}
+    assert plan(metadata(SHARDED, chunks=(6, 4)), target).counts == {"repack": 9}
+    assert plan(metadata(LITTLE), metadata(LITTLE, fill=1)).counts == {"copy": 9}
     opaque = metadata(SHARDED, GZIP, chunks=(6, 4))
-    assert plan(opaque, metadata(SHARDED, GZIP, chunks=(6, 4), fill=1)).actions == {"recode": 4}
+    assert plan(opaque, metadata(SHARDED, GZIP, chunks=(6, 4), fill=1)).counts == {"recode": 4}
 
 
 def test_rectilinear_shards():
     grid = ChunkGrid((RunsAxis(10, ((4, 1), (6, 1))),))
     source = ArrayMetadata(np.dtype("i4"), grid, V3, (shards((2,), LITTLE),), np.int32(0))
-    layout = split_shards(source)
+    layout = inner_layout(source)
     assert layout.chunks.dask_chunks == ((2, 2, 2, 2, 2),)
     assert layout.keys.dask_chunks == ((4, 6),)
 
@@ -189,12 +188,12 @@ GROUPS = [
 
 @pytest.mark.parametrize(("old", "new", "max_bytes", "max_keys", "group"), GROUPS)
 def test_groups(old, new, max_bytes, max_keys, group):
-    layouts = Layout(old, old, (), None), Layout(new, new, (), None)
+    layouts = InnerLayout(old, old, ()), InnerLayout(new, new, ())
     assert group_keys(*layouts, 1, max_bytes=max_bytes, max_keys=max_keys) == group
 
 
 def test_shards_are_read_whole_though_tasks_be_small():
-    layouts = Layout(LARGE, LARGE, (), None), Layout(SMALL, SMALL, (), None)
+    layouts = InnerLayout(LARGE, LARGE, ()), InnerLayout(SMALL, SMALL, ())
     assert group_keys(*layouts, 1, max_bytes=1, max_keys=1, align_bytes=200) == (2, 2)
     assert group_keys(*layouts, 1, max_bytes=1, max_keys=1, align_bytes=100) == (1, 2)
 
@@ -215,5 +214,5 @@ def test_group_ranges_partition_the_grid():
 def test_planning_walks_no_grid():
     source = metadata(LITTLE, shape=(10**9, 10**9), chunks=(1, 1))
     planned = plan(source, metadata(LITTLE, shape=(10**9, 10**9), chunks=(1, 1), keys=V3))
-    assert planned.actions == {"copy": 10**18}
+    assert planned.counts == {"copy": 10**18}
     assert n_groups(source.chunk_grid, planned.group) == 10**16

@@ -9,7 +9,7 @@ import dask
 import pytest
 from recording import FailingStore, RecordingStore, SlowStore
 
-from chunkmill.conversion.plan import Costs, Plan, PlannedStage
+from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.errors import JobError, StoreError
 from chunkmill.runtime import job as jobs
 from chunkmill.runtime import scheduler as scheduling
@@ -376,7 +376,9 @@ def test_fingerprints_are_of_values():
 
 
 def make_plan(store):
-    costs = Costs(n_tasks=5, bytes_read=1 << 20, bytes_written=1 << 10, n_requests=9, actions={"copy": 4, "recode": 1})
+    costs = JobCounts(
+        n_tasks=5, bytes_read=1 << 20, bytes_written=1 << 10, n_requests=9, actions={"copy": 4, "recode": 1}
+    )
     stage = PlannedStage("put-0", 5, 1 << 20, 1 << 10, 9)
     rows = [{"array": f"<a{i}>", "action": "copy"} for i in range(50)]
     return Plan("convert", "here", "there", "copy", "because", costs, (stage,), make_job(store), rows, "<svg/>", 100)

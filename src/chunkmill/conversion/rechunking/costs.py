@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from chunkmill.model.grid import ChunkGrid
 
-__all__ = ["Costs", "Estimate", "Limits", "Side", "Strategy", "Temporary"]
+__all__ = ["Estimate", "Limits", "Side", "Strategy", "Temporary", "UnitCosts"]
 
 Strategy: TypeAlias = Literal["direct", "spill"]
 
@@ -85,7 +85,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class UnitCosts:
     """Seconds of a thread for a byte, a request, a copy between two blocks (and each of its bytes), a task.
 
     The defaults are those of local disks and fast codecs; only their ratios matter, and those only where strategies are

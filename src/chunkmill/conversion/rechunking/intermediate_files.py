@@ -25,10 +25,10 @@ from chunkmill.array.metered import metered
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.base import ChunkSpec
-from chunkmill.conversion.rechunking.plan import RechunkPlan, nth_coords, number_of
+from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.rechunking.source_chunks import (
+    ArrayRechunk,
     Part,
-    Rechunk,
     chunk_parts,
     fetched,
     fill_values,
@@ -48,11 +48,11 @@ from chunkmill.stores.metered import Meter
 __all__ = ["piece_parts", "spill_file"]
 
 
-def spill_file(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> TaskResult:
+def spill_file(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> TaskResult:
     """Write one temporary file: `spec` is the array's number, and the file's."""
     rechunk, meter = rechunks[spec[0]], Meter()
     source = metered(rechunk.source, meter)
-    file = nth_coords(rechunk.plan.files, spec[1])
+    file = rechunk.plan.files.coords_of(spec[1])
     key = _key(rechunk, file)
     value = _fill_raw(rechunk, source, file) if rechunk.coder is None else _fill_coded(rechunk, source, file)
     if value is None:
@@ -67,11 +67,11 @@ def spill_file(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> TaskResult
 _ABSENT = ".absent"
 
 
-def _key(rechunk: Rechunk, file: ChunkCoords) -> str:
-    return f"{rechunk.prefix}{number_of(rechunk.plan.files, file)}"
+def _key(rechunk: ArrayRechunk, file: ChunkCoords) -> str:
+    return f"{rechunk.prefix}{rechunk.plan.files.number_of(file)}"
 
 
-def _fill_raw(rechunk: Rechunk, source: StoredArray, file: ChunkCoords) -> memoryview | None:
+def _fill_raw(rechunk: ArrayRechunk, source: StoredArray, file: ChunkCoords) -> memoryview | None:
     """Return a file whose pieces lie where `piece_span` says; ``None`` when all of it is absent."""
     plan = rechunk.plan
     spans = {piece.coords: (piece, *plan.piece_span(file, piece.coords)) for piece in plan.pieces(file)}
@@ -112,7 +112,7 @@ def _starts(pieces: Sequence[Overlap]) -> dict[ChunkCoords, list[int]]:
     return {piece.coords: [cut.start for cut in piece.in_chunk] for piece in pieces}
 
 
-def _fill_coded(rechunk: Rechunk, source: StoredArray, file: ChunkCoords) -> memoryview | None:
+def _fill_coded(rechunk: ArrayRechunk, source: StoredArray, file: ChunkCoords) -> memoryview | None:
     """Return a file that begins with where each of its pieces ends."""
     pieces = list(rechunk.plan.pieces(file))
     views = {piece.coords: np.empty(region_shape(piece.in_region), source.dtype) for piece in pieces}
@@ -133,7 +133,7 @@ def _fill_coded(rechunk: Rechunk, source: StoredArray, file: ChunkCoords) -> mem
 
 
 def _scatter(
-    rechunk: Rechunk, source: StoredArray, file: ChunkCoords, copy: Callable[[Region, NDArray[Any]], None]
+    rechunk: ArrayRechunk, source: StoredArray, file: ChunkCoords, copy: Callable[[Region, NDArray[Any]], None]
 ) -> NDArray[np.uint8]:
     """Copy every source chunk of a file into the pieces that it meets; return a bit for each chunk, set if it is there.
 
@@ -170,7 +170,7 @@ def _copy_into(
 # Reading
 
 
-def piece_parts(rechunk: Rechunk, store: Store, box: ChunkCoords) -> Iterator[Part]:
+def piece_parts(rechunk: ArrayRechunk, store: Store, box: ChunkCoords) -> Iterator[Part]:
     """Yield what the files hold for one box: whole pieces, or where source chunks are absent, what there is of them."""
     plan = rechunk.plan
     region = plan.writes.region(box)
@@ -194,7 +194,7 @@ def piece_parts(rechunk: Rechunk, store: Store, box: ChunkCoords) -> Iterator[Pa
 
 
 def _piece_spans(
-    rechunk: Rechunk, store: Store, files: Sequence[ChunkCoords], box: ChunkCoords
+    rechunk: ArrayRechunk, store: Store, files: Sequence[ChunkCoords], box: ChunkCoords
 ) -> list[ByteSpan | None]:
     """Return where the pieces of a box lie in files; of encoded ones the files' indexes are asked."""
     keys = [_key(rechunk, file) for file in files]
@@ -212,7 +212,7 @@ def _between(start: int, stop: int) -> ByteRange:
     return ByteRange(start, stop - start)
 
 
-def _check_marked(rechunk: Rechunk, store: Store, file: ChunkCoords) -> None:
+def _check_marked(rechunk: ArrayRechunk, store: Store, file: ChunkCoords) -> None:
     """Raise `StoreError` when a temporary file is gone that was there."""
     key = _key(rechunk, file)
     if store.get(f"{key}{_ABSENT}") is None:
@@ -220,7 +220,7 @@ def _check_marked(rechunk: Rechunk, store: Store, file: ChunkCoords) -> None:
         raise StoreError(url=store.url, key=key, reason=reason)
 
 
-def _decoded_piece(rechunk: Rechunk, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
+def _decoded_piece(rechunk: ArrayRechunk, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
     dtype, n_bytes = rechunk.source.dtype, len(data) - rechunk.plan.trailer_bytes
     if rechunk.coder is None:
         return np.frombuffer(data, np.uint8)[:n_bytes].view(dtype).reshape(shape)

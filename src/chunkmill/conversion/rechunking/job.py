@@ -17,13 +17,13 @@ import numpy as np
 from dask.utils import format_bytes
 
 from chunkmill.conversion.chunk_memory import index_size, itemsize, stored_bytes
-from chunkmill.conversion.convert_tasks import Transfer
+from chunkmill.conversion.convert_tasks import ArrayTransfer
 from chunkmill.conversion.estimate import Forecast, forecast
-from chunkmill.conversion.plan import Costs, Plan, PlannedStage
+from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.conversion.rechunking.intermediate_files import spill_file
-from chunkmill.conversion.rechunking.plan import Limits, RechunkPlan, Strategy, plan_rechunk
+from chunkmill.conversion.rechunking.plan import Limits, RechunkPlan, Strategy, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.sides import piece_coder, read_side, store_costs, temporary_files, write_side
-from chunkmill.conversion.rechunking.source_chunks import Rechunk, box_reads, box_shows, spill_reads, spill_shows
+from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk, box_reads, box_shows, spill_reads, spill_shows
 from chunkmill.conversion.rechunking.target_chunks import write_box
 from chunkmill.errors import JobError
 from chunkmill.runtime.job import Job, Stage, grouped
@@ -63,7 +63,7 @@ class Settings:
     operation: str = "rechunk"
 
 
-def rechunk_stages(rechunks: Sequence[Rechunk]) -> list[Stage]:
+def rechunk_stages(rechunks: Sequence[ArrayRechunk]) -> list[Stage]:
     """Return the stages that do all of `rechunks`: one that spills, where one of them does, and one that writes."""
     spills = [0 if r.plan.reads is None else r.plan.reads.n_chunks for r in rechunks]
     common = tuple(rechunks)
@@ -110,16 +110,16 @@ class _Rechunking:
         self.apart = _apart(conversion.job.store, settings.temporary)
         self.temporary = self.apart or conversion.job.store
         (stage,) = conversion.job.stages()
-        self.transfers: Sequence[Transfer] = stage.common
-        self.plans = {i: self._planned(t) for i, t in enumerate(self.transfers) if t.conversion.action == "rechunk"}
+        self.transfers: Sequence[ArrayTransfer] = stage.common
+        self.plans = {i: self._planned(t) for i, t in enumerate(self.transfers) if t.action.name == "rechunk"}
         self.left = [spec for spec in stage.tasks if spec[0] not in self.plans]
         self.n_left = len(grouped(replace(stage, tasks=self.left)))
 
-    def _planned(self, transfer: Transfer) -> RechunkPlan:
+    def _planned(self, transfer: ArrayTransfer) -> RechunkPlan:
         worker, temporary, source = self.settings.worker, self.temporary, transfer.source
         coder = piece_coder(source, compress=self.settings.compress)
         try:
-            return plan_rechunk(
+            return choose_rechunk_strategy(
                 read_side(source, worker),
                 write_side(transfer.target),
                 itemsize(source),
@@ -139,12 +139,12 @@ class _Rechunking:
         estimates = [plan.estimate for plan in self.plans.values()]
         actions: dict[str, int] = {}
         for transfer in self.transfers:
-            for action, n_keys in transfer.conversion.actions.items():
+            for action, n_keys in transfer.action.counts.items():
                 actions[action] = actions.get(action, 0) + n_keys
         decoded = sum(e.decoded_bytes for e in estimates)
         once = sum(e.written_bytes for e in estimates)
         left = self.settings.worker.n_threads * max(transfer.memory.n_bytes for transfer in self.transfers)
-        costs = Costs(
+        costs = JobCounts(
             n_tasks=sum(stage.n_tasks for stage in stages),
             bytes_read=sum(stage.bytes_read for stage in stages),
             bytes_written=sum(stage.bytes_written for stage in stages),
@@ -169,7 +169,7 @@ class _Rechunking:
         )
 
     def _planned_stages(self) -> tuple[PlannedStage, ...]:
-        left = [(t.source, t.target, t.conversion) for i, t in enumerate(self.transfers) if i not in self.plans]
+        left = [(t.source, t.target, t.action) for i, t in enumerate(self.transfers) if i not in self.plans]
         moved = sum(forecast(left), Forecast())
         columns = moved.bytes_read, moved.bytes_written, moved.n_requests
         stages = [PlannedStage("convert", self.n_left, *columns)] if left else []
@@ -195,7 +195,7 @@ class _Rechunking:
             return self.plans[0].strategy, _reason(self.plans[0])
         counted: dict[str, int] = {}
         for i, transfer in enumerate(self.transfers):
-            name = self.plans[i].strategy if i in self.plans else transfer.conversion.action
+            name = self.plans[i].strategy if i in self.plans else transfer.action.name
             counted[name] = counted.get(name, 0) + 1
         each = ", ".join(f"{name} {n}" for name, n in counted.items())
         return " + ".join(counted), f"{len(self.transfers)} arrays: {each}"
@@ -239,13 +239,13 @@ class _Rechunking:
     def _stages(self, prefix: str) -> list[Stage]:
         """Return the conversion's stage without the arrays that are rechunked, and the rechunk's."""
         (stage,) = self.conversion.job.stages()
-        transfers: Sequence[Transfer] = stage.common
+        transfers: Sequence[ArrayTransfer] = stage.common
         stages = [replace(stage, tasks=self.left)] if self.left else []
         rechunks = [self._rechunk(transfers[i], plan, f"{prefix}{i}/") for i, plan in self.plans.items()]
         return [*stages, *rechunk_stages(rechunks)] if rechunks else [stage]
 
-    def _rechunk(self, transfer: Transfer, plan: RechunkPlan, prefix: str) -> Rechunk:
-        return Rechunk(
+    def _rechunk(self, transfer: ArrayTransfer, plan: RechunkPlan, prefix: str) -> ArrayRechunk:
+        return ArrayRechunk(
             transfer.source,
             transfer.target,
             plan,
@@ -253,7 +253,7 @@ class _Rechunking:
             prefix,
             piece_coder(transfer.source, compress=self.settings.compress),
             self.settings.worker.ahead_bytes,
-            transfer.conversion.materialize,
+            transfer.action.materialize,
             transfer.fresh,
         )
 

@@ -33,23 +33,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from chunkmill.conversion.rechunking.costs import Costs, Estimate, Limits, Side, Strategy, Temporary
+from chunkmill.conversion.rechunking.costs import Estimate, Limits, Side, Strategy, Temporary, UnitCosts
 from chunkmill.conversion.rechunking.strategies import Candidate, Direct, Spill, best_boxes, smallest_boxes
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap
 
 __all__ = [
-    "Costs",
     "Estimate",
     "Limits",
     "RechunkPlan",
     "Side",
     "Strategy",
     "Temporary",
-    "nth_coords",
-    "number_of",
-    "plan_rechunk",
+    "UnitCosts",
+    "choose_rechunk_strategy",
 ]
 
 
@@ -124,46 +122,17 @@ class RechunkPlan:
         return number, offset, size * self.itemsize + self.trailer_bytes
 
 
-def nth_coords(grid: ChunkGrid, number: int) -> ChunkCoords:
-    """Return the coords of chunk `number` in C order.
-
-    Examples
-    --------
-    >>> nth_coords(ChunkGrid.regular((4, 6), (2, 2)), 4)
-    (1, 1)
-    """
-    coords = []
-    for n_chunks in reversed(grid.grid_shape):
-        number, i = divmod(number, n_chunks)
-        coords.append(i)
-    return tuple(reversed(coords))
-
-
-def number_of(grid: ChunkGrid, coords: ChunkCoords) -> int:
-    """Return the place of a chunk in C order: what `nth_coords` undoes.
-
-    Examples
-    --------
-    >>> number_of(ChunkGrid.regular((4, 6), (2, 2)), (1, 1))
-    4
-    """
-    number = 0
-    for n_chunks, i in zip(grid.grid_shape, coords, strict=True):
-        number = number * n_chunks + i
-    return number
-
-
 def _bounds(cut: slice) -> tuple[int, int]:
     return cut.start, cut.stop - cut.start
 
 
-def plan_rechunk(
+def choose_rechunk_strategy(
     source: Side,
     target: Side,
     itemsize: int,
     limits: Limits,
     *,
-    costs: Costs | None = None,
+    costs: UnitCosts | None = None,
     strategy: Strategy | None = None,
     temporary: Temporary | None = None,
 ) -> RechunkPlan:
@@ -192,11 +161,11 @@ def plan_rechunk(
     ...     return Side(grid, grid, n_bytes)
     >>> shape = (1000, 1000, 1000)
     >>> images, series = side(shape, (1, 1000, 1000), 2**23), side(shape, (1000, 32, 32), 2**22)
-    >>> plan = plan_rechunk(images, series, 4, Limits(2**27, 2))
+    >>> plan = choose_rechunk_strategy(images, series, 4, Limits(2**27, 2))
     >>> plan.strategy, plan.estimate.amplification
     ('spill', 1.0)
     """
-    costs, temporary = costs or Costs(), temporary or Temporary()
+    costs, temporary = costs or UnitCosts(), temporary or Temporary()
     budget = limits.max_mem // limits.n_threads - limits.overhead_bytes
     candidates: list[Direct | Spill] = []
     if strategy != "spill":

@@ -7,7 +7,7 @@ from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import build_pipeline, default_serializer
 from chunkmill.conversion.chunk_memory import chunk_bytes, most_encoded, n_decoding, n_encoding
-from chunkmill.conversion.rechunking.plan import Costs, Side, Temporary
+from chunkmill.conversion.rechunking.plan import Side, Temporary, UnitCosts
 from chunkmill.model.metadata import NamedConfig
 from chunkmill.runtime.worker import Worker
 from chunkmill.stores.base import Store
@@ -53,10 +53,10 @@ _REMOTE_REQUEST = 5e-3  # 40 ms each, eight at once
 _REMOTE_BYTE = 1e-8  # 100 MB/s for each thread
 
 
-def store_costs(source: Store, temporary: Store, target: Store) -> Costs:
+def store_costs(source: Store, temporary: Store, target: Store) -> UnitCosts:
     """Return what requests and bytes cost with these stores."""
-    local = Costs()
-    return Costs(
+    local = UnitCosts()
+    return UnitCosts(
         decoded_byte=_REMOTE_BYTE if source.is_remote else local.decoded_byte,
         source_request=_REMOTE_REQUEST if source.is_remote else local.source_request,
         temporary_byte=2 * _REMOTE_BYTE if temporary.is_remote else local.temporary_byte,

@@ -20,13 +20,13 @@ from chunkmill.array.chunk_io import check_missing, decode_chunk
 from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.pipeline import CodecPipeline
-from chunkmill.conversion.rechunking.plan import RechunkPlan, nth_coords
+from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.model.grid import Region
 from chunkmill.stores.base import ByteSpan, Store
 
 __all__ = [
+    "ArrayRechunk",
     "Part",
-    "Rechunk",
     "box_reads",
     "box_shows",
     "chunk_parts",
@@ -45,7 +45,7 @@ Part = tuple[Region, NDArray[Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rechunk:
+class ArrayRechunk:
     """One array on its way to other chunks.
 
     Attributes
@@ -75,7 +75,7 @@ class Rechunk:
     fresh: bool = True
 
 
-def chunk_parts(rechunk: Rechunk, source: StoredArray, region: Region) -> Iterator[Part]:
+def chunk_parts(rechunk: ArrayRechunk, source: StoredArray, region: Region) -> Iterator[Part]:
     """Yield the part of every source chunk that lies in `region`, in C order; inner chunks, when sharded."""
     layout = source.read_layout
     overlaps = layout.grid.overlaps(region)
@@ -96,38 +96,38 @@ def chunk_parts(rechunk: Rechunk, source: StoredArray, region: Region) -> Iterat
             del chunk
 
 
-def spill_reads(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
+def spill_reads(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
     """Yield which store keys of the source the task that writes a temporary file asks for."""
     rechunk = rechunks[spec[0]]
-    region = rechunk.plan.files.region(nth_coords(rechunk.plan.files, spec[1]))
+    region = rechunk.plan.files.region(rechunk.plan.files.coords_of(spec[1]))
     yield rechunk.source, rechunk.source.keys(region)
 
 
-def box_reads(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
+def box_reads(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
     """Yield which store keys of the source the task that writes a box asks for: none, when it reads temporary files."""
     rechunk = rechunks[spec[0]]
     if rechunk.plan.reads is None:
-        region = rechunk.plan.writes.region(nth_coords(rechunk.plan.writes, spec[1]))
+        region = rechunk.plan.writes.region(rechunk.plan.writes.coords_of(spec[1]))
         yield rechunk.source, rechunk.source.keys(region)
 
 
-def spill_shows(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> str:
+def spill_shows(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> str:
     """Return the first store key of the source that goes into a temporary file."""
     rechunk = rechunks[spec[0]]
-    return rechunk.source.first_key(rechunk.plan.files.region(nth_coords(rechunk.plan.files, spec[1])))
+    return rechunk.source.first_key(rechunk.plan.files.region(rechunk.plan.files.coords_of(spec[1])))
 
 
-def box_shows(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> str:
+def box_shows(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> str:
     """Return the first store key of the target that lies in a box."""
     rechunk = rechunks[spec[0]]
-    return rechunk.target.first_key(rechunk.plan.writes.region(nth_coords(rechunk.plan.writes, spec[1])))
+    return rechunk.target.first_key(rechunk.plan.writes.region(rechunk.plan.writes.coords_of(spec[1])))
 
 
 _BATCH = 1 << 10
 """Chunks located at once where nothing is fetched ahead: shards' indexes are fetched anew for each batch."""
 
 
-def n_ahead(rechunk: Rechunk, largest_bytes: int) -> int:
+def n_ahead(rechunk: ArrayRechunk, largest_bytes: int) -> int:
     """Return how many requests may be on their way together."""
     return max(1, min(_BATCH, rechunk.ahead_bytes // max(1, largest_bytes))) if rechunk.ahead_bytes else _BATCH
 

@@ -10,7 +10,7 @@ from math import log, prod
 from typing import Protocol, TypeAlias
 
 from chunkmill.conversion.coarsen import Axis, Cut, Meeting, coarsen, meet, most_met, multiples
-from chunkmill.conversion.rechunking.costs import Costs, Estimate, Limits, Side, Temporary
+from chunkmill.conversion.rechunking.costs import Estimate, Limits, Side, Temporary, UnitCosts
 from chunkmill.model.grid import ChunkGrid
 
 __all__ = ["Candidate", "Direct", "Spill", "State", "best_boxes", "smallest_boxes"]
@@ -43,7 +43,7 @@ class Direct:
     that is being encoded from it.
     """
 
-    def __init__(self, source: Side, target: Side, itemsize: int, limits: Limits, costs: Costs) -> None:
+    def __init__(self, source: Side, target: Side, itemsize: int, limits: Limits, costs: UnitCosts) -> None:
         self.source, self.target, self.itemsize, self.limits, self.costs = source, target, itemsize, limits, costs
         self.options: Sequence[Sequence[Cut]] = [_ways([own], other) for own, other in _zip(target.keys, source.chunks)]
         self._chunks = _meetings(source.chunks, self.options)
@@ -97,7 +97,7 @@ class Spill:
     """
 
     def __init__(
-        self, source: Side, target: Side, itemsize: int, limits: Limits, costs: Costs, *, temporary: Temporary
+        self, source: Side, target: Side, itemsize: int, limits: Limits, costs: UnitCosts, *, temporary: Temporary
     ) -> None:
         self.source, self.target, self.itemsize, self.limits, self.costs = source, target, itemsize, limits, costs
         self.temporary, self.is_raw = temporary, temporary.format == "raw"
@@ -210,7 +210,7 @@ def _ways(cuts: Sequence[Axis], other: Axis) -> list[Cut]:
 
 
 def _gather_seconds(
-    n_bytes: int, n_into_blocks: int, n_into_units: int, n_units: int, costs: Costs
+    n_bytes: int, n_into_blocks: int, n_into_units: int, n_units: int, costs: UnitCosts
 ) -> tuple[bool, float]:
     """Return whether copying through blocks is cheaper than straight into target units, and what the cheaper costs."""
     through = (n_into_blocks + n_units) * costs.copy + n_bytes * costs.copied_byte
@@ -218,7 +218,7 @@ def _gather_seconds(
     return through < straight, min(through, straight)
 
 
-def _stage_seconds(n_tasks: int, limits: Limits, costs: Costs, work: float) -> float:
+def _stage_seconds(n_tasks: int, limits: Limits, costs: UnitCosts, work: float) -> float:
     """Return how long all threads take: at the end some of them wait, the more so the fewer tasks there are."""
     if not n_tasks:
         return 0.0

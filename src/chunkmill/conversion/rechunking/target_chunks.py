@@ -19,8 +19,7 @@ from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.metered import metered
 from chunkmill.array.selection import region_shape
 from chunkmill.conversion.rechunking.intermediate_files import piece_parts
-from chunkmill.conversion.rechunking.plan import nth_coords
-from chunkmill.conversion.rechunking.source_chunks import Rechunk, chunk_parts, fill_values, unshifted, within
+from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk, chunk_parts, fill_values, unshifted, within
 from chunkmill.conversion.rechunking.tiled_copy import put_in_tiles
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.job import TaskResult
@@ -29,12 +28,12 @@ from chunkmill.stores.metered import Meter, MeteredStore
 __all__ = ["write_box"]
 
 
-def write_box(rechunks: Sequence[Rechunk], spec: tuple[int, int]) -> TaskResult:
+def write_box(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> TaskResult:
     """Write the target units of one box: `spec` is the array's number, and the box's."""
     rechunk, number = rechunks[spec[0]], spec[1]
     meter = Meter()
     source, target = metered(rechunk.source, meter), metered(rechunk.target, meter)
-    box = nth_coords(rechunk.plan.writes, number)
+    box = rechunk.plan.writes.coords_of(number)
     region = rechunk.plan.writes.region(box)
     if rechunk.plan.reads is None:
         parts = chunk_parts(rechunk, source, region)
@@ -67,7 +66,7 @@ class _Units:
     large pages, and has it back when the box is done, whatever the allocator thinks of small ones.
     """
 
-    def __init__(self, rechunk: Rechunk, grid: ChunkGrid, region: Region) -> None:
+    def __init__(self, rechunk: ArrayRechunk, grid: ChunkGrid, region: Region) -> None:
         self._source = rechunk.source
         self._grid = grid
         self._region = region

@@ -5,7 +5,7 @@ from math import prod
 
 import pytest
 
-from chunkmill.conversion.rechunking.plan import Costs, Limits, Side, Temporary, plan_rechunk
+from chunkmill.conversion.rechunking.plan import Limits, Side, Temporary, UnitCosts, choose_rechunk_strategy
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 
@@ -23,7 +23,7 @@ def side(shape, chunks, keys=None, itemsize=4, copies=2):
 def plan(shape, source, target, max_mem, *, n_threads=2, source_keys=None, **options):
     ends = side(shape, source, source_keys, copies=2), side(shape, target)
     limits = Limits(max_mem, n_threads)
-    return plan_rechunk(*ends, 4, limits, **options)
+    return choose_rechunk_strategy(*ends, 4, limits, **options)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_direct_when_reading_some_chunks_twice_costs_less_than_a_spill():
 
 def test_costs_decide():
     arguments = (1000, 1000), (100, 1000), (1000, 300), 8 * MIB
-    assert plan(*arguments, costs=Costs(decoded_byte=1e-6)).strategy == "spill"
-    assert plan(*arguments, costs=Costs(temporary_byte=1e-6)).strategy == "direct"
+    assert plan(*arguments, costs=UnitCosts(decoded_byte=1e-6)).strategy == "spill"
+    assert plan(*arguments, costs=UnitCosts(temporary_byte=1e-6)).strategy == "direct"
 
 
 def test_images_to_series_by_eye():
@@ -94,22 +94,24 @@ def test_memory_is_divided_among_threads():
 
 def test_overhead_counts():
     ends = side((64, 64), (64, 1)), side((64, 64), (1, 64))
-    bare = plan_rechunk(*ends, 4, Limits(MIB, 2)).estimate.peak_bytes
-    assert plan_rechunk(*ends, 4, Limits(MIB, 2, overhead_bytes=1000)).estimate.peak_bytes == bare + 2000
+    bare = choose_rechunk_strategy(*ends, 4, Limits(MIB, 2)).estimate.peak_bytes
+    assert choose_rechunk_strategy(*ends, 4, Limits(MIB, 2, overhead_bytes=1000)).estimate.peak_bytes == bare + 2000
 
 
 def test_part_of_a_shard_is_enough_where_a_shard_does_not_fit():
     shape, inner, shard = (1024, 1024, 256), (32, 32, 32), (512, 512, 256)  # shards of 256 MiB
     ends = side(shape, inner, shard, copies=0), side(shape, (1024, 16, 16))
     source = Side(ends[0].keys, ends[0].chunks, 2 * 4 * 32**3, is_sharded=True)
-    chosen = plan_rechunk(source, ends[1], 4, Limits(64 * MIB, 2), strategy="spill")
+    chosen = choose_rechunk_strategy(source, ends[1], 4, Limits(64 * MIB, 2), strategy="spill")
     assert chosen.estimate.peak_bytes <= 64 * MIB
     assert chosen.estimate.amplification == 1
 
 
 def test_shards_fetch_their_index_once_a_task():
     grid, inner = ChunkGrid.regular((64,), (16,)), ChunkGrid.regular((64,), (4,))
-    chosen = plan_rechunk(Side(grid, inner, 8, is_sharded=True), side((64,), (16,)), 4, Limits(400), strategy="direct")
+    chosen = choose_rechunk_strategy(
+        Side(grid, inner, 8, is_sharded=True), side((64,), (16,)), 4, Limits(400), strategy="direct"
+    )
     n_boxes = chosen.writes.n_chunks
     assert chosen.estimate.n_requests == max(4, n_boxes) + 16 + 4  # indexes, inner chunks, target chunks
 
@@ -145,7 +147,7 @@ def test_rectilinear_axes_of_many_edges_stay_cheap():
     source = ChunkGrid((RunsAxis(size, lengths),))
     target = ChunkGrid.regular((size,), (100,))
     begun = time.process_time()
-    chosen = plan_rechunk(Side(source, source, 64), Side(target, target, 800), 4, Limits(MIB))
+    chosen = choose_rechunk_strategy(Side(source, source, 64), Side(target, target, 800), 4, Limits(MIB))
     assert time.process_time() - begun < 10
     assert chosen.estimate.peak_bytes <= MIB
 
@@ -166,7 +168,7 @@ def test_a_direct_plan_has_no_files():
 def test_where_pieces_lie(file, coords, expected):
     reads = ChunkGrid.regular((5, 9), (5, 9))
     writes = ChunkGrid((RunsAxis(5, ((2, 1), (3, 1))), RunsAxis(9, ((4, 1), (2, 1), (3, 1)))))
-    chosen = plan_rechunk(Side(reads, reads, 0), Side(writes, writes, 0), 4, Limits(600), strategy="spill")
+    chosen = choose_rechunk_strategy(Side(reads, reads, 0), Side(writes, writes, 0), 4, Limits(600), strategy="spill")
     chosen = type(chosen)(
         chosen.source, chosen.target, 4, writes, reads, Temporary(), 16, chosen.estimate
     )  # the smallest boxes, whatever was chosen
