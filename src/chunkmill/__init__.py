@@ -8,7 +8,10 @@
 
 from chunkmill import config, errors  # noqa: F401 - config puts the defaults of the settings into dask's
 from chunkmill.checks.check import check
+from chunkmill.checks.check_job import CheckReport
+from chunkmill.checks.inventory import Problem
 from chunkmill.checks.verify import verify
+from chunkmill.checks.verify_job import Difference, VerifyReport
 from chunkmill.conversion.convert import convert, plan_convert
 from chunkmill.conversion.rechunk import plan_rechunk, rechunk
 from chunkmill.errors import ChunkmillError
@@ -24,13 +27,19 @@ from chunkmill.nodes.api import (
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.writing import store, to_store
-from chunkmill.references.write import concat_references, to_references
+from chunkmill.references.concat import concat_references
+from chunkmill.references.write import to_references
 from chunkmill.xarray.write import write_dataset
 
 __all__ = [
     "Array",
+    "CheckReport",
     "ChunkmillError",
+    "Difference",
     "Group",
+    "Problem",
+    "ReferencesReport",
+    "VerifyReport",
     "check",
     "concat_references",
     "consolidate",

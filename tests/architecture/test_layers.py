@@ -57,8 +57,13 @@ def test_only_the_format_layer_knows_formats():
 def test_public_names():
     assert sorted(chunkmill.__all__) == [
         "Array",
+        "CheckReport",
         "ChunkmillError",
+        "Difference",
         "Group",
+        "Problem",
+        "ReferencesReport",
+        "VerifyReport",
         "check",
         "concat_references",
         "consolidate",

@@ -10,7 +10,8 @@ import servers
 from servers import http_server, s3_server  # noqa: F401
 
 import chunkmill as cm
-from chunkmill.references.write import concat_references, to_references
+from chunkmill.references.concat import concat_references
+from chunkmill.references.write import to_references
 
 pytestmark = [*servers.WARNINGS, pytest.mark.filterwarnings("ignore::UserWarning")]
 

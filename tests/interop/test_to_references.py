@@ -11,7 +11,8 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, StoreError, UnsupportedFeature
-from chunkmill.references.write import concat_references, to_references
+from chunkmill.references.concat import concat_references
+from chunkmill.references.write import to_references
 
 zarr = pytest.importorskip("zarr")
 
@@ -348,7 +349,7 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path):
         assert cm.verify(tmp_path / "source", target).equal
     with pytest.raises(StoreError, match="no reference set"):
         to_references(tmp_path / "source", tmp_path / "source", overwrite=True)
-    with pytest.raises(StoreError, match="that is the source"):
+    with pytest.raises(StoreError, match="the target is the source"):
         to_references(tmp_path / "refs", tmp_path / "refs", overwrite=True)
     assert cm.verify(tmp_path / "source", tmp_path / "refs").equal
 

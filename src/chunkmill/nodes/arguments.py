@@ -1,10 +1,10 @@
-"""Sources and targets of jobs as users give them: a url, ``(url, path)``, an Array or a Group."""
+"""Sources and targets of jobs as user arguments: a url, ``(url, path)``, an Array or a Group."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from chunkmill.nodes.api import open as open_node
 from chunkmill.nodes.array import Array
@@ -12,19 +12,22 @@ from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.open_store import open_target_store
 from chunkmill.stores.base import Store
 
-__all__ = ["open_source", "open_target"]
+__all__ = ["NodeLocation", "StoreLocation", "open_source", "open_target"]
+
+StoreLocation: TypeAlias = str | os.PathLike[str] | Store
+NodeLocation: TypeAlias = StoreLocation | tuple[StoreLocation, str] | Array | Group
 
 
-def open_source(source: Any, storage_options: Mapping[str, Any] | None = None) -> Node:
-    """Return the node that a url, ``(url, path)``, an Array or a Group means."""
+def open_source(source: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> Node:
+    """Return the node at a url or ``(url, path)``; an Array or a Group as it is."""
     if isinstance(source, (Array, Group)):
         return source
     url, path = _url_and_path(source, "source")
     return open_node(url, path, storage_options=storage_options)
 
 
-def open_target(target: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
-    """Return the store and path that a url, ``(url, path)``, an Array or a Group means."""
+def open_target(target: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
+    """Return store and path of a url, ``(url, path)``, an Array or a Group."""
     if isinstance(target, (Array, Group)):
         return target.store, target.path
     url, path = _url_and_path(target, "target")

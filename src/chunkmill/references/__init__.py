@@ -1,1 +1,1 @@
-"""Write reference sets: byte ranges over the chunks of any array or group, no data copied."""
+"""Write reference sets: byte ranges over the chunks of any array or group, without copying data."""

@@ -1,6 +1,6 @@
-"""What arrays become in a reference set: Zarr, of the chunks as they lie, shards and frames taken off.
+"""Describe arrays as Zarr arrays of a reference set: the same chunks, without shards or block headers around them.
 
-Not here: where the chunks lie (`chunkmill.references.locate`), how the set is written (`chunkmill.references.write`).
+Not here: the byte ranges of the chunks (`chunkmill.references.locate`), the set (`chunkmill.references.write`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
-from chunkmill.references.locate import Frame, Virtual, store_below
+from chunkmill.references.locate import Container, ReferencedArray, store_below
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.zip import ZipStore
 
-__all__ = ["describe_virtual", "nodes_in_set", "take_apart"]
+__all__ = ["describe_referenced", "nodes_in_set", "strip_containers"]
 
 _FORMATS = {2: "zarr2", 3: "zarr3"}
 
@@ -45,19 +45,28 @@ def nodes_in_set(source: Node, root: str) -> tuple[dict[str, GroupMetadata], dic
     return groups, arrays
 
 
-def take_apart(arrays: Mapping[str, Array], *, inline_ends: bool) -> dict[str, Virtual]:
-    """Describe arrays without shards or frames around their chunks; `UnsupportedFeature` for what no set can say."""
+def strip_containers(arrays: Mapping[str, Array], *, inline_ends: bool) -> dict[str, ReferencedArray]:
+    """Describe arrays without shards or block headers around their chunks.
+
+    Raises
+    ------
+    UnsupportedFeature
+        No reference set can describe the array.
+    """
     for array in arrays.values():
         _check_url(array)
-    return {at: Virtual(array, *_taken_apart(array), inline_ends) for at, array in arrays.items()}
+    return {at: ReferencedArray(array, *_stripped(array), inline_ends) for at, array in arrays.items()}
 
 
-def describe_virtual(
-    virtuals: Mapping[str, Virtual], zarr_format: int | None, complete: Collection[str]
+def describe_referenced(
+    referenced: Mapping[str, ReferencedArray], zarr_format: int | None, complete: Collection[str]
 ) -> tuple[Format, dict[str, ArrayMetadata]]:
     """Describe the arrays in the first format that can hold all of them.
 
-    `complete` names those that have no absent chunks.
+    Parameters
+    ----------
+    complete
+        Paths of the arrays without absent chunks.
     """
     if zarr_format is not None and zarr_format not in _FORMATS:
         msg = f"zarr_format={zarr_format!r}: expected 2, 3 or None"
@@ -67,9 +76,9 @@ def describe_virtual(
         documents_format = get_format(name)
         described = {}
         try:
-            for at, virtual in virtuals.items():
-                metadata = virtual.metadata
-                if get_format(name).masks_fill_value and not get_format(virtual.array.format).masks_fill_value:
+            for at, each in referenced.items():
+                metadata = each.metadata
+                if get_format(name).masks_fill_value and not get_format(each.array.format).masks_fill_value:
                     metadata = _unmasked(metadata, name, at, complete=at in complete, strict=zarr_format is None)
                 described[at] = _adapted(metadata, documents_format, at)
         except MetadataError as error:
@@ -79,8 +88,8 @@ def describe_virtual(
     raise last  # type: ignore[misc]
 
 
-def _taken_apart(array: Array) -> tuple[ArrayMetadata, Frame]:
-    """Return the description of the array without shards or frames around its chunks, and what was taken off."""
+def _stripped(array: Array) -> tuple[ArrayMetadata, Container]:
+    """Return the metadata without the container around the chunks, and which container that is."""
     metadata = array.metadata
     if array.read_layout is not array.write_layout:
         layout = inner_layout(metadata)
@@ -89,7 +98,7 @@ def _taken_apart(array: Array) -> tuple[ArrayMetadata, Frame]:
         inner = metadata.codecs[0].configuration["codecs"]
         chain = tuple(NamedConfig(codec["name"], codec.get("configuration", {})) for codec in inner)
         if any(codec.name == "n5_lz4" for codec in chain):
-            hint = "its frames are N5's own: convert the array, or write it with another compression"
+            hint = "its framing is specific to N5: convert the array, or write it with another compression"
             raise UnsupportedFeature(format="Zarr", feature=f"the lz4 compression of {array.path!r}", hint=hint)
         return replace(metadata, codecs=chain, edge_chunks="padded"), "n5_block"
     return metadata, "object"
@@ -103,10 +112,10 @@ def _unmasked(
     complete: bool,
     strict: bool,
 ) -> ArrayMetadata:
-    """Return the description for a format whose fill value marks missing elements, of one where it does not.
+    """Return the metadata for a format whose fill value marks missing elements, from one where it does not.
 
-    There the attribute ``_FillValue`` marks them. Where no chunk is absent the fill value is free to say the same;
-    else it stays, and what xarray would read otherwise is refused when `strict`.
+    There the attribute ``_FillValue`` marks them. If no chunk is absent, the fill value can become that of the
+    attribute; else it stays, and an array that xarray would then read differently is refused when `strict`.
     """
     dtype, fill = metadata.dtype, metadata.fill_value
     if fill is None or dtype.kind not in "biufcmM":
@@ -115,7 +124,7 @@ def _unmasked(
     if "_FillValue" in metadata.attributes:
         marker = decode_fill_value(metadata.attributes["_FillValue"], dtype, key=path)
     bits = np.array(fill, dtype).tobytes()
-    # undefined marks nothing, and reads as zeros
+    # an undefined fill value marks nothing, and reads as zeros
     if complete or (marker is None and not any(bits)):
         return replace(metadata, fill_value=marker)
     is_nan = bool(fill != fill)  # noqa: PLR0124 - missing, whoever reads it
@@ -129,14 +138,14 @@ def _unmasked(
 
 
 def _adapted(metadata: ArrayMetadata, documents_format: Format, path: str) -> ArrayMetadata:
-    """Return the description as the format has it; `UnsupportedFeature` unless it means the same bytes."""
-    # the keys are ours to choose: fsspec finds parquet references of the default ones only
+    """Return the metadata in the terms of the format; `UnsupportedFeature` unless they mean the same bytes."""
+    # chunk keys can be chosen: fsspec finds parquet references of the default ones only
     metadata = replace(metadata, chunk_keys=documents_format.default_chunk_keys)
     adapted = fitted_to(metadata, documents_format, path, near=False)
     action = choose_action(metadata, adapted, max_bytes=1, max_keys=1).name
     if action != "copy":
         chain = ", ".join(codec.name for codec in metadata.codecs)
-        hint = "its chunks would have to be encoded anew: convert the array"
+        hint = "its chunks would have to be encoded again: convert the array"
         raise UnsupportedFeature(format=documents_format.name, feature=f"the codecs {chain}", key=path, hint=hint)
     return adapted
 
@@ -146,8 +155,8 @@ def _check_url(array: Array) -> None:
     store = store_below(array.store)
     hint = ""
     if store.url.startswith("memory-store:"):
-        hint = "it lives in this process's memory: write it to a url first"
+        hint = "the store is in this process's memory: write it to a url first"
     elif "::" in store.url and not isinstance(store, (ReferenceStore, ZipStore)):
-        hint = "what lies in a remote archive has no url of its own that all readers open: fetch it, or unpack it"
+        hint = "members of a remote archive have no urls that all readers open: download it, or unpack it"
     if hint:
         raise UnsupportedFeature(format="a reference set", feature=f"references into {store.url}", hint=hint)

@@ -1,7 +1,6 @@
-"""The file or folder that a reference set is written to.
+"""File or folder that a reference set is written to.
 
-Not here: reading (`chunkmill.nodes.open_store`), what is written (`chunkmill.formats.references.json`,
-``references_parquet_write``).
+Not here: reading (`chunkmill.nodes.open_store`), encoding (`chunkmill.formats.references.json`, ``parquet_write``).
 """
 
 from __future__ import annotations
@@ -31,19 +30,23 @@ __all__ = ["SetFile", "in_memory"]
 
 _KINDS = ("json", "parquet")
 _LEVEL = 3
-_CANNOT = "cannot write the reference set"
 _HEAD = 4096
+_CANNOT = "cannot write the reference set"
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # gzip, zstd
 
 
 @dataclass(frozen=True, slots=True)
 class SetFile:
-    """Where a set is written, and as what.
+    """Location and encoding of a set.
 
     Attributes
     ----------
     store, key
-        The key is empty for parquet: the store is the folder.
+        Where it is written; the key is empty for parquet, whose folder is the store.
+    kind
+        ``"json"`` or ``"parquet"``.
+    version, record_size
+        Version of a JSON set; references in one parquet file.
     """
 
     store: Store
@@ -62,7 +65,7 @@ class SetFile:
         version: int,
         record_size: int,
     ) -> Self:
-        """Return the file or folder at `url`; nothing is asked of it yet."""
+        """Return the file or folder at `url`; sends no request."""
         if not isinstance(url, (str, os.PathLike)):
             msg = f"a reference set is written to a url, not to {type(url).__name__}"
             raise TypeError(msg)
@@ -84,18 +87,18 @@ class SetFile:
         return f"{self.store.url.removesuffix('/')}/{self.key}" if self.key else self.store.url
 
     def check_free(self, *, overwrite: bool, source: str | None = None) -> None:
-        """Raise `StoreError` when there is something that must not be replaced."""
+        """Raise `StoreError` if something is there that must not be replaced."""
         is_there = self.store.size(self.key) is not None if self.key else bool(self.store.list_dir(""))
         if not is_there:
             return
         reason: Hint | None = None
         if not self._is_set():
-            reason = Hint(f"{_CANNOT}: there is something else, not a reference set: give another url")
+            reason = Hint(f"{_CANNOT}: what is there is not a reference set: give another url")
         elif not overwrite:
-            text = f"{_CANNOT}: there is one already: give another url, or {{}} to replace it"
+            text = f"{_CANNOT}: one is already there: give another url, or {{}} to replace it"
             reason = Hint(text, ("overwrite", True))
         elif source == self.url:
-            reason = Hint(f"{_CANNOT}: that is the source: give another url")
+            reason = Hint(f"{_CANNOT}: the target is the source: give another url")
         if reason is not None:
             raise StoreError(url=self.store.url, key=self.key, reason=reason)
 
@@ -106,7 +109,7 @@ class SetFile:
         return is_reference_root(self.store.get(ROOT_KEY))
 
     def write(self, references: ReferenceSet, *, overwrite: bool) -> None:
-        """Write the set; what makes it one comes last."""
+        """Write the set; the file that makes a folder a set is written last."""
         if self.key:
             self.store.set(self.key, self._compressed(b"".join(emit_reference_json(references, version=self.version))))
             return
@@ -114,7 +117,7 @@ class SetFile:
             self.store.delete_prefix("")
         files = emit_reference_parquet(references, record_size=self.record_size)
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-            # a few at a time: files are made as they are written, and the last one when all others are there
+            # in batches: files are generated as they are written, and the last one is written after all others
             while batch := list(islice(files, REQUESTS_AT_ONCE)):
                 *others, last = batch
                 list(pool.map(lambda file: self.store.set(*file), others))
@@ -127,5 +130,5 @@ class SetFile:
 
 
 def in_memory(references: References) -> ReferenceSet:
-    """Return a set with all its references; one in parquet is read whole."""
+    """Return the set with all its references loaded; one in parquet is read whole."""
     return references.load() if isinstance(references, ParquetReferences) else cast("ReferenceSet", references)

@@ -1,14 +1,14 @@
-"""Writing reference sets: over any array or group, and of several sets one after the other.
+"""Write a reference set over an array or a group: the public function, its report, and the chunks of the set.
 
 A conversion in which no data moves: the target is a set of byte ranges of the source, described as Zarr.
-Not here: where the ranges come from (`chunkmill.references.locate`).
+Not here: looking the ranges up (`chunkmill.references.locate`).
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,42 +19,46 @@ from numpy.typing import NDArray
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import StoreError
-from chunkmill.formats.references import combine
 from chunkmill.model.grid import Shape
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.reference_urls import KeyUrls, UrlTable
 from chunkmill.model.references import ReferenceSet
-from chunkmill.nodes import api
-from chunkmill.nodes.arguments import open_source
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node
-from chunkmill.nodes.open_store import open_reference_store
-from chunkmill.references.describe import describe_virtual, nodes_in_set, take_apart
-from chunkmill.references.files import SetFile, in_memory
-from chunkmill.references.locate import Located, locate_references, store_below
+from chunkmill.nodes.arguments import NodeLocation, open_source
+from chunkmill.references.chunk_table import ChunkTable, Column
+from chunkmill.references.describe import describe_referenced, nodes_in_set, strip_containers
+from chunkmill.references.files import SetFile
+from chunkmill.references.locate import key_of, locate_references, store_below
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.zip import ZipStore
 
-__all__ = ["ReferencesReport", "concat_references", "to_references"]
+__all__ = ["ReferencesReport", "to_references"]
 
 _ROWS = 1 << 20  # references added at a time
 
 
 @dataclass(frozen=True, repr=False)
 class ReferencesReport(ReportMixin):
-    """What `chunkmill.to_references` wrote.
+    """Report of `chunkmill.to_references`.
 
     Attributes
     ----------
-    kind, node_format
-        Of the set: ``"json"`` or ``"parquet"``, and the format that the arrays in it are described in.
+    source, target
+        Urls of the source, with its path, and of the set.
+    kind
+        Of the set: ``"json"`` or ``"parquet"``.
+    node_format
+        Format that describes the arrays in the set.
+    n_arrays
+        Arrays in the set.
     n_references, n_inline, n_absent
-        Chunks that are byte ranges, that the set itself holds, and that are neither: they read as fill value.
+        Chunks that are byte ranges, that are stored in the set itself, and that are absent: they read as fill value.
     bytes_referenced, bytes_inline
         Encoded bytes of the first two.
-    n_requests, bytes_read
-        Of the tasks: what it took to find the ranges.
+    n_tasks, n_requests, bytes_read
+        Tasks that looked the ranges up, their requests, and the bytes that those returned.
+    seconds
+        Duration.
     """
 
     source: str
@@ -90,8 +94,8 @@ class ReferencesReport(ReportMixin):
 
 
 def to_references(
-    source: Any,
-    target: Any,
+    source: NodeLocation,
+    target: str | os.PathLike[str] | tuple[str | os.PathLike[str], str],
     *,
     version: Literal[0, 1] = 1,
     format: Literal["json", "parquet"] | None = None,  # noqa: A002 - the word of the public face
@@ -103,46 +107,47 @@ def to_references(
     target_storage_options: Mapping[str, Any] | None = None,
     progress: bool | str | None = None,
 ) -> ReferencesReport:
-    """Write a reference set over an array, or a group with everything below it: no data is copied.
+    """Write a reference set over an array, or over a group with everything below it; no data is copied.
 
-    Readers of kerchunk's sets read it as Zarr: each chunk is a byte range of a store key, of a shard, of an N5 block
-    behind its header, or of a local zip file whose members are not compressed. The ranges are looked up in parallel on
-    the current dask scheduler or Client. Chunks that are absent stay absent. The set is right as long as nobody
-    writes to the source.
+    Readers of kerchunk's reference sets read it as Zarr. Each chunk is a byte range of a store key, of a shard, of an
+    N5 block after its header, or of a local zip file whose members are not compressed. The ranges are looked up in
+    parallel on the current dask scheduler or Client. Absent chunks stay absent. The set is valid until somebody writes
+    to the source.
 
     Parameters
     ----------
-    source
-        A url, ``(url, path)``, an Array or a Group; a reference set too (JSON becomes parquet so).
-    target
-        Url of the set, or ``(url, path)`` to put the node at a path in it. xarray, and fsspec in parquet sets, find
-        arrays in groups only: give one a path.
-    version
-        Of a set in JSON: 1, or 0 for the flat dict.
-    format
+    source : str, path, store, tuple, Array or Group
+        The array or group: a url, ``(url, path)``, an Array or a Group; also a reference set (to turn JSON into
+        parquet).
+    target : str, path or tuple
+        Url of the set, or ``(url, path)`` to put the node at a path in it. xarray, and fsspec in parquet sets, only
+        find arrays that are in groups: give an array a path.
+    version : int
+        Version of a JSON set: 1, or 0 for the flat dict.
+    format : str, optional
         ``"json"``: one file, compressed if its name ends with ``.gz`` or ``.zst``; ``"parquet"``: a folder. ``None``:
-        JSON where the name has ``.json`` in it, else parquet.
-    record_size
+        JSON if the name contains ``.json``, else parquet.
+    record_size : int
         References in one parquet file.
-    zarr_format
-        What the arrays are described as. ``None``: Zarr v2, which is all that kerchunk's xarray engine opens, where
-        it can hold all of them so that xarray reads the same values, else v3. (In v2 elements equal to the fill value
-        are missing ones for xarray; in v3 and N5 those equal to the attribute ``_FillValue`` are. The fill value in
-        the set is chosen accordingly: undefined, where nothing marks missing elements. Absent chunks read the same.)
-    end_blocks
-        N5 truncates blocks at the ends of axes and Zarr does not. ``"inline"``: they are decoded, made whole, encoded
-        again and held in the set. ``"refuse"``: they are an error.
-    overwrite
+    zarr_format : int, optional
+        Format that describes the arrays: 2 or 3. ``None``: Zarr v2, the only one that kerchunk's xarray engine opens,
+        if it can describe all arrays so that xarray reads the same values, else v3. (In v2 xarray reads elements equal
+        to the fill value as missing; in v3 and N5 those equal to the attribute ``_FillValue``. The set's fill value is
+        chosen accordingly, and is undefined where nothing marks missing elements. Absent chunks read the same.)
+    end_blocks : str
+        N5 truncates blocks at the ends of axes, Zarr does not. ``"inline"``: they are decoded, padded, encoded again
+        and stored in the set. ``"refuse"``: they are an error.
+    overwrite : bool
         Replace the reference set that is at the target.
-    storage_options, target_storage_options
-        For the filesystems of source and target, as in fsspec; the target's are the source's where they are not given.
-    progress
-        As in `Plan.run`.
+    storage_options, target_storage_options : dict, optional
+        Options for the filesystems of source and target, as in fsspec; the target uses the source's by default.
+    progress : bool or str, optional
+        Show a bar, as in `Plan.run`.
 
     Returns
     -------
     ReferencesReport
-        How many references there are, of how many bytes, and what it took.
+        Numbers and bytes of the references, and the cost of looking them up.
 
     Raises
     ------
@@ -151,7 +156,7 @@ def to_references(
     ChunkError
         A shard or a block is damaged.
     StoreError
-        There is something at the target, or a member of a zip file is compressed.
+        The target exists, or a member of a zip file is compressed.
 
     Examples
     --------
@@ -174,36 +179,35 @@ def to_references(
     file = SetFile.at(url, options, kind=format, version=version, record_size=record_size)
     file.check_free(overwrite=overwrite, source=node.url)
     groups, arrays = nodes_in_set(node, path)
-    virtuals = take_apart(arrays, inline_ends=end_blocks == "inline")
-    describe_virtual(virtuals, zarr_format, virtuals)  # what cannot be described fails before anything is looked up
-    located, result = locate_references(list(virtuals.values()), progress=progress)
-    n_absent = {
-        at: virtual.metadata.chunk_grid.n_chunks - len(found.chunks) - len(found.inline)
-        for (at, virtual), found in zip(virtuals.items(), located, strict=True)
-    }
+    referenced = strip_containers(arrays, inline_ends=end_blocks == "inline")
+    # an array that cannot be described fails before anything is looked up
+    describe_referenced(referenced, zarr_format, referenced)
+    found, result = locate_references(list(referenced.values()), progress=progress)
+    located = dict(zip(referenced, found, strict=True))
+    n_absent = {at: each.metadata.chunk_grid.n_chunks - located[at].n_chunks for at, each in referenced.items()}
     complete = {at for at, n in n_absent.items() if n == 0}
-    documents_format, described = describe_virtual(virtuals, zarr_format, complete)
+    documents_format, described = describe_referenced(referenced, zarr_format, complete)
     builder, urls = ReferenceBuilder(file.url), UrlTable()
     for at, group in groups.items():
         _add_documents(builder, documents_format.emit_group(at, group))
-    for (at, metadata), virtual, found in zip(described.items(), virtuals.values(), located, strict=True):
+    for at, metadata in described.items():
         _add_documents(builder, documents_format.emit_array(at, metadata))
-        _add_chunks(builder, urls, virtual.array, metadata, found, documents_format.chunk_prefix(at))
+        url_ids, located[at] = _with_urls(urls, referenced[at].array, located[at])
+        _add_chunks(builder, metadata, documents_format.chunk_prefix(at), url_ids, located[at])
     built = builder.build()
     file.write(ReferenceSet(urls, built.tables, built.named, built.blob), overwrite=overwrite)
-    n_inline = sum(len(found.inline) for found in located)
-    n_references = sum(len(found.chunks) for found in located)
+    tables = located.values()
     return ReferencesReport(
         source=f"{node.url}/{node.path}" if node.path else node.url,
         target=file.url,
         kind=file.kind,
         node_format=documents_format.name,
-        n_arrays=len(virtuals),
-        n_references=n_references,
-        n_inline=n_inline,
+        n_arrays=len(referenced),
+        n_references=sum(map(len, tables)),
+        n_inline=sum(len(table.inline) for table in tables),
         n_absent=sum(n_absent.values()),
-        bytes_referenced=sum(int(found.lengths.sum(dtype=np.int64)) for found in located),
-        bytes_inline=sum(len(data) for found in located for _, data in found.inline),
+        bytes_referenced=sum(int(table.lengths.sum(dtype=np.int64)) for table in tables),
+        bytes_inline=sum(len(data) for table in tables for _, data in table.inline),
         n_tasks=result.n_tasks,
         n_requests=result.counts.get("n_requests", 0),
         bytes_read=result.counts.get("bytes_read", 0),
@@ -211,75 +215,8 @@ def to_references(
     )
 
 
-def concat_references(
-    sets: Sequence[Any],
-    *,
-    dim: str,
-    target: Any = None,
-    version: Literal[0, 1] = 1,
-    format: Literal["json", "parquet"] | None = None,  # noqa: A002
-    record_size: int = 10_000,
-    overwrite: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    target_storage_options: Mapping[str, Any] | None = None,
-) -> Node:
-    """Join reference sets along a dimension, in the order given: no data is read.
-
-    The sets must agree in all but the length of that dimension: arrays, chunks, codecs, dtype, the attributes that
-    scale values. Arrays without the dimension, and attributes, are those of the first set.
-
-    Parameters
-    ----------
-    sets
-        Urls, or nodes opened from reference sets.
-    dim
-        Name of the dimension.
-    target
-        Url of the set to write; ``None``: nothing is written.
-    version, format, record_size, overwrite
-        As in `to_references`.
-    storage_options, target_storage_options
-        For the sets and for the target, as in `open`; the target's are those of the sets where they are not given.
-
-    Returns
-    -------
-    Array or Group
-        The joined set, opened.
-
-    Raises
-    ------
-    MetadataError
-        Something does not fit; lists every array that does not, of which set and why. Nothing was written.
-
-    Examples
-    --------
-    >>> import chunkmill as cm
-    >>> for day in ("monday", "tuesday"):
-    ...     url = f"memory://doc-concat/{day}"
-    ...     a = cm.create_array(url, "t", shape=(4,), dtype="i4", chunks=(2,), dimension_names=["time"])
-    ...     a[...] = len(day)
-    ...     report = to_references(url, f"memory://doc-concat-sets/{day}.json")
-    >>> week = concat_references([f"memory://doc-concat-sets/{day}.json" for day in ("monday", "tuesday")], dim="time")
-    >>> week["t"][2:6]
-    array([6, 6, 7, 7], dtype=int32)
-    """
-    stores = [_reference_store(each, storage_options) for each in sets]
-    options = storage_options if target_storage_options is None else target_storage_options
-    file = None
-    if target is not None:
-        file = SetFile.at(target, options, kind=format, version=version, record_size=record_size)
-        file.check_free(overwrite=overwrite)
-    names = [repr(store.url) for store in stores]
-    joined = combine.concat_references([_absolute(store) for store in stores], dim, names=names)
-    if file is None:
-        store = ReferenceStore(joined, stores[0].targets, url=f"{stores[0].url}+{len(stores) - 1}")
-        return api.open(store)
-    file.write(joined, overwrite=overwrite)
-    return api.open(target, storage_options=options)
-
-
 # --------------------------------------------------------------------------------------------------------------------
-# The set
+# The chunks of the set
 
 
 def _add_documents(builder: ReferenceBuilder, documents: Mapping[str, bytes]) -> None:
@@ -287,40 +224,50 @@ def _add_documents(builder: ReferenceBuilder, documents: Mapping[str, bytes]) ->
         builder.add_data(key, value)
 
 
-def _add_chunks(  # noqa: PLR0917
-    builder: ReferenceBuilder, urls: UrlTable, array: StoredArray, metadata: ArrayMetadata, found: Located, prefix: str
+def _add_chunks(
+    builder: ReferenceBuilder,
+    metadata: ArrayMetadata,
+    prefix: str,
+    url_ids: NDArray[np.int64],
+    table: ChunkTable,
 ) -> None:
-    store = store_below(array.store)
-    if isinstance(store, ReferenceStore):
-        _look_through(urls, array, store, found)
-    elif isinstance(store, ZipStore):
-        _look_into(urls, array, store, found)
-    else:
-        encoding, grid = array.metadata.chunk_keys, array.write_layout.grid
-        found.rows = found.rows + urls.extend(KeyUrls(store.url, array.prefix, encoding, grid, _narrow(found.keys)))
     grid_shape, encoding = metadata.chunk_grid.grid_shape, metadata.chunk_keys
-    if found.inline:
-        numbers = np.array([number for number, _ in found.inline])
-        coords = _coords(numbers, grid_shape).tolist()
-        keys = [prefix + encoding.encode(tuple(each)) for each in coords]
-        builder.add_many_data(keys, [data for _, data in found.inline])
-    for part in _pieces(len(found.chunks)):
-        columns = found.rows[part], found.offsets[part], found.lengths[part]
+    if table.inline:
+        numbers = np.array([number for number, _ in table.inline])
+        keys = [prefix + encoding.encode(tuple(coords)) for coords in _coords(numbers, grid_shape).tolist()]
+        builder.add_many_data(keys, [data for _, data in table.inline])
+    for first in range(0, len(table), _ROWS):
+        rows = slice(first, first + _ROWS)
+        columns = url_ids[rows], table.offsets[rows], table.lengths[rows]
         if grid_shape:
-            coords = _coords(found.chunks[part], grid_shape)
+            coords = _coords(table.chunks[rows], grid_shape)
             builder.add_table(prefix + encoding.prefix, encoding.separator, coords, *columns)
         else:
             builder.add_many([prefix + encoding.encode(())], *columns)
 
 
-def _look_through(urls: UrlTable, array: StoredArray, store: ReferenceStore, found: Located) -> None:
-    """Replace ranges of the keys of a reference set by ranges of what those keys refer to."""
-    used, rows = np.unique(found.rows, return_inverse=True)
+def _with_urls(urls: UrlTable, array: StoredArray, table: ChunkTable) -> tuple[NDArray[np.int64], ChunkTable]:
+    """Add the urls of an array's store keys; return the url of every row, and the table of ranges in those urls."""
+    store = store_below(array.store)
+    if isinstance(store, ReferenceStore):
+        return _through_references(urls, array, store, table)
+    if isinstance(store, ZipStore):
+        return _through_zip(urls, array, store, table)
+    used, of_row = table.by_key()
+    first = urls.extend(KeyUrls(store.url, array.prefix, array.metadata.chunk_keys, array.write_layout.grid, used))
+    return first + of_row, table
+
+
+def _through_references(
+    urls: UrlTable, array: StoredArray, store: ReferenceStore, table: ChunkTable
+) -> tuple[NDArray[np.int64], ChunkTable]:
+    """Replace ranges of the keys of a reference set by ranges of the targets of those keys."""
+    used, of_row = table.by_key()
     ids, starts = np.full(len(used), -1), np.zeros(len(used), np.int64)
     names: dict[str, int] = {}
     data: dict[int, bytes] = {}
-    for i, row in enumerate(used.tolist()):
-        key = array.write_layout.locator.key(array.write_layout.grid.coords_of(int(found.keys[row])))
+    for i, number in enumerate(used.tolist()):
+        key = key_of(array, number)
         reference = store.references.locate(key)
         if reference is None:
             raise StoreError(url=store.url, key=key, reason="the set has lost it meanwhile")
@@ -329,61 +276,29 @@ def _look_through(urls: UrlTable, array: StoredArray, store: ReferenceStore, fou
         else:
             ids[i] = names.setdefault(store.targets.resolve(reference.url), len(names))
             starts[i] = reference.offset
-    held = ids[rows] < 0
-    for at in np.flatnonzero(held).tolist():
-        start = int(found.offsets[at])
-        found.inline.append((int(found.chunks[at]), data[int(rows[at])][start : start + int(found.lengths[at])]))
-    found.rows = (ids[rows] + urls.extend(list(names)))[~held]
-    found.offsets = (found.offsets + starts[rows])[~held]
-    found.chunks, found.lengths = found.chunks[~held], found.lengths[~held]
+    held = ids[of_row] < 0
+    inline = list(table.inline)
+    for row in np.flatnonzero(held).tolist():
+        start = int(table.offsets[row])
+        inline.append((int(table.chunks[row]), data[int(of_row[row])][start : start + int(table.lengths[row])]))
+    url_ids = (ids[of_row] + urls.extend(list(names)))[~held]
+    return url_ids, replace(table, offsets=table.offsets + starts[of_row], inline=inline).where(~held)
 
 
-def _look_into(urls: UrlTable, array: StoredArray, store: ZipStore, found: Located) -> None:
+def _through_zip(
+    urls: UrlTable, array: StoredArray, store: ZipStore, table: ChunkTable
+) -> tuple[NDArray[np.int64], ChunkTable]:
     """Replace ranges of members of a zip file by ranges of the file."""
-    used, rows = np.unique(found.rows, return_inverse=True)
+    used, of_row = table.by_key()
     starts = np.zeros(len(used), np.int64)
-    for i, row in enumerate(used.tolist()):
-        key = array.write_layout.locator.key(array.write_layout.grid.coords_of(int(found.keys[row])))
+    for i, number in enumerate(used.tolist()):
+        key = key_of(array, number)
         if (inside := store.file_range(key)) is None:
             raise StoreError(url=store.url, key=key, reason="it was deleted meanwhile")
         starts[i] = inside.start
-    found.rows = np.full(len(rows), urls.extend([store.file_url]))
-    found.offsets = found.offsets + starts[rows]
+    url_ids = np.full(len(table), urls.extend([store.file_url]))
+    return url_ids, replace(table, offsets=table.offsets + starts[of_row])
 
 
-def _narrow(numbers: NDArray[np.int64]) -> NDArray[np.integer]:
-    return numbers.astype(np.int32) if len(numbers) and int(numbers[-1]) < 2**31 else numbers
-
-
-def _coords(numbers: NDArray[np.integer], grid_shape: Shape) -> NDArray[np.int64]:
+def _coords(numbers: Column, grid_shape: Shape) -> NDArray[np.int64]:
     return np.stack(np.unravel_index(numbers, grid_shape), axis=-1) if grid_shape else np.zeros((len(numbers), 0), int)
-
-
-def _pieces(n_rows: int) -> Iterator[slice]:
-    return (slice(start, start + _ROWS) for start in range(0, n_rows, _ROWS))
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Sets to be joined
-
-
-def _reference_store(each: Any, storage_options: Mapping[str, Any] | None) -> ReferenceStore:
-    if isinstance(each, (str, os.PathLike)):
-        return open_reference_store(each, storage_options)
-    store = store_below(each.store) if isinstance(each, (Array, Group)) else each
-    if not isinstance(store, ReferenceStore):
-        msg = f"a reference set is given by its url or a node opened from it, not by {each!r:.100}"
-        raise TypeError(msg)
-    return store
-
-
-def _absolute(store: ReferenceStore) -> ReferenceSet:
-    """Return the set in memory, its urls such that they mean the same in another set."""
-    references = in_memory(store.references)
-    urls: list[str | None] = []
-    for url in references.urls:
-        try:
-            urls.append(store.targets.resolve(url))
-        except StoreError:  # relative, and no base was given: the joined set wants one too
-            urls.append(url)
-    return replace(references, urls=urls)

@@ -1,0 +1,115 @@
+"""Join reference sets along a dimension: the public function.
+
+Not here: how the references are joined (`chunkmill.formats.references.combine`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from chunkmill.errors import StoreError
+from chunkmill.formats.references import combine
+from chunkmill.model.references import ReferenceSet
+from chunkmill.nodes import api
+from chunkmill.nodes.arguments import StoreLocation
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group
+from chunkmill.nodes.open_store import open_reference_store
+from chunkmill.references.files import SetFile, in_memory
+from chunkmill.references.locate import store_below
+from chunkmill.stores.reference import ReferenceStore
+
+__all__ = ["concat_references"]
+
+
+def concat_references(
+    sets: Sequence[StoreLocation | Array | Group],
+    *,
+    dim: str,
+    target: str | os.PathLike[str] | None = None,
+    version: Literal[0, 1] = 1,
+    format: Literal["json", "parquet"] | None = None,  # noqa: A002
+    record_size: int = 10_000,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> Array | Group:
+    """Join reference sets along a dimension, in their order; no data is read.
+
+    The sets must agree in everything but the length of that dimension: arrays, chunks, codecs, dtype, and the
+    attributes that scale values. Attributes, and arrays without the dimension, are taken from the first set.
+
+    Parameters
+    ----------
+    sets : sequence of str, path, Array or Group
+        Urls of reference sets, or nodes opened from them.
+    dim : str
+        Name of the dimension.
+    target : str or path, optional
+        Url of the set to write; ``None``: nothing is written.
+    version, format, record_size, overwrite
+        As in `to_references`.
+    storage_options, target_storage_options : dict, optional
+        Options for the sets and for the target, as in `open`; the target uses those of the sets by default.
+
+    Returns
+    -------
+    Array or Group
+        The joined set, opened.
+
+    Raises
+    ------
+    MetadataError
+        Sets do not agree; lists every array that differs, in which set and why. Nothing was written.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> for day in ("monday", "tuesday"):
+    ...     url = f"memory://doc-concat/{day}"
+    ...     a = cm.create_array(url, "t", shape=(4,), dtype="i4", chunks=(2,), dimension_names=["time"])
+    ...     a[...] = len(day)
+    ...     report = cm.to_references(url, f"memory://doc-concat-sets/{day}.json")
+    >>> sets = ["memory://doc-concat-sets/monday.json", "memory://doc-concat-sets/tuesday.json"]
+    >>> week = cm.concat_references(sets, dim="time")
+    >>> week["t"][2:6]
+    array([6, 6, 7, 7], dtype=int32)
+    """
+    stores = [_reference_store(each, storage_options) for each in sets]
+    options = storage_options if target_storage_options is None else target_storage_options
+    file = None
+    if target is not None:
+        file = SetFile.at(target, options, kind=format, version=version, record_size=record_size)
+        file.check_free(overwrite=overwrite)
+    names = [repr(store.url) for store in stores]
+    joined = combine.concat_references([_absolute(store) for store in stores], dim, names=names)
+    if file is None or target is None:
+        store = ReferenceStore(joined, stores[0].targets, url=f"{stores[0].url}+{len(stores) - 1}")
+        return api.open(store)
+    file.write(joined, overwrite=overwrite)
+    return api.open(target, storage_options=options)
+
+
+def _reference_store(each: StoreLocation | Array | Group, storage_options: Mapping[str, Any] | None) -> ReferenceStore:
+    if isinstance(each, (str, os.PathLike)):
+        return open_reference_store(each, storage_options)
+    store = store_below(each.store) if isinstance(each, (Array, Group)) else each
+    if not isinstance(store, ReferenceStore):
+        msg = f"expected the url of a reference set or a node opened from one, got {each!r:.100}"
+        raise TypeError(msg)
+    return store
+
+
+def _absolute(store: ReferenceStore) -> ReferenceSet:
+    """Return the set in memory, with urls that mean the same in another set."""
+    references = in_memory(store.references)
+    urls: list[str | None] = []
+    for url in references.urls:
+        try:
+            urls.append(store.targets.resolve(url))
+        except StoreError:  # relative without a base: the joined set needs one too
+            urls.append(url)
+    return replace(references, urls=urls)
