@@ -295,4 +295,6 @@ def test_elements(tmp_path):
 
 
 if __name__ == "__main__":
-    harness.main(__spec__.name)
+    from benchmarks.run import alone
+
+    alone(__spec__.name)

@@ -155,4 +155,6 @@ def test_both_engines_open_the_same(tmp_path):
 
 
 if __name__ == "__main__":
-    harness.main(__spec__.name)
+    from benchmarks.run import alone
+
+    alone(__spec__.name)

@@ -310,4 +310,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["one"]:
         print(json.dumps(run_one(*sys.argv[2:])))
     else:
-        harness.main("benchmarks.bench_rechunk")
+        from benchmarks.run import alone
+
+        alone("benchmarks.bench_rechunk")

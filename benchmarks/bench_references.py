@@ -253,4 +253,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1] in {*OPENERS, PARSER, COLUMNS}:
         in_process(*sys.argv[1:])
     else:
-        harness.main(__spec__.name)
+        from benchmarks.run import alone
+
+        alone(__spec__.name)

@@ -162,4 +162,6 @@ def test_a_store_key_is_a_task(layout, tmp_path):
 
 
 if __name__ == "__main__":
-    harness.main(__spec__.name)
+    from benchmarks.run import alone
+
+    alone(__spec__.name)
