@@ -1,5 +1,6 @@
 """The structure that the design promises: one-way imports, small files, a public face that is a list."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -85,3 +86,41 @@ def test_public_names():
         "write_dataset",
     ]
     assert all(hasattr(chunkmill, name) for name in chunkmill.__all__)
+
+
+def _asked_classes(source):
+    """Names in the second argument of `isinstance`, and in comparisons with `type(…)`."""
+    for node in ast.walk(ast.parse(source)):
+        asked = []
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"isinstance", "issubclass"}:
+            asked = node.args[1:]
+        elif isinstance(node, ast.Compare) and any(getattr(call, "id", "") == "type" for call in _called(node)):
+            asked = [node]
+        yield from (name.id for each in asked for name in ast.walk(each) if isinstance(name, ast.Name))
+
+
+def _called(node):
+    return [call.func for call in ast.walk(node) if isinstance(call, ast.Call)]
+
+
+def test_only_the_stores_know_their_classes():
+    """What a store can do is asked of `stores/capabilities`: a store of a user's own is as good as ours."""
+    package = ROOT / "src" / "chunkmill"
+    stores = {
+        each.name
+        for path in (package / "stores").glob("*.py")
+        for each in ast.parse(path.read_text()).body
+        if isinstance(each, ast.ClassDef)
+        and each.name != "Store"
+        and any(isinstance(method, ast.FunctionDef) and method.name == "get_many" for method in each.body)
+    }
+    assert {"LocalStore", "MemoryStore", "ZipStore", "FsspecStore", "OverlayStore", "ReferenceStore"} <= stores
+    assert stores & set(_asked_classes("isinstance(innermost(x.store), (ZipStore, str))"))
+    assert stores & set(_asked_classes("type(x) is LocalStore"))
+    asked = {
+        (str(path.relative_to(package)), name)
+        for path in SOURCES
+        if path.relative_to(package).parts[0] != "stores"
+        for name in _asked_classes(path.read_text())
+    }
+    assert not {(path, name) for path, name in asked if name in stores}

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.model.references import ReferenceSet
-from chunkmill.stores.overlay import OverlayStore
-from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.capabilities import HoldsReferences, uncached
 
 __all__ = ["held_references", "without_references"]
 
 
-def held_references(array: StoredArray) -> ReferenceStore | None:
+def held_references(array: StoredArray) -> HoldsReferences | None:
     """Return the store of the reference set that `array` reads from, where the set is held in memory."""
-    store = array.store
-    while isinstance(store, OverlayStore):  # consolidated metadata: chunks are below
-        store = store.below
-    return store if isinstance(store, ReferenceStore) and isinstance(store.references, ReferenceSet) else None
+    store = uncached(array.store)
+    return store if isinstance(store, HoldsReferences) and isinstance(store.references, ReferenceSet) else None
 
 
 def without_references(array: StoredArray) -> StoredArray:

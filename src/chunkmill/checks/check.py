@@ -16,7 +16,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.stores.base import Store
-from chunkmill.stores.overlay import OverlayStore
+from chunkmill.stores.capabilities import uncached
 
 __all__ = ["check"]
 
@@ -75,9 +75,7 @@ def check(
         store = url.store
     else:
         store = _store_of(url, storage_options)
-    if isinstance(store, OverlayStore):  # consolidated metadata: what they stand for is what is checked
-        store = store.below
-    return check_store(store, path, repair=repair, progress=progress)
+    return check_store(uncached(store), path, repair=repair, progress=progress)
 
 
 def _store_of(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None) -> Store:

@@ -27,7 +27,7 @@ from chunkmill.nodes import hierarchy
 from chunkmill.runtime.job import Stage, TaskResult, run_once
 from chunkmill.runtime.journal import differences, records, unfinished_jobs
 from chunkmill.stores.base import ByteSpan, Store
-from chunkmill.stores.local import LocalStore
+from chunkmill.stores.capabilities import sweep_partial_files
 
 __all__ = ["CheckReport", "check_store"]
 
@@ -271,5 +271,5 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
 def _remove(store: Store, key: str) -> None:
     if key.endswith("/"):
         store.delete_prefix(key)
-    elif isinstance(store, LocalStore):
-        store.sweep(key.rpartition("/")[0] + "/" if "/" in key else "")
+    else:
+        sweep_partial_files(store, key.rpartition("/")[0] + "/" if "/" in key else "")

@@ -23,7 +23,7 @@ from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.journal import JOB_PREFIX, unfinished_jobs
 from chunkmill.runtime.preflight import PROBE_PREFIX
 from chunkmill.stores.base import Store
-from chunkmill.stores.local import LocalStore
+from chunkmill.stores.capabilities import sweep_partial_files
 
 __all__ = ["Inventory", "Problem", "take_inventory"]
 
@@ -346,10 +346,9 @@ def _unfinished(found: Inventory) -> list[dict[str, Any]]:
 def _leftovers(found: Inventory) -> None:
     """Find what nobody will come back for."""
     store, problems = found.store, found.problems
-    if isinstance(store, LocalStore):
-        reason = "a value that was being written when its writer died"
-        prefix = f"{found.path}/" if found.path else ""
-        problems.extend(Problem("leftover", "", key, reason) for key in store.sweep(prefix, remove=False))
+    reason = "a value that was being written when its writer died"
+    partial = sweep_partial_files(store, f"{found.path}/" if found.path else "", remove=False)
+    problems.extend(Problem("leftover", "", key, reason) for key in partial)
     if found.path:
         return
     for name in store.list_dir(""):

@@ -31,7 +31,7 @@ from chunkmill.formats.references.chunk_numbers import split_by_array
 from chunkmill.model.references import INLINE
 from chunkmill.nodes.open_store import open_reference_store
 from chunkmill.references.files import in_memory
-from chunkmill.references.locate import store_below
+from chunkmill.stores.capabilities import innermost
 from chunkmill.stores.reference import ReferenceStore
 
 __all__ = ["refs"]
@@ -124,7 +124,7 @@ def combine(sets: tuple[str, ...], target: str, *, dry_run: bool, as_json: bool,
     """
     with errors_shown():
         node = cm.concat_references(sets, target=None if dry_run else target, **options)
-        _show_set(store_below(node.store), as_json=as_json)
+        _show_set(innermost(node.store), as_json=as_json)
 
 
 @refs.command(

@@ -24,7 +24,7 @@ from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.worker import current_worker
-from chunkmill.stores.open import flush
+from chunkmill.stores.capabilities import flush
 
 __all__ = ["plan_rechunk", "rechunk"]
 

@@ -19,7 +19,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions
 from chunkmill.model.grid import DaskChunks, Region
 from chunkmill.stores.base import Store
-from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.capabilities import HoldsReferences
 
 __all__ = ["SubsetRegions", "read_subset"]
 
@@ -62,7 +62,7 @@ class _Block:
         self.region = region
 
     def __reduce__(self) -> tuple[Any, ...]:
-        store = cast("ReferenceStore", held_references(self.array))
+        store = cast("HoldsReferences", held_references(self.array))
         return _Sent, (store.subset(self.array.keys(self.region)), self.region)
 
 

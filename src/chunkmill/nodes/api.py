@@ -22,7 +22,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.new_array import describe_array, format_above
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import flush
+from chunkmill.stores.capabilities import flush
 
 __all__ = [
     "Url",

@@ -18,8 +18,7 @@ from chunkmill.hints import Hint
 from chunkmill.model.paths import parents_of
 from chunkmill.runtime.journal import JOB_PREFIX
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
-from chunkmill.stores.local import LocalStore
-from chunkmill.stores.overlay import OverlayStore
+from chunkmill.stores.capabilities import explain_absence
 
 __all__ = [
     "READ_ONLY_SET",
@@ -66,8 +65,6 @@ def node_keys(documents_format: Format, path: str) -> Iterator[str]:
 def fetch(store: Store, keys: Iterable[str]) -> Documents:
     """Get documents, all at once where the store can; ``None`` for those that are not there."""
     wanted = list(dict.fromkeys(keys))
-    if isinstance(store, OverlayStore):  # which answers for every document
-        return {key: store.get(key) for key in wanted}
     return dict(zip(wanted, store.get_many(ByteSpan(key) for key in wanted), strict=True))
 
 
@@ -154,11 +151,8 @@ def _of_another_format(documents_format: Format, key: str) -> UnsupportedFeature
 def explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
     """Return what there is instead where none of `formats` has a node, and the way out."""
     looked = "of a known format" if len(formats) > 1 else f"of format {formats[0].name!r}"
-    if isinstance(store, LocalStore) and store.is_file:
-        return (
-            "that is a file, and neither a zip file (.zip) nor a reference set (.json); "
-            "kerchunk and VirtualiZarr make reference sets of netCDF, HDF5, GRIB and TIFF"
-        )
+    if (why := explain_absence(store)) is not None:
+        return why
     try:
         listed = store.list_dir(f"{path.strip('/')}/" if path.strip("/") else "")
         at_root = store.list_dir("") if path.strip("/") else listed

@@ -22,7 +22,7 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.nodes.group_display import group_html, group_text, tree_text
 from chunkmill.stores.base import Store
-from chunkmill.stores.overlay import OverlayStore
+from chunkmill.stores.capabilities import uncached
 
 __all__ = ["Group", "Node", "has_keys", "join_path", "parse_node"]
 
@@ -158,8 +158,7 @@ def parse_node(
     if array is not None:
         prefix = documents_format.chunk_prefix(path)
         # chunks are not in consolidated metadata, and every task carries its array
-        below = store.below if isinstance(store, OverlayStore) else store
-        return Array(below, path, array, documents_format.name, prefix, read_only=read_only)
+        return Array(uncached(store), path, array, documents_format.name, prefix, read_only=read_only)
     group = documents_format.parse_group(path, found)
     return None if group is None else Group(store, path, group, documents_format, read_only=read_only)
 

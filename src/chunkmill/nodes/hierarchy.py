@@ -34,7 +34,7 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.nodes.group import Group, Node, has_keys, parse_node
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import flush
+from chunkmill.stores.capabilities import flush
 from chunkmill.stores.overlay import OverlayStore
 
 __all__ = [

@@ -19,7 +19,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.open_store import open_reference_store
 from chunkmill.references.files import SetFile, in_memory
-from chunkmill.references.locate import store_below
+from chunkmill.stores.capabilities import HoldsReferences, innermost
 from chunkmill.stores.reference import ReferenceStore
 
 __all__ = ["concat_references"]
@@ -93,17 +93,17 @@ def concat_references(
     return api.open(target, storage_options=options)
 
 
-def _reference_store(each: StoreLocation | Array | Group, storage_options: Mapping[str, Any] | None) -> ReferenceStore:
+def _reference_store(each: StoreLocation | Array | Group, storage_options: Mapping[str, Any] | None) -> HoldsReferences:
     if isinstance(each, (str, os.PathLike)):
         return open_reference_store(each, storage_options)
-    store = store_below(each.store) if isinstance(each, (Array, Group)) else each
-    if not isinstance(store, ReferenceStore):
+    store = innermost(each.store) if isinstance(each, (Array, Group)) else each
+    if not isinstance(store, HoldsReferences):
         msg = f"expected the url of a reference set or a node opened from one, got {each!r:.100}"
         raise TypeError(msg)
     return store
 
 
-def _absolute(store: ReferenceStore) -> ReferenceSet:
+def _absolute(store: HoldsReferences) -> ReferenceSet:
     """Return the set in memory, with urls that mean the same in another set."""
     references = in_memory(store.references)
     urls: list[str | None] = []

@@ -21,9 +21,8 @@ from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
-from chunkmill.references.locate import Container, ReferencedArray, store_below
-from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.zip import ZipStore
+from chunkmill.references.locate import Container, ReferencedArray
+from chunkmill.stores.capabilities import LocatesValues, innermost
 
 __all__ = ["describe_referenced", "nodes_in_set", "strip_containers"]
 
@@ -152,11 +151,11 @@ def _adapted(metadata: ArrayMetadata, documents_format: Format, path: str) -> Ar
 
 def _check_url(array: Array) -> None:
     """Raise unless the array's store has a url that others can open."""
-    store = store_below(array.store)
+    store = innermost(array.store)
     hint = ""
     if store.url.startswith("memory-store:"):
         hint = "the store is in this process's memory: write it to a url first"
-    elif "::" in store.url and not isinstance(store, (ReferenceStore, ZipStore)):
+    elif "::" in store.url and not isinstance(store, LocatesValues):
         hint = "members of a remote archive have no urls that all readers open: download it, or unpack it"
     if hint:
         raise UnsupportedFeature(format="a reference set", feature=f"references into {store.url}", hint=hint)

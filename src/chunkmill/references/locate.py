@@ -28,10 +28,11 @@ from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.references.chunk_table import ChunkTable
 from chunkmill.runtime.job import Stage, StageResult, TaskResult, run_once
-from chunkmill.stores.base import ByteRange, ByteSpan, Store
+from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.capabilities import can_list, list_sizes
 from chunkmill.stores.metered import Meter
 
-__all__ = ["Container", "ReferencedArray", "key_of", "locate_references", "store_below"]
+__all__ = ["Container", "ReferencedArray", "key_of", "locate_references"]
 
 Container: TypeAlias = Literal["object", "shard", "n5_block"]
 """What is stored under the key of a chunk: its bytes alone, a shard of many, or an N5 block: a header and its bytes."""
@@ -99,13 +100,6 @@ def key_of(array: StoredArray, number: int) -> str:
     return array.write_layout.locator.key(array.write_layout.grid.coords_of(number))
 
 
-def store_below(store: Store) -> Store:
-    """Return the store that holds the bytes, below those that count or answer from memory."""
-    while (below := getattr(store, "below", None)) is not None:
-        store = below
-    return store
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Which store keys exist
 
@@ -130,15 +124,14 @@ def _list_keys(array: StoredArray) -> _StoreKeys:
     """
     grid = array.write_layout.grid
     grid_shape, n_keys = grid.grid_shape, grid.n_chunks
-    store = store_below(array.store)
-    if store.url.startswith(("http://", "https://")):
+    if not can_list(array.store):
         if n_keys > _MAX_PROBED:
             reason = f"{n_keys:,} keys would have to be asked for one by one: a web server does not list them"
             hint = "copy the metadata and chunks to a store that lists"
             raise JobError(job=f"references to {array.path!r} in {array.url}", reason=reason, hint=hint)
         return _StoreKeys(np.arange(n_keys), None)
     numbers, sizes = [], []
-    for key, size in _listed(store, array.prefix):
+    for key, size in list_sizes(array.store, array.prefix):
         coords = array.metadata.chunk_keys.decode(key[len(array.prefix) :], len(grid_shape))
         if coords is None or any(index >= n for index, n in zip(coords, grid_shape, strict=True)):
             continue  # a document, or a chunk that remained when the array was made smaller
@@ -147,14 +140,6 @@ def _list_keys(array: StoredArray) -> _StoreKeys:
     found, n_bytes = np.array(numbers, np.int64), np.array(sizes, np.int64)
     order = np.argsort(found)
     return _StoreKeys(found[order], n_bytes[order] if len(n_bytes) and n_bytes.min() >= 0 else None)
-
-
-def _listed(store: Store, prefix: str) -> Iterator[tuple[str, int | None]]:
-    list_sizes = getattr(store, "list_sizes", None)
-    if list_sizes is not None:
-        yield from list_sizes(prefix)
-    else:
-        yield from ((key, None) for key in store.list_prefix(prefix))
 
 
 def _is_listed(referenced: ReferencedArray, keys: _StoreKeys) -> bool:

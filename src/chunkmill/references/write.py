@@ -28,9 +28,8 @@ from chunkmill.nodes.arguments import NodeLocation, open_source
 from chunkmill.references.chunk_table import ChunkTable, Column
 from chunkmill.references.describe import describe_referenced, nodes_in_set, strip_containers
 from chunkmill.references.files import SetFile
-from chunkmill.references.locate import key_of, locate_references, store_below
-from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.zip import ZipStore
+from chunkmill.references.locate import key_of, locate_references
+from chunkmill.stores.capabilities import LocatesValues, innermost
 
 __all__ = ["ReferencesReport", "to_references"]
 
@@ -248,33 +247,31 @@ def _add_chunks(
 
 def _with_urls(urls: UrlTable, array: StoredArray, table: ChunkTable) -> tuple[NDArray[np.int64], ChunkTable]:
     """Add the urls of an array's store keys; return the url of every row, and the table of ranges in those urls."""
-    store = store_below(array.store)
-    if isinstance(store, ReferenceStore):
-        return _through_references(urls, array, store, table)
-    if isinstance(store, ZipStore):
-        return _through_zip(urls, array, store, table)
+    store = innermost(array.store)
+    if isinstance(store, LocatesValues):
+        return _in_files(urls, array, store, table)
     used, of_row = table.by_key()
     first = urls.extend(KeyUrls(store.url, array.prefix, array.metadata.chunk_keys, array.write_layout.grid, used))
     return first + of_row, table
 
 
-def _through_references(
-    urls: UrlTable, array: StoredArray, store: ReferenceStore, table: ChunkTable
+def _in_files(
+    urls: UrlTable, array: StoredArray, store: LocatesValues, table: ChunkTable
 ) -> tuple[NDArray[np.int64], ChunkTable]:
-    """Replace ranges of the keys of a reference set by ranges of the targets of those keys."""
+    """Replace ranges of values by ranges of the files that those values are stored in: targets, a zip file."""
     used, of_row = table.by_key()
     ids, starts = np.full(len(used), -1), np.zeros(len(used), np.int64)
     names: dict[str, int] = {}
     data: dict[int, bytes] = {}
     for i, number in enumerate(used.tolist()):
         key = key_of(array, number)
-        reference = store.references.locate(key)
+        reference = store.locate(key)
         if reference is None:
-            raise StoreError(url=store.url, key=key, reason="the set has lost it meanwhile")
+            raise StoreError(url=array.store.url, key=key, reason="it was deleted meanwhile")
         if reference.data is not None:
             data[i] = reference.data
         else:
-            ids[i] = names.setdefault(store.targets.resolve(reference.url), len(names))
+            ids[i] = names.setdefault(str(reference.url), len(names))
             starts[i] = reference.offset
     held = ids[of_row] < 0
     inline = list(table.inline)
@@ -283,21 +280,6 @@ def _through_references(
         inline.append((int(table.chunks[row]), data[int(of_row[row])][start : start + int(table.lengths[row])]))
     url_ids = (ids[of_row] + urls.extend(list(names)))[~held]
     return url_ids, replace(table, offsets=table.offsets + starts[of_row], inline=inline).where(~held)
-
-
-def _through_zip(
-    urls: UrlTable, array: StoredArray, store: ZipStore, table: ChunkTable
-) -> tuple[NDArray[np.int64], ChunkTable]:
-    """Replace ranges of members of a zip file by ranges of the file."""
-    used, of_row = table.by_key()
-    starts = np.zeros(len(used), np.int64)
-    for i, number in enumerate(used.tolist()):
-        key = key_of(array, number)
-        if (inside := store.file_range(key)) is None:
-            raise StoreError(url=store.url, key=key, reason="it was deleted meanwhile")
-        starts[i] = inside.start
-    url_ids = np.full(len(table), urls.extend([store.file_url]))
-    return url_ids, replace(table, offsets=table.offsets + starts[of_row])
 
 
 def _coords(numbers: Column, grid_shape: Shape) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ from chunkmill.errors import JobError
 from chunkmill.model.paths import parents_of
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
-from chunkmill.stores.local import LocalStore
+from chunkmill.stores.capabilities import sweep_partial_files
 
 __all__ = ["abandon_on_error", "remove_partial_files", "remove_partial_files_beside", "unless_cancelled"]
 
@@ -81,15 +81,13 @@ def remove_partial_files(arrays: Iterable[StoredArray], *, after_death: bool = F
     yield
     if after_death or before - _workers():
         for array in arrays:
-            if isinstance(array.store, LocalStore):
-                array.store.sweep(array.prefix)
+            sweep_partial_files(array.store, array.prefix)
 
 
 def remove_partial_files_beside(store: Store, keys: Iterable[str]) -> None:
     """Remove the partial files that an interrupted run left beside `keys`, and beside the folders above them."""
-    if isinstance(store, LocalStore):
-        for prefix in {prefix for key in keys for prefix in map("{}/".format, parents_of(key))}:
-            store.sweep("" if prefix == "/" else prefix, recursive=False)
+    for prefix in {prefix for key in keys for prefix in map("{}/".format, parents_of(key))}:
+        sweep_partial_files(store, "" if prefix == "/" else prefix, recursive=False)
 
 
 def _workers() -> set[str]:

@@ -28,7 +28,7 @@ from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult, grouped
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import flush
+from chunkmill.stores.capabilities import flush
 
 __all__ = ["Job", "JobResult", "Stage", "StageResult", "TaskResult", "grouped", "run_job", "run_once", "run_stages"]
 

@@ -21,6 +21,7 @@ from chunkmill.array.references import held_references
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference, ReferenceSet
+from chunkmill.stores.capabilities import HoldsReferences
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets
 
@@ -48,7 +49,7 @@ class ReferenceSender:
         self._reads = reads
         self._common = common
         self._tokens: dict[int, str] = {}
-        self._stores: list[ReferenceStore] = []  # alive, so that no other gets the id of one
+        self._stores: list[HoldsReferences] = []  # alive, so that no other gets the id of one
 
     def pack(self, value: Any) -> bytes:
         """Pickle `value` without the references of its sets."""
@@ -60,14 +61,14 @@ class ReferenceSender:
         """Return number and specs of each task, followed by its references: subset when they are asked for."""
         return _TasksWithReferences(tasks, self._references) if self._stores else tasks
 
-    def _token(self, store: ReferenceStore) -> str:
+    def _token(self, store: HoldsReferences) -> str:
         if id(store) not in self._tokens:
             self._tokens[id(store)] = uuid4().hex
             self._stores.append(store)
         return self._tokens[id(store)]
 
     def _references(self, specs: Sequence[Any]) -> tuple[TaskReferences, ...]:
-        needed: dict[str, tuple[ReferenceStore, set[str]]] = {}
+        needed: dict[str, tuple[HoldsReferences, set[str]]] = {}
         for spec in specs:
             for array, keys in self._reads(self._common, spec):
                 store = held_references(array)
@@ -81,12 +82,14 @@ class ReferenceSender:
 
 
 class _LeanPickler(pickle.Pickler):
-    def __init__(self, buffer: io.BytesIO, token: Callable[[ReferenceStore], str]) -> None:
+    def __init__(self, buffer: io.BytesIO, token: Callable[[HoldsReferences], str]) -> None:
         super().__init__(buffer)
         self._token = token
 
     def reducer_override(self, value: Any) -> Any:
-        if type(value) is ReferenceStore and isinstance(value.references, ReferenceSet):
+        # the class first: every value that is pickled comes by here
+        is_store = hasattr(type(value), "subset") and isinstance(value, HoldsReferences)
+        if is_store and isinstance(value.references, ReferenceSet):
             return _lean_store, (self._token(value), value.targets, value.url, value.is_remote)
         return NotImplemented
 

@@ -7,10 +7,9 @@ opens nothing before its first use in a process (so that forks before and after 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from chunkmill.errors import StoreError
 
@@ -100,10 +99,10 @@ class Store(Protocol):
         """Return the sorted names directly below `prefix`: keys as they are, common prefixes ending with ``/``."""
 
 
-class WritesParts(ABC):
-    """A store that can write a value piece by piece."""
+@runtime_checkable
+class WritesParts(Protocol):
+    """A store that can write a value in parts, each as it is made: it need not be in memory as a whole."""
 
-    @abstractmethod
     def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         """Store the joined parts: whole, or nothing of it becomes visible, also when making a part fails."""
 

@@ -90,6 +90,7 @@ class FsspecStore:
         self.compares_versions = hasattr(filesystem or fsspec.get_filesystem_class(protocol), "_call_s3")
         if self.compares_versions:  # botocore's pool of 10 connections would be the limit instead of ours
             options["config_kwargs"] = {"max_pool_connections": max_requests()} | (options.get("config_kwargs") or {})
+        self.can_list = protocol not in {"http", "https"}
         self._identity = url, options, filesystem
         self._is_elsewhere = False  # memory, of the process that pickled this
         self._opened: Opened | None = None

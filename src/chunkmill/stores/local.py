@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import ByteRange, ByteSpan, WritesParts, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
 from chunkmill.stores.directory_lock import (
     PARTIAL_SUFFIX,
     is_abandoned,
@@ -40,7 +40,7 @@ _ABSENT = (FileNotFoundError, NotADirectoryError)
 _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
 
 
-class LocalStore(WritesParts):
+class LocalStore:
     """A directory of plain files.
 
     A key that is a directory is absent; symbolic links are followed, wherever the user let them point, and one that
@@ -76,10 +76,14 @@ class LocalStore(WritesParts):
     def __repr__(self) -> str:
         return f"LocalStore({self._root!r})"
 
-    @property
-    def is_file(self) -> bool:
-        """Whether there is a file where the directory should be."""
-        return os.path.isfile(self._root)  # noqa: PTH113
+    def explain_absence(self) -> str | None:
+        """Return what is there where the directory should be, when that is a file."""
+        if not os.path.isfile(self._root):  # noqa: PTH113
+            return None
+        return (
+            "that is a file, and neither a zip file (.zip) nor a reference set (.json); "
+            "kerchunk and VirtualiZarr make reference sets of netCDF, HDF5, GRIB and TIFF"
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LocalStore) and other._root == self._root

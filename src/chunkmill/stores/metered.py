@@ -13,7 +13,8 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.stores.base import ByteRange, ByteSpan, Store, WritesParts
+from chunkmill.stores.base import ByteRange, ByteSpan, Store
+from chunkmill.stores.capabilities import set_parts
 
 __all__ = ["Meter", "MeteredStore"]
 
@@ -40,7 +41,7 @@ class Meter:
         return {"n_requests": self.n_requests, "bytes_read": self.bytes_read, "bytes_written": self.bytes_written}
 
 
-class MeteredStore(WritesParts):
+class MeteredStore:
     """`store`, and `meter` counts.
 
     For one task, and the threads in which it stores values while it goes on.
@@ -102,10 +103,7 @@ class MeteredStore(WritesParts):
                 yield part
                 del part  # before the next one is made, so that it gets the same memory
 
-        if isinstance(self.below, WritesParts):
-            self.below.set_parts(key, counted())
-        else:
-            self.below.set(key, b"".join(counted()))
+        set_parts(self.below, key, counted())
         self._note(key, (size, checksum))
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:

@@ -19,7 +19,7 @@ from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.zip import ZipStore
 
-__all__ = ["flush", "open_store"]
+__all__ = ["open_store"]
 
 
 def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
@@ -77,9 +77,3 @@ def _local_path(url: str) -> str | None:
     if (match := re.match(r"(?:file|local)://(?!.*::)", url)) is not None:
         return url[match.end() :]
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*(?:://|::)", url) else url
-
-
-def flush(store: Store) -> None:
-    """Make what was written visible to others now, in stores that gather writes (zip files)."""
-    if isinstance(store, ZipStore):
-        store.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_prefix, range_bounds
+from chunkmill.stores.capabilities import uncached
 
 __all__ = ["OverlayStore"]
 
@@ -52,6 +54,11 @@ class OverlayStore:
     def __repr__(self) -> str:
         return f"OverlayStore({len(self._documents)} documents over {self.below!r})"
 
+    @property
+    def uncached(self) -> Store:
+        """The store below, without documents held in memory."""
+        return uncached(self.below)
+
     def _answers_to(self, key: str) -> bool:
         return key.rpartition("/")[2] in self._answers and key not in self._written
 
@@ -67,6 +74,14 @@ class OverlayStore:
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order; those from below concurrently, as the store below does."""
+        todo = iter(spans)
+        for first in todo:  # a store that is never asked opens nothing
+            if first is not None and not self._answers_to(first.key):
+                yield from self._get_many_below(itertools.chain([first], todo))
+            else:
+                yield None if first is None else self.get(first.key, first.byte_range)
+
+    def _get_many_below(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         here: deque[tuple[bool, bytes | None]] = deque()  # for each span asked of below meanwhile, in order
 
         def wanted() -> Iterator[ByteSpan | None]:

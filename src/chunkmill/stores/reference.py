@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import NoReturn
 
 from chunkmill.errors import StoreError
@@ -79,6 +80,13 @@ class ReferenceStore:
         Sets held in memory are sent to tasks so; a lazy set is sent whole, since that is its url.
         """
         return ReferenceStore(self.references.subset(keys), self.targets, url=self.url)
+
+    def locate(self, key: str) -> Reference | None:
+        """Return where the bytes of a value are, by a url that means the same in another set, or the bytes."""
+        reference = self.references.locate(check_key(key))
+        if reference is None or reference.data is not None:
+            return reference
+        return replace(reference, url=self.targets.resolve(reference.url))
 
     # --- reading
 

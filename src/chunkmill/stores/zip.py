@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.model.references import Reference
+from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_prefix, range_bounds
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.zip_archive import Archive, shared_archive, version_of
 
 __all__ = ["ZipStore"]
@@ -84,6 +86,14 @@ class ZipStore:
             with self._failing(""):
                 self._open().publish()
 
+    def flush(self) -> None:
+        """Put what was written in place of the file, as `close` does."""
+        self.close()
+
+    def scratch_store(self) -> Store:
+        """Return the directory of the file: what is deleted from a zip file leaves its bytes there."""
+        return LocalStore(os.path.dirname(self._path))  # noqa: PTH120
+
     # --- reading
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
@@ -124,13 +134,8 @@ class ZipStore:
             member = self._open().members().get(name)
         return None if member is None else member.file_size
 
-    @property
-    def file_url(self) -> str:
-        """Url of the zip file itself."""
-        return f"file://{self._path}"
-
-    def file_range(self, key: str) -> ByteRange | None:
-        """Return where in the file the bytes of a value lie; ``None`` when there is no such key.
+    def locate(self, key: str) -> Reference | None:
+        """Return the range of the zip file that holds a value; ``None`` when there is no such key.
 
         Raises
         ------
@@ -146,7 +151,7 @@ class ZipStore:
                 reason = "the member is compressed, so that no byte range of the zip file is its value: "
                 reason += "zip without compression (zip -0), or unpack the file"
                 raise StoreError(url=self.url, key=key, reason=reason)
-            return ByteRange(archive.data_offset(member), member.file_size)
+            return Reference(f"file://{self._path}", archive.data_offset(member), member.file_size)
 
     # --- writing
 

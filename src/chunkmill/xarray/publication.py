@@ -15,7 +15,7 @@ from chunkmill.nodes import hierarchy
 from chunkmill.nodes.documents import set_all
 from chunkmill.nodes.group import Group
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import flush
+from chunkmill.stores.capabilities import flush
 
 __all__ = ["Publication"]
 

@@ -7,7 +7,6 @@ a task does (`chunkmill.conversion.rechunking.intermediate_files`, `chunkmill.co
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -30,8 +29,7 @@ from chunkmill.runtime.job import Job, Stage, grouped
 from chunkmill.runtime.journal import JOB_PREFIX, Journal, fingerprint
 from chunkmill.runtime.worker import Worker
 from chunkmill.stores.base import Store
-from chunkmill.stores.local import LocalStore
-from chunkmill.stores.zip import ZipStore
+from chunkmill.stores.capabilities import scratch_store
 
 __all__ = ["Settings", "plan_rechunking", "rechunk_stages"]
 
@@ -260,9 +258,7 @@ class _Rechunking:
 
 def _apart(target: Store, given: Store | None) -> Store | None:
     """Return the store for temporary files where it is not the target's."""
-    if given is None and isinstance(target, ZipStore):  # what is deleted from a zip file leaves its bytes there
-        return LocalStore(os.path.dirname(target.url.rpartition("file://")[2]))  # noqa: PTH120
-    return given
+    return scratch_store(target) if given is None else given
 
 
 class _Sum:

@@ -1,0 +1,122 @@
+"""Abilities that some stores have beyond the protocol `Store`, and what holds for a store without them.
+
+A store has an ability when it has the method or attribute of that name: nothing is inherited or registered, so a store
+of one's own gains one by defining it. Callers ask these functions, never for the class of a store. Stores that wrap
+another one name it `below`, and are looked through. Writing a value in parts is `chunkmill.stores.base.WritesParts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+from chunkmill.model.references import Reference, References
+from chunkmill.stores.base import Store, WritesParts
+
+__all__ = ["HoldsReferences", "LocatesValues", "can_list", "explain_absence", "flush", "innermost", "list_sizes"]
+__all__ += ["scratch_store", "set_parts", "sweep_partial_files", "uncached"]
+
+
+@runtime_checkable
+class LocatesValues(Protocol):
+    """A store whose values are byte ranges of files that others can open: an archive, a reference set."""
+
+    def locate(self, key: str) -> Reference | None:
+        """Return url, offset and length of a value, or its bytes; ``None`` when there is no such key."""
+
+
+@runtime_checkable
+class HoldsReferences(Protocol):
+    """A store that answers from a reference set.
+
+    Attributes
+    ----------
+    references
+        The set.
+    targets
+        Opens the urls that the set names.
+    """
+
+    url: str
+    references: References
+    targets: Any
+    is_remote: bool
+
+    def subset(self, keys: Iterable[str]) -> Store:
+        """Return a store of only those of `keys` that the set has."""
+
+
+def innermost(store: Store) -> Store:
+    """Return the store that holds the bytes, below those that count or answer from memory (`below`)."""
+    while (below := getattr(store, "below", None)) is not None:
+        store = below
+    return store
+
+
+def uncached(store: Store) -> Store:
+    """Return the store without the documents that it answers from memory (attribute `uncached`); else the store."""
+    found: Store = getattr(store, "uncached", store)
+    return found
+
+
+def flush(store: Store) -> None:
+    """Make what was written visible to others now (`flush()`); stores without that method do so at each write."""
+    if (own := _ability(store, "flush")) is not None:
+        own()
+
+
+def sweep_partial_files(store: Store, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:
+    """Remove files that writers which died left half written below `prefix`, and return their keys.
+
+    By ``sweep(prefix, remove=, recursive=)``; stores without that method leave no such files.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> sweep_partial_files(MemoryStore())
+    []
+    """
+    own = _ability(store, "sweep")
+    return [] if own is None else list(own(prefix, remove=remove, recursive=recursive))
+
+
+def explain_absence(store: Store) -> str | None:
+    """Return why the store has no keys at all, where it knows (``explain_absence()``)."""
+    own = _ability(store, "explain_absence")
+    return None if own is None else own()
+
+
+def scratch_store(store: Store) -> Store | None:
+    """Return where temporary values go instead, for a store that never frees what is deleted (``scratch_store()``)."""
+    own = _ability(store, "scratch_store")
+    return None if own is None else own()
+
+
+def can_list(store: Store) -> bool:
+    """Return whether listings are complete (attribute `can_list`): those of web servers are not, or fail."""
+    found: bool = getattr(innermost(store), "can_list", True)
+    return found
+
+
+def list_sizes(store: Store, prefix: str) -> Iterator[tuple[str, int | None]]:
+    """Yield every key that starts with `prefix`, with its size where a listing tells it (``list_sizes(prefix)``)."""
+    own = _ability(store, "list_sizes")
+    return ((key, None) for key in store.list_prefix(prefix)) if own is None else own(prefix)
+
+
+def set_parts(store: Store, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+    """Store joined parts, each written as it comes where the store can."""
+    if isinstance(store, WritesParts):
+        store.set_parts(key, parts)
+    else:
+        store.set(key, b"".join(parts))
+
+
+def _ability(store: Store, name: str) -> Any:
+    """Return the method of that name of the outermost store that has one."""
+    layer: Store | None = store
+    while layer is not None:
+        if (method := getattr(layer, name, None)) is not None:
+            return method
+        layer = getattr(layer, "below", None)
+    return None
