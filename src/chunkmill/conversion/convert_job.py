@@ -284,7 +284,7 @@ class _Conversion:
         group = self.groups[self.path]
         return hierarchy.create_group(store, self.path, group, format=name, overwrite=overwrite)[1]
 
-    def _stages(self, specs: Sequence[tuple[int, int]]) -> list[Stage]:
+    def _stages(self, specs: Sequence[tuple[int, int]], _run: str) -> list[Stage]:
         store, prefix = self.target.store, self.documents_format.chunk_prefix(self.path)
         fresh = all(name.startswith(JOB_PREFIX) for name in store.list_dir(prefix))
         return [self._stage(specs, fresh=fresh)]

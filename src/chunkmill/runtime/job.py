@@ -51,7 +51,8 @@ class Job:
         Makes room in the target and returns the documents that `publish` is to write. Called when the job begins, not
         when it goes on. It may raise (`NodeExists`): nothing is on record then.
     stages
-        Returns the stages; called after `prepare`, and when the job goes on.
+        Returns the stages of the run of that name, which stands in the names of all temporary values; called after
+        `prepare`, and when the job is resumed.
     publish
         Makes the result appear; called with the documents when all tasks are done; returns the keys that it wrote. May
         be called again when the process ends before the journal is deleted.
@@ -68,7 +69,7 @@ class Job:
     sources: Sequence[StoredArray]
     targets: Sequence[StoredArray]
     prepare: Callable[[], Mapping[str, bytes]]
-    stages: Callable[[], Sequence[Stage]]
+    stages: Callable[[str], Sequence[Stage]]
     publish: Callable[[Mapping[str, bytes]], Iterable[str] | None]
     writes: Sequence[Store] = ()
     overwrite: bool | None = False
@@ -135,7 +136,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     journal = Journal(job.store, job.path, job.name, job.fingerprint)
     documents = journal.resume() if resume else None
     if journal.is_over:
-        stages = [(stage.name, len(grouped(stage))) for stage in job.stages()]
+        stages = [(stage.name, len(grouped(stage))) for stage in job.stages(journal.run)]
         results = [StageResult(name, n_tasks, n_tasks, 0.0, {}) for name, n_tasks in stages]
         return JobResult(tuple(results), time.perf_counter() - start)
     cut_off, needs = documents is not None, None
@@ -153,7 +154,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     try:
         with remove_partial_files(job.targets, after_death=cut_off):
             results = run_stages(
-                job.stages(),
+                job.stages(journal.run),
                 name=job.name,
                 scheduler=scheduler,
                 needs=needs,

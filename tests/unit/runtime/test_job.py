@@ -45,7 +45,7 @@ def make_job(store, *, n=5, mark="plan", prepare=lambda: {"doc": b"there"}, n_st
             store.set(key, value)
 
     stages = [Stage(f"put-{i}", function, store, range(n)) for i in range(n_stages)]
-    return Job("put it", store, "a/b", mark, (), (), prepare, lambda: stages, publish)
+    return Job("put it", store, "a/b", mark, (), (), prepare, lambda _: stages, publish)
 
 
 def journal_keys(store):
@@ -193,7 +193,7 @@ def test_a_job_that_was_killed_while_it_tidied_up_is_done(store, n_deletes):
         store.set("doc", documents["doc"])
 
     job = replace(make_job(Killed(store), function=put), publish=publish)
-    job = replace(job, stages=lambda: [Stage("put", put, store, range(5))])
+    job = replace(job, stages=lambda _: [Stage("put", put, store, range(5))])
     try:
         run_job(job)
     except KeyboardInterrupt:

@@ -33,7 +33,7 @@ from chunkmill.stores.capabilities import scratch_store
 
 __all__ = ["Settings", "plan_rechunking", "rechunk_stages"]
 
-_VERSION = 1  # of what the journal's numbers and the temporary files mean
+_VERSION = 2  # of what the journal's numbers and the temporary files mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class _Rechunking:
         self.conversion, self.settings = conversion, settings
         self.apart = _apart(conversion.job.store, settings.temporary)
         self.temporary = self.apart or conversion.job.store
-        (stage,) = conversion.job.stages()
+        (stage,) = conversion.job.stages("")
         self.transfers: Sequence[ArrayTransfer] = stage.common
         self.plans = {i: self._planned(t) for i, t in enumerate(self.transfers) if t.action.name == "rechunk"}
         self.left = [spec for spec in stage.tasks if spec[0] not in self.plans]
@@ -229,17 +229,17 @@ class _Rechunking:
             name=name,
             fingerprint=mark,
             prepare=prepare,
-            stages=lambda: self._stages(prefix),
+            stages=lambda run: self._stages(prefix, run),
             publish=publish,
             writes=writes,
         )
 
-    def _stages(self, prefix: str) -> list[Stage]:
+    def _stages(self, prefix: str, run: str) -> list[Stage]:
         """Return the conversion's stage without the arrays that are rechunked, and the rechunk's."""
-        (stage,) = self.conversion.job.stages()
+        (stage,) = self.conversion.job.stages(run)
         transfers: Sequence[ArrayTransfer] = stage.common
         stages = [replace(stage, tasks=self.left)] if self.left else []
-        rechunks = [self._rechunk(transfers[i], plan, f"{prefix}{i}/") for i, plan in self.plans.items()]
+        rechunks = [self._rechunk(transfers[i], plan, f"{prefix}{run}/{i}/") for i, plan in self.plans.items()]
         return [*stages, *rechunk_stages(rechunks)] if rechunks else [stage]
 
     def _rechunk(self, transfer: ArrayTransfer, plan: RechunkPlan, prefix: str) -> ArrayRechunk:
