@@ -1,1 +1,1 @@
-"""Keys <-> bytes. No JSON, no arrays."""
+"""Stores: mappings of keys to bytes."""

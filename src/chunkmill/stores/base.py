@@ -1,8 +1,9 @@
-"""What a store is: keys <-> bytes.
+"""The protocol `Store`: a mapping of keys to bytes, without JSON or arrays.
 
-No JSON, no arrays. Synchronous on purpose: a task is one chunk, parallelism is the scheduler's; stores with latency
-fetch many spans at once behind `Store.get_many`. A store pickles to what opens it again, never to a connection, and
-opens nothing before its first use in a process (so that forks before and after use both work).
+Synchronous on purpose: a task is one chunk, parallelism is the scheduler's; stores with latency fetch many spans at
+once inside `Store.get_many`. A store pickles to what opens it again, never to a connection, and opens nothing before
+its first use in a process (so that forks before and after use both work). Abilities that only some stores have are
+listed in `chunkmill.stores.capabilities`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ OTHER_MEMORY = (
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Part of an object: `length` bytes from `start`; the last ``-start`` bytes when `start` is negative.
+    """Range of an object: `length` bytes from `start`; the last ``-start`` bytes when `start` is negative.
 
     ``length=None`` means to the end.
     """
@@ -56,14 +57,14 @@ class Store(Protocol):
     """Canonical url of the root: what a lock is named from, what an error names."""
 
     is_remote: bool
-    """Whether a request costs latency, so that many at once pay."""
+    """True when a request costs latency, so that many at once are faster."""
 
     @property
     def compares_versions(self) -> bool:
-        """Whether `set_if` is atomic against other processes and machines, and against `set` and `delete`."""
+        """True when `set_if` is atomic against other processes and machines, and against `set` and `delete`."""
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value or part of it.
+        """Return a value, or a range of it.
 
         A range that starts past the end or runs past it raises; a suffix longer than the value gives all of it.
         """
@@ -75,7 +76,7 @@ class Store(Protocol):
         """Store a value: whole, or nothing of it becomes visible."""
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and the version that `set_if` compares; both ``None`` when there is no such key."""
+        """Return a value and the version that `set_if` compares; both ``None`` when the key is absent."""
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store `value` (delete, when ``None``) if the key still has `version` (``None``: is absent).
@@ -119,13 +120,13 @@ def check_key(key: str) -> str:
     'a/c/0/1'
     """
     if not key or "\0" in key or not _NO_SEGMENTS.isdisjoint(key.split("/")):
-        msg = f"{key!r} is no store key: it has empty, '.' or '..' segments"
+        msg = f"{key!r} is not a store key: it has empty, '.' or '..' segments"
         raise ValueError(msg)
     return key
 
 
 def check_prefix(prefix: str) -> str:
-    """Return `prefix`, or raise `ValueError` unless it is empty or a key with a ``/`` behind it.
+    """Return `prefix`, or raise `ValueError` unless it is empty or a key followed by ``/``.
 
     Examples
     --------
@@ -134,7 +135,7 @@ def check_prefix(prefix: str) -> str:
     """
     if prefix:
         if not prefix.endswith("/"):
-            msg = f"{prefix!r} is no prefix: it does not end with '/'"
+            msg = f"{prefix!r} is not a prefix: it does not end with '/'"
             raise ValueError(msg)
         check_key(prefix[:-1])
     return prefix

@@ -1,7 +1,7 @@
 """Locks on directories, and names of values that are being written: what makes plain files safe to share.
 
-Neither leaves anything behind that outlives its owner: a lock dies with its process, and a partial file says whose it
-was.
+Neither outlives its owner unnoticed: a lock ends with its process, and the name of a partial file tells which process
+wrote it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ABANDONED_AFTER = 3600.0  # seconds, of a file whose writer cannot be asked abo
 
 
 class locked:  # noqa: N801 - used as a function is
-    """Hold the directory's lock. flock on the directory itself leaves no lock file behind and dies with its holder.
+    """Hold the directory's lock. flock on the directory itself needs no lock file and ends with its holder.
 
     Where `locks_reach_all` says that there are none, nothing is held. A class, not a generator: every value that is
     stored comes by here.
@@ -137,7 +137,7 @@ if hasattr(os, "register_at_fork"):
 
 @lru_cache(maxsize=1024)
 def locks_reach_all(directory: str) -> bool:
-    """Whether `locked` excludes every process that can see `directory`, those on other machines too.
+    """Return whether `locked` excludes every process that can see `directory`, those on other machines too.
 
     Not on Windows, not where the file system has no flock (Lustre, unless mounted with it), and not where the mount
     keeps locks to this machine (NFS with ``nolock`` or ``local_lock``, Lustre with ``localflock``).
@@ -161,7 +161,7 @@ def locks_reach_all(directory: str) -> bool:
 
 
 def _mount_options(path: str) -> str:
-    """Return the options of the mount that `path` lies on; nothing where the system does not say (all but Linux)."""
+    """Return the options of the mount that holds `path`; empty where the system does not tell (all but Linux)."""
     best, options = "", ""
     path = os.path.realpath(path)
     with contextlib.suppress(OSError):
@@ -194,7 +194,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_abandoned(path: str) -> bool:
-    """Whether nobody is going to rename the partial file at `path`: its process is gone, or it is an hour old.
+    """Return whether the partial file at `path` was abandoned: its process has ended, or it is an hour old.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""The filesystem behind a url: one a process, made at its first use.
+"""The fsspec filesystem of a url: one per process, made at its first use.
 
-fsspec keeps one a thread instead, each with connections of its own, and makes new ones of a pickled one anywhere.
+fsspec keeps one per thread instead, each with its own connections, and makes new ones wherever one is unpickled.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_filesystem(url: str, options: Mapping[str, Any], made_by: type[Any] | None = None) -> Opened:
-    """Return the filesystem of a url, one a process (fsspec's own cache makes one a thread, each with connections)."""
+    """Return the filesystem of a url, one per process (fsspec's cache has one per thread, each with connections)."""
     token = os.getpid(), fsspec.utils.tokenize(url, options, made_by)
     with _lock:
         if token not in _filesystems:
@@ -131,7 +131,7 @@ def without_dirs(fs: Any, root: str) -> tuple[Any, str]:
 
 
 def copied(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy nested dicts: fsspec changes what it is given."""
+    """Copy nested dicts: fsspec changes its arguments."""
     return {name: copied(value) if isinstance(value, dict) else value for name, value in options.items()}
 
 

@@ -1,7 +1,7 @@
-"""Everything that fsspec opens: object stores, HTTP, archives, protocols that users registered.
+"""Store over any fsspec filesystem: object stores, HTTP, archives, protocols that users registered.
 
 Filesystems are made at their first use in a process and never pickled: importing and constructing start no thread and
-no event loop, so forks before and after use both work. How each service is spoken to stands in `services`.
+no event loop, so forks before and after use both work. `fsspec_services` has the requests of each service.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class FsspecStore:
     # --- reading
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value or part of it: one request."""
+        """Return a value, or a range of it: one request."""
         check_key(key)
         return self._call(key, lambda opened: self._fetch(opened, key, byte_range))
 
@@ -171,11 +171,11 @@ class FsspecStore:
             if len(spans) >= n_spans and (n_bytes > _MAX_MERGED or len(spans) >= _MAX_SPANS):
                 break
         requests: dict[ByteSpan, _Request] = {}
-        for merged, parts in _merge(dict.fromkeys(span for span in spans if span is not None)):
+        for merged, contained in _merge(dict.fromkeys(span for span in spans if span is not None)):
             check_key(merged.key)
-            coroutine = self._fetch(opened, merged.key, merged.byte_range, exact=len(parts) == 1)
+            coroutine = self._fetch(opened, merged.key, merged.byte_range, exact=len(contained) == 1)
             request = _Request(merged, asyncio.run_coroutine_threadsafe(coroutine, opened.fs.loop))
-            requests.update(dict.fromkeys(parts, request))
+            requests.update(dict.fromkeys(contained, request))
         ahead.extend(None if span is None else (span, requests[span]) for span in spans)
 
     def _result(self, span: ByteSpan, request: _Request) -> bytes | None:
@@ -188,8 +188,8 @@ class FsspecStore:
         wanted, merged = span.byte_range, request.span.byte_range
         if data is None or wanted is None or merged is None or wanted == merged:
             return data
-        part = ByteRange(wanted.start - merged.start, wanted.length)
-        start, stop = range_bounds(part, len(data), url=self.url, key=span.key)
+        relative = ByteRange(wanted.start - merged.start, wanted.length)
+        start, stop = range_bounds(relative, len(data), url=self.url, key=span.key)
         return data[start:stop]
 
     async def _fetch(self, opened: Opened, key: str, wanted: ByteRange | None, *, exact: bool = True) -> bytes | None:
@@ -231,11 +231,11 @@ class FsspecStore:
     # --- writing
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Store a value in one request (in parts where a service wants large values so)."""
+        """Store a value in one request (large values by a multipart upload, where the service has one)."""
         check_key(key)
         data = bytes(value)
         if not self._call(key, lambda opened: opened.service.put(opened.path(key), data)):
-            raise StoreError(url=self.url, key=key, reason="cannot write: the filesystem says there is no such place")
+            raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete) if the key still has `version`: `compares_versions` says whether that is atomic."""
@@ -243,7 +243,7 @@ class FsspecStore:
         data = None if value is None else bytes(value)
         stored = self._call(key, lambda opened: opened.service.put_if(opened.path(key), data, version))
         if stored is None:
-            raise StoreError(url=self.url, key=key, reason="cannot write: the filesystem says there is no such place")
+            raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
         return stored
 
     def delete(self, key: str) -> None:
@@ -374,7 +374,7 @@ def _known_bytes(span: ByteSpan | None) -> float:
 
 
 def _merge(spans: Iterable[ByteSpan]) -> Iterator[tuple[ByteSpan, list[ByteSpan]]]:
-    """Yield spans to request, and which of the wanted ones each holds."""
+    """Yield spans to request, each with the wanted spans that it contains."""
     ranges: dict[str, list[tuple[int, int, ByteSpan]]] = {}
     for span in spans:
         wanted = span.byte_range
@@ -385,12 +385,12 @@ def _merge(spans: Iterable[ByteSpan]) -> Iterator[tuple[ByteSpan, list[ByteSpan]
     for key, sorted_ranges in ranges.items():
         sorted_ranges.sort(key=lambda item: item[:2])
         start, stop, first = sorted_ranges[0]
-        parts = [first]
+        contained = [first]
         for begin, end, span in sorted_ranges[1:]:
             if begin - stop <= _MAX_GAP and max(stop, end) - start <= _MAX_MERGED:
                 stop = max(stop, end)
-                parts.append(span)
+                contained.append(span)
             else:
-                yield ByteSpan(key, ByteRange(start, stop - start)), parts
-                start, stop, parts = begin, end, [span]
-        yield ByteSpan(key, ByteRange(start, stop - start)), parts
+                yield ByteSpan(key, ByteRange(start, stop - start)), contained
+                start, stop, contained = begin, end, [span]
+        yield ByteSpan(key, ByteRange(start, stop - start)), contained

@@ -1,7 +1,7 @@
-"""How each kind of fsspec filesystem is asked for bytes: S3, HTTP, any other.
+"""Requests to fsspec filesystems, by kind of service: S3, HTTP, any other.
 
-What `FsspecStore` needs and fsspec's common interface does not give: a value and its version in one response, suffix
-ranges in one request, a look at whether the range was honoured, conditional writes. Errors leave as the filesystem
+`FsspecStore` needs more than fsspec's common interface: a value and its version in one response, suffix
+ranges in one request, a check that the range was honoured, conditional writes. Errors leave as the filesystem
 raises them; only those of `ABSENT` mean that there is no such key.
 """
 
@@ -23,7 +23,7 @@ ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 Fetched = tuple[bytes, str | None]
 
-_MAX_IGNORED = 16 * 2**20  # of a value that a server without ranges may send whole, for a part of it to be used
+_MAX_IGNORED = 16 * 2**20  # of a value that a server without ranges may send whole, for a range of it to be used
 _MOST = 1 << 31  # of a value whose length no server told, or that is compressed on the way
 
 
@@ -116,8 +116,8 @@ class S3Service(Service):
     async def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
         """Return bytes and ETag of one GET (s3fs' own ``cat_file`` asks for the size first)."""
         if byte_range is not None and byte_range.length == 0:
-            raise OutOfRange  # HTTP has no word for it
-        with_retries = import_module("s3fs.core")._error_wrapper  # noqa: SLF001, a broken body is as good as no answer
+            raise OutOfRange  # HTTP cannot ask for zero bytes
+        with_retries = import_module("s3fs.core")._error_wrapper  # noqa: SLF001, a broken body is like no answer
         bucket, s3_key, _ = self.fs.split_path(path)
         header = {} if byte_range is None else {"Range": range_header(byte_range)}
 
@@ -142,7 +142,7 @@ class S3Service(Service):
         return size
 
     async def put(self, path: str, value: bytes) -> bool:
-        """Store a value in one PUT, or in parts when it is too large for one."""
+        """Store a value in one PUT, or by a multipart upload when it is too large for one."""
         try:
             await self.fs._pipe_file(path, value)  # noqa: SLF001
         except OSError as error:
@@ -171,7 +171,7 @@ class S3Service(Service):
 
     @staticmethod
     def _failed(error: OSError, bucket: str) -> OSError:
-        """Return the error to raise: of a missing bucket nothing is known to be absent."""
+        """Return the error to raise: a missing bucket is not an absent key."""
         if s3_code(error) != "NoSuchBucket":
             return error
         return OSError(f"there is no bucket {bucket!r}: create it, or correct the url")
@@ -195,7 +195,7 @@ class HttpService(Service):
     async def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
         """Return the bytes of one GET."""
         if byte_range is not None and byte_range.length == 0:
-            raise OutOfRange  # HTTP has no word for it
+            raise OutOfRange  # HTTP cannot ask for zero bytes
         headers = {} if byte_range is None else {"Range": range_header(byte_range)}
 
         async def read(response: Any) -> Fetched:
@@ -203,7 +203,7 @@ class HttpService(Service):
             if byte_range is None:
                 return await _body(response, _length(response)), version
             if response.status == HTTPStatus.OK:  # the server ignored the range
-                return await _part_of_whole(response, byte_range), version
+                return await _range_of_whole(response, byte_range), version
             _check_content_range(response, byte_range)
             most = -byte_range.start if byte_range.start < 0 else byte_range.length
             return await _body(response, _MOST if most is None else most), version
@@ -245,25 +245,25 @@ class HttpService(Service):
 
 
 async def _body(response: Any, most: int) -> bytes:
-    """Return the body; an error, as soon as it is more than it may be: a server may send without end."""
-    parts: list[bytes] = []
+    """Return the body; raise once it is longer than `most`: a server may send without end."""
+    received: list[bytes] = []
     n_bytes = 0
-    async for part in response.content.iter_any():
-        n_bytes += len(part)
+    async for data in response.content.iter_any():
+        n_bytes += len(data)
         if n_bytes > most:
             response.close()
             raise OSError(f"the server sends more than the {most} bytes that there can be")
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        received.append(data)
+    return received[0] if len(received) == 1 else b"".join(received)
 
 
 def _length(response: Any) -> int:
-    """Return how long a body is; of one that is compressed on the way, or not told, how long it may be."""
+    """Return the length of a body, or the limit where it is not told or the body is compressed in transit."""
     told = response.headers.get("Content-Length", "")
     return int(told) if told.isdecimal() and "Content-Encoding" not in response.headers else _MOST
 
 
-async def _part_of_whole(response: Any, byte_range: ByteRange) -> bytes:
+async def _range_of_whole(response: Any, byte_range: ByteRange) -> bytes:
     """Cut the range out of a body that a server without ranges sent whole, if it is small."""
     length = int(response.headers.get("Content-Length", _MAX_IGNORED + 1))
     if length > _MAX_IGNORED:
@@ -311,7 +311,7 @@ def range_header(byte_range: ByteRange) -> str:
 
 
 def digest(data: bytes) -> str:
-    """Return a version for filesystems that tell none: it belongs to the bytes for certain."""
+    """Return a version for filesystems that have none: a digest of the content."""
     return "blake2b-" + hashlib.blake2b(data, digest_size=16).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """Plain files: one key, one file.
 
 System calls straight from Python: a read is open, fstat, read, close. Nothing of fsspec, no event loop.
-Values appear by rename, so that a reader sees a whole value, old or new, never a part.
+Values appear by rename, so that a reader sees a whole value, old or new, never a mixture.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class LocalStore:
 
     @property
     def compares_versions(self) -> bool:
-        """Whether `set_if` is atomic against all others: it compares and renames under flock, as far as that reaches.
+        """True when `set_if` is atomic against all others: it compares and renames under flock, where that reaches all.
 
         Without (Windows; NFS and Lustre mounted so) a lock of the cluster must guard partial writes.
         """
@@ -105,7 +105,7 @@ class LocalStore:
     # --- reading
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value or part of it: one open, fstat, read and close."""
+        """Return a value, or a range of it: one open, fstat, read and close."""
         found = self._get(key, byte_range)
         return None if found is None else found[0]
 
@@ -142,7 +142,7 @@ class LocalStore:
         finally:
             os.close(fd)
         if len(data) != stop - start:
-            reason = f"expected {stop - start} bytes from {start}, got {len(data)}: the file was cut while it was read"
+            reason = f"expected {stop - start} bytes from {start}, got {len(data)}: the file shrank while it was read"
             raise StoreError(url=self.url, key=key, reason=reason)
         return data, status
 
@@ -158,7 +158,7 @@ class LocalStore:
 
     def _bounds(self, key: str, status: os.stat_result, byte_range: ByteRange | None) -> tuple[int, int]:
         if not stat.S_ISREG(status.st_mode):
-            raise StoreError(url=self.url, key=key, reason="cannot read: it is no file, but a pipe or a device")
+            raise StoreError(url=self.url, key=key, reason="cannot read: it is not a file, but a pipe or a device")
         if byte_range is None:
             return 0, status.st_size
         return range_bounds(byte_range, status.st_size, url=self.url, key=key)
@@ -319,10 +319,10 @@ class LocalStore:
             raise self._failed(prefix, "cannot list", error) from error
 
     def sweep(self, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:
-        """Remove what writers that were killed have left below `prefix`, and return its names.
+        """Remove partial files of killed writers below `prefix`, and return their keys.
 
-        Not what lies deeper than right below it, unless `recursive`.
-        Partial files of processes that are alive, or that run on other machines and are younger than an hour, stay.
+        Only files directly below `prefix` unless `recursive`. Partial files of processes that are alive, or that run
+        on other machines and are younger than an hour, stay.
         """
         found = []
         for path in _partials(self._directory(prefix), recursive=recursive):
@@ -341,7 +341,7 @@ class LocalStore:
     def _path_to_write(self, key: str) -> tuple[str, str]:
         """Return the path of a key, and its directory."""
         if key.endswith(PARTIAL_SUFFIX):
-            msg = f"{key!r} is no store key: the suffix {PARTIAL_SUFFIX} marks values that are being written"
+            msg = f"{key!r} is not a store key: the suffix {PARTIAL_SUFFIX} marks values that are being written"
             raise ValueError(msg)
         return self._path(key), self._split(key)[0]
 

@@ -1,4 +1,4 @@
-"""A dict of bytes, of one process."""
+"""Store in the memory of one process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class MemoryStore:
     """Values in memory, private to this instance, safe among threads.
 
     It pickles by content: the other process gets a copy, to read from; its changes would not come back, so that writing
-    to it raises `StoreError`. What processes are to share belongs into files; what is to be shared by url within a
-    process, into ``memory://``.
+    to it raises `StoreError`. Use files to share values among processes, and ``memory://`` to
+    share by url within a process.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class MemoryStore:
         return "chunkmill.MemoryStore", self._name, self._n_writes
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value or part of it."""
+        """Return a value, or a range of it."""
         value, _ = self._values.get(check_key(key), (None, 0))
         if value is None or byte_range is None:
             return value
@@ -132,8 +132,8 @@ class MemoryStore:
         """Return the sorted names directly below `prefix`."""
         with self._lock:
             keys = self._keys(prefix)
-        parts = (key[len(prefix) :].partition("/") for key in keys)
-        return sorted({name + slash for name, slash, _ in parts})
+        split = (key[len(prefix) :].partition("/") for key in keys)
+        return sorted({name + slash for name, slash, _ in split})
 
     def _check_home(self, key: str) -> None:
         """Refuse to change what another process will never see."""

@@ -1,6 +1,6 @@
-"""A store that counts what passes through it: requests, bytes, and what was written under which key.
+"""Store that counts requests and bytes, and notes size and checksum of what is written under each key.
 
-Not here: what becomes of the numbers (`chunkmill.runtime.job`).
+The counts are used by `chunkmill.runtime.job`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Written = tuple[int, int] | None
 
 @dataclass(slots=True)
 class Meter:
-    """What one task asked of its stores.
+    """Counts of the requests that one task makes to its stores.
 
     Attributes
     ----------
@@ -42,9 +42,9 @@ class Meter:
 
 
 class MeteredStore:
-    """`store`, and `meter` counts.
+    """Wrap `store`, counting in `meter`.
 
-    For one task, and the threads in which it stores values while it goes on.
+    For one task, and the threads that store values for it while it makes the next ones.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class MeteredStore:
         self.compares_versions = store.compares_versions
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value or part of it."""
+        """Return a value, or a range of it."""
         self._asked()
         data = self.below.get(key, byte_range)
         self.meter.bytes_read += 0 if data is None else len(data)

@@ -1,4 +1,4 @@
-"""From a url to a store."""
+"""Open the store of a url."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
         if isinstance(url, fsspec.FSMap):
             fs, root = without_dirs(url.fs, url.root)
             return LocalStore(root) if type(fs) is LocalFileSystem else _of_mapper(fs, root)
-        msg = f"a store is given by a url, a path, a Store or an fsspec mapper, not by {type(url).__name__}"
+        msg = f"a store is named by a url, a path, a Store or an fsspec mapper, not by {type(url).__name__}"
         raise TypeError(msg)
     url = os.fspath(url)
     if not url:

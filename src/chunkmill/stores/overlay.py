@@ -1,4 +1,4 @@
-"""Some keys answered from memory, the rest from the store below: consolidated metadata."""
+"""Store that answers metadata documents from memory and everything else from the store below."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["OverlayStore"]
 
 
 class OverlayStore:
-    """A store whose metadata documents are known already.
+    """A store whose metadata documents are known already: from consolidated metadata.
 
-    Keys whose last segment is in `answers` are answered from `documents` alone, without a request: what is not among
-    them is absent. All other keys go below. `list_dir` too tells what the documents tell.
+    Keys whose last segment is in `answers` are answered from `documents` alone, without a request: such a key that is
+    not in `documents` is absent. All other keys are answered by the store below. `list_dir` lists the documents.
 
     Writing such a key writes below, and from then on that key is answered from below, as are listings.
 
@@ -63,7 +63,7 @@ class OverlayStore:
         return key.rpartition("/")[2] in self._answers and key not in self._written
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value or part of it: a document from here, all else from below."""
+        """Return a value, or a range of it: a document from memory, all else from the store below."""
         if not self._answers_to(key):
             return self.below.get(key, byte_range)
         value = self._documents.get(key)
@@ -110,7 +110,7 @@ class OverlayStore:
         self._forget(key)
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and its version, always from below: who asks wants to write."""
+        """Return a value and its version, always from below: the caller wants to write."""
         return self.below.get_versioned(key)
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""One plain file, in system calls: open, read, write, create, and what tells two versions apart.
+"""System calls for one plain file: open, read, write, create, and its version.
 
 Not here: keys, locks, errors with a store's name (`chunkmill.stores.local`).
 """
@@ -19,7 +19,7 @@ _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
 
 
 def open_to_read(path: str) -> int:
-    """Open a file, and return at once whatever else is there."""
+    """Open a file to read; return at once also for a pipe, which would be waited for."""
     try:
         return os.open(path, _READ | _NONBLOCK)
     except BlockingIOError:  # a file server holds a lease on the file, and gives it up when it is waited for
@@ -27,23 +27,23 @@ def open_to_read(path: str) -> int:
 
 
 def read_part(fd: int, start: int, stop: int) -> bytes:
-    """Read that part of a file; less where it ends before."""
+    """Read a range of a file; fewer bytes where the file ends before."""
     size = stop - start
     if size == 0:
         return b""
     data = os.pread(fd, size, start) if start else os.read(fd, size)
     if len(data) == size or not data:
         return data
-    parts = [data]  # a signal, a network file system, or more than the 2 GiB that Linux reads at once
+    received = [data]  # a signal, a network file system, or more than the 2 GiB that Linux reads at once
     done = len(data)
     while done < size and (data := os.pread(fd, size - done, start + done)):
-        parts.append(data)
+        received.append(data)
         done += len(data)
-    return b"".join(parts)
+    return b"".join(received)
 
 
 def write_all(fd: int, value: bytes | bytearray | memoryview) -> None:
-    """Write all of a buffer from where it lies; one that is not contiguous is copied."""
+    """Write all of a buffer without a copy, unless it is not contiguous."""
     view = value if type(value) is bytes else memoryview(value)
     if isinstance(view, memoryview):
         view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
@@ -64,7 +64,7 @@ def create(directory: str, path: str) -> int:
 
 
 def sync_directory(directory: str) -> None:
-    """Make the names in a directory outlive a crash of the machine."""
+    """Make the names in a directory survive a crash of the machine."""
     if os.name == "posix":
         fd = os.open(directory, os.O_RDONLY)
         try:
@@ -74,7 +74,7 @@ def sync_directory(directory: str) -> None:
 
 
 def version_from(status: os.stat_result) -> str:
-    """Return what differs between two values of a key."""
+    """Return the version of an open file: different for each value that is stored."""
     return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 

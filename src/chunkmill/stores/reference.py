@@ -1,4 +1,4 @@
-"""A reference set as a store: keys answered from bytes in the set, or by ranged gets of its targets.
+"""Store over a reference set: values come from bytes in the set, or from ranges of its targets.
 
 Read-only. No event loop of its own, no ReferenceFileSystem: targets are ordinary stores
 (`chunkmill.stores.reference_targets`), so that one set may mix local files, S3 and HTTP. Not here: parsing sets
@@ -91,7 +91,7 @@ class ReferenceStore:
     # --- reading
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a value or part of it."""
+        """Return a value, or a range of it."""
         reference = self.references.locate(check_key(key))
         if reference is None:
             return None

@@ -1,4 +1,4 @@
-"""Where references point: urls as sets spell them -> stores that read ranges of them, if they may.
+"""Targets of references: resolve urls of a reference set, check that they may be opened, and open their stores.
 
 A url is cut into a root that many targets share (a bucket, a host, the local disk) and a key below it, so that one
 store, with its connections and its limit of concurrent requests, serves them all.
@@ -45,13 +45,13 @@ class Targets:
     Parameters
     ----------
     source
-        Url of the reference set; what is allowed by default depends on where it lies. A set on the local disk (or in
+        Url of the reference set; what is allowed by default depends on its place. A set on the local disk (or in
         memory) may point anywhere. A set from the network may point to the network's common services and to its own
         protocol, and not to local files.
     remote_protocol
         Protocol of urls that name none; `remote_options` may then be the options of that protocol themselves.
     remote_options
-        By protocol, the options of the filesystems on which targets lie.
+        By protocol, the options of the filesystems that hold the targets.
     base
         What relative paths are relative to: a path or a url.
     allowed_protocols
@@ -59,7 +59,7 @@ class Targets:
     target
         Url that ``[null, offset, length]`` stands for.
     set_options
-        Options of the filesystem that the set itself lies on. Object stores of the same protocol are opened with them
+        Options of the filesystem that holds the set itself. Object stores of the same protocol are opened with them
         unless `remote_options` says otherwise; web servers are not, since headers may carry secrets.
 
     Examples
@@ -141,7 +141,7 @@ class Targets:
         return _canonical(url.partition("://")[0].partition("::")[0]) if _has_protocol(url) else "file"
 
     def resolve(self, url: str | None) -> str:
-        """Return the url of a target as it means the same anywhere; `StoreError` when it depends on what is not given.
+        """Return the absolute url of a target; `StoreError` when it is relative to something unknown.
 
         Examples
         --------

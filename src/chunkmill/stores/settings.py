@@ -1,6 +1,7 @@
-"""What users may set of all stores at once, and of jobs; the values are in dask's config, which stores know nothing of.
+"""Settings shared by all stores and jobs, read from dask's config through a lookup function.
 
-`chunkmill.config` tells where to look when chunkmill is imported. Not here: what is given to one store alone.
+`chunkmill.config` sets that function when chunkmill is imported, since stores do not import dask. Options of a single
+store are its arguments instead.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ _lookup: list[Callable[[str], Any]] = []
 
 
 def look_up_in(lookup: Callable[[str], Any]) -> None:
-    """Say where settings are looked up, by their name in the section ``chunkmill:``."""
+    """Set the function that looks up a setting by its name in the section ``chunkmill:``."""
     _lookup[:] = [lookup]
 
 
 def setting(name: str) -> Any:
-    """Return what users have set.
+    """Return the value of a setting.
 
     Raises
     ------
     ValueError
-        It is none of the values that the setting has.
+        The value in dask's config is not one that the setting takes.
 
     Examples
     --------

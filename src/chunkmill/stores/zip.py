@@ -1,4 +1,4 @@
-"""One local zip file: keys are member names.
+"""Store over one local zip file: keys are member names.
 
 Reading is safe from many threads. Writing is for one process: values go to a hidden copy beside the file, which
 replaces it when the store is closed. Zip files elsewhere (``zip://::s3://…``) are read through `FsspecStore`.
@@ -26,7 +26,7 @@ _MAX_MEMBER_BYTES = 8 * 2**30  # of a compressed member, decompressed: a zip bom
 class ZipStore:
     """The members of a zip file.
 
-    Of two members of one name the last wins, as archivers mean it. Members with absolute names or ``..`` are no keys.
+    Of two members of one name the last wins, as archivers mean it. Members with absolute names or ``..`` are not keys.
 
     What is written is stored uncompressed (chunks are compressed already) and seen at once by every `ZipStore` of the
     path in this process; the file changes when one of them is closed, or the process ends. Other processes can read
@@ -97,7 +97,7 @@ class ZipStore:
     # --- reading
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        """Return a member or part of it."""
+        """Return a member, or a range of it."""
         return self._get(key, byte_range)[0]
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
@@ -140,7 +140,7 @@ class ZipStore:
         Raises
         ------
         StoreError
-            The member is compressed or encrypted, so that its bytes lie nowhere, or was written but not published yet.
+            The member is compressed or encrypted: no range of the file is its value; or it is not in the file yet.
         """
         name = self._prefix + check_key(key)
         with self._failing(key):
@@ -194,8 +194,8 @@ class ZipStore:
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`."""
-        parts = (key[len(prefix) :].partition("/") for key in self._keys(prefix))
-        return sorted({name + slash for name, slash, _ in parts})
+        split = (key[len(prefix) :].partition("/") for key in self._keys(prefix))
+        return sorted({name + slash for name, slash, _ in split})
 
     def _keys(self, prefix: str) -> list[str]:
         full = self._prefix + check_prefix(prefix)

@@ -1,4 +1,4 @@
-"""One zip file in one process: read where it lies, changed in a hidden copy that replaces it when published."""
+"""State of one zip file in one process: read in place, changed in a hidden copy that replaces it when published."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class Archive:
 
     def _reopen(self) -> None:
         if self._zip is not None:
-            self._zip.close()  # who is reading from it goes on: zipfile counts its readers
+            self._zip.close()  # reads under way continue: zipfile counts its readers
         self._zip, self._members, self._seen = None, {}, _signature(self.path)
         if self._seen is not None:
             self._zip = zipfile.ZipFile(self.path)
             self._members = {info.filename: info for info in self._zip.infolist() if _is_key(info)}
 
     def read(self, member: zipfile.ZipInfo, start: int, stop: int) -> bytes:
-        """Return a part of a member."""
+        """Return a range of a member."""
         with self.lock:
             if self._zip is None:
                 raise FileNotFoundError(f"{self.path} was removed meanwhile")
@@ -203,7 +203,7 @@ def _is_key(info: zipfile.ZipInfo) -> bool:
 
 
 def version_of(member: zipfile.ZipInfo) -> str:
-    """Return what tells one writing of a member from another."""
+    """Return the version of a member: different for each time it is written."""
     return f"{member.header_offset}-{member.CRC:08x}-{member.file_size}"
 
 

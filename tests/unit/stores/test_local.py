@@ -233,7 +233,7 @@ def test_what_is_no_file_is_not_waited_for(store, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
     for key in ("pipe", "endless"):
-        with pytest.raises(StoreError, match="no file, but a pipe or a device") as caught:
+        with pytest.raises(StoreError, match="not a file, but a pipe or a device") as caught:
             store.get(key)
         assert caught.value.key == key
 
