@@ -131,12 +131,12 @@ def copy(golden: Golden, folder: Path) -> Path:
     for path in golden.groups:
         node = golden.open(path)
         _, documents = hierarchy.create_group(store, path, node.metadata, format=golden.format)
-        hierarchy.publish_and_refresh(store, documents, golden.format)
+        hierarchy.publish_and_refresh(store, documents, golden.format, path)
     for expected in golden.arrays:
         node = golden.open(expected.path)
         array, documents = hierarchy.create_array(store, expected.path, node.metadata, format=golden.format)
         array[...] = node[...]
-        hierarchy.publish_and_refresh(store, documents, golden.format)
+        hierarchy.publish_and_refresh(store, documents, golden.format, expected.path)
     if "consolidated" in golden.name:
         cm.consolidate(store)
     return target

@@ -17,6 +17,7 @@ from chunkmill.array.layout import ChunkLayout, build_layouts
 from chunkmill.errors import ChunkmillError, StoreError
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.inner_layout import inner_grid
+from chunkmill.model.json_values import Attributes
 from chunkmill.model.metadata import JSON, ArrayMetadata, NamedConfig
 from chunkmill.stores.base import Store
 
@@ -128,8 +129,8 @@ class StoredArray:
 
     @property
     def attributes(self) -> Mapping[str, JSON]:
-        """The user's attributes."""
-        return self.metadata.attributes
+        """User attributes, read-only: `chunkmill.Array.update_attributes` changes them."""
+        return Attributes(self.metadata.attributes)
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:

@@ -31,7 +31,7 @@ from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import set_all
+from chunkmill.nodes.documents import publish, refresh_consolidated
 from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.job import Job, Stage, grouped
 from chunkmill.runtime.journal import JOB_PREFIX, fingerprint
@@ -305,10 +305,10 @@ class _Conversion:
         if isinstance(self.source, Group) and documents_format.consolidated_key(self.path) is not None:
             consolidated = documents_format.emit_consolidated(self.path, below)
             top = {**consolidated, **{key: value for key, value in top.items() if key not in consolidated}}
-        set_all(store, {key: value for key, value in below.items() if key not in top})
-        hierarchy.publish(store, top)
+        below = {key: value for key, value in below.items() if key not in top}
+        publish(store, documents_format, self.path, top, below=below, again=True)
         if self.path:
-            hierarchy.refresh_consolidated(store, documents_format.name, {**below, **documents})
+            refresh_consolidated(store, documents_format, {**below, **documents})
         return [*below, *top]
 
 

@@ -1,4 +1,4 @@
-"""Values of JSON documents: comparison."""
+"""Values of JSON documents: comparison, and attributes that only their node changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,30 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-__all__ = ["same_json"]
+__all__ = ["Attributes", "same_json"]
+
+
+class Attributes(dict[str, Any]):
+    """Attributes of a node: a dictionary that cannot be changed, since a change would not be stored.
+
+    Examples
+    --------
+    >>> attributes = Attributes({"units": "K"})
+    >>> attributes == {"units": "K"}
+    True
+    >>> attributes["units"] = "m"
+    Traceback (most recent call last):
+    TypeError: attributes are read-only here; update_attributes({...}) of the node writes them to the store
+    """
+
+    def _refuse(self, *_: object, **__: object) -> Any:
+        msg = "attributes are read-only here; update_attributes({...}) of the node writes them to the store"
+        raise TypeError(msg)
+
+    __setitem__ = __delitem__ = update = pop = popitem = setdefault = clear = __ior__ = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Attributes, (dict(self),)
 
 
 def same_json(a: Any, b: Any) -> bool:

@@ -264,7 +264,7 @@ def create_array(
         attributes=attributes,
     )
     array, documents = hierarchy.create_array(target, path, metadata, format=format, overwrite=overwrite)
-    hierarchy.publish_and_refresh(target, documents, format)
+    hierarchy.publish_and_refresh(target, documents, format, path)
     return array
 
 
@@ -310,7 +310,7 @@ def create_group(
     format = format or format_above(target, path)  # noqa: A001
     metadata = GroupMetadata(dict(attributes or {}))
     group, documents = hierarchy.create_group(target, path, metadata, format=format, overwrite=overwrite)
-    hierarchy.publish_and_refresh(target, documents, format)
+    hierarchy.publish_and_refresh(target, documents, format, path)
     return group
 
 

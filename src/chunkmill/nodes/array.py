@@ -6,7 +6,8 @@ Not here: layouts and metadata (`chunkmill.array.stored_array`), how chunks are 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import dask.array
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +19,9 @@ from chunkmill.array.threads import own_threads
 from chunkmill.dask_arrays.read import read_graph
 from chunkmill.display.array import array_html, array_text
 from chunkmill.errors import RegionError
+from chunkmill.model.metadata import JSON
 from chunkmill.model.user_values import spread
+from chunkmill.nodes.attributes import Change, changed_array, merged, without
 from chunkmill.runtime.cluster_locks import automatic_lock
 
 __all__ = ["Array"]
@@ -91,6 +94,50 @@ class Array(StoredArray):
         """
         array = self if read_missing is None else self.with_read_missing(read_missing)
         return read_graph(array, chunks, as_region(region, self.shape))
+
+    def update_attributes(self, attributes: Mapping[str, JSON]) -> Self:
+        """Set user attributes in the store and here; others are kept, also those that somebody else sets meanwhile.
+
+        Parameters
+        ----------
+        attributes
+            Names and values; JSON-serialisable.
+
+        Returns
+        -------
+        Array
+            The array itself.
+
+        Raises
+        ------
+        StoreError
+            The array was opened with ``mode="r"``, or the store cannot be written.
+        NodeNotFound
+            The array was deleted or replaced after it was opened.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> node = cm.create_array("memory://doc-attributes-array", shape=(4,), dtype="i4", chunks=(2,))
+        >>> node.update_attributes({"units": "K"}).attributes, cm.open("memory://doc-attributes-array").attributes
+        ({'units': 'K'}, {'units': 'K'})
+        """
+        return self._change_attributes(merged(attributes))
+
+    def del_attributes(self, *names: str) -> Self:
+        """Delete user attributes in the store and here; ``KeyError`` for one that is not there."""
+        return self._change_attributes(without(*names))
+
+    @property
+    def attrs(self) -> Mapping[str, JSON]:
+        """Alias of `attributes`, read-only as they are."""
+        return self.attributes
+
+    def _change_attributes(self, change: Change) -> Self:
+        self.check_writable()
+        metadata = changed_array(self.store, self.path, self.format, change)
+        object.__setattr__(self, "metadata", metadata)
+        return self
 
     def __repr__(self) -> str:
         return array_text(self)

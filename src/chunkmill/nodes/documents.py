@@ -6,15 +6,17 @@ Bytes by key, and which keys a format has for a node. Not here: what documents s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from chunkmill.array.threads import Behind
-from chunkmill.errors import MetadataError, StoreError, UnsupportedFeature
-from chunkmill.formats.base import Format
+from chunkmill.errors import MetadataError, NodeExists, StoreError, UnsupportedFeature
+from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.references.parquet import is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
+from chunkmill.model.json_values import same_json
 from chunkmill.model.paths import parents_of
 from chunkmill.runtime.journal import JOB_PREFIX
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
@@ -32,9 +34,13 @@ __all__ = [
     "is_reference_folder",
     "may_have",
     "node_keys",
+    "own_part",
     "present",
+    "publish",
     "refresh_consolidated",
+    "replace",
     "set_all",
+    "write_consolidated",
 ]
 
 Documents = dict[str, bytes | None]
@@ -73,39 +79,228 @@ def present(documents: Documents) -> dict[str, bytes]:
     return {key: value for key, value in documents.items() if value is not None}
 
 
-def refresh_consolidated(store: Store, format: str, documents: Mapping[str, bytes]) -> None:  # noqa: A002
-    """Bring consolidated metadata above documents just published up to date with them, where there is some."""
-    documents_format = format_of_store(store, format)
-    groups = {group for key in documents for group in parents_of(key)}
-    for group, known in _consolidated(store, documents_format, groups):
-        prefix = f"{group}/" if group else ""
-        below = {key: value for key, value in documents.items() if key.startswith(prefix)}
-        set_all(store, documents_format.emit_consolidated(group, {**known, **below}))
+def publish(
+    store: Store,
+    documents_format: Format,
+    path: str,
+    documents: Mapping[str, bytes],
+    *,
+    below: Mapping[str, bytes] | None = None,
+    again: bool = False,
+) -> None:
+    """Write the documents of a new node: groups above that are missing, what is below it, then its own.
+
+    Nothing is replaced: each document is written only while there is none. A group above the node that others made
+    since is left as it is.
+
+    Parameters
+    ----------
+    documents
+        Of the node and of groups above it, by store key; of the node's own the one that makes it visible first.
+    below
+        Of nodes below it; written many at once where requests cost latency.
+    again
+        Whether an earlier run of the same write may have written some of these: equal ones are fine then.
+
+    Raises
+    ------
+    NodeExists
+        Another node was made at `path`, below it, or (an array) above it, since room was made.
+    """
+    above = {key: group for group in parents_of(path) for key in documents_format.group_keys(group)}
+    above |= {key: "" for key in documents_format.root_keys() if path}
+    own = {key: value for key, value in documents.items() if key not in above}
+    for key in sorted(documents.keys() & above.keys(), key=lambda key: (key.count("/"), key)):
+        _create_above(store, documents_format, above[key], key, documents[key])
+    create = partial(_create, store, documents_format, again=again)
+    with Behind(REQUESTS_AT_ONCE if store.is_remote else 0) as behind:
+        for key, value in (below or {}).items():
+            behind.call(create, key, value)
+    _check_absent(store, path, [key for key in node_keys(documents_format, path) if key not in own])
+    for key, value in reversed(own.items()):
+        create(key, value)
+    entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
+    try:  # array and group have documents of their own in some formats: both may have been written at once
+        _check_absent(store, path, sorted(entries - own.keys()))
+    except NodeExists:
+        for key, value in own.items():
+            _take_back(store, key, value)
+        raise
+
+
+def _create(store: Store, documents_format: Format, key: str, value: bytes, *, again: bool) -> None:
+    """Write a document where there is none; `NodeExists` where there is one."""
+    while not store.set_if(key, value, None):
+        there = store.get(key)
+        if there is None:
+            continue
+        if again and _same(documents_format, key, there, value):
+            return
+        path = _folder(key)
+        found = "array" if documents_format.parse_array(path, {key: there}) is not None else "group"
+        raise NodeExists(url=store.url, path=path, found=found, hint=_MEANWHILE)
+
+
+def _create_above(store: Store, documents_format: Format, path: str, key: str, value: bytes) -> None:
+    """Write a document of a group above a new node where there is none; `NodeExists` where an array is."""
+    stored = False
+    while True:
+        there = present(fetch(store, {key: None, **dict.fromkeys(node_keys(documents_format, path))}))
+        if documents_format.parse_array(path, there) is not None:
+            if stored:
+                _take_back(store, key, value)
+            raise NodeExists(url=store.url, path=path, found="array", hint="an array cannot have nodes below it")
+        if key in there:
+            return
+        stored = store.set_if(key, value, None)
+
+
+def _check_absent(store: Store, path: str, keys: Sequence[str]) -> None:
+    if any(value is not None for value in fetch(store, keys).values()):
+        raise NodeExists(url=store.url, path=path, found="node", hint=_MEANWHILE)
+
+
+def _take_back(store: Store, key: str, value: bytes) -> None:
+    there, version = store.get_versioned(key)
+    if there == value:
+        store.set_if(key, None, version)
+
+
+_MEANWHILE = "it was made by others after this write began, and is left as it is; give another path, or mode='w'"
+
+
+def replace(store: Store, documents_format: Format, changes: Mapping[str, tuple[bytes | None, bytes | None]]) -> bool:
+    """Change documents that exist, in order, each only while it is what was seen; return whether all are changed.
+
+    Consolidated metadata that a group's own document holds are kept. Where others changed one of the documents since
+    it was seen, before anything was written, ``False`` is returned.
+
+    Parameters
+    ----------
+    changes
+        Store key -> the document that was seen (``None``: absent), and what it becomes (``None``: deleted). What is
+        so already is left alone: an earlier, interrupted run of the same change may have come so far.
+    """
+    found = fetch(store, changes)
+    if not all(
+        any(_same(documents_format, key, found[key], value) for value in expected) for key, expected in changes.items()
+    ):
+        return False
+    for key, (seen, new) in changes.items():
+        while True:
+            there, version = store.get_versioned(key)
+            if _same(documents_format, key, there, new):
+                break
+            if not _same(documents_format, key, there, seen):
+                return False
+            value = new if there is None or new is None else _with_consolidated(documents_format, key, there, new)
+            if store.set_if(key, value, version):
+                break
+    return True
+
+
+def _same(documents_format: Format, key: str, a: bytes | None, b: bytes | None) -> bool:
+    """Compare two documents as JSON, without what they hold of other nodes."""
+    if a is None or b is None or a == b:
+        return a == b
+    return same_json(*(parse_json(key, own_part(documents_format, key, value)) for value in (a, b)))
+
+
+def own_part(documents_format: Format, key: str, value: bytes) -> bytes:
+    """Return a document without the consolidated metadata that it may hold."""
+    known = _consolidated_in(documents_format, key, value)
+    return value if known is None else known.get(key, value)
+
+
+def _with_consolidated(documents_format: Format, key: str, there: bytes, new: bytes) -> bytes:
+    """Return `new` with the consolidated metadata that the document `there` holds."""
+    known = _consolidated_in(documents_format, key, there)
+    if known is None or key not in known or _consolidated_in(documents_format, key, new) is not None:
+        return new
+    return documents_format.emit_consolidated(_folder(key), {**known, key: new})[key]
+
+
+def _consolidated_in(documents_format: Format, key: str, value: bytes) -> dict[str, bytes] | None:
+    """Return the documents that the document at `key` holds, its own among them; ``None``: it holds none."""
+    if documents_format.consolidated_key(_folder(key)) != key:
+        return None
+    return documents_format.parse_consolidated(_folder(key), value)
+
+
+def _folder(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+def refresh_consolidated(
+    store: Store, documents_format: Format, changed: Mapping[str, bytes | None], *, gone: str | None = None
+) -> None:
+    """Bring consolidated metadata above documents that changed up to date, where there are some.
+
+    Each is read, changed and written back until nobody else changed it in between.
+
+    Parameters
+    ----------
+    changed
+        Store key -> the document, without consolidated metadata; ``None``: deleted.
+    gone
+        Path of a node that was deleted with everything below it.
+    """
+    groups = parents_of(gone) if gone is not None else {group for key in changed for group in parents_of(key)}
+    keys = {group: key for group in groups if (key := documents_format.consolidated_key(group)) is not None}
+    found = fetch(store, keys.values())
+    for group in sorted(keys, reverse=True):
+        value = found[keys[group]]
+        while value is not None:
+            known = documents_format.parse_consolidated(group, value)
+            if known is None:
+                break
+            after = _applied(known, group, changed, gone)
+            if after == known:
+                break
+            value, version = store.get_versioned(keys[group])
+            known = None if value is None else documents_format.parse_consolidated(group, value)
+            if known is None:
+                break
+            emitted = documents_format.emit_consolidated(group, _applied(known, group, changed, gone))
+            if store.set_if(keys[group], emitted[keys[group]], version):
+                break
+
+
+def _applied(
+    known: Mapping[str, bytes], group: str, changed: Mapping[str, bytes | None], gone: str | None
+) -> dict[str, bytes]:
+    prefix = f"{group}/" if group else ""
+    merged: dict[str, bytes | None] = {**known, **{k: v for k, v in changed.items() if k.startswith(prefix)}}
+    return {k: v for k, v in merged.items() if v is not None and (gone is None or not k.startswith(f"{gone}/"))}
 
 
 def forget_consolidated(store: Store, path: str) -> None:
     """Take a node that is gone, and what was below it, out of consolidated metadata above it, of whatever format."""
     for documents_format in FORMATS:
-        if not may_have(documents_format, path):
-            continue
-        gone = set(node_keys(documents_format, path))
-        for group, known in _consolidated(store, documents_format, parents_of(path)):
-            left = {k: v for k, v in known.items() if k not in gone and not k.startswith(f"{path}/")}
-            if left != known:
-                set_all(store, documents_format.emit_consolidated(group, left))
+        if may_have(documents_format, path):
+            gone = dict.fromkeys(node_keys(documents_format, path))
+            refresh_consolidated(store, documents_format, gone, gone=path)
 
 
-def _consolidated(
-    store: Store, documents_format: Format, groups: Iterable[str]
-) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield those of `groups` that have consolidated metadata, and the documents in them."""
-    keys = {group: key for group in groups if (key := documents_format.consolidated_key(group)) is not None}
-    found = fetch(store, keys.values())
-    for group, key in keys.items():
-        value = found[key]
-        known = None if value is None else documents_format.parse_consolidated(group, value)
-        if known is not None:
-            yield group, known
+def write_consolidated(store: Store, documents_format: Format, path: str, collect: Collect) -> None:
+    """Write the consolidated metadata of the group at `path` from what `collect` finds below it.
+
+    What is found is collected again after writing: a node that was made in between is not left out.
+    """
+    key = documents_format.consolidated_key(path)
+    written: dict[str, bytes] | None = None
+    while True:
+        _, version = (None, None) if key is None else store.get_versioned(key)
+        documents = collect()
+        if documents == written:
+            return
+        emitted = documents_format.emit_consolidated(path, documents)  # or UnsupportedFeature
+        ((key, value),) = emitted.items()
+        if store.set_if(key, value, version):
+            written = documents
+
+
+Collect = Callable[[], dict[str, bytes]]
 
 
 def set_all(store: Store, documents: Mapping[str, bytes]) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from itertools import chain
+from typing import Self
 
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import NodeNotFound, StoreError
 from chunkmill.formats.base import Format
+from chunkmill.model.json_values import Attributes
 from chunkmill.model.metadata import JSON, GroupMetadata
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.attributes import Change, changed_group, merged, without
 from chunkmill.nodes.documents import (
     Documents,
     fetch,
@@ -63,8 +66,8 @@ class Group:
 
     @property
     def attributes(self) -> Mapping[str, JSON]:
-        """The user's attributes."""
-        return self.metadata.attributes
+        """User attributes, read-only: `update_attributes` changes them."""
+        return Attributes(self.metadata.attributes)
 
     def children(self, *, without: Collection[str] = ()) -> dict[str, Node]:
         """Open every direct child but those named: one listing, then all documents at once where the store can."""
@@ -138,6 +141,53 @@ class Group:
             └── b (4,) int32
         """
         return tree_text(self)
+
+    def update_attributes(self, attributes: Mapping[str, JSON]) -> Self:
+        """Set user attributes in the store and here; others are kept, also those that somebody else sets meanwhile.
+
+        Parameters
+        ----------
+        attributes
+            Names and values; JSON-serialisable.
+
+        Returns
+        -------
+        Group
+            The group itself.
+
+        Raises
+        ------
+        StoreError
+            The group was opened with ``mode="r"``, or the store cannot be written.
+        NodeNotFound
+            The group was deleted or replaced after it was opened.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> node = cm.create_group("memory://doc-attributes-group")
+        >>> node.update_attributes({"units": "K"}).attributes, cm.open("memory://doc-attributes-group").attributes
+        ({'units': 'K'}, {'units': 'K'})
+        """
+        return self._change_attributes(merged(attributes))
+
+    def del_attributes(self, *names: str) -> Self:
+        """Delete user attributes in the store and here; ``KeyError`` for one that is not there."""
+        return self._change_attributes(without(*names))
+
+    @property
+    def attrs(self) -> Mapping[str, JSON]:
+        """Alias of `attributes`, read-only as they are."""
+        return self.attributes
+
+    def _change_attributes(self, change: Change) -> Self:
+        if self.read_only:
+            reason = "opened for reading only; open it with mode='r+' to write"
+            raise StoreError(url=self.url, key=self.path, reason=reason)
+        below = self.store.below if isinstance(self.store, OverlayStore) else self.store
+        metadata = changed_group(below, self.path, self.format, change)
+        self.metadata = metadata
+        return self
 
     def __repr__(self) -> str:
         return group_text(self)

@@ -28,9 +28,11 @@ from chunkmill.nodes.documents import (
     is_reference_folder,
     may_have,
     node_keys,
+    own_part,
     present,
+    publish,
     refresh_consolidated,
-    set_all,
+    write_consolidated,
 )
 from chunkmill.nodes.group import Group, Node, has_keys, parse_node
 from chunkmill.stores.base import Store
@@ -205,27 +207,33 @@ def create_group(
     return Group(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
 
 
-def publish(store: Store, documents: dict[str, bytes]) -> None:
-    """Write documents, in an order in which nothing appears before what it needs: `documents` list that first."""
-    for key in reversed(documents):
-        store.set(key, documents[key])
-
-
-def publish_and_refresh(store: Store, documents: dict[str, bytes], format: str) -> None:  # noqa: A002
-    """Publish documents, bring consolidated metadata up to date with them, and settle the store."""
+def publish_and_refresh(
+    store: Store,
+    documents: Mapping[str, bytes],
+    format: str,  # noqa: A002
+    path: str,
+    *,
+    again: bool = False,
+) -> None:
+    """Publish the node at `path`, bring consolidated metadata up to date, and flush the store (see `publish`)."""
     if documents:
-        publish(store, documents)
-        refresh_consolidated(store, format, documents)
+        documents_format = format_of_store(store, format)
+        publish(store, documents_format, documents_format.normalize_path(path), documents, again=again)
+        refresh_consolidated(store, documents_format, documents)
     flush(store)
 
 
 def consolidate(store: Store, group: Group) -> None:
-    """Write the group's consolidated metadata from the documents that lie below it now."""
-    documents: dict[str, bytes] = {}
-    for node in walk(group):
-        keys = node_keys(group.documents, node.path)
-        documents |= present(fetch(store, keys))
-    set_all(store, group.documents.emit_consolidated(group.path, documents))
+    """Write the group's consolidated metadata from the documents stored below it now."""
+
+    def collect() -> dict[str, bytes]:
+        documents: dict[str, bytes] = {}
+        for node in walk(group):
+            found = present(fetch(store, node_keys(group.documents, node.path)))
+            documents |= {key: own_part(group.documents, key, value) for key, value in found.items()}
+        return documents
+
+    write_consolidated(store, group.documents, group.path, collect)
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -264,6 +272,9 @@ def _make_room(store: Store, path: str, documents_format: Format, *, overwrite: 
     check_root(store, documents_format)
     parents = _parent_documents(store, path, documents_format)
     _clear(store, path, documents_format, overwrite=overwrite)
+    for key, value in fetch(store, node_keys(documents_format, path)).items():
+        if value is not None and not documents_format.implicit_groups:
+            store.delete(key)  # of a node that was half written or half deleted: no node is there
     missing = {k: v for k, v in documents_format.emit_root().items() if store.get(k) is None}
     return {**parents, **missing}
 
@@ -308,12 +319,15 @@ def is_bare(group: Group) -> bool:
 
 
 def _delete_node(store: Store, path: str, documents_format: Format) -> None:
+    """Delete a node and everything below it; who is interrupted leaves no document without its chunks."""
     documents_format = format_of_store(store, documents_format.name)
-    for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
-        store.delete_prefix(prefix)
+    forget_consolidated(store, path)
+    if (consolidated := documents_format.consolidated_key(path)) is not None:
+        store.delete(consolidated)
     for key in node_keys(documents_format, path):
         store.delete(key)
-    forget_consolidated(store, path)
+    for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
+        store.delete_prefix(prefix)
 
 
 def with_attributes(node: Node, attributes: Mapping[str, Any]) -> dict[str, bytes]:

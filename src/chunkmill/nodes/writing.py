@@ -152,7 +152,7 @@ def to_store(
     check_not_read([x] if mode == "w" else [], target, array.path)
     check_writers([array] if compute else [])
     if resume:
-        publish = partial(hierarchy.publish_and_refresh, target, format=array.format)
+        publish = partial(hierarchy.publish_and_refresh, target, format=array.format, path=array.path, again=True)
         return resumable_write(x, array, prepare=prepare, publish=publish, lock=factory, write_empty=write_empty_chunks)
     if existing is None:
         discard_journal(array)
@@ -221,7 +221,7 @@ def store(
 
 def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
     """Make the array appear: the last step of a write."""
-    hierarchy.publish_and_refresh(array.store, documents, array.format)
+    hierarchy.publish_and_refresh(array.store, documents, array.format, array.path)
     return report(array, counts, n_regrouped)
 
 

@@ -48,9 +48,9 @@ class Publication:
         if documents:
             consolidated = self._consolidated(documents)
             set_all(self.store, {k: v for k, v in array_documents.items() if k not in consolidated})
-            hierarchy.publish(
-                self.store, {**consolidated, **{k: consolidated.get(k, v) for k, v in group_documents.items()}}
-            )
+            top = {**consolidated, **{k: consolidated.get(k, v) for k, v in group_documents.items()}}
+            for key in reversed(top):
+                self.store.set(key, top[key])
             if self.consolidated and not consolidated:
                 root = hierarchy.open_node(self.store, "", consolidated=False)
                 if isinstance(root, Group):

@@ -1,0 +1,101 @@
+"""Change the attributes of a node in its store, beside whoever else changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from chunkmill.errors import NodeNotFound
+from chunkmill.formats.base import Format
+from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+from chunkmill.nodes import documents
+from chunkmill.stores.base import Store
+from chunkmill.stores.open import flush
+
+__all__ = ["Change", "changed_array", "changed_group", "merged", "without"]
+
+Change = Callable[[Mapping[str, JSON]], Mapping[str, JSON]]
+"""Attributes as they are stored -> as they are to be."""
+
+_Metadata = TypeVar("_Metadata", ArrayMetadata, GroupMetadata)
+
+
+def merged(attributes: Mapping[str, JSON]) -> Change:
+    """Return the change that sets `attributes` and keeps the others.
+
+    Examples
+    --------
+    >>> merged({"b": 2})({"a": 1, "b": 1})
+    {'a': 1, 'b': 2}
+    """
+    return lambda stored: {**stored, **attributes}
+
+
+def without(*names: str) -> Change:
+    """Return the change that deletes attributes; ``KeyError`` for one that is not stored."""
+
+    def change(stored: Mapping[str, JSON]) -> Mapping[str, JSON]:
+        if missing := sorted(set(names) - stored.keys()):
+            raise KeyError(f"no attributes {missing}; there are {sorted(stored)[:20]}")
+        return {name: value for name, value in stored.items() if name not in names}
+
+    return change
+
+
+def changed_array(store: Store, path: str, format: str, change: Change) -> ArrayMetadata:  # noqa: A002
+    """Change the attributes of the array at `path`, and return its metadata (see `changed_group`)."""
+    documents_format = documents.format_of_store(store, format)
+    keys = documents_format.array_keys(path)
+
+    def emit(metadata: ArrayMetadata, attributes: Mapping[str, JSON]) -> tuple[ArrayMetadata, dict[str, bytes]]:
+        changed = replace(metadata, attributes=attributes)
+        return changed, documents_format.emit_array(path, changed)
+
+    return _changed(store, path, documents_format, keys, documents_format.parse_array, emit, change)
+
+
+def changed_group(store: Store, path: str, format: str, change: Change) -> GroupMetadata:  # noqa: A002
+    """Change the attributes of the group at `path`, and return its metadata.
+
+    Where others change them meanwhile, theirs are read and `change` is called again. Consolidated metadata follow.
+
+    Raises
+    ------
+    NodeNotFound
+        The node is gone, or another one is there.
+    """
+    documents_format = documents.format_of_store(store, format)
+    keys = documents_format.group_keys(path)
+
+    def parse(path: str, found: Mapping[str, bytes]) -> GroupMetadata | None:
+        implicit = GroupMetadata() if documents_format.implicit_groups and not found else None
+        return documents_format.parse_group(path, found) or implicit
+
+    def emit(_: GroupMetadata, attributes: Mapping[str, JSON]) -> tuple[GroupMetadata, dict[str, bytes]]:
+        return GroupMetadata(attributes), documents_format.emit_group(path, GroupMetadata(attributes))
+
+    return _changed(store, path, documents_format, keys, parse, emit, change)
+
+
+def _changed(  # noqa: PLR0917 - of this module alone
+    store: Store,
+    path: str,
+    documents_format: Format,
+    keys: tuple[str, ...],
+    parse: Callable[[str, Mapping[str, bytes]], _Metadata | None],
+    emit: Callable[[_Metadata, Mapping[str, JSON]], tuple[_Metadata, dict[str, bytes]]],
+    change: Change,
+) -> _Metadata:
+    while True:
+        seen = documents.fetch(store, keys)
+        metadata = parse(path, documents.present(seen))
+        if metadata is None:
+            hint = "it was deleted or replaced after it was opened"
+            raise NodeNotFound(url=store.url, path=path, hint=hint)
+        changed, emitted = emit(metadata, dict(change(metadata.attributes)))
+        changes = {key: (seen[key], emitted.get(key)) for key in keys}
+        if documents.replace(store, documents_format, changes):
+            documents.refresh_consolidated(store, documents_format, {key: emitted.get(key) for key in keys})
+            flush(store)
+            return changed
