@@ -11,7 +11,7 @@ from chunkmill.formats.base import Format
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes import documents
 from chunkmill.stores.base import Store
-from chunkmill.stores.open import flush
+from chunkmill.stores.capabilities import flush
 
 __all__ = ["Change", "changed_array", "changed_group", "merged", "without"]
 

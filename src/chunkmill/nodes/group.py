@@ -184,7 +184,7 @@ class Group:
         if self.read_only:
             reason = "opened for reading only; open it with mode='r+' to write"
             raise StoreError(url=self.url, key=self.path, reason=reason)
-        below = self.store.below if isinstance(self.store, OverlayStore) else self.store
+        below = uncached(self.store)
         metadata = changed_group(below, self.path, self.format, change)
         self.metadata = metadata
         return self
