@@ -28,7 +28,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.writing import store, to_store
 from chunkmill.references.concat import concat_references
-from chunkmill.references.write import to_references
+from chunkmill.references.write import ReferencesReport, to_references
 from chunkmill.xarray.write import write_dataset
 
 __all__ = [

@@ -347,7 +347,7 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path):
             to_references(tmp_path / "source", target)
         to_references(tmp_path / "source", target, overwrite=True)
         assert cm.verify(tmp_path / "source", target).equal
-    with pytest.raises(StoreError, match="no reference set"):
+    with pytest.raises(StoreError, match="not a reference set"):
         to_references(tmp_path / "source", tmp_path / "source", overwrite=True)
     with pytest.raises(StoreError, match="the target is the source"):
         to_references(tmp_path / "refs", tmp_path / "refs", overwrite=True)
