@@ -6,6 +6,8 @@
 8000.0
 """
 
+from importlib.metadata import version as _version
+
 from chunkmill import config, errors  # noqa: F401 - config puts the defaults of the settings into dask's
 from chunkmill.checks.check import check
 from chunkmill.checks.check_job import CheckReport
@@ -14,6 +16,7 @@ from chunkmill.checks.verify import verify
 from chunkmill.checks.verify_job import Difference, VerifyReport
 from chunkmill.conversion.convert import convert, plan_convert
 from chunkmill.conversion.rechunk import plan_rechunk, rechunk
+from chunkmill.dask_arrays.write import WriteReport
 from chunkmill.errors import ChunkmillError
 from chunkmill.nodes.api import (
     consolidate,
@@ -29,17 +32,19 @@ from chunkmill.nodes.group import Group
 from chunkmill.nodes.writing import store, to_store
 from chunkmill.references.concat import concat_references
 from chunkmill.references.write import ReferencesReport, to_references
-from chunkmill.xarray.write import write_dataset
+from chunkmill.xarray.write import DatasetReport, write_dataset
 
 __all__ = [
     "Array",
     "CheckReport",
     "ChunkmillError",
+    "DatasetReport",
     "Difference",
     "Group",
     "Problem",
     "ReferencesReport",
     "VerifyReport",
+    "WriteReport",
     "check",
     "concat_references",
     "consolidate",
@@ -60,3 +65,10 @@ __all__ = [
     "verify",
     "write_dataset",
 ]
+
+__version__ = _version("chunkmill")
+
+
+def __dir__() -> list[str]:
+    """List the public names alone: modules below are for those who read the source."""
+    return [*__all__, "__version__"]

@@ -60,11 +60,13 @@ def test_public_names():
         "Array",
         "CheckReport",
         "ChunkmillError",
+        "DatasetReport",
         "Difference",
         "Group",
         "Problem",
         "ReferencesReport",
         "VerifyReport",
+        "WriteReport",
         "check",
         "concat_references",
         "consolidate",
@@ -86,6 +88,7 @@ def test_public_names():
         "write_dataset",
     ]
     assert all(hasattr(chunkmill, name) for name in chunkmill.__all__)
+    assert dir(chunkmill) == sorted([*chunkmill.__all__, "__version__"])
 
 
 def _asked_classes(source):

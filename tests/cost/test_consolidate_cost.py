@@ -20,4 +20,4 @@ def test_no_chunk_is_listed(fmt):
     names = {".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json", "attributes.json"}  # the last: is it N5?
     assert {key.rpartition("/")[2] for key in store.keys("get", "set")} <= names
     n_nodes = 6
-    assert len(store.keys("get")) <= 8 * n_nodes
+    assert len(store.keys("get")) <= 2 * 8 * n_nodes  # looked at again after writing: what others made meanwhile
