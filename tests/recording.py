@@ -23,6 +23,7 @@ class _Wrapper:
         self.below = below
         self.url = below.url
         self.is_remote = below.is_remote
+        self.replaces_atomically = getattr(below, "replaces_atomically", True)
         self.compares_versions = below.compares_versions
 
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:

@@ -51,6 +51,10 @@ OUTSIDE = [
 ]
 
 
+def _facts(store):
+    return store.is_remote, store.compares_versions, store.replaces_atomically
+
+
 class ReadContract:
     """Of a store that holds `KEYS`: the fixture `filled`."""
 
@@ -140,7 +144,7 @@ class ReadContract:
         other = pickle.loads(pickle.dumps(filled))
         assert other.get("a/c/0/0") == VALUE
         assert other.url == filled.url
-        assert (other.is_remote, other.compares_versions) == (filled.is_remote, filled.compares_versions)
+        assert _facts(other) == _facts(filled)
 
     def test_many_threads(self, filled):
         wrong = []
@@ -164,6 +168,7 @@ class StoreContract(ReadContract):
 
     n_listed = 1000
     n_threads, n_increments = 4, 12
+    n_replaced = 30
 
     @pytest.fixture
     def filled(self, store):
@@ -279,6 +284,34 @@ class StoreContract(ReadContract):
         _, version = store.get_versioned("k")
         store.set("k", b"2")
         assert store.get_versioned("k")[1] != version
+
+    def test_readers_see_whole_values(self, store):
+        """Old or new, while a value is replaced."""
+        if not store.replaces_atomically:
+            pytest.skip("not atomic, and says so")
+        values = {bytes([i]) * n for i, n in ((1, 300_000), (2, 20), (3, 200_000))}
+        store.set("k/0", next(iter(values)))
+        torn, done = [], threading.Event()
+
+        def read():
+            while not done.is_set():
+                value = store.get("k/0")
+                if value not in values:
+                    torn.append(value)
+
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        for thread in readers:
+            thread.start()
+        try:
+            for _ in range(self.n_replaced):
+                for value in values:
+                    store.set("k/0", value)
+        finally:
+            done.set()
+            for thread in readers:
+                thread.join()
+        assert not torn
+        assert list(store.list_prefix("")) == ["k/0"]
 
     def test_counter_loses_nothing(self, store):
         """Threads count up by read, compare and write."""

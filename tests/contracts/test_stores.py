@@ -52,6 +52,7 @@ class TestS3(StoreContract):
     n_listed = 100
     n_increments = 5
     n_reads = 4
+    n_replaced = 5
 
     @pytest.fixture
     def store(self, s3_server):  # noqa: F811

@@ -60,6 +60,10 @@ class Store(Protocol):
     """True when a request costs latency, so that many at once are faster."""
 
     @property
+    def replaces_atomically(self) -> bool:
+        """True when who reads while `set` replaces a value gets the old or the new one, whole."""
+
+    @property
     def compares_versions(self) -> bool:
         """True when `set_if` is atomic against other processes and machines, and against `set` and `delete`."""
 
@@ -73,7 +77,7 @@ class Store(Protocol):
         """Yield the bytes of each span in order (``None`` for ``None``); concurrently where requests cost latency."""
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Store a value: whole, or nothing of it becomes visible."""
+        """Store a value: whole, or nothing of it becomes visible, where the store `replaces_atomically`."""
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and the version that `set_if` compares; both ``None`` when the key is absent."""

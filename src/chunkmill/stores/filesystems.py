@@ -21,6 +21,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.registry import known_implementations, registry
 
 from chunkmill.errors import StoreError
+from chunkmill.stores.directory_lock import PARTIAL_SUFFIX
 from chunkmill.stores.fsspec_services import HttpService, Service, http_url, service_of
 from chunkmill.stores.settings import setting
 
@@ -80,7 +81,8 @@ class Opened:
         base = f"{self.root}/{prefix}".strip("/")
         base += "/" if base else ""
         for path in paths:
-            if (path := path.lstrip("/")).startswith(base) and path != base:
+            path = path.lstrip("/")  # noqa: PLW2901
+            if path.startswith(base) and path != base and not path.endswith(PARTIAL_SUFFIX):
                 yield path[len(base) :]
 
 

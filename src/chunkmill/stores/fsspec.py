@@ -37,7 +37,7 @@ from chunkmill.stores.filesystems import (
     request_limit,
     run_now,
 )
-from chunkmill.stores.fsspec_services import ABSENT, HttpService, OutOfRange, digest
+from chunkmill.stores.fsspec_services import ABSENT, ATOMIC_PROTOCOLS, HttpService, OutOfRange, digest
 
 __all__ = ["FsspecStore"]
 
@@ -65,7 +65,8 @@ class FsspecStore:
 
     Notes
     -----
-    Values appear whole on object stores. Elsewhere (sftp, smb, …) as far as the filesystem's ``pipe_file`` does that.
+    Values appear whole on object stores, and by rename over sftp. Elsewhere (smb, ftp, WebDAV, …) a reader may get some
+    of the old value and some of the new one while it is replaced: `replaces_atomically` is false there.
     `set_if` is atomic on S3 (``If-Match``), and by comparison before writing elsewhere. Answers of 403 raise, though S3
     gives them for absent keys too, to who must not list the bucket.
 
@@ -90,6 +91,7 @@ class FsspecStore:
         self.compares_versions = hasattr(filesystem or fsspec.get_filesystem_class(protocol), "_call_s3")
         if self.compares_versions:  # botocore's pool of 10 connections would be the limit instead of ours
             options["config_kwargs"] = {"max_pool_connections": max_requests()} | (options.get("config_kwargs") or {})
+        self.replaces_atomically = protocol in ATOMIC_PROTOCOLS
         self.can_list = protocol not in {"http", "https"}
         self._identity = url, options, filesystem
         self._is_elsewhere = False  # memory, of the process that pickled this

@@ -7,6 +7,7 @@ raises them; only those of `ABSENT` mean that there is no such key.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
@@ -16,12 +17,17 @@ from typing import Any
 from urllib.parse import quote
 
 from chunkmill.stores.base import ByteRange
+from chunkmill.stores.directory_lock import partial_name
 
-__all__ = ["ABSENT", "HttpService", "OutOfRange", "S3Service", "Service", "service_of"]
+__all__ = ["ABSENT", "ATOMIC_PROTOCOLS", "HttpService", "OutOfRange", "S3Service", "Service", "service_of"]
 
 ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 Fetched = tuple[bytes, str | None]
+
+RENAMING_PROTOCOLS = frozenset({"sftp", "ssh", "file", "local"})
+ATOMIC_PROTOCOLS = RENAMING_PROTOCOLS | {"memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
+"""Protocols whose values are replaced at once: object stores, and files that can be renamed over others."""
 
 _MAX_IGNORED = 16 * 2**20  # of a value that a server without ranges may send whole, for a range of it to be used
 _MOST = 1 << 31  # of a value whose length no server told, or that is compressed on the way
@@ -106,6 +112,23 @@ class Service:
                 await self.delete(path)
             except ABSENT:
                 continue
+
+
+class RenamingService(Service):
+    """A filesystem whose files are replaced by renaming another one: written in place, they are seen half written."""
+
+    async def put(self, path: str, value: bytes) -> bool:
+        """Store a value: a hidden file in the same directory, then a rename over the path."""
+        directory, _, name = path.rpartition("/")
+        partial = f"{directory}/{partial_name(name)}"
+        try:
+            await super().put(partial, value)
+            self.fs.mv(partial, path)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.fs.rm_file(partial)
+            raise
+        return True
 
 
 class S3Service(Service):
@@ -293,7 +316,7 @@ def service_of(filesystem: Any) -> Service:
         return S3Service(filesystem)
     if "http" in protocols and hasattr(filesystem, "set_session"):
         return HttpService(filesystem)
-    return Service(filesystem)
+    return RenamingService(filesystem) if protocols & RENAMING_PROTOCOLS else Service(filesystem)
 
 
 def range_header(byte_range: ByteRange) -> str:

@@ -66,6 +66,7 @@ class LocalStore:
     """
 
     is_remote = False
+    replaces_atomically = True
 
     def __init__(self, root: str | os.PathLike[str], *, fsync: bool | None = None) -> None:
         self._root = os.path.abspath(os.path.expanduser(os.fspath(root)))  # noqa: PTH100, PTH111

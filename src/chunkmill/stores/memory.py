@@ -33,6 +33,7 @@ class MemoryStore:
     """
 
     is_remote = False
+    replaces_atomically = True
     compares_versions = True
 
     def __init__(self) -> None:

@@ -61,6 +61,7 @@ class MeteredStore:
         self._lock = threading.Lock()
         self.url = store.url
         self.is_remote = store.is_remote
+        self.replaces_atomically = getattr(store, "replaces_atomically", True)
         self.compares_versions = store.compares_versions
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:

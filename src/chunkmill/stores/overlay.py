@@ -43,6 +43,7 @@ class OverlayStore:
         self.below = below
         self.url = below.url
         self.is_remote = below.is_remote
+        self.replaces_atomically = getattr(below, "replaces_atomically", True)
         self.compares_versions = below.compares_versions
         self._documents = dict(documents)
         self._answers = answers

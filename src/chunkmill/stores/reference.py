@@ -50,6 +50,7 @@ class ReferenceStore:
     (b'789', None, ['x/'])
     """
 
+    replaces_atomically = False  # read-only
     compares_versions = False
 
     def __init__(self, references: References, targets: Targets | None = None, *, url: str = "") -> None:

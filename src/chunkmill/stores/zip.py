@@ -49,6 +49,7 @@ class ZipStore:
     """
 
     is_remote = False
+    replaces_atomically = True
     compares_versions = False
 
     def __init__(self, path: str | os.PathLike[str], prefix: str = "") -> None:
