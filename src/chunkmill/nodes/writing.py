@@ -18,18 +18,17 @@ from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.resumable_write import discard_journal, resumable_write
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
-from chunkmill.errors import NodeExists, NodeNotFound, RegionError
+from chunkmill.errors import RegionError
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Region
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes import open_store as references
 from chunkmill.nodes.api import Url
+from chunkmill.nodes.arguments import open_existing
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import describe_array, format_above
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
-from chunkmill.stores.base import Store
 
 __all__ = ["store", "to_store"]
 
@@ -119,7 +118,7 @@ def to_store(
     target = references.open_target_store(url, storage_options)
     x = as_dask(x)
     factory = lock_factory(lock)
-    existing = _existing(target, path, mode="r+" if region is not None else mode)
+    existing = open_existing(target, path, "r+" if region is not None else mode, Array)
     if existing is not None:
         array = existing
         where = _write_region(array, region)
@@ -227,23 +226,6 @@ def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str,
 
 def _reports(*counts: Any, n_regrouped: Sequence[int], arrays: Sequence[Array]) -> list[WriteReport]:
     return [report(array, c, n) for array, c, n in zip(arrays, counts, n_regrouped, strict=True)]
-
-
-def _existing(target: Store, path: str, mode: str) -> Array | None:
-    """Return the array to write into; ``None`` when a new one is to be made."""
-    if mode in {"w", "w-"}:
-        return None
-    if mode not in {"a", "r+"}:
-        raise ValueError(f"mode={mode!r} does not write; the modes are 'w-', 'w', 'a' and 'r+'")
-    try:
-        node = hierarchy.open_node(target, path, read_only=False, consolidated=False)
-    except NodeNotFound:
-        if mode == "a":
-            return None
-        raise
-    if isinstance(node, Group):
-        raise NodeExists(url=node.url, path=node.path, found="group", hint="give mode='w' to replace it")
-    return node
 
 
 def _write_region(array: Array, region: Any) -> Region:

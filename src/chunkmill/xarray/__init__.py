@@ -1,1 +1,1 @@
-"""The xarray engine ``chunkmill``, and the writing of datasets."""
+"""Xarray backend ``engine="chunkmill"``, and `write_dataset`."""

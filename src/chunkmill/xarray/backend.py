@@ -1,11 +1,11 @@
-"""``xr.open_dataset(url, engine="chunkmill")``: any group of any format as labelled, lazy variables.
+"""Xarray backend ``engine="chunkmill"``: open a group of any format as labelled, lazy variables.
 
-Here: what xarray needs of a group, undecoded. Decoding (CF) is xarray's own; which attribute marks missing values is
-said in `chunkmill.xarray.coding`. Not here: chunk reading of its own, writing (`chunkmill.xarray.write`).
+The variables are undecoded; CF decoding is xarray's own, with the attributes and the encoding of
+`chunkmill.xarray.coding`.
 
 Dimensions are those that the format names: ``dimension_names``, ``_ARRAY_DIMENSIONS``, NCZarr's references, N5's
-``axes``. An axis without a name is called ``<array>_dim_<axis>``: names by length, as h5netcdf gives them, would tie
-axes together that happen to be equally long.
+``axes``. An axis without a name is called ``<array>_dim_<axis>``: names by length, as in h5netcdf, would identify axes
+that happen to be equally long.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from chunkmill.xarray.decode import decode
 __all__ = ["ChunkmillBackendEntrypoint", "GroupVariables", "LazyArray", "dimension_names", "open_variable"]
 
 _SUFFIXES = (".zarr", ".n5", ".zarr.zip", ".n5.zip")
-_ROOT_ARRAY = "data"  # the name of the variable of a store that is a single array
+_ROOT_ARRAY = "data"  # name of the variable of a store that is a single array
 
 
 class LazyArray(BackendArray):
-    """An `Array` as xarray indexes it: nothing is read before, and nothing but the chunks that hold the selection."""
+    """An `Array` that xarray indexes lazily: only the chunks around a selection are read, when it is loaded."""
 
-    __slots__ = ("array", "dtype", "shape", "together")
+    __slots__ = ("array", "dtype", "index_coordinates", "shape")
 
-    def __init__(self, array: Array, together: Together | None = None) -> None:
+    def __init__(self, array: Array, index_coordinates: IndexCoordinates | None = None) -> None:
         self.array = array
-        self.together = together
+        self.index_coordinates = index_coordinates
         self.shape = array.shape
         self.dtype = array.dtype
 
@@ -55,24 +55,24 @@ class LazyArray(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.VECTORIZED, read)
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
-        """Read in a thread, so that ``Dataset.load_async`` reads variables side by side."""
+        """Read in a thread, so that ``Dataset.load_async`` reads variables concurrently."""
         return await asyncio.to_thread(self.__getitem__, key)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LazyArray, (self.array,)
 
     def _outer(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        values = None if self.together is None else self.together.read(self.array)
+        values = None if self.index_coordinates is None else self.index_coordinates.read(self.array)
         return read_outer(self.array, key) if values is None else values[key].copy()
 
     def _points(self, key: tuple[Any, ...]) -> NDArray[Any]:
         return read_points(self.array, key)
 
 
-class Together:
-    """Index coordinates of a store with latency: whoever asks for one gets all of them, in one wait.
+class IndexCoordinates:
+    """Index coordinates of a store with latency: the first read of one reads all of them concurrently.
 
-    xarray reads them one after the other when a dataset is opened, and of times the first and the last value before.
+    When xarray opens a dataset, it reads them one after the other, and the first and last value of times before.
     """
 
     def __init__(self, arrays: Sequence[Array]) -> None:
@@ -81,7 +81,7 @@ class Together:
         self._lock = threading.Lock()
 
     def read(self, array: Array) -> NDArray[Any] | None:
-        """Return the values; ``None`` when that failed, as reading `array` by itself will."""
+        """Return the values; ``None`` where reading failed, so that reading `array` itself raises the error."""
         with self._lock:
             if self._waiting:
                 arrays, self._waiting = self._waiting, ()
@@ -100,15 +100,15 @@ def _values(array: Array) -> NDArray[Any] | None:
 _SMALL_COORDINATE = 1 << 20  # bytes that may be held until the dataset has them
 
 
-def _together(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], Together | None]:
-    """Return the index coordinates that are to be read at once; none where that saves no waiting."""
+def _index_coordinates(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], IndexCoordinates | None]:
+    """Return the index coordinates to read concurrently; none in stores without latency."""
     found = {
         name: array
         for name, array in arrays.items()
         if array.ndim == 1 and array.store.is_remote and array.nbytes <= _SMALL_COORDINATE
         if dimension_names(name, array) == (name,)
     }
-    return found, Together(tuple(found.values())) if found else None
+    return found, IndexCoordinates(tuple(found.values())) if found else None
 
 
 class GroupVariables(AbstractDataStore):
@@ -122,10 +122,10 @@ class GroupVariables(AbstractDataStore):
         self._masked = masked
 
     def get_variables(self) -> dict[str, Variable]:
-        """Return the variables; `DatasetError` when two disagree about the length of a dimension."""
-        coordinates, together = _together(self._arrays)
+        """Return the variables; `DatasetError` where a dimension has different lengths in two of them."""
+        indexes, coordinates = _index_coordinates(self._arrays)
         variables = {
-            name: open_variable(name, array, self._masked, together if name in coordinates else None)
+            name: open_variable(name, array, self._masked, coordinates if name in indexes else None)
             for name, array in self._arrays.items()
         }
         first: dict[Any, tuple[int, str]] = {}
@@ -134,24 +134,26 @@ class GroupVariables(AbstractDataStore):
                 length, other = first.setdefault(dim, (size, name))
                 if length != size:
                     reason = f"dimension {dim!r} has length {size}, but {length} in {other!r}"
-                    hint = f"open one alone with group={self._arrays[name].path!r}, or drop_variables=[{name!r}]"
+                    hint = f"open a single one with group={self._arrays[name].path!r}, or drop_variables=[{name!r}]"
                     raise DatasetError(variable=name, url=self._arrays[name].url, reason=reason, hint=hint)
         return variables
 
     def get_attrs(self) -> dict[str, Any]:
-        """Return the attributes of the group, without those that NCZarr keeps for itself."""
+        """Return the attributes of the group, without NCZarr's internal ones."""
         return {name: value for name, value in self._attributes.items() if not name.lower().startswith("_nc")}
 
 
-def open_variable(name: str, array: Array, masked: bool | None = None, together: Together | None = None) -> Variable:
+def open_variable(
+    name: str, array: Array, masked: bool | None = None, index_coordinates: IndexCoordinates | None = None
+) -> Variable:
     """Return `array` as a lazy variable, undecoded.
 
     Parameters
     ----------
     masked
-        Whether the fill value marks missing elements; ``None``: as is usual in the format.
-    together
-        Of what it is read along with.
+        Whether the fill value marks missing elements; ``None``: the convention of the format.
+    index_coordinates
+        Set of index coordinates that `array` belongs to.
 
     Examples
     --------
@@ -164,37 +166,36 @@ def open_variable(name: str, array: Array, masked: bool | None = None, together:
     if masked is None:
         masked = get_format(array.format).masks_fill_value
     dims = dimension_names(name, array)
-    data = indexing.LazilyIndexedArray(LazyArray(array, together))
+    data = indexing.LazilyIndexedArray(LazyArray(array, index_coordinates))
     attributes = decoded_attributes(array, masked=masked)
     encoding = array_encoding(array, dims, masked=masked)
     return Variable(dims, data, attributes, encoding, fastpath=True)
 
 
 def dimension_names(name: str, array: Array) -> tuple[str, ...]:
-    """Return a name for each axis of `array`, made from the name of the variable where the format gives none."""
-    given = array.dimension_names
-    if given is not None and None not in given:
-        return given  # type: ignore[return-value]
-    names = given or (None,) * array.ndim
+    """Return the name of each axis of `array`, derived from the name of the variable where the axis has none."""
+    names = array.dimension_names or (None,) * array.ndim
+    if None not in names:
+        return names  # type: ignore[return-value]
     return tuple(f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(names))
 
 
 class ChunkmillBackendEntrypoint(BackendEntrypoint):
-    """Zarr v2 and v3, N5 and reference sets for xarray.
+    """Xarray backend for Zarr v2 and v3, N5 and reference sets.
 
     Parameters of ``xr.open_dataset(url, engine="chunkmill", …)`` besides xarray's own:
 
     group : str
-        Path of the group below the root; of an array, it gives a dataset of that variable.
+        Path of the group below the root; the path of an array opens a dataset of that variable.
     storage_options : dict
         For the filesystem, as in fsspec.
     consolidated : bool
-        ``None``: use consolidated metadata where there is some; ``True``: demand it; ``False``: ignore it.
+        ``None``: use consolidated metadata where there are some; ``True``: require them; ``False``: ignore them.
     format : str
         As in `chunkmill.open`; guessed when ``None``.
     use_zarr_fill_value_as_mask : bool
-        Whether the fill value of the arrays marks missing elements. ``None``: in Zarr v2 it does, elsewhere the
-        attribute ``_FillValue`` does, as with ``engine="zarr"``.
+        Whether the fill value of the arrays marks missing elements. ``None``: in Zarr v2 the fill value does, elsewhere
+        the attribute ``_FillValue`` does, as with ``engine="zarr"``.
 
     Chunks: ``chunks={}`` makes each store key (each shard, when sharded) one task.
 
@@ -211,7 +212,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
     supports_groups: ClassVar[bool] = True
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Whether this looks like a store: by its suffix, or by what is in a local folder or file of references.
+        """Whether the url has the suffix of a store, or is a local directory or reference set that opens.
 
         Remote urls are judged by their suffix alone.
         """
@@ -283,23 +284,23 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
     ) -> dict[str, Dataset]:
         """Open the group and all below it; the arguments are those of `open_dataset`.
 
-        Names are paths from the root, ``/a/b``; with `group`, from that group: ``.`` and ``b``, as xarray has them.
+        Names are paths from the root, ``/a/b``; with `group`, relative to that group: ``.`` and ``b``, as in xarray.
         """
         root = _open(filename_or_obj, group, format, consolidated, storage_options)
         if isinstance(root, Array):
             hint = f"open_dataset(…, group={root.path!r}) opens it"
-            raise DatasetError(variable=root.path, url=root.url, reason="an array, no group of a tree", hint=hint)
+            raise DatasetError(variable=root.path, url=root.url, reason="expected a group, got an array", hint=hint)
         dropped = _dropped(drop_variables)
         datasets: dict[str, Dataset] = {}
         top = "" if (group or "").strip("/") else "/"
-        waiting = [("", root)]
-        while waiting:
-            path, node = waiting.pop(0)
+        todo = [("", root)]
+        while todo:
+            path, node = todo.pop(0)
             arrays, groups = _split(node, dropped)
             datasets[f"{top}{path}" or "."] = decode(
                 GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders
             )
-            waiting[:0] = [(f"{path}/{name}" if path else name, child) for name, child in groups.items()]
+            todo[:0] = [(f"{path}/{name}" if path else name, child) for name, child in groups.items()]
         return datasets
 
 
@@ -319,7 +320,7 @@ def _dropped(drop_variables: str | Iterable[str] | None) -> frozenset[str]:
 
 
 def _split(group: Group, dropped: frozenset[str]) -> tuple[dict[str, Array], dict[str, Group]]:
-    """Return the arrays and groups right below `group`, opened together; what is dropped is not even parsed."""
+    """Return the arrays and groups directly below `group`, opened together; dropped variables are not even parsed."""
     children = group.children(without=dropped)
     arrays = {name: node for name, node in children.items() if isinstance(node, Array)}
     return arrays, {name: node for name, node in children.items() if isinstance(node, Group)}

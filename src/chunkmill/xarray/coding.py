@@ -1,8 +1,8 @@
-"""Between an array as it is stored and a variable that xarray decodes: encoding, attributes, missing values.
+"""Encoding and attributes of a stored array, as xarray's decoders expect them.
 
-xarray keeps the marker of missing elements in two places: in Zarr v2 it is the array's fill value; since Zarr v3 it is
-the attribute ``_FillValue``, floats of it in base64, and the fill value is only what absent chunks read as. Not here:
-CF decoding, which is xarray's own.
+xarray keeps the marker of missing elements in two places: in Zarr v2 it is the array's fill value; in Zarr v3 it is
+the attribute ``_FillValue``, floats in base64, and the fill value is only the value of absent chunks. CF decoding is
+xarray's own.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["array_encoding", "decoded_attributes"]
 
 
 def array_encoding(array: Array, dims: Sequence[str], *, masked: bool) -> dict[str, Any]:
-    """Return the encoding of a variable: how `array` is stored, in the words of xarray's zarr engine.
+    """Return the encoding of a variable: how `array` is stored, by the keys of xarray's zarr engine.
 
-    ``preferred_chunks`` are those of the store keys, so that ``chunks={}`` reads each of them once; with
-    ``engine="zarr"`` they are the inner chunks of shards, which reads every shard's index once a chunk.
+    ``preferred_chunks`` are those of the store keys, so that ``chunks={}`` reads each key once; with
+    ``engine="zarr"`` they are the inner chunks of shards, so that every shard's index is read once for each chunk.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def array_encoding(array: Array, dims: Sequence[str], *, masked: bool) -> dict[s
 
 
 def decoded_attributes(array: Array, *, masked: bool) -> dict[str, Any]:
-    """Return the attributes as xarray decodes them: with ``_FillValue`` as a scalar, where there is one."""
+    """Return the attributes as xarray decodes them: ``_FillValue``, where there is one, as a scalar."""
     attributes = dict(array.attributes)
     if get_format(array.format).has_numcodecs:
         attributes = {name: value for name, value in attributes.items() if not name.lower().startswith("_nc")}
@@ -62,7 +62,7 @@ def decoded_attributes(array: Array, *, masked: bool) -> dict[str, Any]:
 
 
 def _lengths(grid: ChunkGrid) -> tuple[Any, ...]:
-    """Return the chunk length of each axis; all of them, of an axis where they differ."""
+    """Return the chunk length of each axis, or all chunk lengths of an axis where they differ."""
     if grid.is_regular:
         return grid.chunk_shape
     return tuple(
@@ -72,9 +72,9 @@ def _lengths(grid: ChunkGrid) -> tuple[Any, ...]:
 
 
 def _storage(array: Array) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """Return what the encoding says of storage, and the lengths of store keys along each axis.
+    """Return the storage keys of the encoding, and the lengths of store keys along each axis.
 
-    Worked out once for arrays described alike, as most of a dataset are: they share the objects that describe them.
+    Computed once for consecutive arrays with equal metadata, as most in a dataset are: they share the objects.
     """
     metadata = array.metadata
     seen = _SEEN.get("last")
@@ -95,7 +95,7 @@ def _new_storage(array: Array) -> tuple[dict[str, Any], tuple[Any, ...]]:
         "shards": None if array.shards is None else keys,
     }
     if array.dtype.kind == "T":
-        encoding["dtype"] = array.dtype  # else xarray would turn strings into objects
+        encoding["dtype"] = array.dtype  # otherwise xarray converts strings to objects
     return encoding, keys
 
 
@@ -107,10 +107,10 @@ def _codec_encoding(array: Array) -> dict[str, Any]:
             "compressors": () if compressor is None else (_numcodec(compressor),),
             "filters": tuple(map(_numcodec, before)),
         }
-    filters, serializer, compressors = _parts(chain)
+    filters, serializer, compressors = _stages(chain)
     while serializer.name == "sharding_indexed":
         inner = [NamedConfig(c["name"], c.get("configuration") or {}) for c in serializer.configuration["codecs"]]
-        more, serializer, compressors = _parts(inner)
+        more, serializer, compressors = _stages(inner)
         filters = [*filters, *more]
     return {
         "compressors": tuple(map(_named, compressors)),
@@ -119,7 +119,7 @@ def _codec_encoding(array: Array) -> dict[str, Any]:
     }
 
 
-def _parts(chain: Sequence[NamedConfig]) -> tuple[list[NamedConfig], NamedConfig, list[NamedConfig]]:
+def _stages(chain: Sequence[NamedConfig]) -> tuple[list[NamedConfig], NamedConfig, list[NamedConfig]]:
     at = next(i for i, codec in enumerate(chain) if kind(codec.name) == "array-bytes")
     return list(chain[:at]), chain[at], list(chain[at + 1 :])
 

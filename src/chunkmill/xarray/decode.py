@@ -1,7 +1,7 @@
-"""Undecoded variables -> a dataset, by xarray's CF decoding.
+"""Decode variables to a dataset by xarray's CF decoding.
 
-What has nothing to decode passes by: xarray rebuilds each variable seven times, which is most of the time that it takes
-to open a thousand of them. Not here: where variables come from (`chunkmill.xarray.backend`).
+Variables with nothing to decode bypass it: xarray rebuilds each variable seven times, which is most of the time that
+opening a thousand of them takes. Not here: how variables are opened (`chunkmill.xarray.backend`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _TIMES = frozenset({"days", "hours", "minutes", "seconds", "milliseconds", "micr
 
 
 def decode(source: AbstractDataStore, decoders: Mapping[str, Any]) -> Dataset:
-    """Return the dataset of the variables and attributes that `source` loads, decoded as `decoders` say.
+    """Return the dataset of the variables and attributes that `source` loads, decoded with the options `decoders`.
 
-    The same as xarray's ``StoreBackendEntrypoint().open_dataset(source, **decoders)``.
+    Equivalent to xarray's ``StoreBackendEntrypoint().open_dataset(source, **decoders)``.
     """
     variables, attributes = source.load()  # type: ignore[no-untyped-call]
-    plain = _pass_plain(variables, decoders)
+    plain = _undecoded(variables, decoders)
     rest = {name: variable for name, variable in variables.items() if name not in plain}
     decoded, attributes, coordinates = conventions.decode_cf_variables(rest, attributes, **decoders)
     data: dict[Any, Any] = {}
@@ -41,12 +41,12 @@ def decode(source: AbstractDataStore, decoders: Mapping[str, Any]) -> Dataset:
     return dataset
 
 
-def _pass_plain(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) -> dict[Any, Variable]:
-    """Return those variables, as xarray decodes them, that CF says nothing of, and no other variable speaks of."""
+def _undecoded(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) -> dict[Any, Variable]:
+    """Return the variables, as xarray decodes them, to which no CF attribute of any variable applies."""
     if decoders.get("decode_coords", True) == "all" or any(v.dtype == "S1" for v in variables.values()):
-        return {}  # then all depend on all
+        return {}  # then any variable may depend on any other
     masks = decoders.get("mask_and_scale", True) is True
-    spoken_of = {
+    referenced = {
         word
         for variable in variables.values()
         if not _RELATED.isdisjoint(variable.attrs)
@@ -55,7 +55,7 @@ def _pass_plain(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) 
     }
     plain = {}
     for name, variable in variables.items():
-        if name not in spoken_of and _is_plain(variable, masks=masks):
+        if name not in referenced and _is_plain(variable, masks=masks):
             encoding = variable.encoding
             if "_FillValue" in variable.attrs:
                 encoding["_FillValue"] = variable.attrs.pop("_FillValue")
@@ -65,7 +65,7 @@ def _pass_plain(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) 
 
 
 def _is_plain(variable: Variable, *, masks: bool) -> bool:
-    """Whether xarray would decode a variable to itself, but for a ``_FillValue`` of NaN, which marks what is NaN."""
+    """Whether decoding leaves a variable unchanged; a ``_FillValue`` of NaN, which marks NaN as missing, is allowed."""
     attributes = variable.attrs
     if not _DECODED.isdisjoint(attributes):
         only_mask = masks and _DECODED & attributes.keys() == {"_FillValue"}

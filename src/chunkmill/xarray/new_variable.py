@@ -1,8 +1,7 @@
-"""A new variable -> its encoded data, and the description of the array that is to hold them.
+"""Encode a new variable, and build the metadata of the array that will hold it.
 
-CF encoding is done by xarray's coders; how an array is stored is read from the variable's encoding, in the words of
-xarray's zarr engine. Not here: variables that exist already (`chunkmill.xarray.stored_variable`), writing
-(`chunkmill.xarray.write`).
+CF encoding is done by xarray's coders; chunks, codecs and fill value are read from the variable's encoding, by the keys
+of xarray's zarr engine. Not here: variables that are stored already (`chunkmill.xarray.stored_variable`).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _REFUSALS = (UnsupportedFeature, UnknownCodec, AlignmentError, RegionError, Meta
 
 @dataclass(frozen=True, slots=True)
 class NewVariable:
-    """A variable that is to be stored: its encoded data (of numpy or dask) and the array's description."""
+    """A variable to be stored: its encoded data (of numpy or dask) and the metadata of its array."""
 
     data: Any
     metadata: ArrayMetadata
@@ -54,35 +53,39 @@ class NewVariable:
 
 
 def describe_variable(
-    documents_format: Format, name: str, variable: Variable, *, given: bool, url: str = ""
+    documents_format: Format, name: str, variable: Variable, *, strict: bool, url: str = ""
 ) -> NewVariable:
-    """Encode a variable and describe its array.
+    """Encode a variable and build the metadata of its array.
 
     Parameters
     ----------
-    given
-        Whether the encoding was given for this very write: then what it asks for is demanded. Else it says how the
-        variable was stored where it came from, and what does not apply here is left out.
+    strict
+        Whether the encoding was passed to this write, so that keys which do not apply are errors. Otherwise it
+        describes how the variable was stored where it was read from, and such keys are ignored.
 
     Raises
     ------
     DatasetError
-        The encoding or the attributes hold what cannot be stored.
+        The encoding or the attributes hold values that cannot be stored.
     UnsupportedFeature
-        The format has no place for the variable.
+        The format cannot hold the variable.
     """
     encoded = _encoded(documents_format, name, variable, url)
     encoding = {key: value for key, value in encoded.encoding.items() if key not in _IGNORED}
-    if encoding.get("_FillValue", 0) is None:  # "none, not even NaN"; xarray's coders leave it where it is
+    if encoding.get("_FillValue", 0) is None:  # no marker, not even NaN; xarray's coders leave the key in the encoding
         del encoding["_FillValue"]
     known = _STORAGE - {"fill_value"} if documents_format.masks_fill_value else _STORAGE
-    if given and (unknown := sorted(set(map(str, encoding)) - known)):
-        hint = f"known are {', '.join(sorted(known))}, and what CF encoding has, '_FillValue' among it"
-        raise DatasetError(variable=name, url=url, reason=f"encoding {', '.join(map(repr, unknown))}", hint=hint)
+    if strict and (unknown := sorted(set(map(str, encoding)) - known)):
+        hint = f"known are {', '.join(sorted(known))}, and keys of CF encoding such as '_FillValue'"
+        raise DatasetError(
+            variable=name, url=url, reason=f"unknown encoding {', '.join(map(repr, unknown))}", hint=hint
+        )
     storage = {key: value for key, value in encoding.items() if key in _STORAGE}
-    if given and not _fits(storage.get("chunks"), encoded.ndim):
+    if strict and not _fits(storage.get("chunks"), encoded.ndim):
         reason = f"encoding chunks={storage['chunks']!r}: expected a length for each of {encoded.dims}"
-        raise DatasetError(variable=name, url=url, reason=reason, hint="in their order, -1 for all of one")
+        raise DatasetError(
+            variable=name, url=url, reason=reason, hint="in the order of the dimensions, -1 for a whole axis"
+        )
     attributes = dict(encoded.attrs)
     fill_value = _pop_fill_value(documents_format.name, attributes, storage, encoded.dtype)
     attributes = json_attributes(attributes, name, url)
@@ -93,7 +96,7 @@ def describe_variable(
     try:
         metadata = describe(storage, fill_value)
     except _REFUSALS:
-        if given or not encoding:
+        if strict or not encoding:
             raise
         if not documents_format.masks_fill_value:
             fill_value = _default_fill(documents_format.name, encoded.dtype)
@@ -122,7 +125,7 @@ def encode_cf(variable: Variable, name: str) -> Variable:
 
 
 def json_attributes(attributes: Mapping[Any, Any], name: str, url: str) -> dict[str, JSON]:
-    """Return attributes as JSON: arrays as lists, numpy's scalars as Python's; `DatasetError` names what is none.
+    """Return attributes as JSON values: arrays as lists, numpy scalars as Python's; `DatasetError` names the others.
 
     Examples
     --------
@@ -133,13 +136,15 @@ def json_attributes(attributes: Mapping[Any, Any], name: str, url: str) -> dict[
     for key, value in attributes.items():
         plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
         if key == "missing_value" and isinstance(plain, float) and math.isnan(plain):
-            continue  # what is NaN is missing anyway
+            continue  # NaN is missing without a marker
         if not isinstance(key, str) or not _is_json(plain):
             wrong.append(f"{key!r}: {value!r:.60}")
         converted[key] = plain
     if wrong:
         hint = "JSON holds finite numbers, text, true, false, null, and lists and dicts of them"
-        raise DatasetError(variable=name, url=url, reason=f"attributes that are no JSON: {'; '.join(wrong)}", hint=hint)
+        raise DatasetError(
+            variable=name, url=url, reason=f"attributes that JSON cannot hold: {'; '.join(wrong)}", hint=hint
+        )
     return converted
 
 
@@ -160,7 +165,9 @@ def _encoded(documents_format: Format, name: str, variable: Variable, url: str) 
     of_any_length = wanted is str or wanted is object or isinstance(wanted, np.dtypes.StringDType)
     if not isinstance(variable.dtype, np.dtype):
         hint = "convert it: astype() to numbers or to str, or reset_index()"
-        raise DatasetError(variable=name, url=url, reason=f"pandas' {variable.dtype}, which no array holds", hint=hint)
+        raise DatasetError(
+            variable=name, url=url, reason=f"dtype {variable.dtype} of pandas, which arrays cannot have", hint=hint
+        )
     if of_any_length and variable.dtype.kind in "OTU":
         del encoding["dtype"]
     elif wanted is not None:
@@ -179,19 +186,19 @@ def _encoded(documents_format: Format, name: str, variable: Variable, url: str) 
 
 
 def _text_dtype(variable: Variable, wanted: Any) -> Any:
-    """Return `wanted`, or what is wide enough where that would cut text or bytes; ``None``: any length.
+    """Return `wanted`, or a wider dtype where `wanted` would truncate text or bytes; ``None`` for any length.
 
-    It may come from what was read, and concatenated with longer text since. ``S1`` is CF's way to store characters.
+    `wanted` may stem from a file whose variable was concatenated with longer text since. ``S1`` is CF's character type.
     """
-    given = variable.dtype
+    dtype = variable.dtype
     try:
         stored = np.dtype(wanted)
-    except TypeError:  # which xarray will say
+    except TypeError:  # xarray raises it again, with its own message
         return wanted
-    if stored.kind not in "SU" or stored == "S1" or given.kind not in "SUOT":
+    if stored.kind not in "SU" or stored == "S1" or dtype.kind not in "SUOT":
         return wanted
-    if given.kind in "SU":
-        n_characters = given.itemsize // (4 if given.kind == "U" else 1)
+    if dtype.kind in "SU":
+        n_characters = dtype.itemsize // (4 if dtype.kind == "U" else 1)
     elif variable.chunks is None:
         n_characters = max((len(v) for v in variable.to_numpy().flat if isinstance(v, (str, bytes))), default=1)
     else:
@@ -201,12 +208,12 @@ def _text_dtype(variable: Variable, wanted: Any) -> Any:
 
 
 def _strings(variable: Variable, name: str) -> Variable:
-    """Return strings as ``StringDType`` or of fixed width, bytes of fixed width unless that cut them."""
+    """Return strings as ``StringDType`` or of fixed width, and bytes of fixed width unless that truncates them."""
     kind = _vlen_kind(variable)
     if kind is bytes:
         if not any(value.endswith(b"\0") for value in variable.to_numpy().ravel()):
             return strings.ensure_fixed_length_bytes(variable)
-        return variable  # numpy takes trailing zeros for padding
+        return variable  # numpy strips trailing zeros as padding
     if variable.dtype.kind == "T" or kind is str:
         if variable.encoding.get("dtype") == "S1":
             return _STRINGS.encode(variable, name=name)
@@ -219,32 +226,32 @@ def _strings(variable: Variable, name: str) -> Variable:
 
 
 def _vlen_kind(variable: Variable) -> Any:
-    """Return what objects are of which xarray says it in the dtype: ``str``, ``bytes`` or ``None``."""
+    """Return the type of the objects, ``str`` or ``bytes``, where xarray notes it in the dtype; else ``None``."""
     return strings.check_vlen_dtype(variable.dtype)  # type: ignore[no-untyped-call]
 
 
 def _without_missing(block: Any) -> Any:
-    """Return strings with missing ones empty: a store has no missing value for them."""
+    """Return strings, missing ones as the empty string: no format has a missing value for them."""
     values = block.astype(object)
     values[pd.isna(values)] = ""
     return values.astype(np.dtypes.StringDType())
 
 
 def _pop_fill_value(name: str, attributes: dict[str, Any], storage: dict[str, Any], dtype: np.dtype[Any]) -> Any:
-    """Take what becomes the array's fill value out of attributes or encoding; encode the attribute ``_FillValue``."""
+    """Remove the array's fill value from attributes or encoding and return it; encode the attribute ``_FillValue``."""
     if get_format(name).masks_fill_value:
-        storage.pop("fill_value", None)  # of a format where it marks nothing
+        storage.pop("fill_value", None)  # of a format where the fill value does not mark missing elements
         return attributes.pop("_FillValue", None)
     if attributes.get("_FillValue") is not None:
         attributes["_FillValue"] = encode_fill_value(attributes["_FillValue"], dtype)
     else:
         attributes.pop("_FillValue", None)
-    given = storage.pop("fill_value", None)
-    return _default_fill(name, dtype) if given is None else given
+    fill_value = storage.pop("fill_value", None)
+    return _default_fill(name, dtype) if fill_value is None else fill_value
 
 
 def _default_fill(name: str, dtype: np.dtype[Any]) -> Any:
-    # xarray's choice: what was never written is missing, where there is a number for that
+    # as xarray does: elements that were never written are missing, where the dtype has a number for that
     return math.nan if dtype.kind == "f" and get_format(name).has_fill_value else None
 
 
@@ -272,12 +279,12 @@ def _describe(
         attributes=attributes,
     )
     if fill_value is None and documents_format.masks_fill_value:
-        return documents_format.adapt(replace(metadata, fill_value=None), name)  # zero would be taken for missing
+        return documents_format.adapt(replace(metadata, fill_value=None), name)  # zero would be read as missing
     return metadata
 
 
 def _chunks(variable: Variable, chunks: Any, shards: Any) -> Any:
-    """Return the chunk shape: as encoded, else the largest block of dask, else one that is not too large."""
+    """Return the chunk shape of the encoding, else of dask's largest block, else ``"auto"``."""
     if chunks is not None and _fits(chunks, variable.ndim):
         return chunks
     if variable.chunks is None or shards is not None:
@@ -286,25 +293,25 @@ def _chunks(variable: Variable, chunks: Any, shards: Any) -> Any:
 
 
 def _fits(chunks: Any, ndim: int) -> bool:
-    """Whether ``chunks`` of an encoding are lengths for as many axes; what `describe_array` judges is left to it."""
+    """Whether ``chunks`` of an encoding has a length for each axis; anything else is left to `describe_array`."""
     if isinstance(chunks, Sequence) and not isinstance(chunks, str):
         return len(chunks) == ndim
     return not isinstance(chunks, Mapping)
 
 
 def _codecs(documents_format: Format, storage: Mapping[str, Any], *, of_bytes: bool) -> Any:
-    """Return ``codecs=`` of what the encoding says in xarray's three parts, or in our one."""
+    """Return ``codecs=`` from the encoding: from ``codecs``, or from xarray's three keys."""
     if "codecs" in storage:
         return storage["codecs"]
-    parts = {part: storage.get(part, "auto") for part in ("filters", "serializer", "compressors")}
-    if of_bytes and _is_auto(parts["serializer"]):
-        parts["serializer"] = "vlen-bytes"
-    if all(map(_is_auto, parts.values())):
+    stages = {stage: storage.get(stage, "auto") for stage in ("filters", "serializer", "compressors")}
+    if of_bytes and _is_auto(stages["serializer"]):
+        stages["serializer"] = "vlen-bytes"
+    if all(map(_is_auto, stages.values())):
         return "default"
-    if _is_auto(parts["compressors"]):
+    if _is_auto(stages["compressors"]):
         name = documents_format.default_codecs
-        parts["compressors"] = "zstd" if name == "default" else name
-    return [codec for part in parts.values() if not _is_auto(part) for codec in _listed(part)]
+        stages["compressors"] = "zstd" if name == "default" else name
+    return [codec for stage in stages.values() if not _is_auto(stage) for codec in _listed(stage)]
 
 
 def _is_auto(value: Any) -> bool:
@@ -312,7 +319,7 @@ def _is_auto(value: Any) -> bool:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Return codecs as a list; those of zarr-python as data."""
+    """Return codecs as a list; codecs of zarr-python as their configurations."""
     if value is None:
         return []
     one = isinstance(value, (str, Mapping)) or not isinstance(value, Iterable)

@@ -1,7 +1,7 @@
-"""How a dataset that was written becomes visible: arrays first, then groups, consolidated metadata last.
+"""Publish the documents of a dataset: arrays first, then groups, consolidated metadata last.
 
-Consolidated metadata are made of what is known: of those that are there, and of the documents that were written. Only
-where a store that has none is to get some are its nodes listed.
+Consolidated metadata are built from those stored and from the documents that were written. Nodes are listed only where
+consolidated metadata are created for a store that had none.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["Publication"]
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """How what was written becomes visible: arrays first, then groups, the consolidated metadata last.
+    """Where the documents of a write are published, and which consolidated metadata they belong to.
 
     Attributes
     ----------
     groups
-        Paths of the groups that were written, parents first.
+        Paths of the written groups, parents first.
     replaces
-        Whether what was below the first of them is gone.
+        Whether everything that was below the first of them has been deleted.
     """
 
     store: Store
@@ -43,7 +43,7 @@ class Publication:
             raise UnsupportedFeature(format=self.documents_format.name, feature="consolidated metadata")
 
     def publish(self, group_documents: dict[str, bytes], array_documents: dict[str, bytes]) -> None:
-        """Write the documents of nodes, and bring consolidated metadata up to date from what is known."""
+        """Write the documents of nodes, and update consolidated metadata."""
         documents = {**group_documents, **array_documents}
         if documents:
             consolidated = self._consolidated(documents)
@@ -58,7 +58,7 @@ class Publication:
         flush(self.store)
 
     def _consolidated(self, documents: dict[str, bytes]) -> dict[str, bytes]:
-        """Return the consolidated metadata of the groups that have some, and of a store that is new."""
+        """Return the updated consolidated metadata of groups that have some, and those of a new store."""
         found: dict[str, bytes] = {}
         for prefix in self._prefixes():
             key = self.documents_format.consolidated_key(prefix)
@@ -72,7 +72,7 @@ class Publication:
         return found
 
     def _prefixes(self) -> list[str]:
-        """Return the paths of the groups and of all above them, the root first."""
+        """Return the paths of the groups and of all their parents, the root first."""
         paths = {""}
         for group in self.groups:
             parts = group.split("/") if group else []

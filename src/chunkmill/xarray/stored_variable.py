@@ -1,8 +1,7 @@
-"""A labelled variable -> elements of an array that exists, exactly as the array stores them; and what does not match.
+"""Encode a variable as an existing array stores it, and compare variables with stored ones.
 
-What is stored decides: units, dtype, packing and fill value are the array's, and values that these cannot hold are an
-error before anything is written. Not here: new arrays (`chunkmill.xarray.new_variable`), the order of writes
-(`chunkmill.xarray.write`).
+Units, dtype, packing and fill value are those of the array; values that the array cannot hold are an error before
+anything is written. Not here: new arrays (`chunkmill.xarray.new_variable`).
 """
 
 from __future__ import annotations
@@ -32,25 +31,25 @@ __all__ = ["StoredVariable", "find_region", "match_dims", "stored_sizes"]
 
 _UNITS = re.compile(r"encoding\['units'\] to '([^']*)'")
 _N_SHOWN = 3
-_FLOAT_TIMES = np.timedelta64(10, "us")  # what hourly times since 1850 lose in float64 days, a hundredfold
+_FLOAT_TIMES = np.timedelta64(10, "us")  # a hundred times the rounding of hourly times since 1850 as float64 days
 _PACKING = {"scale_factor", "add_offset"}
 _STORAGE = {"chunks", "preferred_chunks", "shards", "compressors", "filters", "serializer", "fill_value"}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVariable:
-    """A variable as it is stored: turns values into elements and back. Pickles, for tasks.
+    """A variable as it is stored: encodes values to elements and decodes them; picklable.
 
     Attributes
     ----------
     dtype
         Of the elements.
     attributes
-        Those that decoding looks at: units, packing, markers of missing elements.
+        Attributes that decoding uses: units, packing, markers of missing elements.
     encoding
-        The same, once decoded, as encoding looks for it.
+        The same as keys of the encoding, after decoding.
     decoding
-        What of it applies: to numbers of days, ``decode_times`` does not.
+        Options of decoding, such as ``decode_times=False`` for values that are plain numbers of days.
     """
 
     name: str
@@ -82,17 +81,17 @@ class StoredVariable:
         Raises
         ------
         DatasetError
-            They cannot be stored exactly: times between the units, numbers that the dtype cannot hold, text that is
-            too long. Floats are rounded to the precision that is stored, as packing and smaller floats do by nature.
+            Some cannot be stored exactly: times between whole units, numbers that the dtype cannot hold, text that is
+            too long. Floats are rounded to the stored precision, as by packing or a smaller dtype.
         """
         lazy = isinstance(data, da.Array)
         if data.dtype.kind == "O" and self.dtype.kind not in "TUSO" and "units" not in self.encoding:
             data = ensure_dtype_not_object(Variable(self.dims, data), name=self.name).data
-        given: Any = data if lazy else da.from_array(np.asarray(data), chunks=-1, name=False)  # type: ignore[no-untyped-call]
+        values: Any = data if lazy else da.from_array(np.asarray(data), chunks=-1, name=False)  # type: ignore[no-untyped-call]
         if self.dtype.kind in "TUSO":
-            elements = given.map_blocks(self.text, dtype=self.dtype, meta=np.empty((0,) * given.ndim, self.dtype))
+            elements = values.map_blocks(self.text, dtype=self.dtype, meta=np.empty((0,) * values.ndim, self.dtype))
         else:
-            elements = self._numbers(given)
+            elements = self._numbers(values)
         if lazy:
             return elements
         with np.errstate(all="ignore"):
@@ -104,18 +103,18 @@ class StoredVariable:
                 raise self._inexact(error) from error
 
     def decode(self, elements: NDArray[Any]) -> NDArray[Any]:
-        """Return the values that `elements` stand for."""
+        """Return the decoded values of `elements`."""
         dims = self.dims if elements.ndim == len(self.dims) else tuple(f"dim_{i}" for i in range(elements.ndim))
         raw = Variable(dims, elements, dict(self.attributes))
         return conventions.decode_cf_variable(self.name, raw, **self.decoding).to_numpy()
 
-    def _numbers(self, given: Any) -> Any:
+    def _numbers(self, values: Any) -> Any:
         encoding = dict(self.encoding)
-        if given.dtype.kind == "f" and self.dtype.kind in "iu" and "_Unsigned" not in encoding:
-            encoding.pop("dtype", None)  # xarray would warn of the cast; ours is checked
-        encoded = encode_cf(Variable(self.dims, given, {}, encoding), self.name).data
-        meta = np.empty((0,) * given.ndim, self.dtype)
-        return given.map_blocks(self.checked, encoded, dtype=self.dtype, meta=meta)
+        if values.dtype.kind == "f" and self.dtype.kind in "iu" and "_Unsigned" not in encoding:
+            encoding.pop("dtype", None)  # xarray would warn about the cast, which is checked here
+        encoded = encode_cf(Variable(self.dims, values, {}, encoding), self.name).data
+        meta = np.empty((0,) * values.ndim, self.dtype)
+        return values.map_blocks(self.checked, encoded, dtype=self.dtype, meta=meta)
 
     def checked(self, values: NDArray[Any], encoded: NDArray[Any]) -> NDArray[Any]:
         """Return `encoded` as elements, or raise `DatasetError` unless they decode to `values`."""
@@ -129,7 +128,7 @@ class StoredVariable:
         return elements
 
     def text(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return text or bytes as elements; `DatasetError` where the width that is stored would cut them."""
+        """Return text or bytes as elements; `DatasetError` where the stored width would truncate them."""
         plain = values.astype(object)
         plain[pd.isna(plain)] = b"" if self.dtype.kind in "SO" else ""
         wanted = bytes if self.dtype.kind in "SO" else str
@@ -141,12 +140,12 @@ class StoredVariable:
         if cut.any():
             longest = max(map(len, plain[cut]))
             reason = f"values of up to {longest} characters, but the store holds {self.dtype}: {plain[cut][0]!r:.60}"
-            hint = "write it anew with encoding={…: {'dtype': str}}, text of any length"
+            hint = "write the variable to a new array with encoding={…: {'dtype': str}}, text of any length"
             raise DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
         return elements
 
     def _differs(self, values: NDArray[Any], back: NDArray[Any], elements: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return where decoded elements are not the values, more than storing them so always changes them."""
+        """Return where decoded elements differ from the values by more than the rounding of their encoding."""
         if values.dtype.kind in "mMO":
             wrong = _unequal(values, back) & ~(pd.isna(values) & pd.isna(back))
             if values.dtype.kind in "mM" and self.dtype.kind == "f":
@@ -174,21 +173,21 @@ class StoredVariable:
     def _not_held(self, values: NDArray[Any], back: NDArray[Any]) -> DatasetError:
         first, read = _shown(values[0]), _shown(back[0])
         reason = f"{len(values)} values cannot be stored as {self.stored_as}: {first} would read as {read}"
-        hint = "write the variable anew in another encoding, or convert the values first"
+        hint = "write the variable to a new array with another encoding, or convert the values first"
         return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
 
     def _inexact(self, error: Exception) -> DatasetError:
-        """Say which units would do, which xarray works out."""
+        """Return the error for values between whole units, with the units that xarray suggests."""
         found = _UNITS.search(str(error))
         if found is None:
             return DatasetError(variable=self.name, url=self.url, reason=f"not storable as {self.stored_as}: {error}")
-        reason = f"the values are no whole {self.stored_as}; {found[1]!r} would hold them"
-        hint = f"write the variable anew with encoding={{{self.name!r}: {{'units': {found[1]!r}}}}}"
+        reason = f"the values are not whole {self.stored_as}; {found[1]!r} would hold them"
+        hint = f"write the variable to a new array with encoding={{{self.name!r}: {{'units': {found[1]!r}}}}}"
         return DatasetError(variable=self.name, url=self.url, reason=reason, hint=hint)
 
     @property
     def stored_as(self) -> str:
-        """How values are stored, in words: ``'days since 2000-01-01' in int64``."""
+        """Encoding as text: ``'days since 2000-01-01' in int64``."""
         words = [f"{key}={self.encoding[key]}" for key in ("scale_factor", "add_offset") if key in self.encoding]
         units = self.encoding.get("units")
         return f"{units!r} in {self.dtype}" if units else " ".join([str(self.dtype), *words])
@@ -210,15 +209,15 @@ class StoredVariable:
             raise self._different(np.asarray(data), elements, wrong, region)
 
     def unequal(self, values: NDArray[Any], elements: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return where `elements` are not those of `values`."""
+        """Return where `elements` are not the encoded `values`."""
         try:
             wanted = self.encode(values)
-        except DatasetError:  # what cannot be stored is not what is
-            return np.asarray(self._plainly_unequal(values, self.decode(elements)))
+        except DatasetError:  # values that cannot be stored differ from those that are
+            return np.asarray(self._decoded_unequal(values, self.decode(elements)))
         differ = np.asarray(wanted != elements)
         return differ if self.dtype.kind in "TUSO" else differ & ~(pd.isna(wanted) & pd.isna(elements))
 
-    def _plainly_unequal(self, values: NDArray[Any], back: NDArray[Any]) -> Any:
+    def _decoded_unequal(self, values: NDArray[Any], back: NDArray[Any]) -> Any:
         return _unequal(values.astype(object), back.astype(object)) & ~(pd.isna(values) & pd.isna(back))
 
     def _different(
@@ -227,7 +226,7 @@ class StoredVariable:
         stored = self.decode(elements)
         lines = [
             f"at {[int(i) + cut.start for i, cut in zip(at, region, strict=True)]}: {_shown(stored[at])} is stored, "
-            f"{_shown(values[at])} given"
+            f"got {_shown(values[at])}"
             for at in map(tuple, np.argwhere(wrong)[:_N_SHOWN])
         ]
         reason = f"{int(wrong.sum())} of {wrong.size} values differ from those in the store: {'; '.join(lines)}"
@@ -238,7 +237,7 @@ class StoredVariable:
 def _unequal(values: NDArray[Any], back: NDArray[Any]) -> NDArray[np.bool_]:
     try:
         return np.asarray(values != back)
-    except TypeError:  # cftime compares no dates of different calendars
+    except TypeError:  # cftime does not compare dates of different calendars
         return np.ones(values.shape, bool)
 
 
@@ -248,7 +247,7 @@ def _shown(value: Any) -> str:
 
 
 def _decoding(name: str, stored: Variable, like: Variable, url: str) -> dict[str, Any]:
-    """Return how to decode `stored` so that it compares with `like`, which may be decoded or not."""
+    """Return the options that decode `stored` to values comparable with `like`, which may be decoded or not."""
     units = stored.attrs.get("units")
     decoding: dict[str, Any] = {}
     if like.dtype.kind == "m":
@@ -258,15 +257,15 @@ def _decoding(name: str, stored: Variable, like: Variable, url: str) -> dict[str
     elif like.dtype.kind in "iuf" and isinstance(units, str) and "since" in units:
         if like.attrs.get("units") != units:
             reason = f"the store holds times in {units!r}, got {like.dtype} with units {like.attrs.get('units')!r}"
-            raise DatasetError(variable=name, url=url, reason=reason, hint="give times, or numbers in these units")
+            raise DatasetError(variable=name, url=url, reason=reason, hint="pass times, or numbers in these units")
         decoding["decode_times"] = False
     if {"scale_factor", "add_offset", "_FillValue", "missing_value"} & like.attrs.keys():
-        decoding["mask_and_scale"] = False  # opened so: the numbers are those of the store
+        decoding["mask_and_scale"] = False  # opened without decoding: its numbers are those of the store
     return decoding
 
 
 def match_dims(name: str, variable: Variable, stored: StoredVariable) -> Variable:
-    """Return `variable` with its axes in the order of the store; `DatasetError` when they are other ones."""
+    """Return `variable` with its axes in the order of the store; `DatasetError` where the dimensions differ."""
     if set(variable.dims) != set(stored.dims) or len(variable.dims) != len(stored.dims):
         reason = f"has dimensions {variable.dims}, but {stored.dims} in the store"
         raise DatasetError(variable=name, url=stored.url, reason=reason)
@@ -276,12 +275,12 @@ def match_dims(name: str, variable: Variable, stored: StoredVariable) -> Variabl
 def find_region(
     dataset: Dataset, region: Mapping[Hashable, Any] | str, arrays: Mapping[str, Array], url: str
 ) -> dict[Hashable, slice]:
-    """Return the slices that `region` means: those given, and for ``"auto"`` where the coordinates are in the store.
+    """Return `region` as slices: ``"auto"`` is where the coordinates are in the store.
 
     Raises
     ------
     DatasetError
-        A dimension is unknown, a slice is no part of it, or the coordinates are not there in one piece.
+        A dimension is unknown, a slice does not match its length, or the coordinates are not contiguous in the store.
     """
     if region == "auto":
         region = dict.fromkeys(dataset.dims, "auto")
@@ -289,17 +288,19 @@ def find_region(
         raise TypeError(f"region={region!r}: expected 'auto', or slices or 'auto' by dimension")
     sizes = stored_sizes(arrays)
     found = {}
-    for dim, part in region.items():
+    for dim, own in region.items():
         if dim not in dataset.dims or dim not in sizes:
             where = "dataset" if dim not in dataset.dims else "store"
-            raise DatasetError(variable="", url=url, reason=f"region names {dim!r}, which the {where} has not")
-        cut = _locate(dataset, dim, arrays, sizes[dim], url) if part == "auto" else part
+            raise DatasetError(
+                variable="", url=url, reason=f"region names {dim!r}, which is not a dimension of the {where}"
+            )
+        cut = _locate(dataset, dim, arrays, sizes[dim], url) if own == "auto" else own
         found[dim] = _bounds(cut, dim, sizes[dim], dataset.sizes[dim], url)
     return found
 
 
 def stored_sizes(arrays: Mapping[str, Array]) -> dict[Hashable, int]:
-    """Return the lengths of the dimensions that arrays have, by name."""
+    """Return the length of each dimension of the arrays."""
     return {
         dim: size
         for name, array in arrays.items()
@@ -307,36 +308,36 @@ def stored_sizes(arrays: Mapping[str, Array]) -> dict[Hashable, int]:
     }
 
 
-def _bounds(cut: Any, dim: Hashable, size: int, n_given: int, url: str) -> slice:
+def _bounds(cut: Any, dim: Hashable, size: int, n: int, url: str) -> slice:
     if not isinstance(cut, slice) or cut.step not in {None, 1}:
-        raise DatasetError(variable="", url=url, reason=f"region[{dim!r}]={cut!r}", hint="give slices of step 1")
+        raise DatasetError(variable="", url=url, reason=f"region[{dim!r}]={cut!r}", hint="expected a slice of step 1")
     start, stop, _ = cut.indices(size)
-    if max(0, stop - start) != n_given:
-        reason = f"region[{dim!r}]={cut!r} is {max(0, stop - start)} of {size} in the store, but {n_given} are given"
+    if max(0, stop - start) != n:
+        reason = f"region[{dim!r}]={cut!r} is {max(0, stop - start)} of {size} in the store, got {n}"
         raise DatasetError(variable="", url=url, reason=reason)
-    return slice(start, start + n_given)
+    return slice(start, start + n)
 
 
 def _locate(dataset: Dataset, dim: Hashable, arrays: Mapping[str, Array], size: int, url: str) -> slice:
-    """Return where the coordinate `dim` of the dataset is in the store."""
+    """Return the slice of the store that holds the coordinate `dim` of the dataset."""
     n = dataset.sizes[dim]
     array = arrays.get(str(dim))
     if dim not in dataset.variables or array is None:
         if n != size:
-            reason = f"no coordinate {dim!r} to find {n} of {size} elements by"
-            raise DatasetError(variable=str(dim), url=url, reason=reason, hint=f"give region={{{dim!r}: slice(…)}}")
+            reason = f"without a coordinate {dim!r}, {n} of {size} elements cannot be located"
+            raise DatasetError(variable=str(dim), url=url, reason=reason, hint=f"pass region={{{dim!r}: slice(…)}}")
         return slice(0, n)
     stored = StoredVariable.of(str(dim), array, dataset.variables[dim])
     index = pd.Index(stored.decode(read_region(array, (slice(0, size),))))
     if not index.is_unique:
         reason = f"its values in the store are not unique: {index[index.duplicated()][0]!s} is there more than once"
-        raise DatasetError(variable=str(dim), url=url, reason=reason, hint=f"give region={{{dim!r}: slice(…)}}")
+        raise DatasetError(variable=str(dim), url=url, reason=reason, hint=f"pass region={{{dim!r}: slice(…)}}")
     at = index.get_indexer(pd.Index(dataset[dim].to_numpy()))
     if (at < 0).any():
         missing = dataset[dim].to_numpy()[at < 0]
         reason = f"{len(missing)} values are not in the store: {missing[0]!s}"
-        raise DatasetError(variable=str(dim), url=url, reason=reason, hint="append_dim= adds new ones")
+        raise DatasetError(variable=str(dim), url=url, reason=reason, hint="append_dim= appends new ones")
     if n and (np.diff(at) != 1).any():
         reason = "the values are not next to each other, in this order, in the store"
-        raise DatasetError(variable=str(dim), url=url, reason=reason, hint="write contiguous parts one by one")
+        raise DatasetError(variable=str(dim), url=url, reason=reason, hint="write contiguous regions one by one")
     return slice(int(at[0]), int(at[0]) + n) if n else slice(0, 0)

@@ -1,9 +1,7 @@
-"""`write_dataset`: a labelled dataset, or a tree of them, to a store of any format.
+"""Write a labelled dataset, or a tree of them, to a store of any format: `write_dataset`.
 
-Everything is encoded, described and compared first; then the data are written, those of dask in one computation; what
-makes new arrays or more elements visible comes last. Not here: how variables are encoded
-(`chunkmill.xarray.new_variable` for new ones, `chunkmill.xarray.stored_variable` for those that exist), how arrays are
-written (`chunkmill.dask_arrays`).
+The write is planned first (`chunkmill.xarray.write_plan`); then the data are written, those of dask in one computation;
+the documents that make new arrays and appended elements visible are published last (`chunkmill.xarray.publication`).
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts, write_key
 from chunkmill.display.report import ReportMixin
-from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.model.grid import Overlap
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import hierarchy
+from chunkmill.nodes.arguments import open_existing
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.open_store import open_target_store
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
-from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.write_plan import (
     DatasetPlan,
@@ -54,14 +52,14 @@ Mode = Literal["w-", "w", "a", "a-", "r+"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DatasetReport(ReportMixin):
-    """What `write_dataset` did.
+    """Result of `write_dataset`.
 
     Attributes
     ----------
     variables
         A `WriteReport` for each variable written, by its path in the store.
     unchanged
-        Paths of variables that were compared with the store and found equal, so that nothing was written.
+        Paths of variables that equal what is stored, so that they were not written.
     """
 
     variables: Mapping[str, WriteReport] = field(default_factory=dict)
@@ -72,17 +70,17 @@ class DatasetReport(ReportMixin):
 
     @property
     def n_keys(self) -> int:
-        """Store keys dealt with."""
+        """Store keys written, or deleted because their chunks hold the fill value only."""
         return self._sum("n_keys")
 
     @property
     def n_partial(self) -> int:
-        """Of these, how many were covered partly, so that they were read, changed and written back under a lock."""
+        """Of these, store keys covered partly: read, changed and written back under a lock."""
         return self._sum("n_partial")
 
     @property
     def n_regrouped(self) -> int:
-        """Blocks of dask that were cut or merged because they were not aligned to store keys."""
+        """Dask blocks that were rechunked before writing because they were not aligned to store keys."""
         return self._sum("n_regrouped")
 
     @property
@@ -139,30 +137,33 @@ def write_dataset(
         Of a new group: ``None`` takes that of the group above it, and Zarr v3 for a new store. An existing group keeps
         its own.
     mode
-        ``"w-"``: create, fail if there is a node; ``"w"``: replace it; ``"a"``: write into the existing group (or
-        create it): existing variables are overwritten in place, others added; ``"r+"``: existing variables only.
-        `append_dim` implies ``"a"``, `region` implies ``"r+"``. ``"a-"``, with `append_dim`: as ``"a"``, but stored
-        variables without that dimension stay as they are, and only index coordinates among them are compared.
+        ``"w-"``: create a group, or fail if there is a node; ``"w"``: replace the node; ``"a"``: write into the
+        existing group, or create it: existing variables are overwritten in place, others added; ``"r+"``: overwrite
+        existing variables only. `append_dim` implies ``"a"``, `region` implies ``"r+"``. ``"a-"``, with `append_dim`:
+        as ``"a"``, but stored variables without that dimension are left unchanged, and only index coordinates among
+        them are compared.
     region
-        Slices by dimension, of arrays that exist; ``"auto"`` (for one dimension, or all) finds them by coordinates.
-        Any region will do: store keys covered partly are read, changed and written back under `lock` and a version
-        check. Coordinates and variables outside it are compared with those stored.
+        Slices by dimension, of existing arrays; ``"auto"`` (for one dimension, or all) finds the slices by coordinates.
+        The region need not be aligned to chunks: store keys covered partly are read, changed and written back under
+        `lock` and a version check. Coordinates and variables outside the region are compared with those stored.
     append_dim
-        Dimension along which to append. Values are encoded as the store does it already (units, dtype, packing, fill
-        value); those that this cannot say exactly, and variables without the dimension that differ from those stored,
-        are an error before anything is written. The longer arrays appear when all is written. One append at a time.
+        Dimension along which to append. Values are encoded as the stored ones are (units, dtype, packing, fill value).
+        An error is raised, before anything is written, for values that the stored encoding cannot represent exactly
+        and for variables without `append_dim` that differ from the store. The longer arrays become visible when all
+        data are written; an interrupted append is repeated by the same call. One append at a time.
     encoding
-        By variable (of a tree: by group path, then variable), instead of the variables' own: what CF knows, and
-        ``chunks``, ``shards``, ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``,
-        ``write_empty_chunks``. What is unknown or does not apply is an error.
+        By variable (for a tree: by group path, then variable), replacing the variables' own: the keys of CF encoding,
+        and ``chunks``, ``shards``, ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``,
+        ``write_empty_chunks``. A key that is unknown or does not apply is an error.
     consolidated
-        ``None``: consolidated metadata (Zarr v2 and v3) are written for new stores and kept up to date where there
-        are some; ``True``: written in any case; ``False``: only kept up to date.
+        ``None``: consolidated metadata (Zarr v2 and v3) are written for new stores and updated where they exist;
+        ``True``: written in any case; ``False``: only updated.
     lock, write_empty_chunks
         As in `chunkmill.to_store`.
     compute
-        ``False``: write metadata and what is in memory now, and return a `dask.delayed.Delayed` that writes the rest,
-        so that regions of the new arrays can be written by others. Appended elements appear when it has run.
+        ``False``: write metadata and variables in memory now, and return a `dask.delayed.Delayed` that writes those of
+        dask, so that other writers can write regions of the new arrays. Appended elements become visible when it has
+        been computed.
 
     Returns
     -------
@@ -173,12 +174,14 @@ def write_dataset(
     ------
     NodeExists
         There is a node already, and the mode is ``"w-"``.
+    NodeNotFound
+        There is no group, and `mode`, `region` or `append_dim` needs one.
     DatasetError
-        The dataset does not go with what is stored.
+        The dataset does not match what is stored.
     UnsupportedFeature
         The format cannot hold some of the variables: all of them are named.
     JobError
-        ``mode="w"`` would delete what `ds` is still to be read from.
+        ``mode="w"`` would delete stored arrays that `ds` is read from.
 
     Examples
     --------
@@ -196,7 +199,8 @@ def write_dataset(
     mode = _mode(mode, region, append_dim)
     store = open_target_store(url, storage_options)
     groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
-    root = _existing(store, groups[0].path, mode, must_exist=region is not None or append_dim is not None)
+    must_exist = region is not None or append_dim is not None
+    root = open_existing(store, groups[0].path, "r+" if must_exist else mode, Group)
     if root is not None:
         plan = plan_existing(groups, root, region=region, append_dim=append_dim, adds=mode == "a", keeps=keeps)
     else:
@@ -235,18 +239,18 @@ def _finish(
     n_regrouped: Sequence[int],
     unchanged: tuple[str, ...],
 ) -> DatasetReport:
-    """Make what was written visible: the last task of a write."""
+    """Publish the documents, and return the report: the last task of a write."""
     publish()
     lazy = {a.path: report(a, each, n) for a, each, n in zip(arrays, counts, n_regrouped, strict=True)}
     return DatasetReport({**reports, **lazy}, unchanged)
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Before
+# Preparation
 
 
 def _mode(mode: Mode, region: Any, append_dim: Hashable | None) -> Mode:
-    """Return the mode that is meant; what contradicts itself is a `ValueError`."""
+    """Return the mode that the arguments imply; `ValueError` for a contradiction."""
     if mode not in {"w-", "w", "a", "a-", "r+"}:
         raise ValueError(f"mode={mode!r} does not write datasets; the modes are 'w-', 'w', 'a', 'a-' and 'r+'")
     if mode == "a-" and append_dim is None:
@@ -254,34 +258,19 @@ def _mode(mode: Mode, region: Any, append_dim: Hashable | None) -> Mode:
     if region is not None and append_dim is not None:
         # Dataset.to_zarr takes both where they name different dimensions, writes no index then, and so leaves the
         # coordinate along append_dim shorter than the variables: such a store does not open
-        msg = "region= writes into what is there, append_dim= adds to it: append the whole extent first, with NaN where"
-        raise ValueError(f"{msg} values are not known yet, then write its parts with region=")
+        msg = "region= overwrites stored elements, append_dim= adds new ones: append the whole extent first, with NaN"
+        raise ValueError(f"{msg} where values are not known yet, then write them with region=")
     if (region is not None or append_dim is not None) and mode == "w":
-        raise ValueError("mode='w' replaces what is there: leave it out to write a region or to append")
+        raise ValueError("mode='w' replaces the group: leave it out to write a region or to append")
     if append_dim is not None:
         if mode == "r+":
-            raise ValueError("mode='r+' leaves arrays as long as they are: leave it out to append")
+            raise ValueError("mode='r+' does not resize arrays: leave it out to append")
         return "a"
     return "r+" if region is not None and mode == "w-" else mode
 
 
-def _existing(store: Store, path: str, mode: Mode, *, must_exist: bool) -> Group | None:
-    """Return the group to write into; ``None`` when a new one is to be made."""
-    if mode in {"w", "w-"}:
-        return None
-    try:
-        node = hierarchy.open_node(store, path, read_only=False, consolidated=False)
-    except NodeNotFound:
-        if mode == "a" and not must_exist:
-            return None
-        raise
-    if isinstance(node, Array):
-        raise NodeExists(url=node.url, path=node.path, found="array", hint="give mode='w' to replace it")
-    return node
-
-
 def _make_room(plan: DatasetPlan, *, overwrite: bool) -> None:
-    """Clear the place of the group, and of chunks that a write left which did not come to its end."""
+    """Delete what is at the path of the group, and chunks that an interrupted write left where arrays will be."""
     store, documents_format = plan.store, plan.documents_format
     name = documents_format.name
     _, documents = hierarchy.create_group(store, plan.path, GroupMetadata(), format=name, overwrite=overwrite)

@@ -1,7 +1,7 @@
-"""What the write of a dataset will do, found out before anything is written.
+"""Plan the write of a dataset: encode, describe and compare every variable before anything is written.
 
 Whatever can fail without writing fails here: variables that do not fit the format or the store, values that the stored
-encoding cannot say, coordinates that differ. Not here: the writing (`chunkmill.xarray.write`).
+encoding cannot represent, coordinates that differ. Not here: the writing (`chunkmill.xarray.write`).
 """
 
 from __future__ import annotations
@@ -30,18 +30,24 @@ __all__ = ["DatasetPlan", "LabelledGroup", "VariablePlan", "labelled_groups", "p
 
 @dataclass(frozen=True, slots=True)
 class LabelledGroup:
-    """A dataset and the path that it goes to; its variables name their coordinates, their values are not encoded."""
+    """A dataset and the path of its group; ``coordinates`` attributes are set, values are not encoded.
+
+    Attributes
+    ----------
+    encoded_by_user
+        Names of variables whose encoding was passed to this write.
+    """
 
     path: str
     dataset: Dataset
     variables: Mapping[Any, Variable]
     attributes: Mapping[Hashable, Any]
-    given: frozenset[str]  # variables whose encoding was given for this write
+    encoded_by_user: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class VariablePlan:
-    """Elements, of numpy or dask, and the region of the array that they go to."""
+    """Encoded values, of numpy or dask, and the region of the array to write them to."""
 
     array: Array
     region: Region
@@ -51,20 +57,20 @@ class VariablePlan:
 
 @dataclass(slots=True)
 class DatasetPlan:
-    """All of a write.
+    """Everything that a write does.
 
     Attributes
     ----------
     variables
-        What is to be written.
+        Variables to write.
     unchanged
-        Paths of variables that were compared instead.
+        Paths of variables that equal the stored ones, so that they are not written.
     groups
         Paths of the groups, parents first.
     group_documents, array_documents
-        What makes new nodes visible, parents first.
+        Documents of new nodes, and of groups with new attributes, parents first.
     growth
-        What makes appended elements visible.
+        Documents of arrays that an append made longer.
     """
 
     store: Store
@@ -77,9 +83,9 @@ class DatasetPlan:
     array_documents: dict[str, bytes] = field(default_factory=dict)
     growth: dict[str, bytes] = field(default_factory=dict)
 
-    def add(self, path: str, name: str, variable: Variable, *, given: bool) -> None:
+    def add(self, path: str, name: str, variable: Variable, *, strict: bool) -> None:
         """Plan a new array."""
-        new = describe_variable(self.documents_format, name, variable, given=given, url=self.store.url)
+        new = describe_variable(self.documents_format, name, variable, strict=strict, url=self.store.url)
         array = array_at(self.store, path, new.metadata, self.documents_format)
         self.array_documents |= self.documents_format.emit_array(array.path, new.metadata)
         self.variables.append(VariablePlan(array, full_region(array.shape), new.data, new.write_empty))
@@ -93,19 +99,21 @@ class DatasetPlan:
 def labelled_groups(
     data: Dataset | DataTree, path: str, encoding: Mapping[str, Any] | None, url: str
 ) -> list[LabelledGroup]:
-    """Return the datasets of `data` with their paths, parents first; check names, and those that `encoding` has."""
+    """Return the datasets of `data` with their paths, parents first; check their names, and those in `encoding`."""
     encoding = dict(encoding or {})
     if isinstance(data, Dataset):
         return [_labelled(data, path, encoding, url)]
     if not isinstance(data, DataTree):
-        raise TypeError(f"expected a Dataset or a DataTree, got {type(data).__name__}: use to_dataset() of a DataArray")
+        raise TypeError(
+            f"expected a Dataset or a DataTree, got {type(data).__name__}: call to_dataset() on a DataArray"
+        )
     groups = [
         _labelled(node.to_dataset(inherit=node is data), join(path, relative), encoding.pop(node.path, {}), url)
         for relative, node in data.subtree_with_keys
     ]
     if encoding:
-        hint = "the encoding of a tree is given by group, '/' for the root, then by variable"
-        raise DatasetError(variable="", url=url, reason=f"encoding names groups {sorted(encoding)}", hint=hint)
+        hint = "the encoding of a tree is a mapping by group ('/' for the root), then by variable"
+        raise DatasetError(variable="", url=url, reason=f"encoding names unknown groups {sorted(encoding)}", hint=hint)
     return groups
 
 
@@ -115,25 +123,25 @@ def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str
             reason = f"the name {name!r}: expected text without '/' and '\\'"
             raise DatasetError(variable=str(name), url=url, reason=reason, hint="rename it: ds.rename({…: …})")
     if unknown := sorted(set(encoding) - set(map(str, dataset.variables))):
-        raise DatasetError(variable="", url=url, reason=f"encoding names variables {unknown}, which there are not")
+        raise DatasetError(variable="", url=url, reason=f"encoding names unknown variables {unknown}")
     variables, attributes = conventions.encode_dataset_coordinates(dataset)
-    for name, given in encoding.items():
-        variables[name].encoding = dict(given)
+    for name, own in encoding.items():
+        variables[name].encoding = dict(own)
     return LabelledGroup(path, dataset, variables, attributes, frozenset(encoding))
 
 
 def join(path: str, name: str) -> str:
-    """Return the path of `name`, perhaps ``.``, below `path`."""
+    """Return the path of `name`, which may be ``.``, below `path`."""
     return "/".join(part for part in (path, name) if part and part != ".")
 
 
 def plan_new(groups: Iterable[LabelledGroup], store: Store, path: str, documents_format: Format) -> DatasetPlan:
-    """Encode and describe all variables.
+    """Encode and describe all variables of a new group.
 
     Raises
     ------
     UnsupportedFeature
-        The format has no place for some of them: all are named.
+        The format cannot hold some of them: all are named.
     """
     plan = DatasetPlan(store, path, documents_format)
     refused: dict[str, UnsupportedFeature] = {}
@@ -142,7 +150,7 @@ def plan_new(groups: Iterable[LabelledGroup], store: Store, path: str, documents
         plan.add_group(labelled)
         for name, variable in labelled.variables.items():
             try:
-                plan.add(join(labelled.path, name), name, variable, given=name in labelled.given)
+                plan.add(join(labelled.path, name), name, variable, strict=name in labelled.encoded_by_user)
             except UnsupportedFeature as error:
                 refused[join(labelled.path, name)] = error
     _raise_all(documents_format, refused)
@@ -152,17 +160,17 @@ def plan_new(groups: Iterable[LabelledGroup], store: Store, path: str, documents
 def _raise_all(documents_format: Format, refused: Mapping[str, UnsupportedFeature]) -> None:
     if refused:
         features = "; ".join(f"{path!r}: {error.feature}" for path, error in refused.items())
-        hint = "nothing was written; leave them out with drop_vars, convert them, or take another format"
+        hint = "nothing was written; leave them out with drop_vars, convert them, or choose another format"
         raise UnsupportedFeature(format=documents_format.name, feature=f"these variables: {features}", hint=hint)
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Groups that exist
+# Existing groups
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
-    """A group that exists, or a new one without arrays, and which part of its arrays is meant."""
+class _WriteTarget:
+    """Group to write into, existing or new, and the region of its arrays that is written."""
 
     labelled: LabelledGroup
     arrays: Mapping[str, Array]
@@ -170,15 +178,15 @@ class _Target:
     keeps: bool
     append_dim: Hashable | None
     cuts: Mapping[Hashable, slice]
-    lengths: Mapping[Hashable, int]  # of dimensions, in the store
+    sizes: Mapping[Hashable, int]  # of dimensions, in the store
 
     @property
     def partial(self) -> bool:
-        """Whether a part of the arrays is meant, so that what lies outside it is compared."""
+        """Whether only a region of the arrays is written, so that variables outside it are compared."""
         return self.append_dim is not None or bool(self.cuts)
 
-    def place(self, dims: Iterable[Hashable], shape: Iterable[int], sizes: Mapping[Hashable, int]) -> Region:
-        """Return the region of an array of `shape` that is written, in its coordinates after the write."""
+    def region_of(self, dims: Iterable[Hashable], shape: Iterable[int], sizes: Mapping[Hashable, int]) -> Region:
+        """Return the region of an array of `shape` that is written; it exceeds the shape along `append_dim`."""
         return tuple(
             slice(size, size + sizes[dim]) if dim == self.append_dim else self.cuts.get(dim, slice(0, size))
             for dim, size in zip(dims, shape, strict=True)
@@ -194,16 +202,16 @@ def plan_existing(
     adds: bool,
     keeps: bool = False,
 ) -> DatasetPlan:
-    """Compare, encode and check all variables for the arrays that exist; with `adds`, describe new ones.
+    """Compare, encode and check all variables against the existing arrays; with `adds`, describe new ones.
 
-    With `keeps`, stored variables that the write cannot concern are left alone: all without `append_dim` but indexes.
+    With `keeps`, stored variables without `append_dim` are left unchanged, and only index coordinates are compared.
 
     Raises
     ------
     DatasetError
-        A variable does not go with what is stored.
+        A variable does not match what is stored.
     UnsupportedFeature
-        The format has no place for some new variables: all are named.
+        The format cannot hold some new variables: all are named.
     """
     plan = DatasetPlan(root.store, root.path, root.documents)
     refused: dict[str, UnsupportedFeature] = {}
@@ -216,14 +224,14 @@ def plan_existing(
         cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)
         if append_dim is not None:
             _check_append(labelled, arrays, append_dim, root.url)
-        target = _Target(labelled, arrays, adds, keeps, append_dim, cuts, stored_sizes(arrays))
+        target = _WriteTarget(labelled, arrays, adds, keeps, append_dim, cuts, stored_sizes(arrays))
         for name, variable in labelled.variables.items():
             if name in target.arrays:
                 _plan_known(plan, target, name, variable)
                 continue
             _check_new(target, name, variable, root.url)
             try:
-                plan.add(join(labelled.path, name), name, variable, given=name in labelled.given)
+                plan.add(join(labelled.path, name), name, variable, strict=name in labelled.encoded_by_user)
             except UnsupportedFeature as error:
                 refused[join(labelled.path, name)] = error
         if group is not None and adds and not target.partial:
@@ -242,7 +250,7 @@ def _group_at(root: Group, path: str, *, adds: bool) -> Group | None:
             return None
         raise
     if isinstance(node, Array):
-        hint = "a group of the dataset cannot be where an array is: give another path"
+        hint = "a group of the dataset cannot replace an array: give another path"
         raise NodeExists(url=root.url, path=path, found="array", hint=hint)
     return node
 
@@ -255,46 +263,48 @@ def _check_append(labelled: LabelledGroup, arrays: Mapping[str, Array], dim: Has
     }
     if dim not in labelled.dataset.dims or not lengths:
         where = "store" if not lengths else "dataset"
-        raise DatasetError(variable="", url=url, reason=f"append_dim={dim!r} is no dimension of the {where}")
+        raise DatasetError(variable="", url=url, reason=f"append_dim={dim!r} is not a dimension of the {where}")
     if missing := sorted(lengths.keys() - labelled.variables.keys()):
-        reason = f"append_dim={dim!r}: the store's variables {missing} have it too and would be left shorter"
+        reason = f"append_dim={dim!r}: the stored variables {missing} have it too and would be left shorter"
         raise DatasetError(variable=missing[0], url=url, reason=reason, hint="append to all of them at once")
     if len(set(lengths.values())) > 1:
         hint = "an append did not come to its end: write the shorter ones again"
         raise DatasetError(variable="", url=url, reason=f"lengths of {dim!r} differ in the store: {lengths}", hint=hint)
 
 
-def _check_new(target: _Target, name: str, variable: Variable, url: str) -> None:
-    """Raise unless a variable that the store does not have may be added."""
+def _check_new(target: _WriteTarget, name: str, variable: Variable, url: str) -> None:
+    """Raise `DatasetError` unless a variable that is not in the store may be added."""
     if not target.adds or target.cuts:
         reason = f"not in the store, which has {', '.join(map(repr, sorted(target.arrays))) or 'no variables'}"
         raise DatasetError(variable=name, url=url, reason=reason, hint="mode='a' adds variables")
     for dim, size in variable.sizes.items():
-        length = target.lengths.get(dim, size)
+        length = target.sizes.get(dim, size)
         if size != length and dim != target.append_dim:
-            reason = f"not in the store, where {dim!r} has length {length}, but {size} here"
-            raise DatasetError(variable=name, url=url, reason=reason, hint="no dataset can have both: rename it")
+            reason = f"not in the store, where {dim!r} has length {length}, got {size}"
+            raise DatasetError(
+                variable=name, url=url, reason=reason, hint="one dataset cannot have both: rename the dimension"
+            )
     if target.append_dim in variable.dims:
-        reason = f"not in the store, and has only the part of {target.append_dim!r} that is appended"
+        reason = f"not in the store, and holds only the appended elements along {target.append_dim!r}"
         raise DatasetError(variable=name, url=url, reason=reason, hint="append first, then add it whole with mode='a'")
 
 
-def _plan_known(plan: DatasetPlan, target: _Target, name: str, variable: Variable) -> None:
+def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Variable) -> None:
     array = target.arrays[name]
-    if name in target.labelled.given:
+    if name in target.labelled.encoded_by_user:
         hint = "leave it out of encoding=, or replace the store with mode='w'"
-        raise DatasetError(
-            variable=name, url=array.url, reason="is stored already, in an encoding of its own", hint=hint
-        )
+        raise DatasetError(variable=name, url=array.url, reason="is stored already, with its own encoding", hint=hint)
     if target.keeps and target.append_dim not in (dims := dimension_names(name, array)) and dims != (name,):
         return
     stored = StoredVariable.of(name, array, variable)
     variable = match_dims(name, variable, stored)
-    region = target.place(stored.dims, array.shape, variable.sizes)
+    region = target.region_of(stored.dims, array.shape, variable.sizes)
     lengths = tuple(cut.stop - cut.start for cut in region)
     if variable.shape != lengths:
         reason = f"has lengths {dict(variable.sizes)}, but {dict(zip(stored.dims, lengths, strict=True))} in the store"
-        raise DatasetError(variable=name, url=array.url, reason=reason, hint="region= writes a part, append_dim= adds")
+        raise DatasetError(
+            variable=name, url=array.url, reason=reason, hint="region= writes a region, append_dim= appends"
+        )
     data = variable.data if variable.chunks is not None else variable.to_numpy()
     if _is_fixed(target, name, stored):
         stored.compare(data, array, region)
@@ -307,17 +317,17 @@ def _plan_known(plan: DatasetPlan, target: _Target, name: str, variable: Variabl
     plan.variables.append(VariablePlan(array, region, stored.encode(data)))
 
 
-def _is_fixed(target: _Target, name: str, stored: StoredVariable) -> bool:
-    """Whether a variable says where the part that is written lies, or lies outside it: then it may not change."""
+def _is_fixed(target: _WriteTarget, name: str, stored: StoredVariable) -> bool:
+    """Whether a variable must not change: it locates the region that is written, or is outside it."""
     if not target.partial or target.append_dim in stored.dims:
         return False
     return stored.dims == (name,) or not target.cuts.keys() & set(stored.dims)
 
 
 def resized(array: Array, shape: tuple[int, ...], documents_format: Format) -> tuple[Array, dict[str, bytes]]:
-    """Return `array` in another shape, and the documents that tell readers of it.
+    """Return `array` with another shape, and its documents.
 
-    Nothing is written: the elements that the array gains should be there before its documents are published.
+    Nothing is written: appended elements should be stored before the documents are published.
     """
     axes = tuple(map(_resized_axis, array.metadata.chunk_grid.axes, shape))
     metadata = replace(array.metadata, chunk_grid=ChunkGrid(axes))
@@ -335,7 +345,7 @@ def _resized_axis(axis: RegularAxis | RunsAxis, size: int) -> RegularAxis | Runs
 
 
 def _merged_attributes(group: Group, labelled: LabelledGroup) -> dict[str, bytes]:
-    """Return the documents of a group with the dataset's attributes added; names of coordinates are put together."""
+    """Return the documents of a group with the dataset's attributes added; ``coordinates`` is the union of names."""
     added = json_attributes(labelled.attributes, "", group.url)
     both = {str(attributes.get("coordinates", "")) for attributes in (group.attributes, added)}
     if coordinates := sorted({name for names in both for name in names.split()}):

@@ -1,0 +1,83 @@
+"""Datasets that several test modules write and read back."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+LAYOUTS = {
+    "zarr2": {"format": "zarr2"},
+    "zarr3": {"format": "zarr3"},
+    "zarr3-draft": {"format": "zarr3-draft"},
+    "n5": {"format": "n5"},
+}
+
+
+def read(url, **kwargs):
+    return xr.open_dataset(url, engine="chunkmill", **kwargs)
+
+
+def read_by_xarray(url, **kwargs):
+    return xr.open_dataset(url, engine="zarr", **kwargs)
+
+
+def series(n=5, start="2000-01-01", **encoding):
+    """n days of a small field; values tell where they are."""
+    time = pd.date_range(start, periods=n)
+    first = (time[0] - pd.Timestamp("2000-01-01")).days
+    values = (first + np.arange(n))[:, None] * 100.0 + np.arange(4) + 1
+    ds = xr.Dataset(
+        {"v": (("time", "x"), values.astype("f4"), {"units": "K"}), "mask": ("x", np.array([1, 2, 3, 4], "i2"))},
+        coords={"time": time, "x": np.arange(4) * 10},
+        attrs={"title": "a series"},
+    )
+    ds.time.encoding = {"units": "days since 2000-01-01", "dtype": "int64", **encoding}
+    return ds
+
+
+def tree():
+    return xr.DataTree.from_dict(
+        {
+            "/": xr.Dataset(coords={"x": [10, 20]}, attrs={"root": 1}),
+            "/a": xr.Dataset({"v": ("x", [1.5, 2.5])}),
+            "/a/deep": xr.Dataset({"w": ("t", pd.date_range("2000-01-01", periods=3))}),
+            "/b": xr.Dataset(attrs={"empty": 1}),
+        }
+    )
+
+
+def temperatures():
+    rng = np.random.default_rng(3)
+    return xr.Dataset(
+        {
+            "temperature": (("time", "y", "x"), rng.normal(280, 9, (7, 6, 5)).astype("f4"), {"units": "K"}),
+            "count": (("y", "x"), rng.integers(0, 99, (6, 5)) * 2.0, {"valid_range": [0, 99]}),
+            "label": ("y", np.array(["a", "bb", "", "dddd", "é", "日本"])),
+            "text": ("y", np.array(["a", "bb", "", "dddd", "é", "日本"], object)),
+            "flag": ("x", np.array([True, False, True, True, False])),
+            "raw": ("x", np.array([b"ab", b"", b"c", b"dd", b"e"])),
+            "z": ("x", np.array([1 + 2j, 0, 3j, -1, 2], "c8")),
+            "unsigned": ("x", np.array([0, 1, 200, 255, 3], "u1")),
+            "scalar": ((), 3.5, {"long_name": "one number"}),
+        },
+        coords={
+            "time": pd.date_range("2001-02-03", periods=7, freq="6h"),
+            "y": np.arange(6.0)[::-1],
+            "height": ("y", np.arange(6)),
+            "reference_time": pd.Timestamp("2001-01-01"),
+        },
+        attrs={"title": "made up", "n": 3},
+    )
+
+
+def write_temperatures(path, zarr_format):
+    """Write `temperatures` by xarray's own engine, some of it packed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        encoding = {
+            "temperature": {"chunks": (3, 6, 2)},
+            "count": {"dtype": "i2", "_FillValue": -1, "scale_factor": 2.0},
+        }
+        temperatures().to_zarr(path, zarr_format=zarr_format, encoding=encoding)
+    return path

@@ -1,0 +1,177 @@
+"""Lazy indexing of the xarray engine: the lists of xarray's backend tests and of xarray-tensorstore."""
+
+import asyncio
+import pickle
+
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+from datasets import read, read_by_xarray, write_temperatures
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.array.advanced_indexing import read_outer, read_points
+from chunkmill.errors import RegionError
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.open import open_store
+
+pytestmark = [
+    # zarr-python on its own data types and on its consolidated metadata
+    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
+    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
+]
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=["v2", "v3"])
+def written_by_xarray(request, tmp_path_factory):
+    return write_temperatures(str(tmp_path_factory.mktemp("zarr") / "t.zarr"), request.param)
+
+
+INDEXERS = {
+    "full": lambda a: a,
+    "integer": lambda a: a.isel(t=3),
+    "negative_integer": lambda a: a.isel(x=-2),
+    "integers": lambda a: a.isel(t=0, y=1, x=2),
+    "numpy_integer": lambda a: a.isel(t=np.int64(2)),
+    "slice": lambda a: a.isel(t=slice(2, 5)),
+    "open_slice": lambda a: a.isel(t=slice(None, 4), y=slice(3, None)),
+    "negative_slice": lambda a: a.isel(t=slice(-4, -1)),
+    "strided_slice": lambda a: a.isel(t=slice(None, None, 3), x=slice(1, None, 2)),
+    "wide_stride": lambda a: a.isel(t=slice(1, None, 8)),
+    "negative_stride_slice": lambda a: a.isel(t=slice(None, None, -1)),
+    "negative_stride_slices": lambda a: a.isel(t=slice(8, 1, -3), y=slice(None, None, -2)),
+    "empty_slice": lambda a: a.isel(t=slice(4, 4)),
+    "reversed_slice": lambda a: a.isel(t=slice(5, 2)),
+    "slice_past_the_end": lambda a: a.isel(t=slice(7, 99)),
+    "slice_then_slice": lambda a: a.isel(t=slice(1, 9)).isel(t=slice(2, 5)),
+    "stride_then_integer": lambda a: a.isel(t=slice(1, None, 2)).isel(t=2),
+    "stride_then_stride": lambda a: a.isel(t=slice(None, None, 2)).isel(t=slice(1, None, 2)),
+    "slice_then_array": lambda a: a.isel(t=slice(2, 9)).isel(t=[0, 3, 6]),
+    "array": lambda a: a.isel(t=[1, 4, 8]),
+    "empty_array": lambda a: a.isel(t=[]),
+    "array_unsorted": lambda a: a.isel(t=[8, 0, 4]),
+    "array_repeated": lambda a: a.isel(t=[2, 2, 0, 2]),
+    "array_negative": lambda a: a.isel(t=[-1, 0, -3]),
+    "boolean": lambda a: a.isel(t=np.arange(10) % 3 == 1),
+    "oindex": lambda a: a.isel(t=[1, 8, 3], y=[0, 5]),
+    "oindex_all": lambda a: a.isel(t=[1, 8, 3], y=[5, 0, 5], x=[2]),
+    "oindex_with_integer": lambda a: a.isel(t=[1, 8], y=2, x=[0, 3]),
+    "oindex_with_slice": lambda a: a.isel(t=[9, 0], y=slice(1, 4), x=[0, 3]),
+    "oindex_with_stride": lambda a: a.isel(t=[9, 0, 9], y=slice(None, None, -2), x=[3, 0]),
+    "oindex_then_oindex": lambda a: a.isel(t=[5, 2, 9, 0], y=[1, 3, 5]).isel(t=[2, 0], y=[2, 1]),
+    "vindex": lambda a: a.isel(t=xr.DataArray([1, 8, 3], dims="p"), y=xr.DataArray([0, 5, 5], dims="p")),
+    "vindex_all": lambda a: a.isel({d: xr.DataArray([1, 0, -1, 1], dims="p") for d in a.dims}),
+    "vindex_2d": lambda a: a.isel(
+        t=xr.DataArray([[1, 8], [3, 0]], dims=["p", "q"]), x=xr.DataArray([[0, 3], [3, 3]], dims=["p", "q"])
+    ),
+    "vindex_broadcast": lambda a: a.isel(t=xr.DataArray([1, 8, 3], dims="p"), y=xr.DataArray([0, 5], dims="q")),
+    "vindex_one_axis": lambda a: a.isel(y=xr.DataArray([[1, 2], [0, 0]], dims=["p", "q"])),
+    "vindex_with_slice": lambda a: a.isel(
+        t=xr.DataArray([1, 8], dims="p"), y=slice(1, 4), x=xr.DataArray([3, 0], dims="p")
+    ),
+    "vindex_with_stride": lambda a: a.isel(
+        t=slice(None, None, -3), y=xr.DataArray([1, 5], dims="p"), x=xr.DataArray([3, 0], dims="p")
+    ),
+    "vindex_with_integer": lambda a: a.isel(t=xr.DataArray([1, 8], dims="p"), y=xr.DataArray([1, 0], dims="p"), x=1),
+    "vindex_empty": lambda a: a.isel(
+        t=xr.DataArray(np.zeros(0, int), dims="p"), y=xr.DataArray(np.zeros(0, int), dims="p")
+    ),
+    "vindex_then_integer": lambda a: a.isel(
+        t=xr.DataArray([1, 8, 3], dims="p"), y=xr.DataArray([0, 5, 5], dims="p")
+    ).isel(p=1),
+    "vindex_then_oindex": lambda a: a.isel(
+        t=xr.DataArray([1, 8, 3], dims="p"), y=xr.DataArray([0, 5, 5], dims="p")
+    ).isel(p=[2, 0], x=[3, 1]),
+    "oindex_then_vindex": lambda a: a.isel(t=[5, 2, 9]).isel(
+        t=xr.DataArray([0, 2], dims="p"), x=xr.DataArray([1, 3], dims="p")
+    ),
+    "transpose": lambda a: a.transpose("x", "t", "y"),
+    "transpose_then_index": lambda a: a.transpose("x", "t", "y").isel(x=[2, 0], t=slice(3, 6)),
+    "index_then_transpose": lambda a: a.isel(x=[2, 0]).T,
+    "vindex_then_transpose": lambda a: (
+        a.isel(t=xr.DataArray([1, 8, 3], dims="p"), y=xr.DataArray([0, 5, 5], dims="p")).T
+    ),
+    "arithmetic": lambda a: (a.isel(t=slice(2, 4)) + 1).sum("x"),
+    "sel": lambda a: a.sel(t=slice(20, 50)),
+    "sel_points": lambda a: a.sel(t=xr.DataArray([30, 0], dims="p"), method="nearest"),
+}
+LAYOUTS = {
+    "v2": {"format": "zarr2", "chunks": (3, 4, 2)},
+    "v3": {"format": "zarr3", "chunks": (3, 4, 2)},
+    "sharded": {"format": "zarr3", "chunks": (1, 2, 2), "shards": (4, 4, 4)},
+    "rectilinear": {"format": "zarr3", "chunks": ((1, 4, 2, 3), (2, 4), (3, 1))},
+    "n5": {"format": "n5", "chunks": (3, 4, 2)},
+}
+
+
+@pytest.fixture(scope="module", params=LAYOUTS, ids=str)
+def indexed(request):
+    store = MemoryStore()
+    values = np.random.default_rng(5).integers(0, 1000, (10, 6, 4)).astype("i4")
+    dims = ["t", "y", "x"]
+    cm.create_array(store, "a", shape=values.shape, dtype="i4", dimension_names=dims, **LAYOUTS[request.param])[...] = (
+        values
+    )
+    t = cm.create_array(
+        store, "t", shape=(10,), dtype="i4", dimension_names=["t"], format=LAYOUTS[request.param]["format"]
+    )
+    t[...] = np.arange(10) * 10
+    return store, xr.DataArray(values, dims=dims, coords={"t": np.arange(10, dtype="i4") * 10}, name="a")
+
+
+@pytest.mark.parametrize("index", INDEXERS.values(), ids=INDEXERS)
+@pytest.mark.parametrize("lazily", [False, True], ids=["engine", "dask"])
+def test_lazy_indexing(indexed, index, lazily):
+    store, expected = indexed
+    a = read(store, mask_and_scale=False, **({"chunks": {}} if lazily else {})).a
+    actual = index(a)
+    if not lazily:
+        assert not a.variable._in_memory
+    with dask.config.set(scheduler="sync"):
+        xr.testing.assert_identical(actual.drop_attrs(), index(expected))
+
+
+def test_only_the_chunks_that_hold_the_selection_are_read(url):
+    recording = RecordingStore(open_store(url))
+    cm.create_array(url, "a", shape=(1000, 1000), dtype="i2", chunks=(10, 10), dimension_names=["y", "x"], fill_value=1)
+    a = read(recording).a
+    for index, n in [
+        ({"y": [0, 999], "x": [0, 999]}, 4),
+        ({"y": slice(None, None, 500), "x": 3}, 2),
+        ({"y": xr.DataArray([0, 999, 3], dims="p"), "x": xr.DataArray([0, 999, 5], dims="p")}, 2),
+        ({"y": slice(5, 15), "x": slice(0, 0)}, 0),
+    ]:
+        recording.clear()
+        a.isel(index).load()
+        assert len(recording.keys("get")) == n
+
+
+@pytest.mark.parametrize("index", [{"x": 4}, {"x": [0, 7]}, {"x": xr.DataArray([-9], dims="p")}], ids=str)
+def test_out_of_bounds(url, index):
+    cm.create_array(url, "a", shape=(4,), dtype="i2", chunks=(2,), dimension_names=["x"])
+    with pytest.raises(IndexError):
+        read(url).a.isel(index).load()
+
+
+def test_gathering_out_of_bounds_says_where(url):
+    a = cm.create_array(url, shape=(4, 3), dtype="i2", chunks=(2, 2))
+    for gather in (read_outer, read_points):
+        with pytest.raises(RegionError, match="axis 1 of length 3"):
+            gather(a, (np.array([0, 1]), np.array([0, 3])))
+    with pytest.raises(RegionError, match="negative step"):
+        read_outer(a, (slice(None, None, -1), slice(None)))
+
+
+def test_strings_are_indexed_lazily(written_by_xarray):
+    ours, theirs = read(written_by_xarray), read_by_xarray(written_by_xarray)
+    for name in ("label", "text", "raw"):
+        dim = ours[name].dims[0]
+        xr.testing.assert_identical(ours[name].isel({dim: [2, 0]}).load(), theirs[name].isel({dim: [2, 0]}).load())
+        xr.testing.assert_identical(ours[name].isel({dim: 1}).load(), theirs[name].isel({dim: 1}).load())
+
+
+def test_lazy_variables_pickle_and_load_asynchronously(written_by_xarray):
+    ours = pickle.loads(pickle.dumps(read(written_by_xarray)))
+    assert not ours.temperature.variable._in_memory
+    xr.testing.assert_identical(asyncio.run(ours.load_async()), read_by_xarray(written_by_xarray).load())

@@ -1,0 +1,295 @@
+"""Append along a dimension: values, documents, interruptions."""
+
+import pickle
+import warnings
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from clusters import cluster_of
+from datasets import LAYOUTS, read, read_by_xarray, series
+from recording import FailingStore, RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import (
+    DatasetError,
+    NodeNotFound,
+    StoreError,
+)
+from chunkmill.stores.open import open_store
+from chunkmill.xarray.write import write_dataset
+
+pytestmark = [
+    # zarr-python on its own data types and on its consolidated metadata
+    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
+    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
+]
+
+
+@pytest.fixture(params=LAYOUTS, ids=str)
+def layout(request):
+    return LAYOUTS[request.param]
+
+
+@pytest.mark.parametrize("lazily", [False, True], ids=["numpy", "dask"])
+@pytest.mark.parametrize("chunk", [1, 2, 3, 4, 7, 100], ids=str)
+def test_append(url, layout, chunk, lazily):
+    """Of any length, onto chunks that are full or not."""
+    parts = [series(5), series(3, "2000-01-06"), series(1, "2000-01-09"), series(6, "2000-01-10")]
+    write_dataset(parts[0], url, **layout, encoding={"v": {"chunks": (chunk, 3)}})
+    for part in parts[1:]:
+        report = write_dataset(part.chunk(time=2) if lazily else part, url, append_dim="time")
+        assert set(report.unchanged) == {"mask", "x"}
+    xr.testing.assert_identical(read(url).load(), series(15))
+    if layout["format"] in {"zarr2", "zarr3"}:
+        xr.testing.assert_identical(read_by_xarray(url, consolidated=True).load(), series(15))
+
+
+@pytest.mark.parametrize("shards", [(2, 4), (4, 4), (8, 4)], ids=str)
+def test_append_to_shards(url, shards):
+    write_dataset(series(5), url, encoding={"v": {"chunks": (1, 2), "shards": shards}})
+    report = write_dataset(series(6, "2000-01-06").chunk(time=1), url, append_dim="time")
+    assert report.variables["v"].n_partial in {1, 2}
+    xr.testing.assert_identical(read_by_xarray(url).load(), series(11))
+
+
+def test_append_to_an_irregular_grid(url):
+    time = cm.create_array(url, "time", shape=(5,), dtype="i4", chunks=((2, 3),), dimension_names=["time"])
+    time[...] = np.arange(5)
+    write_dataset(xr.Dataset(coords={"time": np.arange(5, 12, dtype="i4")}), url, append_dim="time")
+    np.testing.assert_array_equal(read(url).time, np.arange(12))
+    assert cm.open_array(url, "time").chunks == ((2, 3, 3, 3, 1),)
+
+
+def test_append_along_a_dimension_without_coordinate(url, layout):
+    write_dataset(xr.Dataset({"a": (("t", "x"), np.ones((3, 2)))}), url, **layout)
+    write_dataset(xr.Dataset({"a": (("x", "t"), np.full((2, 4), 2.0))}), url, append_dim="t")
+    np.testing.assert_array_equal(read(url).a, [[1, 1]] * 3 + [[2, 2]] * 4)
+
+
+def test_units_that_do_not_fit_are_an_error_that_names_those_that_do(url):
+    """pydata/xarray#5969: xarray truncates these to whole days."""
+    write_dataset(series(), url)
+    before = {p: p.read_bytes() for p in Path(url).rglob("*") if p.is_file()}
+    late = series(2, "2000-01-06").assign_coords(time=pd.to_datetime(["2000-01-06T06", "2000-01-06T12"]))
+    for lazily in (late, late.chunk()):
+        with pytest.raises(
+            DatasetError, match=r"'time'.*whole 'days since 2000-01-01'.*; 'hours since 2000-01-01' would"
+        ):
+            write_dataset(lazily, url, append_dim="time")
+    assert before == {p: p.read_bytes() for p in Path(url).rglob("*") if p.is_file()}
+
+
+def test_dask_times_that_do_not_fit_leave_nothing_visible(url):
+    ds = series().assign(
+        when=("time", np.array(["2000-01-01"] * 5, "M8[ns]"), {}, {"units": "days since 2000-01-01", "dtype": "int64"})
+    )
+    write_dataset(ds, url)
+    late = series(2, "2000-01-06").assign(when=("time", da.from_array(np.array(["2000-01-01T01"] * 2, "M8[ns]"))))
+    with pytest.raises(ValueError, match="hours since 2000-01-01"):
+        write_dataset(late, url, append_dim="time")
+    xr.testing.assert_identical(read(url).load(), ds)
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "message"),
+    [
+        (np.array([1, 2], "i2"), np.array([1, 40000]), "int16: 40000 would read as -25536"),
+        (np.array([1, 2], "i2"), np.array([1.0, 2.5]), "int16: 2.5 would read as 2"),
+        (np.array([1, 2], "i2"), np.array([1.0, np.nan]), "int16: nan would read as"),
+        (np.array([1, 2], "u1"), np.array([1, -1]), "uint8: -1 would read as 255"),
+        (np.array([1, 2], "f4"), np.array([1, 2**24 + 1]), r"float32: 16777217 would read as 1\.6777216e\+07"),
+        (np.array([1, 2], "f4"), np.array([1, 1e40]), "float32: 1e\\+40 would read as inf"),
+        (np.array(["a", "b"]), np.array(["a", "bcd"]), "up to 3 characters, but the store holds <U1: 'bcd'"),
+        (np.array([b"ab", b"b"]), np.array([b"a", b"bcd"]), r"up to 3 characters, but the store holds \|S2: b'bcd'"),
+        (np.array(["a", "b"]), np.array([1, 2]), r"the store holds str, got \d of int"),
+        (np.array([True, False]), np.array([2, 3]), r"bool: \d would read as True"),
+        (np.array(["2000"], "M8[ns]"), np.array([1, 2]), "holds times in 'days since 2000-01-01"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("lazily", [False, True], ids=["numpy", "dask"])
+def test_values_that_the_store_cannot_hold(url, stored, given, message, lazily):
+    write_dataset(xr.Dataset({"a": ("x", stored)}), url)
+    ds = xr.Dataset({"a": ("x", given)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, of casts in dask's tasks
+        with pytest.raises(DatasetError, match=message):
+            write_dataset(ds.chunk(x=1) if lazily else ds, url, append_dim="x")
+    xr.testing.assert_identical(read(url).load(), xr.Dataset({"a": ("x", stored)}))
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "encoding"),
+    [
+        (np.array([1.5, 2], "f4"), np.array([0.1, np.nan, np.inf]), {}),
+        (np.array([1, 2], "i2"), np.array([3.0, 4.0]), {}),
+        (np.array([1, 2], "i8"), np.array([3, 4], "u1"), {}),
+        (np.array([1, np.nan]), np.array([3, np.nan]), {"dtype": "i2", "_FillValue": -1}),
+        (
+            np.array([1, np.nan]),
+            np.array([0.123, 99.4, np.nan]),
+            {"dtype": "i2", "_FillValue": -1, "scale_factor": 0.01},
+        ),
+        (np.array([1, np.nan]), np.array([0.1, 1e-9]), {"dtype": "f4", "scale_factor": 0.1, "add_offset": 5.0}),
+        (np.array(["a", "bcd"]), np.array(["e", "é"]), {}),
+        (np.array(["a", "bcd"]), np.array(["e", "é"], object), {}),
+        (np.array([True, False]), np.array([False, True]), {}),
+        (np.array(["2000-01-01"], "M8[ns]"), np.array(["2000-01-03", "NaT"], "M8[s]"), {}),
+        (
+            np.array(["2000-01-01"], "M8[ns]"),
+            np.array(["2000-01-03T12"], "M8[s]"),
+            {"units": "days since 1999-01-01", "dtype": "f8"},
+        ),
+        (np.array([1], "m8[h]").astype("m8[s]"), np.array([3, "NaT"], "m8[s]") * 3600, {}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("how", ["zarr2-numpy", "zarr2-dask", "zarr3-numpy", "zarr3-dask"])
+def test_values_that_the_store_can_hold(url, stored, given, encoding, how):
+    name, _, kind = how.partition("-")
+    write_dataset(xr.Dataset({"a": ("x", stored, {}, encoding)}), url, format=name)
+    ds = xr.Dataset({"a": ("x", given)})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="variable a has data in the form of a dask array with dtype=object")
+        write_dataset(ds.chunk(x=1) if kind == "dask" else ds, url, append_dim="x")
+    back = read(url).a[len(stored) :]
+    if given.dtype.kind == "f":
+        np.testing.assert_allclose(back, given, atol=0.005 if "scale_factor" in encoding else 0, rtol=1e-6)
+    else:
+        np.testing.assert_array_equal(back, given)
+
+
+def test_data_opened_without_decoding_go_back_as_they_are(url):
+    encoding = {"v": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
+    write_dataset(series(), url, encoding=encoding)
+    raw = read(url, decode_cf=False).isel(time=slice(0, 2)).load()
+    raw = raw.assign_coords(time=raw.time + 5)
+    write_dataset(raw, url, append_dim="time")
+    np.testing.assert_array_equal(read(url).v[5:], read(url).v[:2])
+    assert read(url).time[-1] == np.datetime64("2000-01-07")
+
+
+def test_coordinates_that_differ_are_an_error_that_shows_them(url):
+    """pydata/xarray#11101: xarray overwrites them, and relabels what was stored."""
+    write_dataset(series(), url)
+    other = series(2, "2000-01-06").assign_coords(x=np.array([0, 10, 21, 30]))
+    for ds in (other, other.chunk(x=1)):
+        with pytest.raises(
+            DatasetError, match=r"'x'.*1 of 4 values differ.*at \[2\]: 20 is stored, got 21; .*drop_vars\('x'\)"
+        ):
+            write_dataset(ds, url, append_dim="time")
+    changed = series(2, "2000-01-06").assign(mask=("x", da.zeros(4, chunks=2, dtype="i2")))
+    with pytest.raises(DatasetError, match=r"'mask'.*4 of 4 values differ.*at \[0\]: 1 is stored, got 0"):
+        write_dataset(changed, url, append_dim="time")
+    write_dataset(changed.drop_vars("mask"), url, append_dim="time")
+    xr.testing.assert_identical(read(url).load(), series(7))
+
+
+def test_variables_without_the_dimension_may_be_left_alone(url, layout):
+    write_dataset(series(), url, **layout)
+    other = series(2, "2000-01-06").assign(mask=("x", da.zeros(4, chunks=2, dtype="i2")))
+    report = write_dataset(other, url, append_dim="time", mode="a-")
+    assert (set(report.variables), report.unchanged) == ({"v", "time"}, ("x",))
+    xr.testing.assert_identical(read(url).load(), series(7))
+    with pytest.raises(DatasetError, match=r"'x'.*1 of 4 values differ"):  # which would relabel what is appended
+        write_dataset(other.assign_coords(x=[0, 10, 21, 30]), url, append_dim="time", mode="a-")
+
+
+def test_an_append_must_be_complete(url):
+    write_dataset(series(), url)
+    later = series(2, "2000-01-06")
+    with pytest.raises(DatasetError, match=r"variables \['time', 'v'\] have it too"):
+        write_dataset(
+            later[["mask"]].expand_dims(time=2).drop_vars("mask").assign(w=("time", [1, 2])), url, append_dim="time"
+        )
+    with pytest.raises(DatasetError, match=r"'w'.*only the appended elements along 'time'"):
+        write_dataset(later.assign(w=("time", [1, 2])), url, append_dim="time")
+    with pytest.raises(DatasetError, match="append_dim='y' is not a dimension of the store"):
+        write_dataset(later, url, append_dim="y")
+    with pytest.raises(DatasetError, match="append_dim='time' is not a dimension of the dataset"):
+        write_dataset(later[["mask"]], url, append_dim="time")
+    write_dataset(later.assign(fixed=("x", [9, 8, 7, 6])), url, append_dim="time")
+    np.testing.assert_array_equal(read(url).fixed, [9, 8, 7, 6])
+
+
+def test_readers_see_no_longer_array_before_it_is_written(url):
+    """Chunks first, then the arrays' documents, the consolidated ones last."""
+    write_dataset(series(), url)
+    recording = RecordingStore(open_store(url))
+    write_dataset(series(3, "2000-01-06").chunk(time=1), recording, append_dim="time")
+    keys = recording.keys("set", "set_if")
+    documents = [key for key in keys if key.endswith("zarr.json")]
+    assert keys[-len(documents) :] == documents
+    assert documents[-1] == "zarr.json"
+    assert set(documents) == {"zarr.json", "v/zarr.json", "time/zarr.json"}
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
+def test_an_append_that_fails_changes_nothing_that_readers_see(url, name):
+    encoding = {"v": {"chunks": (3, 4)}}
+    write_dataset(series(), url, format=name, encoding=encoding)
+    failing = FailingStore(open_store(url), every=3, methods=["set", "set_if"])
+    with dask.config.set(scheduler="sync"), pytest.raises(Exception, match="injected"):
+        write_dataset(series(9, "2000-01-06").chunk(time=1), failing, append_dim="time")
+    xr.testing.assert_identical(read(url).load(), series())
+    write_dataset(series(9, "2000-01-06"), url, append_dim="time")
+    xr.testing.assert_identical(read(url).load(), series(14))
+
+
+def test_what_an_append_left_behind_is_no_data_later(url):
+    """Chunks past the end, of an append that failed, must not show when a later one leaves chunks absent."""
+    write_dataset(series(), url, encoding={"v": {"chunks": (1, 4)}})
+    cm.open_array(url, "v")
+    Path(url, "v/c/6").mkdir(parents=True)
+    Path(url, "v/c/6/0").write_bytes(Path(url, "v/c/1/0").read_bytes())
+    later = series(2, "2000-01-06")
+    later["v"][:] = np.nan
+    write_dataset(later, url, append_dim="time")
+    assert np.isnan(read(url).v[5:]).all()
+
+
+def test_a_write_that_failed_leaves_nothing_to_the_next(url):
+    ds = series()
+    failing = FailingStore(open_store(url), every=2, methods=["set"])
+    with pytest.raises((StoreError, RuntimeError), match="injected"):
+        write_dataset(ds, failing)
+    with pytest.raises(NodeNotFound):
+        read(url)
+    ds["v"][:] = np.nan
+    write_dataset(ds, url)
+    assert np.isnan(read(url).v).all()
+
+
+def test_delayed_append(url):
+    write_dataset(series(), url)
+    later = write_dataset(series(3, "2000-01-06").chunk(time=1), url, append_dim="time", compute=False)
+    xr.testing.assert_identical(read(url).load(), series())
+    later = pickle.loads(pickle.dumps(later))
+    assert later.compute(scheduler="sync").variables["v"].n_keys > 0
+    xr.testing.assert_identical(read_by_xarray(url, consolidated=True).load(), series(8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
+def test_unaligned_writes_on_a_cluster(url, name):
+    """Appends and regions that cut through chunks, from several workers at once."""
+    with cluster_of(2, 2):
+        write_dataset(series(5).chunk(time=1), url, format=name, encoding={"v": {"chunks": (4, 3)}})
+        write_dataset(series(9, "2000-01-06").chunk(time=1), url, append_dim="time")
+        xr.testing.assert_identical(read(url).load(), series(14))
+        parts = [
+            write_dataset(
+                (series(14).isel(time=slice(i, i + 1))[["v"]] + 5).chunk(),
+                url,
+                region={"time": slice(i, i + 1)},
+                compute=False,
+            )
+            for i in range(14)
+        ]
+        dask.compute(*parts)
+        np.testing.assert_array_equal(read(url).v, series(14).v + 5)

@@ -1,0 +1,253 @@
+"""Modes of `write_dataset`, consolidated metadata, trees and reports."""
+
+import json
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from datasets import LAYOUTS, read, read_by_xarray, series, tree
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import (
+    DatasetError,
+    JobError,
+    MetadataError,
+    NodeExists,
+    NodeNotFound,
+)
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.xarray.write import write_dataset
+
+pytestmark = [
+    # zarr-python on its own data types and on its consolidated metadata
+    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
+    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
+]
+
+
+@pytest.fixture(params=LAYOUTS, ids=str)
+def layout(request):
+    return LAYOUTS[request.param]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Modes
+
+
+def test_create_fails_where_something_is(url, layout):
+    write_dataset(series(), url, **layout)
+    with pytest.raises(NodeExists, match="mode='w'"):
+        write_dataset(series(), url, **layout)
+    write_dataset(series()[["mask"]], url, **layout, mode="w")
+    assert set(read(url).variables) == {"mask", "x"}
+
+
+def test_replacing_spares_what_lies_beside(url):
+    write_dataset(series(), url, "a", format="zarr2")
+    write_dataset(series(), url, "b", format="zarr2")
+    write_dataset(series()[["mask"]], url, "a", format="zarr2", mode="w")
+    assert set(read(url, group="a").variables) == {"mask", "x"}
+    assert set(read(url, group="b", consolidated=True)) == {"v", "mask"}
+    assert set(xr.open_groups(url, engine="zarr")["/a"].variables) == {"mask", "x"}
+
+
+def test_adding_to_a_group(url, layout):
+    write_dataset(series(), url, **layout)
+    more = xr.Dataset({"v": series().v + 1, "w": ("x", [1.5, 2, 3, 4])}, attrs={"more": 1})
+    write_dataset(more, url, mode="a", **layout)
+    back = read(url)
+    np.testing.assert_array_equal(back.v, series().v + 1)
+    np.testing.assert_array_equal(back.w, [1.5, 2, 3, 4])
+    assert back.attrs == {"title": "a series", "more": 1}
+    assert back.v.attrs == {"units": "K"}
+
+
+def test_adding_coordinates_keeps_those_that_are(url):
+    write_dataset(xr.Dataset(coords={"p": ("i", [1, 2])}), url)
+    write_dataset(xr.Dataset(coords={"q": ("j", [1, 2])}), url, mode="a")
+    assert set(read(url).coords) == {"p", "q"}
+
+
+def test_what_no_dataset_could_have_is_not_added(url):
+    write_dataset(series(), url)
+    with pytest.raises(DatasetError, match=r"'w'.*'x' has length 4, got 3"):
+        write_dataset(xr.Dataset({"w": ("x", [1, 2, 3])}), url, mode="a")
+    xr.testing.assert_identical(read(url).load(), series())
+
+
+def test_adding_makes_a_group_where_none_is(url):
+    write_dataset(series(), url, mode="a")
+    xr.testing.assert_identical(read(url).load(), series())
+
+
+def test_values_only(url, layout):
+    write_dataset(series(), url, **layout)
+    write_dataset(series()[["v"]] + 1, url, mode="r+")
+    np.testing.assert_array_equal(read(url).v, series().v + 1)
+    with pytest.raises(DatasetError, match=r"'w'.*not in the store, which has 'mask', 'time', 'v', 'x'; mode='a'"):
+        write_dataset(xr.Dataset({"w": ("x", [1])}), url, mode="r+")
+    with pytest.raises(DatasetError, match=r"'v'.*lengths {'time': 2, 'x': 4}, but {'time': 5, 'x': 4}.*region="):
+        write_dataset(series(2)[["v"]], url, mode="r+")
+    with pytest.raises(DatasetError, match=r"dimensions \('x',\), but \('time', 'x'\)"):
+        write_dataset(xr.Dataset({"v": ("x", [1.0] * 4)}), url, mode="r+")
+    with pytest.raises(DatasetError, match="its own encoding"):
+        write_dataset(series()[["v"]], url, mode="r+", encoding={"v": {"chunks": (1, 1)}})
+    with pytest.raises(NodeNotFound):
+        write_dataset(series(), url, "nowhere", mode="r+")
+
+
+def test_axes_in_another_order(url):
+    write_dataset(series(), url)
+    write_dataset((series()[["v"]] + 1).transpose("x", "time"), url, mode="r+")
+    np.testing.assert_array_equal(read(url).v, series().v + 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"mode": "x"},
+        {"mode": "r"},
+        {"mode": "w", "append_dim": "time"},
+        {"mode": "w", "region": "auto"},
+        {"mode": "r+", "append_dim": "time"},
+        {"mode": "a-"},
+        {"append_dim": "time", "region": {"x": slice(0, 1)}},
+    ],
+    ids=str,
+)
+def test_arguments_that_contradict_each_other(url, arguments):
+    with pytest.raises(ValueError, match=r"mode=|region="):
+        write_dataset(series(), url, **arguments)
+
+
+def test_what_is_no_dataset(url):
+    with pytest.raises(TypeError, match="DataArray"):
+        write_dataset(series().v, url)
+
+
+def test_a_store_is_not_replaced_by_what_is_to_be_read_from_it(url):
+    write_dataset(series(), url)
+    write_dataset(series(), url, "part")
+    for engine in ("chunkmill", "zarr"):
+        for group in (None, "part"):
+            lazy = xr.open_dataset(url, engine=engine, group=group, chunks={}) + 1
+            with pytest.raises(JobError, match=r"mode='w' would delete .*, which .* read from; load or persist\(\)"):
+                write_dataset(lazy, url, group or "", mode="w")
+    write_dataset(read(url, chunks={}), url, "part", mode="w")
+    write_dataset(read(url).load(), url, mode="w")
+    xr.testing.assert_identical(read(url).load(), series())
+
+
+def test_one_computation_for_all_variables(url):
+    ds = xr.Dataset({name: ("x", da.ones(8, chunks=2) * i) for i, name in enumerate("abc")})
+    computed = []
+
+    class Watch(dask.callbacks.Callback):
+        def _start(self, dsk):
+            computed.append(dsk)
+
+    with Watch(), dask.config.set(scheduler="sync"):
+        write_dataset(ds, url)
+    assert len(computed) == 1
+
+
+def test_report(url):
+    report = write_dataset(series().chunk(time=2), url)
+    assert set(report.variables) == {"v", "mask", "time", "x"}
+    assert report.n_keys == sum(each.n_keys for each in report.variables.values()) == 6
+    assert report.bytes_written > 0
+    assert report.n_partial == report.n_regrouped == 0
+    assert json.loads(json.dumps(report.to_dict()))["variables"]["v"]["n_keys"] == 3
+    text = str(report)
+    assert all(
+        line in text for line in ("write_dataset: done", "6: of these 0 changed in part", "variable  store keys")
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Consolidated metadata
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
+def test_new_stores_are_consolidated_without_listing(name):
+    store = RecordingStore(MemoryStore())
+    write_dataset(series(), store, format=name)
+    assert not store.keys("list_prefix")
+    assert set(store.keys("list_dir")) == {""}  # whether something lies there
+    assert set(cm.open_group(store, consolidated=True)) == {"v", "mask", "time", "x"}
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
+def test_consolidated_metadata_are_never_stale(url, name):
+    write_dataset(series(), url, format=name)
+    write_dataset(series(2, "2000-01-06"), url, append_dim="time", consolidated=False)
+    write_dataset(xr.Dataset({"w": ("x", [1, 2, 3, 4])}, attrs={"title": "new"}), url, mode="a")
+    for back in (read(url, consolidated=True), read_by_xarray(url, consolidated=True), read(url, consolidated=False)):
+        assert (back.sizes["time"], back.title, "w" in back) == (7, "new", True)
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
+def test_not_consolidated(url, name):
+    write_dataset(series(), url, format=name, consolidated=False)
+    with pytest.raises(MetadataError, match="consolidated"):
+        cm.open_group(url, consolidated=True)
+    write_dataset(series(2, "2000-01-06"), url, append_dim="time")
+    with pytest.raises(MetadataError, match="consolidated"):
+        cm.open_group(url, consolidated=True)
+    write_dataset(series(2, "2000-01-08"), url, append_dim="time", consolidated=True)
+    xr.testing.assert_identical(read_by_xarray(url, consolidated=True).load(), series(9))
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
+def test_consolidated_metadata_of_groups_above_and_at_the_group(url, name):
+    write_dataset(series(), url, "a/b", format=name)
+    cm.consolidate(url, "a/b")
+    write_dataset(series(2, "2000-01-06"), url, "a/b", append_dim="time")
+    assert read(url, group="a/b", consolidated=True).sizes["time"] == 7
+    assert read(f"{url}/a/b", consolidated=True).sizes["time"] == 7
+    xr.testing.assert_identical(read_by_xarray(url, group="a/b", consolidated=True).load(), series(7))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Trees
+
+
+@pytest.mark.parametrize("lazily", [False, True], ids=["numpy", "dask"])
+def test_trees(url, layout, lazily):
+    write_dataset(tree().chunk() if lazily else tree(), url, **layout)
+    xr.testing.assert_identical(xr.open_datatree(url, engine="chunkmill").load(), tree())
+    if layout["format"] in {"zarr2", "zarr3"}:
+        xr.testing.assert_identical(xr.open_datatree(url, engine="zarr", consolidated=True).load(), tree())
+
+
+def test_encoding_of_trees(url):
+    write_dataset(tree(), url, "below", encoding={"/a": {"v": {"chunks": (1,)}}})
+    assert cm.open_array(url, "below/a/v").chunks == (1,)
+    with pytest.raises(DatasetError, match=r"names unknown groups \['v'\].*by group"):
+        write_dataset(tree(), url, "more", encoding={"v": {"chunks": (1,)}})
+
+
+def test_adding_and_appending_to_trees(url):
+    write_dataset(tree(), url)
+    more = xr.DataTree.from_dict({"/a": xr.Dataset({"v": ("x", [3.5, 4.5])}), "/c": xr.Dataset({"u": ("z", [1])})})
+    write_dataset(more, url, mode="a")
+    back = xr.open_datatree(url, engine="zarr", consolidated=True)
+    assert back["a/v"].to_numpy().tolist() == [3.5, 4.5]
+    assert back["c/u"].to_numpy().tolist() == [1]
+    part = xr.DataTree.from_dict({"/a/deep": xr.Dataset({"w": ("t", pd.date_range("2000-01-04", periods=2))})})
+    with pytest.raises(DatasetError, match="append_dim='t' is not a dimension"):
+        write_dataset(part, url, append_dim="t")
+    write_dataset(part["a/deep"].to_dataset(), url, "a/deep", append_dim="t")
+    assert xr.open_datatree(url, engine="zarr", consolidated=True)["a/deep"].sizes["t"] == 5
+
+
+@pytest.mark.parametrize("mode", ["w-", "w", "a"])
+def test_a_new_group_is_of_the_format_around_it(url, layout, mode):
+    write_dataset(series(), url, **layout)
+    write_dataset(series(), url, "more/of_it", mode=mode)
+    assert cm.open(url).format == cm.open(url, "more/of_it").format == layout["format"]
+    xr.testing.assert_identical(read(url, group="more/of_it").load(), read(url).load())

@@ -1,0 +1,412 @@
+"""Datasets written to new stores: round trips, encodings, and what a format cannot hold."""
+
+import json
+import warnings
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from datasets import LAYOUTS, read, read_by_xarray, series
+
+import chunkmill as cm
+from chunkmill.errors import (
+    DatasetError,
+    MetadataError,
+    UnknownCodec,
+    UnsupportedFeature,
+)
+from chunkmill.xarray.write import write_dataset
+
+pytestmark = [
+    # zarr-python on its own data types and on its consolidated metadata
+    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
+    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
+]
+
+
+TEXTS = [np.array(["abcdef", "c"]), np.array([b"abcdef", b"c"]), np.array(["abcdef", "c"], object)]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=["text", "bytes", "objects"])
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+def test_text_is_never_cut_by_an_encoding(text, lazy, fmt):
+    """The width that was read with one dataset stays with what was concatenated from it, xarray's own writer cuts."""
+    urls = ["memory://text-short", "memory://text-long"]
+    write_dataset(xr.Dataset({"t": ("x", text[1:].astype(text.dtype.char))}), urls[0], format=fmt, mode="w")
+    write_dataset(xr.Dataset({"t": ("x", text)}), urls[1], format=fmt, mode="w")
+    both = xr.concat([read(url).load() for url in urls], "x")
+    for encoding in ({}, {"t": {"dtype": "U2" if text.dtype.kind != "S" else "S2"}}):
+        ds = both.chunk(x=2) if lazy else both
+        write_dataset(ds, "memory://text-both", format=fmt, mode="w", encoding=encoding)
+        assert list(read("memory://text-both").t.to_numpy()) == [text[1], *text]
+
+
+@pytest.mark.parametrize("dtype", ["i2", "i4", "f4", "f8"])
+@pytest.mark.parametrize("resume", [False, True])
+def test_lazy_times_of_any_dtype(dtype, resume):
+    """xarray's lazy encoding says this dtype of its blocks, and makes them 64 bits wide."""
+    days = pd.to_datetime(["2000-01-01", "2000-02-01", "2001-01-01"])
+    encoding = {"t": {"units": "days since 2000-01-01", "dtype": dtype}}
+    ds = xr.Dataset({"t": ("x", days)}).chunk(x=2)
+    write_dataset(ds, "memory://lazy-times", mode="w", encoding=encoding)
+    assert cm.open_array("memory://lazy-times", "t").dtype == np.dtype(dtype)
+    xr.testing.assert_equal(read("memory://lazy-times").load(), ds.compute())
+    block = da.from_array(np.array([1, 31, 366]), chunks=2).map_blocks(lambda each: each, dtype=dtype)
+    cm.to_store(block, "memory://lazy-block", mode="w", resume=resume)
+    np.testing.assert_array_equal(cm.open_array("memory://lazy-block")[...], [1, 31, 366])
+
+
+def test_lazy_times_that_do_not_fit():
+    days = pd.to_datetime(["2000-01-01", "2200-01-01"])
+    ds = xr.Dataset({"t": ("x", days)}).chunk(x=1)
+    encoding = {"t": {"units": "days since 2000-01-01", "dtype": "i2"}}
+    with pytest.raises(ValueError, match="73049 does not fit int16"):
+        write_dataset(ds, "memory://lazy-times", mode="w", encoding=encoding)
+
+
+def assert_round_trip(ds, url, **kwargs):
+    report = write_dataset(ds, url, **kwargs)
+    xr.testing.assert_identical(read(url).load(), ds.compute())
+    if kwargs.get("format", "zarr3") in {"zarr2", "zarr3"}:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Failed to open Zarr store with consolidated")
+            xr.testing.assert_identical(read_by_xarray(url).load(), ds.compute())
+    return report
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Round trips: the cases of xarray's backend tests
+
+CASES = {
+    "floats": xr.Dataset({"a": ("x", np.array([1.5, np.nan, -0.0, np.inf]))}),
+    "float32": xr.Dataset({"a": ("x", np.array([1.5, np.nan], "f4"))}),
+    "float16": xr.Dataset({"a": ("x", np.array([1.5, 2], "f2"))}),
+    "integers": xr.Dataset({f"a{k}": ("x", np.array([1, 2, 100], k)) for k in ("i1", "i2", "i4", "i8")}),
+    "unsigned": xr.Dataset({f"a{k}": ("x", np.array([1, 2, 200], k)) for k in ("u1", "u2", "u4", "u8")}),
+    "booleans": xr.Dataset({"a": ("x", np.array([True, False, True]))}),
+    "complex": xr.Dataset({"a": ("x", np.array([1 + 2j, 3j]))}),
+    "strings": xr.Dataset({"a": ("x", np.array(["ab", "", "cdef", "é日"]))}),
+    "strings_object": xr.Dataset({"a": ("x", np.array(["ab", "", "cdef"], object).astype(np.dtypes.StringDType()))}),
+    "bytes": xr.Dataset({"a": ("x", np.array([b"ab", b"", b"cdef"]))}),
+    "scalars": xr.Dataset({"a": ((), 3), "b": ((), 2.5), "c": ((), "text")}),
+    "empty": xr.Dataset(),
+    "empty_axis": xr.Dataset({"a": (("x", "y"), np.zeros((0, 3))), "b": ("y", np.arange(3.0))}),
+    "attributes_only": xr.Dataset(attrs={"title": "none"}),
+    "dims_without_coords": xr.Dataset({"a": (("x", "y"), np.ones((2, 3)))}),
+    "coords_only": xr.Dataset(coords={"x": [1, 2], "lab": ("x", [1.5, 2.5])}),
+    "non_dim_coords": xr.Dataset(
+        {"a": (("y", "x"), np.ones((2, 3)))},
+        coords={"lat": (("y", "x"), np.ones((2, 3))), "scalar": 3, "y": [1, 2], "lone": ("z", [7])},
+    ),
+    "unicode_names": xr.Dataset({"größe": ("x", [1, 2]), "日本": ("длина", [1.0])}, attrs={"ключ": "ü"}),
+    "attributes": xr.Dataset(
+        {"a": ("x", [1], {"s": "text", "i": 3, "f": 2.5, "b": True, "l": [1, 2], "t": "é", "n": None, "d": {"k": [1]}})}
+    ),
+    "times": xr.Dataset({"a": ("x", np.array(["2000-01-01", "2000-01-02T03:04:05.000000006"], "M8[ns]"))}),
+    "times_nat": xr.Dataset({"a": ("x", np.array(["2000-01-01", "NaT", "1999-12-31T12"], "M8[ns]"))}),
+    "times_coordinate": xr.Dataset({"a": ("t", [1, 2])}, coords={"t": pd.date_range("2000-01-01", periods=2)}),
+    "times_2d": xr.Dataset({"a": (("x", "y"), np.array([["2000-01-01", "2000-01-02"]], "M8[ns]"))}),
+    "timedeltas": xr.Dataset({"a": ("x", np.array([1, 2, 3], "m8[D]").astype("m8[ns]"))}),
+    "timedeltas_nat": xr.Dataset({"a": ("x", np.array([1, "NaT"], "m8[s]"))}),
+    "masked": xr.Dataset({"a": ("x", np.array([1, np.nan, 3]), {}, {"_FillValue": -1, "dtype": "i2"})}),
+    "packed": xr.Dataset(
+        {
+            "a": (
+                "x", np.array([-1, 0.1, np.nan, 2.5]), {},
+                {"_FillValue": np.int16(-32767), "scale_factor": 0.1, "add_offset": 10.0, "dtype": "i2"},
+            )
+        }
+    ),
+    "packed_unsigned": xr.Dataset(
+        {
+            "a": (
+                "x", np.array([1.5, 0.0, np.nan, 127.0]), {},
+                {"_FillValue": -1, "_Unsigned": "true", "dtype": "i1", "scale_factor": 0.5, "add_offset": 0.0},
+            )
+        }
+    ),
+    "missing_value": xr.Dataset({"a": ("x", np.array([1.0, np.nan]), {}, {"missing_value": -9.0, "_FillValue": -9.0})}),
+    "no_fill_value": xr.Dataset({"a": ("x", np.array([1.0, 2.0]), {}, {"_FillValue": None})}),
+    "big_endian": xr.Dataset({"a": ("x", np.array([1, 2], ">i4"))}),
+    "grid_mapping": xr.Dataset({"a": ("x", [1.0], {"grid_mapping": "crs"}), "crs": ((), 0, {"epsg": 4326})}),
+    "seven_axes": xr.Dataset({"a": (tuple("abcdefg"), np.ones((1, 2, 1, 2, 1, 2, 1)))}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
+@pytest.mark.parametrize("lazily", [False, True], ids=["numpy", "dask"])
+def test_round_trips_are_those_of_xarray(tmp_path, case, name, lazily):
+    ds = CASES[case].chunk() if lazily else CASES[case]
+    ours, theirs = str(tmp_path / "ours.zarr"), str(tmp_path / "theirs.zarr")
+    ds = ds.copy()
+    write_dataset(ds, ours, format=name)
+    ds.to_zarr(theirs, zarr_format=int(name[-1]))
+    expected = read_by_xarray(theirs).load()
+    for actual in (read(ours).load(), read_by_xarray(ours).load()):
+        if case == "strings_object" and name == "zarr2":  # xarray writes them in a fixed width
+            expected = actual.assign(a=expected.a.astype(np.dtypes.StringDType()))
+        xr.testing.assert_identical(actual, expected)
+        for variable in expected.variables:
+            if case != "strings_object":
+                assert actual[variable].dtype == expected[variable].dtype
+            for key in ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "fill_value", "coordinates"):
+                a, b = actual[variable].encoding.get(key), expected[variable].encoding.get(key)
+                np.testing.assert_equal(a, b, err_msg=f"{variable} {key}")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("name", ["zarr3-draft", "n5"])
+def test_round_trips_of_other_formats(url, case, name):
+    ds = CASES[case]
+    try:
+        write_dataset(ds, url, format=name)
+    except (UnsupportedFeature, MetadataError):
+        assert case in {
+            "complex", "strings", "strings_object", "bytes", "scalars", "non_dim_coords", "unicode_names", "float16",
+            "grid_mapping",
+        }  # fmt: skip
+        assert not Path(url).exists()
+        return
+    xr.testing.assert_allclose(read(url).load(), ds)
+
+
+def test_cftime(url):
+    pytest.importorskip("cftime")
+    time = xr.date_range("0001-01-01", periods=3, calendar="noleap", use_cftime=True)
+    ds = xr.Dataset({"a": ("time", [1.0, 2, 3])}, coords={"time": time})
+    assert_round_trip(ds, url)
+    later = ds.assign_coords(time=xr.date_range("0001-01-04", periods=3, calendar="noleap", use_cftime=True))
+    write_dataset(later, url, append_dim="time")
+    assert read(url).sizes["time"] == 6
+    other = ds.assign_coords(time=xr.date_range("0001-01-07", periods=3, calendar="360_day", use_cftime=True))
+    with pytest.raises(DatasetError, match=r"0001-01-07 00:00:00 \(360_day\) would read as 0001-01-07 .*\(noleap\)"):
+        write_dataset(other, url, append_dim="time")
+    with pytest.raises(DatasetError, match=r"is stored, got 0001-01-07 00:00:00 \(360_day\)"):
+        write_dataset(other, url, region={"time": slice(3, 6)})
+
+
+def test_dates_of_cftime_go_where_dates_of_numpy_came_from(url):
+    pytest.importorskip("cftime")
+    write_dataset(series(2), url)
+    later = series(2, "2000-01-03")
+    later = later.convert_calendar("proleptic_gregorian", use_cftime=True)
+    write_dataset(later, url, append_dim="time")
+    write_dataset(later[["v"]] + 1, url, region="auto")
+    np.testing.assert_array_equal(read(url).time, series(4).time)
+    np.testing.assert_array_equal(read(url).v[2:], later.v + 1)
+
+
+def test_objects(url):
+    ds = xr.Dataset(
+        {
+            "text": ("x", np.array(["a", "bb", ""], object)),
+            "missing": ("x", np.array(["a", None, np.nan], object)),
+            "bytes": ("x", np.array([b"a", b"bb", b""], object)),
+            "zeros": ("x", np.array([b"a\0", b"bb", b""], object)),
+            "numbers": ("x", np.array([1.0, 2.0, None], object)),
+        }
+    )
+    write_dataset(ds, url)
+    for back in (read(url), read_by_xarray(url)):
+        assert back.text.to_numpy().tolist() == ["a", "bb", ""]
+        assert back.missing.to_numpy().tolist() == ["a", "", ""]
+        assert back.bytes.to_numpy().tolist() == [b"a", b"bb", b""]
+        assert back.zeros.to_numpy().tolist() == [b"a\0", b"bb", b""]  # a fixed width would cut the zero
+        np.testing.assert_array_equal(back.numbers, [1, 2, np.nan])
+
+
+def test_strings_with_a_missing_value_become_empty(url):
+    data = np.array(["a", None], np.dtypes.StringDType(na_object=None))
+    write_dataset(xr.Dataset({"a": ("x", data)}), url)
+    assert read(url).a.to_numpy().tolist() == ["a", ""]
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
+def test_strings_of_any_length_on_demand(url, name):
+    ds = xr.Dataset({"a": ("x", np.array(["a", "bb"]))})
+    write_dataset(ds, url, format=name, encoding={"a": {"dtype": str}})
+    assert cm.open_array(url, "a").dtype == np.dtypes.StringDType()
+    write_dataset(xr.Dataset({"a": ("x", np.array(["a long one"]))}), url, append_dim="x")
+    for back in (read(url), read_by_xarray(url)):
+        assert back.a.to_numpy().tolist() == ["a", "bb", "a long one"]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Encoding
+
+
+def test_chunks_of_dask_become_chunks_of_the_store(url):
+    ds = xr.Dataset({"a": (("y", "x"), da.ones((10, 6), chunks=((4, 3, 3), (6,))))})
+    report = write_dataset(ds, url)
+    assert cm.open_array(url, "a").chunks == (4, 6)
+    assert report.n_regrouped == 3
+    assert report.variables["a"].n_keys == 3
+
+
+def test_encoding(url):
+    ds = series(6)
+    encoding = {
+        "v": {"chunks": (2, 2), "shards": (4, 4), "compressors": [{"name": "gzip", "configuration": {"level": 2}}]},
+        "mask": {"codecs": "raw", "fill_value": 9, "dtype": "i4"},
+        "time": {"units": "hours since 1999-12-31", "dtype": "i4"},
+    }
+    assert_round_trip(ds, url, encoding=encoding)
+    v, mask = cm.open_array(url, "v"), cm.open_array(url, "mask")
+    assert (v.chunks, v.shards) == ((2, 2), (4, 4))
+    assert read(url).v.encoding["compressors"][0] == {"name": "gzip", "configuration": {"level": 2}}
+    assert [c.name for c in mask.codecs] == ["bytes"]
+    assert (mask.fill_value, mask.dtype) == (9, np.dtype("i4"))
+    assert read(url).time.encoding["units"] == "hours since 1999-12-31"
+
+
+def test_compressors_of_numcodecs_and_of_zarr(tmp_path):
+    import numcodecs
+    import zarr.codecs
+
+    ds = xr.Dataset({"a": ("x", np.arange(10))})
+    v3 = {"compressors": zarr.codecs.BloscCodec(cname="zstd", clevel=2, shuffle="shuffle")}
+    write_dataset(ds, tmp_path / "3", encoding={"a": v3})
+    assert cm.open_array(tmp_path / "3", "a").codecs[-1].configuration["clevel"] == 2
+    v2 = {"compressors": numcodecs.Zlib(3), "filters": [numcodecs.Delta("i8")]}
+    write_dataset(ds, tmp_path / "2", format="zarr2", encoding={"a": v2})
+    assert [c.name for c in cm.open_array(tmp_path / "2", "a").codecs] == ["numcodecs.delta", "bytes", "numcodecs.zlib"]
+    write_dataset(ds, tmp_path / "none", encoding={"a": {"compressors": None}})
+    assert [c.name for c in cm.open_array(tmp_path / "none", "a").codecs] == ["bytes"]
+    for name in ("3", "2", "none"):
+        xr.testing.assert_identical(read_by_xarray(tmp_path / name).load(), ds)
+
+
+def test_unknown_encoding_is_an_error(url):
+    with pytest.raises(DatasetError, match=r"'mask'.*encoding 'zlib'; known are.*compressors"):
+        write_dataset(series(), url, encoding={"mask": {"zlib": True}})
+    with pytest.raises(DatasetError, match=r"names unknown variables \['none'\]"):
+        write_dataset(series(), url, encoding={"none": {}})
+    with pytest.raises(DatasetError, match=r"'fill_value'; known are.*'_FillValue'"):
+        write_dataset(series(), url, format="zarr2", encoding={"mask": {"fill_value": 1}})
+    for chunks in ({"x": 2}, (2,), [1, 2, 3]):
+        with pytest.raises(DatasetError, match=r"chunks=.*a length for each of \('time', 'x'\)"):
+            write_dataset(series(), url, encoding={"v": {"chunks": chunks}})
+    with pytest.raises(UnknownCodec, match="nosuch"):
+        write_dataset(series(), url, encoding={"mask": {"codecs": "nosuch"}})
+    assert not Path(url).exists()
+
+
+def test_encoding_from_elsewhere_is_a_wish(tmp_path):
+    """What a variable brings along from where it was read is kept as far as it applies."""
+    ds = series()
+    ds.v.encoding = {"zlib": True, "complevel": 4, "chunksizes": (1, 4), "source": "x.nc", "original_shape": (5, 4)}
+    ds["mask"].encoding = {"chunks": (3, 3), "shards": (3,), "fill_value": np.nan}
+    write_dataset(ds, tmp_path / "a.zarr")
+    xr.testing.assert_identical(read_by_xarray(tmp_path / "a.zarr").load(), ds)
+
+
+@pytest.mark.parametrize("source", LAYOUTS, ids=str)
+@pytest.mark.parametrize("target", LAYOUTS, ids=str)
+def test_from_format_to_format(tmp_path, source, target):
+    ds = series()
+    write_dataset(ds, tmp_path / "a", **LAYOUTS[source], encoding={"v": {"chunks": (2, 3), "codecs": "gzip"}})
+    opened = read(tmp_path / "a", chunks={})
+    write_dataset(opened, tmp_path / "b", **LAYOUTS[target])
+    xr.testing.assert_identical(read(tmp_path / "b").load(), ds)
+    assert cm.open_array(tmp_path / "b", "v").chunks == (2, 3)
+    assert any("gzip" in str(codec) for codec in cm.open_array(tmp_path / "b", "v").codecs)
+
+
+def test_sharded(url):
+    encoding = {"v": {"chunks": (1, 2), "shards": (3, 4)}}
+    assert_round_trip(series(8).chunk(time=2), url, encoding=encoding)
+    assert read(url, chunks={}).v.chunks == ((3, 3, 2), (4,))
+
+
+def test_absent_chunks_of_floats_are_missing(url):
+    ds = xr.Dataset({"a": ("x", da.full(4, np.nan, chunks=2)), "b": ("x", da.zeros(4, chunks=2, dtype="i4"))})
+    assert write_dataset(ds, url).variables["a"].n_empty == 2
+    for back in (read(url), read_by_xarray(url)):
+        np.testing.assert_array_equal(back.a, [np.nan] * 4)
+        np.testing.assert_array_equal(back.b, [0] * 4)
+    assert cm.open_array(url, "a").fill_value != cm.open_array(url, "a").fill_value  # NaN
+
+
+def test_empty_chunks_on_demand(tmp_path):
+    ds = xr.Dataset({"a": ("x", np.zeros(4, "i4")), "b": ("x", da.zeros(4, chunks=2, dtype="i4"))})
+    write_dataset(ds, tmp_path / "1", write_empty_chunks=True)
+    assert (tmp_path / "1/a/c/0").exists()
+    assert (tmp_path / "1/b/c/1").exists()
+    write_dataset(ds, tmp_path / "2", encoding={"b": {"write_empty_chunks": True}})
+    assert not (tmp_path / "2/a/c/0").exists()
+    assert (tmp_path / "2/b/c/1").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (np.nan, "nan"),
+        (b"raw", "b'raw'"),
+        ([1, np.inf], "inf"),
+        (np.datetime64("2000-01-01"), "datetime"),
+        ({1: 2}, "1: 2"),
+    ],
+    ids=str,
+)
+def test_attributes_that_json_cannot_hold(url, value, shown):
+    ds = xr.Dataset({"a": ("x", [1], {"fine": 1, "bad": value})})
+    with pytest.raises(DatasetError, match=rf"'a'.*'bad': .*{shown}"):
+        write_dataset(ds, url)
+    assert not Path(url).exists()
+
+
+def test_attributes_of_numpy(url):
+    attributes = {"a": np.array([1, 2], "i2"), "b": np.float32(1.5), "c": np.array(3), "d": np.bool_(True)}
+    write_dataset(xr.Dataset({"v": ("x", [1], attributes)}, attrs=attributes), url)
+    assert read(url).attrs == {"a": [1, 2], "b": 1.5, "c": 3, "d": True} == read(url).v.attrs
+
+
+def test_a_missing_value_of_nan_needs_no_attribute(url):
+    ds = xr.Dataset({"a": ("x", np.array([1, np.nan], "f4"), {}, {"missing_value": np.nan})})
+    write_dataset(ds, url)
+    json.loads(Path(url, "a/zarr.json").read_text(), parse_constant=pytest.fail)
+    xr.testing.assert_identical(read(url).load(), ds)
+
+
+@pytest.mark.parametrize("name", ["a/b", "a\\b", 3, ""], ids=str)
+def test_names_that_are_none(url, name):
+    with pytest.raises(DatasetError, match="expected text without"):
+        write_dataset(xr.Dataset({name: ("x", [1])}), url)
+
+
+@pytest.mark.parametrize(
+    "values", [pd.Categorical(["a", "b"]), pd.array([1, None], dtype="Int64"), pd.array(["a", None], dtype="string")]
+)
+def test_extension_types_of_pandas_are_named(url, values):
+    with pytest.raises(DatasetError, match=r"'a'.*dtype \w+ of pandas, which arrays cannot have; convert it"):
+        write_dataset(xr.Dataset({"a": ("x", values)}), url)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What formats cannot hold
+
+
+def test_all_that_a_format_cannot_hold_is_named_before_anything_is_written(url):
+    ds = series().assign(label=("x", list("abcd")), scalar=3, z=("x", np.ones(4, "c8")))
+    with pytest.raises(
+        UnsupportedFeature, match=r"n5.*'label': dtype <U1.*'scalar': arrays of 0.*'z': dtype complex64"
+    ):
+        write_dataset(ds, url, format="n5")
+    with pytest.raises(UnsupportedFeature, match="consolidated metadata"):
+        write_dataset(series(), url, format="n5", consolidated=True)
+    with pytest.raises(UnsupportedFeature, match=r"'mask': "):
+        write_dataset(series(), url, format="zarr2", encoding={"mask": {"shards": (4,), "chunks": (2,)}})
+    assert not Path(url).exists()
+
+
+def test_n5_keeps_missing_values_and_booleans(url):
+    ds = xr.Dataset({"a": ("x", np.array([1, np.nan, 0])), "b": ("x", np.array([True, False, True]))})
+    write_dataset(ds, url, format="n5")
+    back = read(url)
+    xr.testing.assert_identical(back.load(), ds)
+    assert back.b.dtype == bool

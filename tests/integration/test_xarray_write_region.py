@@ -1,0 +1,112 @@
+"""Write regions of stored datasets, by slices and by coordinates."""
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from datasets import LAYOUTS, read, series
+
+from chunkmill.errors import (
+    DatasetError,
+    NodeNotFound,
+)
+from chunkmill.xarray.write import write_dataset
+
+pytestmark = [
+    # zarr-python on its own data types and on its consolidated metadata
+    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
+    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
+]
+
+
+@pytest.fixture(params=LAYOUTS, ids=str)
+def layout(request):
+    return LAYOUTS[request.param]
+
+
+@pytest.mark.parametrize("lazily", [False, True], ids=["numpy", "dask"])
+@pytest.mark.parametrize("cut", [slice(0, 5), slice(1, 3), slice(4, 5), slice(2, 2), slice(-3, None)], ids=str)
+def test_region(url, layout, cut, lazily):
+    write_dataset(series(), url, **layout, encoding={"v": {"chunks": (2, 3)}})
+    part = series().isel(time=cut) + 1000
+    expected = read(url).load()
+    expected["v"][cut] = part.v
+    part = part.drop_vars("mask")
+    report = write_dataset(part.chunk(time=1) if lazily else part, url, region={"time": cut})
+    assert set(report.unchanged) == {"time", "x"}
+    np.testing.assert_array_equal(read(url).v, expected.v)
+
+
+def test_region_of_two_dimensions(url, layout):
+    write_dataset(series(), url, **layout, encoding={"v": {"chunks": (2, 3)}})
+    where = {"time": slice(1, 4), "x": slice(2, 4)}
+    write_dataset(series().isel(where)[["v"]] * 0 + 5, url, region=where)
+    expected = series().v.copy()
+    expected[where] = 5
+    np.testing.assert_array_equal(read(url).v, expected)
+
+
+@pytest.mark.parametrize("region", ["auto", {"time": "auto"}, {"time": "auto", "x": slice(1, 3)}], ids=str)
+def test_region_by_coordinates(url, layout, region):
+    write_dataset(series(), url, **layout)
+    part = (
+        series().isel(time=slice(1, 4), x=slice(1, 3))
+        if region != {"time": "auto"}
+        else series().isel(time=slice(1, 4))
+    )
+    part = part[["v"]] * 0 - 7
+    write_dataset(part, url, region=region)
+    expected = series().v.copy()
+    expected.loc[{"time": part.time, "x": part.x}] = -7
+    np.testing.assert_array_equal(read(url).v, expected)
+
+
+def test_region_that_cannot_be_found(url):
+    write_dataset(series(), url)
+    part = series()[["v"]]
+    with pytest.raises(DatasetError, match=r"'time'.*2 values are not in the store: 2000-01-06.*append_dim="):
+        write_dataset(series(3, "2000-01-05")[["v"]], url, region="auto")
+    with pytest.raises(DatasetError, match="not next to each other"):
+        write_dataset(part.isel(time=[0, 2]), url, region="auto")
+    with pytest.raises(DatasetError, match="not next to each other"):
+        write_dataset(part.isel(time=[1, 0]), url, region="auto")
+    with pytest.raises(DatasetError, match=r"without a coordinate 'time', 2 of 5.*slice"):
+        write_dataset(part.isel(time=slice(2)).drop_vars("time"), url, region="auto")
+    with pytest.raises(DatasetError, match="region names 'y', which is not a dimension of the dataset"):
+        write_dataset(part, url, region={"y": slice(0, 1)})
+    with pytest.raises(DatasetError, match=r"is 2 of 5 in the store, got 5"):
+        write_dataset(part, url, region={"time": slice(0, 2)})
+    with pytest.raises(DatasetError, match="expected a slice of step 1"):
+        write_dataset(part, url, region={"time": slice(0, 5, 2)})
+    with pytest.raises(TypeError, match="expected 'auto'"):
+        write_dataset(part, url, region=slice(0, 5))
+    with pytest.raises(NodeNotFound):
+        write_dataset(part, url, "other", region="auto")
+    write_dataset(series().assign_coords(x=[7, 7, 8, 9]), url, "twice")
+    with pytest.raises(DatasetError, match=r"'x'.*not unique: 7 is there more than once; pass region="):
+        write_dataset(part.assign_coords(x=[7, 7, 8, 9]), url, "twice", region="auto")
+    with pytest.raises(DatasetError, match=r"'w'.*not in the store"):
+        write_dataset(part.assign(w=part.v), url, region="auto")
+
+
+def test_a_region_is_where_its_coordinates_say(url):
+    write_dataset(series(), url)
+    moved = series().isel(time=slice(0, 2))[["v"]]
+    with pytest.raises(DatasetError, match=r"'time'.*at \[1\]: 2000-01-02.* is stored, got 2000-01-01"):
+        write_dataset(moved, url, region={"time": slice(1, 3)})
+    write_dataset(moved.drop_vars("time"), url, region={"time": slice(1, 3)})
+    np.testing.assert_array_equal(read(url).v[1:3], moved.v)
+
+
+def test_regions_of_a_store_whose_metadata_came_first(url, layout):
+    """xarray's way to write in parallel: metadata and coordinates at once, data by region."""
+    full = series(6)
+    template = full.assign(v=(("time", "x"), da.zeros((6, 4), chunks=(2, 4), dtype="f4"), {"units": "K"}))
+    later = write_dataset(template, url, **layout, compute=False)
+    xr.testing.assert_identical(read(url).drop_vars("v"), full.drop_vars("v"))
+    for start in range(0, 6, 3):  # borders that are none of chunks
+        write_dataset(full.isel(time=slice(start, start + 3))[["v"]], url, region="auto")
+    xr.testing.assert_identical(read(url).load(), full)
+    report = later.compute()
+    assert report.variables["v"].n_keys == 3
+    np.testing.assert_array_equal(read(url).v, 0)
