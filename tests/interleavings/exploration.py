@@ -1,0 +1,108 @@
+"""Which interleavings are run: first those with few changes of actor, then, where there are too many, chosen ones.
+
+From each run follow those in which two operations that meet come in the other order, or in which an actor dies before a
+write. Where that leads to nothing new, all interleavings that differ have been seen.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from interleavings.operations import Scenario
+from interleavings.oracle import Oracle
+from interleavings.scheduler import Choose, Run, Step, following, pack, unpack, wandering
+
+from chunkmill.errors import NodeExists
+
+__all__ = ["Explored", "differing", "explore", "explore_all", "replay"]
+
+_MAX_SYSTEMATIC = 20_000  # of one scenario: what was seen is kept, some 5 kB a run
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """One interleaving, and what is wrong with it."""
+
+    scenario: Scenario
+    run: Run
+    complaints: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        """The string that replays it."""
+        return f"{self.scenario}:{pack(self.run.letters)}"
+
+    def __str__(self) -> str:
+        return f"{self.name}\n" + "\n".join(f"    {complaint}" for complaint in self.complaints)
+
+
+def replay(name: str) -> Explored:
+    """Run one interleaving again."""
+    text, _, letters = name.rpartition(":")
+    scenario = Scenario.parse(text)
+    oracle = Oracle(scenario)
+    run = oracle.play(following(unpack(letters)))
+    return Explored(scenario, run, oracle.judge(run))
+
+
+def explore_all(scenarios: Sequence[Scenario], count: int, seed: int = 0) -> Iterator[Explored]:
+    """Run `count` interleavings of all scenarios together, or all that differ."""
+    for number, scenario in enumerate(scenarios):
+        for explored in explore(scenario, -(-count // (len(scenarios) - number)), seed):
+            count -= 1
+            yield explored
+
+
+def explore(scenario: Scenario, count: int, seed: int = 0) -> Iterator[Explored]:
+    """Run at most `count` interleavings of a scenario; none where one of both cannot be done there at all."""
+    try:
+        oracle = Oracle(scenario)
+    except NodeExists:  # what one of both needs is in the way of what the other needs
+        return
+    if not oracle.is_telling():
+        return
+    n_left = count
+    for run in differing(oracle.play, min(-(-count * 2 // 3), _MAX_SYSTEMATIC)):
+        n_left -= 1
+        yield Explored(scenario, run, oracle.judge(run))
+    for number in range(n_left if n_left < count // 2 else 0):
+        run = oracle.play(wandering(seed * 1_000_003 + number))
+        yield Explored(scenario, run, oracle.judge(run))
+
+
+def differing(play: Callable[[Choose], Run], count: int) -> Iterator[Run]:
+    """Yield at most `count` runs that differ, those with few changes of actor first."""
+    order = itertools.count()
+    todo = [(0, next(order), "a"), (0, next(order), "b")]
+    seen = {"a", "b"}
+    while todo and count:
+        run = play(following(heapq.heappop(todo)[2]))
+        yield run
+        count -= 1
+        seen.update(run.letters[: i + 1] for i in range(len(run.letters)))
+        for other in _others(run.trace, run.letters):
+            if other not in seen:
+                seen.add(other)
+                heapq.heappush(todo, (_cost(other), next(order), other))
+
+
+def _others(trace: Sequence[Step], letters: str) -> Iterator[str]:
+    """Yield the beginnings of runs that follow from one: two operations the other way round, or a death."""
+    met = {"a": -1, "b": -1}  # the last operation of the other that came, for certain, before what the actor does now
+    mortal = letters == letters.lower()
+    for j, step in enumerate(trace):
+        earlier = (i for i in reversed(range(j)) if trace[i].actor != step.actor and not (trace[i].dies or step.dies))
+        last = next((i for i in earlier if trace[i].access.meets(step.access)), -1)
+        if last > met[step.actor]:
+            met[step.actor] = last
+            yield letters[:last] + step.actor
+        if mortal and step.access.writes:
+            yield letters[:j] + step.actor.upper()
+
+
+def _cost(letters: str) -> int:
+    changes = sum(one.lower() != other.lower() for one, other in itertools.pairwise(letters))
+    return changes + (letters != letters.lower())

@@ -1,0 +1,253 @@
+"""The public operations that meet each other, and the places where they do.
+
+Every operation writes values that tell who wrote them, to an array of eight elements, so that a run takes some twenty
+store operations. Two operations at their places, in a format and on a ground, are a scenario.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import xarray as xr
+from interleavings.snapshot import snapshot
+
+import chunkmill as cm
+from chunkmill.stores.base import Store
+from chunkmill.stores.memory import MemoryStore
+
+__all__ = ["FORMATS", "GROUNDS", "OPERATIONS", "Operation", "Scenario", "scenarios"]
+
+FORMATS = ("zarr3", "zarr2", "n5")
+GROUNDS = ("bare", "consolidated")
+MARKS = {"a": 100, "b": 200}
+SIZE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What an operation is called with."""
+
+    store: Store
+    path: str
+    format: str
+    mark: int
+
+    def values(self, n: int = SIZE) -> np.ndarray:
+        return np.arange(n, dtype="i4") + self.mark
+
+    def blocks(self, n: int = SIZE) -> da.Array:
+        return da.from_array(self.values(n), chunks=4)
+
+    def region(self, n: int = SIZE) -> slice:
+        """Elements that share chunks, and some elements, with those of the other."""
+        return slice(1, n - 2) if self.mark == MARKS["a"] else slice(3, n)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A public operation.
+
+    Attributes
+    ----------
+    needs
+        Makes what must be there before.
+    in_place
+        Whether it changes chunks that are visible, one after the other.
+    paths
+        Where it is done.
+    """
+
+    name: str
+    run: Callable[[Call], Any]
+    needs: Callable[[Call], Any] | None = None
+    in_place: bool = False
+    paths: tuple[str, ...] = ("g/a", "g/b", "g", "")
+    formats: tuple[str, ...] = FORMATS
+
+
+def _array(call: Call) -> None:
+    array = cm.create_array(
+        call.store, call.path, shape=SIZE, dtype="i4", chunks=4, format=call.format, attributes={"made": "before"}
+    )
+    array[...] = np.arange(SIZE, dtype="i4") + 1
+
+
+def _dataset(n: int, mark: int) -> xr.Dataset:
+    t = ("x", da.from_array(np.arange(n, dtype="i4") + mark, chunks=2))
+    return xr.Dataset({"t": t}, coords={"x": np.arange(n, dtype="i4")}, attrs={"mark": mark})
+
+
+def _stored_dataset(call: Call) -> None:
+    cm.write_dataset(_dataset(4, 1), call.store, call.path, format=call.format, consolidated=False)
+
+
+def _source(call: Call) -> None:
+    cm.create_group(call.store, "src", format=call.format, attributes={"from": "source"})
+    _array(Call(call.store, "src/a", call.format, call.mark))
+
+
+def _to_store(call: Call, **more: Any) -> None:
+    cm.to_store(call.blocks(), call.store, call.path, format=call.format, attributes={"mark": call.mark}, **more)
+
+
+def _region(call: Call) -> None:
+    region = call.region()
+    cm.to_store(call.blocks()[region], call.store, call.path, region=region, mode="r+")
+
+
+def _store(call: Call) -> None:
+    region = call.region()
+    cm.store([call.blocks()[region]], [cm.open_array(call.store, call.path, mode="r+")], regions=[region])
+
+
+def _create_array(call: Call) -> None:
+    cm.create_array(
+        call.store, call.path, shape=SIZE, dtype="i4", chunks=4, format=call.format, attributes={"mark": call.mark}
+    )
+
+
+def _create_group(call: Call) -> None:
+    cm.create_group(call.store, call.path, format=call.format, attributes={"mark": call.mark})
+
+
+def _write_dataset(call: Call) -> None:
+    cm.write_dataset(_dataset(4, call.mark), call.store, call.path, format=call.format)
+
+
+def _append(call: Call) -> None:
+    more = _dataset(4, call.mark)
+    cm.write_dataset(more.assign_coords(x=more.x + call.mark), call.store, call.path, append_dim="x")
+
+
+def _region_of_dataset(call: Call) -> None:
+    region = slice(0, 3) if call.mark == MARKS["a"] else slice(1, 4)
+    part = _dataset(4, call.mark).isel(x=region).drop_vars("x")
+    cm.write_dataset(part, call.store, call.path, region={"x": region})
+
+
+def _convert(call: Call) -> None:
+    cm.convert((call.store, "src"), (call.store, call.path), format=call.format)
+
+
+def _rechunk(call: Call) -> None:
+    cm.rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3,))
+
+
+def _repair(call: Call) -> None:
+    cm.check(call.store, repair=True)
+
+
+_TARGETS = ("g/a", "g/b", "g")  # of jobs, whose source is below the root
+_ROOT = ("",)
+
+OPERATIONS = {
+    operation.name: operation
+    for operation in (
+        Operation("new", _to_store),
+        Operation("replace", lambda call: _to_store(call, mode="w", chunks=3, codecs="raw"), _array),
+        Operation("region", _region, _array, in_place=True),
+        Operation("resume", lambda call: _to_store(call, resume=True)),
+        Operation("store", _store, _array, in_place=True),
+        Operation("create_array", _create_array),
+        Operation("create_group", _create_group),
+        Operation("consolidate", lambda call: len(cm.consolidate(call.store)), paths=_ROOT, formats=FORMATS[:2]),
+        Operation("dataset", _write_dataset),
+        Operation("append", _append, _stored_dataset),
+        Operation("dataset-region", _region_of_dataset, _stored_dataset, in_place=True),
+        Operation("convert", _convert, _source, paths=_TARGETS),
+        Operation("rechunk", _rechunk, _source, paths=_TARGETS),
+        Operation("repair", _repair, paths=_ROOT),
+        Operation("reader", lambda call: snapshot(call.store), paths=_ROOT),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Two operations at their places, in a format and on a ground."""
+
+    format: str
+    ground: str
+    names: tuple[str, str]
+    paths: tuple[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.format},{self.ground},{self.names[0]}@{self.paths[0]},{self.names[1]}@{self.paths[1]}"
+
+    @classmethod
+    def parse(cls, text: str) -> Scenario:
+        """Read what `str` wrote."""
+        name, ground, *calls = text.split(",")
+        (a, path_a), (b, path_b) = (call.split("@") for call in calls)
+        return cls(name, ground, (a, b), (path_a, path_b))
+
+    @property
+    def operations(self) -> dict[str, Operation]:
+        return {actor: OPERATIONS[name] for actor, name in zip(MARKS, self.names, strict=True)}
+
+    def actions(self) -> dict[str, Callable[[Store], Any]]:
+        """Return what each actor does."""
+        return {actor: self._action(actor) for actor in MARKS}
+
+    def _action(self, actor: str) -> Callable[[Store], Any]:
+        run = self.operations[actor].run
+        return lambda store: run(self._call(actor, store))
+
+    def _call(self, actor: str, store: Store) -> Call:
+        return Call(store, dict(zip(MARKS, self.paths, strict=True))[actor], self.format, MARKS[actor])
+
+    def ground_store(self) -> MemoryStore:
+        """Return the store in which both begin.
+
+        Raises
+        ------
+        ChunkmillError
+            Both cannot begin in one store.
+        """
+        store = MemoryStore()
+        if self.ground == "consolidated":
+            cm.create_group(store, format=self.format, attributes={"title": "ground"})
+        made = set()
+        for actor, operation in self.operations.items():
+            call = self._call(actor, store)
+            if operation.needs is not None and (made_by := (operation.needs, call.path)) not in made:
+                if operation.needs is not _source or not any(needs is _source for needs, _ in made):
+                    operation.needs(call)
+                made.add(made_by)
+        if self.ground == "consolidated" and self.format != "n5":
+            cm.consolidate(store)
+        return store
+
+
+def scenarios(pair: tuple[str, str]) -> Iterator[Scenario]:
+    """Yield the scenarios of two operations: the most telling first."""
+    a, b = (OPERATIONS[name] for name in pair)
+    seen = set()
+    for paths in _meetings(a, b):
+        for ground, name in itertools.product(GROUNDS, FORMATS):
+            if name in a.formats and name in b.formats and not (name == "n5" and ground == "consolidated"):
+                mirrored = (name, ground, paths[::-1])
+                if a is b and mirrored in seen:
+                    continue
+                seen.add((name, ground, paths))
+                yield Scenario(name, ground, pair, paths)
+
+
+def _meetings(a: Operation, b: Operation) -> Iterator[tuple[str, str]]:
+    """Yield the paths of both: one place, neighbours, one above the other, and one what the other reads."""
+    met = [("g/a", "g/a"), ("g/a", "g/b"), ("g/a", "g"), ("g", "g/a"), ("g/a", ""), ("", "g/a"), ("", "")]
+    met += [("g/a", "src/a"), ("src/a", "g/a"), ("g/a", "src"), ("src", "g/a")]
+    for one, other in met:
+        if _goes(a, one, b) and _goes(b, other, a):
+            yield one, other
+
+
+def _goes(operation: Operation, path: str, other: Operation) -> bool:
+    if path.startswith("src"):
+        return other.needs is _source and operation.needs in {_array, None} and operation.paths != _ROOT
+    return path in operation.paths

@@ -1,0 +1,236 @@
+"""What may come of two operations that run at the same time: what would come of them one after the other.
+
+An operation that dies has been done, or has not; or its nodes are partly old and partly new, each whole, and
+`chunkmill.check` names what is wrong. An operation that is refused has not been done. In both cases its repetition must
+bring what it brings in a serial order. Operations that change visible chunks in place are serial for each element.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from interleavings.operations import Scenario
+from interleavings.scheduler import Choose, Outcome, Run, attempt, play
+from interleavings.snapshot import Snapshot, snapshot
+
+import chunkmill as cm
+from chunkmill.stores.memory import MemoryStore
+
+__all__ = ["Oracle"]
+
+Views = dict[str, Snapshot]
+_EMPTY_GROUP = ("group", "[]"), ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Serial:
+    """What came of operations one after the other."""
+
+    store: MemoryStore
+    views: Views
+    kinds: tuple[str, ...]
+
+    def kind(self, actor: str, order: str) -> str:
+        """How the last operation of an actor ended."""
+        return self.kinds[order.rindex(actor)]
+
+
+class Oracle:
+    """Knows what may come of a scenario, and what has come of its runs before."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self._actions = scenario.actions()
+        ground = scenario.ground_store()
+        self._serials = {"": _Serial(ground, snapshot(ground), ())}
+        self._judged: dict[Any, list[str]] = {}
+
+    def play(self, choose: Choose) -> Run:
+        """Run both operations on a store of their own."""
+        return play(copy.copy(self._serials[""].store), self._actions, choose)
+
+    def judge(self, run: Run) -> list[str]:
+        """Return what is wrong with the outcome of a run; nothing, when it is as it must be."""
+        known = self._key(run)
+        if known not in self._judged:
+            self._judged[known] = list(self._complaints(run))
+        return self._judged[known]
+
+    def is_telling(self) -> bool:
+        """Whether each operation can be done alone."""
+        return all(self._serial(actor).kinds == ("done",) for actor in self._actions)
+
+    # --- serial orders
+
+    def _serial(self, order: str) -> _Serial:
+        if order not in self._serials:
+            before = self._serial(order[:-1])
+            store = copy.copy(before.store)
+            kind = attempt(lambda: self._actions[order[-1]](store)).kind
+            self._serials[order] = _Serial(store, snapshot(store), (*before.kinds, kind))
+        return self._serials[order]
+
+    def _orders(self, outcomes: dict[str, Outcome]) -> Iterator[str]:
+        """Yield the serial orders of which the store may be the result."""
+        kinds = {actor: outcome.kind for actor, outcome in outcomes.items()}
+        dead = "".join(actor for actor, kind in kinds.items() if kind == "died")
+        for order in ("ab", "ba"):
+            serial = self._serial(order)
+            if all(kind in {"died", serial.kind(actor, order)} for actor, kind in kinds.items()):
+                yield order
+        for actor, other in ("ab", "ba"):
+            if kinds[actor] == "refused" and kinds[other] in {"done", "died"}:
+                yield other
+            if actor == dead and kinds[other] == "done":
+                yield other
+            if actor == dead and kinds[other] == "refused":
+                yield ""
+
+    # --- one run
+
+    def _key(self, run: Run) -> Any:
+        values = frozenset(map(_nameless, (b"%s %s" % (key.encode(), v) for key, (v, _) in run.store._values.items())))
+        return values, tuple((a, o.kind, repr(o.value), str(o.error)) for a, o in sorted(run.outcomes.items()))
+
+    def _complaints(self, run: Run) -> Iterator[str]:
+        broken = [f"{self._name(actor)} {o}" for actor, o in run.outcomes.items() if o.kind == "broken"]
+        if broken:
+            yield from broken
+            return
+        orders = list(dict.fromkeys(self._orders(dict(run.outcomes))))
+        if not orders:
+            ends = ", ".join(f"{self._name(actor)} {outcome}" for actor, outcome in sorted(run.outcomes.items()))
+            yield f"no serial order ends so: {ends}"
+            return
+        yield from self._read(run)
+        store = copy.copy(run.store)
+        unfinished = [actor for actor, outcome in run.outcomes.items() if outcome.kind != "done"]
+        mortal = any(outcome.kind == "died" for outcome in run.outcomes.values())
+        state = list(self._state(store, orders, unfinished, mortal=mortal))
+        yield from state
+        if not state:
+            yield from self._repeated(store, orders, run.outcomes)
+
+    def _read(self, run: Run) -> Iterator[str]:
+        """Yield what a reader saw that was neither there before the other operation nor after it."""
+        for actor, other in ("ab", "ba"):
+            if self.scenario.operations[actor].name == "reader" and run.outcomes[actor].kind == "done":
+                for name, seen in run.outcomes[actor].value.items():
+                    allowed = [self._serial(order).views[name] for order in ("", other)]
+                    strange = _strange(self._without_traces(seen, allowed, [other]), allowed)
+                    yield from (f"the reader saw {text}" for text in strange)
+
+    def _state(
+        self,
+        store: MemoryStore,
+        orders: Sequence[str],
+        unfinished: Sequence[str],
+        *,
+        mortal: bool,
+        stale: Sequence[str] = (),
+    ) -> Iterator[str]:
+        """Yield what is in the store that no serial order leaves there.
+
+        An operation that died may leave nodes of different orders, and consolidated metadata of `stale` ones, if check
+        names it.
+        """
+        allowed = [self._serial(order).views for order in orders]
+        views = {
+            name: self._without_traces(view, [each[name] for each in allowed], unfinished)
+            for name, view in snapshot(store).items()
+        }
+        if any(self._is_whole(views, each, allowed) for each in allowed):
+            return
+        older = {"consolidated": [self._serial(order).views for order in stale]}
+        strange = [
+            text
+            for name, view in views.items()
+            for text in _strange(view, [each[name] for each in (*allowed, *older.get(name, ()))], name)
+        ]
+        if strange or not mortal:
+            yield from strange or [f"nodes of different orders: {_differences(views, allowed[0])}"]
+        elif (checked := attempt(lambda: cm.check(store))).kind == "broken" or (
+            checked.kind == "done" and not checked.value.problems
+        ):
+            yield f"check does not name what is wrong ({checked}): {_differences(views, allowed[0])}"
+
+    def _without_traces(self, view: Snapshot, allowed: Sequence[Snapshot], unfinished: Sequence[str]) -> Snapshot:
+        """Return a view without the empty groups that operations make which have not come to their ends."""
+        begun = [f"{path}/" for actor, path in zip("ab", self.scenario.paths, strict=True) if actor in unfinished]
+
+        def is_trace(path: str) -> bool:
+            if any(each.get(path) == _EMPTY_GROUP for each in allowed):
+                return False
+            below = f"{path}/" if path else ""
+            folder = self.scenario.format == "n5"  # where every folder is a group
+            return any(other.startswith(below) or (folder and below.startswith(other)) for other in begun)
+
+        return {path: shown for path, shown in view.items() if shown != _EMPTY_GROUP or not is_trace(path)}
+
+    def _is_whole(self, views: Views, order: Views, allowed: Sequence[Views]) -> bool:
+        if views == order:
+            return True
+        if not any(operation.in_place for operation in self.scenario.operations.values()):
+            return False
+        return all(
+            view.keys() == order[name].keys()
+            and all(view[path][0] == order[name][path][0] for path in view)
+            and not list(_strange(view, [each[name] for each in allowed]))
+            for name, view in views.items()
+        )
+
+    def _repeated(self, store: MemoryStore, orders: Sequence[str], outcomes: Any) -> Iterator[str]:
+        """Yield what is wrong when what died, and then what was refused, is done again."""
+        begun = orders
+        for kind in ("died", "refused"):
+            for actor in [actor for actor, outcome in outcomes.items() if outcome.kind == kind]:
+                again = attempt(lambda actor=actor: self._actions[actor](store))
+                name = f"{self._name(actor)}, which {kind}, again"
+                if again.kind == "broken" or (again.kind == "refused" and not getattr(again.error, "hint", "")):
+                    yield f"{name}: {again}"
+                    return
+                orders = [o + actor for o in orders if self._serial(o + actor).kinds[-1] == again.kind]
+                if not orders:
+                    yield f"{name}: {again}, as in no serial order"
+                    return
+                # consolidated metadata that the dead one left stale stay so where it is refused now
+                mortal = any(outcome.kind == "died" for outcome in outcomes.values()) and again.kind == "refused"
+                state = list(self._state(store, orders, list(outcomes), mortal=mortal, stale=begun if mortal else ()))
+                if state:
+                    yield f"{name} ({again}): {state[0]}"
+                    return
+
+    def _name(self, actor: str) -> str:
+        return f"{self.scenario.names['ab'.index(actor)]} ({actor})"
+
+
+def _strange(view: Snapshot, allowed: Sequence[Snapshot], name: str = "nodes") -> Iterator[str]:
+    """Yield the nodes, and elements, that are as in none of what is allowed."""
+    word = "" if name == "nodes" else f" in {name} metadata"
+    for path in sorted({path for each in (view, *allowed) for path in each}):
+        shown = view.get(path)
+        known = [each.get(path) for each in allowed]
+        if shown in known:
+            continue
+        alike = [each for each in known if each is not None and shown is not None and each[0] == shown[0]]
+        if not alike or not all(
+            v in vs for v, vs in zip(shown[1], zip(*(e[1] for e in alike), strict=True), strict=True)
+        ):
+            yield f"{path!r}{word}: {_text(shown)}, expected {' or '.join(sorted(set(map(_text, known))))}"
+
+
+def _differences(views: Views, order: Views) -> str:
+    return "; ".join(text for name, view in views.items() for text in _strange(view, [order[name]], name))
+
+
+def _text(node: Any) -> str:
+    return "nothing" if node is None else f"{node[0]}{f' = {list(node[1])}' if node[1] else ''}"
+
+
+def _nameless(text: bytes) -> bytes:
+    """Return a key or a value without times of day and names drawn by chance, which only our own have."""
+    return re.sub(rb"\d{4}-\d\d-\d\dT[\d:.+]+|[0-9a-f]{8,}", b"", text) if b".chunkmill-" in text else text

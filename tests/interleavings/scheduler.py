@@ -1,0 +1,337 @@
+"""A scheduler that decides which of two actors makes the next store operation, and the store that asks it.
+
+Each actor runs in a thread of its own, but only one of them at a time: the others wait before their next store
+operation. So a run is a string of letters, one for each store operation: ``a`` or ``b``, and ``A`` or ``B`` where the
+actor dies instead of making it. The same string gives the same run again. Locks of this process are taken as if each
+actor were a process of its own: what must hold among processes holds among threads, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import dask
+
+from chunkmill.array import local_locks
+from chunkmill.errors import ChunkmillError
+from chunkmill.stores.base import ByteRange, ByteSpan, Store
+from chunkmill.stores.memory import MemoryStore
+
+__all__ = ["Access", "ActorStore", "Choose", "Crash", "Outcome", "Run", "Step", "one_actor_at_a_time", "pack", "play"]
+__all__ += ["attempt", "following", "unpack", "wandering"]
+
+_PATIENCE = 5.0
+"""Seconds after which an actor that does not come to its next store operation is taken to wait for the other."""
+
+
+class Crash(BaseException):
+    """The actor is dead: nothing that it still does, not even clearing up, reaches the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One store operation."""
+
+    method: str
+    key: str
+
+    @property
+    def writes(self) -> bool:
+        return self.method in {"set", "set_if", "delete", "delete_prefix"}
+
+    @property
+    def _spans(self) -> bool:
+        return self.method in {"delete_prefix", "list_prefix", "list_dir"}
+
+    def meets(self, other: Access) -> bool:
+        """Whether it matters which of both comes first."""
+        if not (self.writes or other.writes):
+            return False
+        return (
+            self.key == other.key
+            or (self._spans and other.key.startswith(self.key))
+            or (other._spans and self.key.startswith(other.key))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Who made which store operation; a capital letter for the one that died instead."""
+
+    letter: str
+    access: Access
+
+    @property
+    def actor(self) -> str:
+        return self.letter.lower()
+
+    @property
+    def dies(self) -> bool:
+        return self.letter.isupper()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an operation ended: ``"done"``, ``"refused"`` by one of our errors, ``"died"``, or ``"broken"`` by another."""
+
+    kind: str
+    value: Any = None
+    error: BaseException | None = None
+
+    def __str__(self) -> str:
+        if self.error is None or self.kind == "died":
+            return self.kind
+        return (
+            f"{self.kind}, {type(self.error).__name__}: {re.sub(r' (in|of) memory-store://\w+', '', str(self.error))}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One interleaving: its steps, how both operations ended, and what the store holds."""
+
+    trace: tuple[Step, ...]
+    outcomes: Mapping[str, Outcome]
+    store: MemoryStore
+
+    @property
+    def letters(self) -> str:
+        return "".join(step.letter for step in self.trace)
+
+
+Choose = Callable[[str, Mapping[str, Access]], str]
+"""The letters so far, and who waits for which operation -> the next letter."""
+
+
+def attempt(action: Callable[[], Any]) -> Outcome:
+    """Do something, and return how that ended."""
+    try:
+        return Outcome("done", action())
+    except ChunkmillError as error:
+        return Outcome("refused", error=error)
+    except Crash as error:
+        return Outcome("died", error=error)
+    except BaseException as error:  # noqa: BLE001 - what the oracle will call a failure
+        return Outcome("broken", error=error)
+
+
+def play(store: MemoryStore, actions: Mapping[str, Callable[[Store], Any]], choose: Choose) -> Run:
+    """Run the actions at the same time on one store, in the order that `choose` says."""
+    scheduler = _Scheduler(choose)
+    outcomes: dict[str, Outcome] = {}
+
+    def act(actor: str) -> None:
+        outcomes[actor] = attempt(lambda: actions[actor](ActorStore(store, scheduler, actor)))
+        scheduler.end(actor)
+
+    for actor in actions:
+        scheduler.start(actor, threading.Thread(target=act, args=(actor,), daemon=True))
+    scheduler.finish()
+    return Run(tuple(scheduler.trace), outcomes, store)
+
+
+class _Scheduler:
+    """Whose turn it is: all others wait in `step`."""
+
+    def __init__(self, choose: Choose) -> None:
+        self.trace: list[Step] = []
+        self._choose = choose
+        self._changed = threading.Condition()
+        self._waiting: dict[str, Access] = {}
+        self._living: set[str] = set()
+        self._dead: set[str] = set()
+        self._turn = ""
+        self._started = False
+
+    def start(self, actor: str, thread: threading.Thread) -> None:
+        """Let an actor come to its first store operation."""
+        with self._changed:
+            self._living.add(actor)
+            thread.start()
+            self._changed.wait_for(lambda: actor in self._waiting or actor not in self._living)
+
+    def finish(self) -> None:
+        """Let the actors run to their ends."""
+        with self._changed:
+            self._started = True
+            self._pass_on()
+            self._changed.wait_for(lambda: not self._living)
+
+    def step(self, actor: str, access: Access) -> None:
+        """Return when it is the actor's turn to make the operation."""
+        with self._changed:
+            if actor in self._dead:
+                raise Crash
+            self._waiting[actor] = access
+            if self._turn in {actor, ""}:
+                self._pass_on()
+            if self._turn != actor:
+                self._await_turn(actor)
+            del self._waiting[actor]
+            if actor in self._dead:
+                raise Crash
+
+    def end(self, actor: str) -> None:
+        with self._changed:
+            self._living.discard(actor)
+            if self._turn == actor:
+                self._pass_on()
+            self._changed.notify_all()
+
+    def _pass_on(self) -> None:
+        if not self._started:
+            self._changed.notify_all()
+            return
+        before, self._turn = self._turn, ""
+        if self._waiting:
+            letter = self._choose("".join(step.letter for step in self.trace), self._waiting)
+            self._turn = letter.lower()
+            self.trace.append(Step(letter, self._waiting[self._turn]))
+            if letter.isupper():
+                self._dead.add(self._turn)
+        if self._turn != before:
+            self._changed.notify_all()
+
+    def _await_turn(self, actor: str) -> None:
+        while not self._changed.wait_for(lambda: self._turn == actor, _PATIENCE):
+            if self._turn not in self._waiting and len(self._living) == len(self._waiting) + 1:
+                self._pass_on()  # the one whose turn it is waits for us outside of the store
+
+
+class ActorStore:
+    """The view of one actor on a store: every request is a step."""
+
+    is_remote = False
+    is_conditional = True
+
+    def __init__(self, below: MemoryStore, scheduler: _Scheduler, actor: str) -> None:
+        self.url = below.url
+        self._below = below
+        self._scheduler = scheduler
+        self._actor = actor
+
+    def __reduce__(self) -> Any:
+        return MemoryStore, ()  # for checks of other processes, of which there are none
+
+    def __dask_tokenize__(self) -> Any:
+        return "ActorStore", self.url
+
+    def _step(self, method: str, key: str) -> MemoryStore:
+        self._scheduler.step(self._actor, Access(method, key))
+        return self._below
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        return self._step("get", key).get(key, byte_range)
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Ask in the order of the keys, as that of sets may change from process to process."""
+        asked = list(spans)
+        found = {span: self.get(span.key, span.byte_range) for span in sorted(set(asked) - {None}, key=repr)}
+        yield from map(found.get, asked)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        self._step("set", key).set(key, value)
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        return self._step("get_versioned", key).get_versioned(key)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        return self._step("set_if", key).set_if(key, value, version)
+
+    def size(self, key: str) -> int | None:
+        return self._step("size", key).size(key)
+
+    def delete(self, key: str) -> None:
+        self._step("delete", key).delete(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        self._step("delete_prefix", prefix).delete_prefix(prefix)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        yield from list(self._step("list_prefix", prefix).list_prefix(prefix))
+
+    def list_dir(self, prefix: str) -> list[str]:
+        return self._step("list_dir", prefix).list_dir(prefix)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Who is next
+
+
+def following(letters: str) -> Choose:
+    """Follow a string; then let the last actor go on to its end, and then the other."""
+
+    def choose(before: str, waiting: Mapping[str, Access]) -> str:
+        wanted = letters[len(before)] if len(before) < len(letters) else before[-1:].lower()
+        return wanted if wanted.lower() in waiting else min(waiting)
+
+    return choose
+
+
+def wandering(seed: int) -> Choose:
+    """Change from actor to actor now and then, and let one die in every second run."""
+    chance = random.Random(seed)
+    change = chance.choice((0.1, 0.2, 0.5))
+    death = chance.choice((0.0, 0.1))
+
+    def choose(before: str, waiting: Mapping[str, Access]) -> str:
+        same = before[-1:].lower()
+        if same not in waiting or chance.random() < change:
+            same = chance.choice(sorted(waiting))
+        mortal = len(waiting) == 2 and before == before.lower() and waiting[same].writes
+        return same.upper() if mortal and chance.random() < death else same
+
+    return choose
+
+
+def pack(letters: str) -> str:
+    """Write a string of steps short.
+
+    >>> pack("aaabbA"), unpack("a3b2A1")
+    ('a3b2A1', 'aaabbA')
+    """
+    return "".join(f"{letter}{len(list(same))}" for letter, same in itertools.groupby(letters))
+
+
+def unpack(text: str) -> str:
+    return "".join(letter * int(n or 1) for letter, n in re.findall(r"([abAB])(\d*)", text))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Nothing but the scheduler decides
+
+
+@contextmanager
+def one_actor_at_a_time() -> Iterator[None]:
+    """Run dask and pools of threads in the thread that calls."""
+
+    def submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - the caller meets it in the future
+            future.set_exception(error)
+        return future
+
+    with (
+        dask.config.set({"scheduler": "synchronous", "chunkmill.progress": False}),
+        mock.patch.object(ThreadPoolExecutor, "submit", submit),
+        mock.patch.object(local_locks, "_LOCKS", [_NoLock()] * local_locks.N_STRIPES),
+    ):
+        yield
+
+
+class _NoLock:
+    def acquire(self, *_: Any, **__: Any) -> bool:
+        return True
+
+    def release(self) -> None: ...
