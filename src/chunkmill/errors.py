@@ -110,7 +110,7 @@ class NodeNotFound(ChunkmillError, KeyError, FileNotFoundError):
         return f"no {self.wanted} at path {self.path!r} of {self.url}: {instead}{hint}"
 
 
-_ARTICLES = {"array": "an array", "group": "a group"}
+_ARTICLES = {"array": "an array", "group": "a group", "node": "a node"}
 
 
 _REPLACE = Hint("{} replaces it", ("overwrite", True)).also(

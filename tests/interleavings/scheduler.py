@@ -90,9 +90,8 @@ class Outcome:
     def __str__(self) -> str:
         if self.error is None or self.kind == "died":
             return self.kind
-        return (
-            f"{self.kind}, {type(self.error).__name__}: {re.sub(r' (in|of) memory-store://\w+', '', str(self.error))}"
-        )
+        text = re.sub(r" (in|of) memory-store:\S*", "", str(self.error))
+        return f"{self.kind}, {type(self.error).__name__}: {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ class ActorStore:
     """The view of one actor on a store: every request is a step."""
 
     is_remote = False
-    is_conditional = True
+    compares_versions = True
 
     def __init__(self, below: MemoryStore, scheduler: _Scheduler, actor: str) -> None:
         self.url = below.url
