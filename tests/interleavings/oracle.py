@@ -119,9 +119,9 @@ class Oracle:
         """Yield what a reader saw that was neither there before the other operation nor after it."""
         for actor, other in ("ab", "ba"):
             if self.scenario.operations[actor].name == "reader" and run.outcomes[actor].kind == "done":
-                for name, seen in run.outcomes[actor].value.items():
-                    allowed = [self._serial(order).views[name] for order in ("", other)]
-                    strange = _strange(self._without_traces(seen, allowed, [other]), allowed)
+                allowed = [self._serial(order).views for order in ("", other)]
+                for name, seen in self._without_traces(run.outcomes[actor].value, allowed, [other]).items():
+                    strange = _strange(seen, [each[name] for each in allowed])
                     yield from (f"the reader saw {text}" for text in strange)
 
     def _state(
@@ -139,11 +139,9 @@ class Oracle:
         names it.
         """
         allowed = [self._serial(order).views for order in orders]
-        views = {
-            name: self._without_traces(view, [each[name] for each in allowed], unfinished)
-            for name, view in snapshot(store).items()
-        }
-        if any(self._is_whole(views, each, allowed) for each in allowed):
+        found = snapshot(store)
+        views = self._without_traces(found, allowed, unfinished)
+        if any(self._is_whole(self._without_traces(found, [each], unfinished), each, allowed) for each in allowed):
             return
         older = {"consolidated": [self._serial(order).views for order in stale]}
         strange = [
@@ -158,18 +156,23 @@ class Oracle:
         ):
             yield f"check does not name what is wrong ({checked}): {_differences(views, allowed[0])}"
 
-    def _without_traces(self, view: Snapshot, allowed: Sequence[Snapshot], unfinished: Sequence[str]) -> Snapshot:
-        """Return a view without the empty groups that operations make which have not come to their ends."""
+    def _without_traces(self, views: Views, allowed: Sequence[Views], unfinished: Sequence[str]) -> Views:
+        """Return what is there without the empty groups that operations make which have not come to their ends."""
         begun = [f"{path}/" for actor, path in zip("ab", self.scenario.paths, strict=True) if actor in unfinished]
 
         def is_trace(path: str) -> bool:
-            if any(each.get(path) == _EMPTY_GROUP for each in allowed):
-                return False
             below = f"{path}/" if path else ""
             folder = self.scenario.format == "n5"  # where every folder is a group
             return any(other.startswith(below) or (folder and below.startswith(other)) for other in begun)
 
-        return {path: shown for path, shown in view.items() if shown != _EMPTY_GROUP or not is_trace(path)}
+        def stays(name: str, path: str, shown: Any) -> bool:
+            return (
+                shown != _EMPTY_GROUP
+                or any(each[name].get(path) == _EMPTY_GROUP for each in allowed)
+                or not is_trace(path)
+            )
+
+        return {name: {p: s for p, s in view.items() if stays(name, p, s)} for name, view in views.items()}
 
     def _is_whole(self, views: Views, order: Views, allowed: Sequence[Views]) -> bool:
         if views == order:
