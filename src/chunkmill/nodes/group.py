@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from itertools import chain
+from math import prod
 from typing import Self
 
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import NodeNotFound, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.model.json_values import Attributes
-from chunkmill.model.metadata import JSON, GroupMetadata
+from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.attributes import Change, changed_group, merged, without
 from chunkmill.nodes.documents import (
@@ -25,7 +26,7 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.nodes.group_display import group_html, group_text, tree_text
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import uncached
+from chunkmill.stores.capabilities import limited_to, uncached
 
 __all__ = ["Group", "Node", "has_keys", "join_path", "parse_node"]
 
@@ -208,9 +209,21 @@ def parse_node(
     if array is not None:
         prefix = documents_format.chunk_prefix(path)
         # chunks are not in consolidated metadata, and every task carries its array
-        return Array(uncached(store), path, array, documents_format.name, prefix, read_only=read_only)
+        return Array(_limited(uncached(store), array), path, array, documents_format.name, prefix, read_only=read_only)
     group = documents_format.parse_group(path, found)
     return None if group is None else Group(store, path, group, documents_format, read_only=read_only)
+
+
+def _limited(store: Store, metadata: ArrayMetadata) -> Store:
+    """Return the store, such that a value that no chunk of the array can be long enough for is not decompressed."""
+    if metadata.dtype.kind in "OT":  # of any length
+        return store
+    n_bytes = prod(metadata.chunk_grid.chunk_shape) * max(metadata.dtype.itemsize, _WIDEST_ENCODED)
+    return limited_to(store, 2 * n_bytes + _LONGEST_DOCUMENT)
+
+
+_WIDEST_ENCODED = 16  # bytes of an element after a codec that widens it
+_LONGEST_DOCUMENT = 16 * 2**20  # beside the array's chunks: its attributes
 
 
 def has_keys(store: Store, documents_format: Format, path: str) -> bool:

@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 from chunkmill.model.references import Reference, References
 from chunkmill.stores.base import Store, WritesParts
 
-__all__ = ["HoldsReferences", "LocatesValues", "can_list", "explain_absence", "flush", "innermost", "list_sizes"]
-__all__ += ["scratch_store", "set_parts", "sweep_partial_files", "uncached"]
+__all__ = ["HoldsReferences", "LocatesValues", "can_list", "explain_absence", "flush", "innermost", "limited_to"]
+__all__ += ["list_sizes", "scratch_store", "set_parts", "sweep_partial_files", "uncached"]
 
 
 @runtime_checkable
@@ -90,6 +90,23 @@ def scratch_store(store: Store) -> Store | None:
     """Return where temporary values go instead, for a store that never frees what is deleted (``scratch_store()``)."""
     own = _ability(store, "scratch_store")
     return None if own is None else own()
+
+
+def limited_to(store: Store, n_bytes: int) -> Store:
+    """Return the store, such that it decompresses no value to more than `n_bytes` (``limited_to(n_bytes)``).
+
+    A small archive can hold values that decompress to a thousand times its size. Only the reader knows how long a value
+    may be. Stores that do not decompress are returned as they are: what they read into memory was stored.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.zip import ZipStore
+    >>> limited_to(ZipStore("/data/x.zip"), 4096)
+    ZipStore('/data/x.zip')
+    """
+    own = getattr(store, "limited_to", None)
+    limited: Store = store if own is None else own(n_bytes)
+    return limited
 
 
 def can_list(store: Store) -> bool:

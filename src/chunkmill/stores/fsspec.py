@@ -10,11 +10,9 @@ import asyncio
 import contextlib
 import os
 import re
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
-from math import inf
+from copy import copy
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -37,16 +35,17 @@ from chunkmill.stores.filesystems import (
     request_limit,
     run_now,
 )
-from chunkmill.stores.fsspec_services import ABSENT, ATOMIC_PROTOCOLS, HttpService, OutOfRange, digest
+from chunkmill.stores.fsspec_services import (
+    ABSENT,
+    ARCHIVE_PROTOCOLS,
+    ATOMIC_PROTOCOLS,
+    HttpService,
+    OutOfRange,
+    digest,
+)
+from chunkmill.stores.read_ahead import get_ahead
 
 __all__ = ["FsspecStore"]
-
-_MAX_AHEAD_BYTES = 64 * 2**20  # fetched before they are asked for, of one `get_many`, by the mean size so far
-_MIN_AHEAD, _FIRST_AHEAD, _MAX_AHEAD = 4, 16, 128
-_MAX_GAP = 64 * 2**10  # bytes read in vain that cost less than one more request
-_MAX_MERGED = 8 * 2**20
-_MAX_SPANS = 512  # looked at together, for neighbours among them
-
 
 T = TypeVar("T")
 
@@ -96,6 +95,7 @@ class FsspecStore:
         self._identity = url, options, filesystem
         self._is_elsewhere = False  # memory, of the process that pickled this
         self._opened: Opened | None = None
+        self._max_bytes: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None, "_home": os.getpid()}
@@ -118,6 +118,20 @@ class FsspecStore:
     def __dask_tokenize__(self) -> tuple[str, str]:
         return "chunkmill.FsspecStore", fsspec.utils.tokenize(*self._identity)
 
+    def limited_to(self, n_bytes: int) -> FsspecStore:
+        """Return the store, such that it decompresses no member of an archive to more than `n_bytes`."""
+        if protocols_of(self._identity[0])[0] not in ARCHIVE_PROTOCOLS:
+            return self
+        other = copy(self)
+        other._max_bytes = n_bytes  # noqa: SLF001
+        return other
+
+    async def _check_size(self, opened: Opened, key: str) -> None:
+        size = await opened.service.size(opened.path(key))
+        if self._max_bytes is not None and size > self._max_bytes:
+            reason = f"the member decompresses to {size} bytes, expected at most {self._max_bytes}: it is damaged, or "
+            raise StoreError(url=self.url, key=key, reason=reason + "was made to fill memory")
+
     # --- reading
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
@@ -136,67 +150,21 @@ class FsspecStore:
             for span in spans:
                 yield None if span is None else self.get(span.key, span.byte_range)
             return
-        todo = iter(spans)
-        ahead: deque[tuple[ByteSpan, _Request] | None] = deque()
-        n_bytes = n_values = 0
-        try:
-            while True:
-                if len(ahead) <= (limit := _ahead(n_bytes, n_values)) // 2:
-                    self._request(opened, ahead, todo, limit - len(ahead))
-                if not ahead:
-                    return
-                if (asked := ahead.popleft()) is None:
-                    yield None
-                    continue
-                value = self._result(*asked)
-                n_values += 1
-                n_bytes += 0 if value is None else len(value)
-                yield value
-        finally:
-            for waiting in ahead:
-                if waiting is not None:
-                    waiting[1].future.cancel()
 
-    def _request(
-        self,
-        opened: Opened,
-        ahead: deque[tuple[ByteSpan, _Request] | None],
-        todo: Iterator[ByteSpan | None],
-        n_spans: int,
-    ) -> None:
-        """Begin the requests of the next `n_spans` spans, and of more of them whose sizes are known to be small."""
-        spans = []
-        n_bytes: float = 0
-        for span in todo:
-            spans.append(span)
-            n_bytes += _known_bytes(span)
-            if len(spans) >= n_spans and (n_bytes > _MAX_MERGED or len(spans) >= _MAX_SPANS):
-                break
-        requests: dict[ByteSpan, _Request] = {}
-        for merged, contained in _merge(dict.fromkeys(span for span in spans if span is not None)):
-            check_key(merged.key)
-            coroutine = self._fetch(opened, merged.key, merged.byte_range, exact=len(contained) == 1)
-            request = _Request(merged, asyncio.run_coroutine_threadsafe(coroutine, opened.fs.loop))
-            requests.update(dict.fromkeys(contained, request))
-        ahead.extend(None if span is None else (span, requests[span]) for span in spans)
+        def begin(span: ByteSpan, exact: bool) -> Future[bytes | None]:
+            coroutine = self._fetch(opened, span.key, span.byte_range, exact=exact)
+            return asyncio.run_coroutine_threadsafe(coroutine, opened.fs.loop)
 
-    def _result(self, span: ByteSpan, request: _Request) -> bytes | None:
-        try:
-            data = request.future.result()
-        except ABSENT:
-            return None
-        except Exception as error:
-            raise self._failed(span.key, error) from error
-        wanted, merged = span.byte_range, request.span.byte_range
-        if data is None or wanted is None or merged is None or wanted == merged:
-            return data
-        relative = ByteRange(wanted.start - merged.start, wanted.length)
-        start, stop = range_bounds(relative, len(data), url=self.url, key=span.key)
-        return data[start:stop]
+        def result(key: str, future: Future[bytes | None]) -> bytes | None:
+            return self._blocking(key, future.result)
+
+        yield from get_ahead(spans, begin, result, url=self.url)
 
     async def _fetch(self, opened: Opened, key: str, wanted: ByteRange | None, *, exact: bool = True) -> bytes | None:
         """Get bytes, and see that they are as many as were asked for; `ABSENT` is raised where the key is."""
         path = opened.path(key)
+        if self._max_bytes is not None:
+            await self._check_size(opened, key)
         async with request_limit() if opened.fs.async_impl else contextlib.nullcontext():
             if wanted is None:
                 return (await opened.service.fetch(path, None))[0]
@@ -349,50 +317,6 @@ class FsspecStore:
         return failed
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    span: ByteSpan
-    future: Future[bytes | None]
-
-
 def _remove_directory(opened: Opened, path: str) -> None:
     if opened.fs.isdir(path):  # a file, without the slash, is not below the prefix
         opened.fs.rm(path, recursive=True)
-
-
-def _ahead(n_bytes: int, n_values: int) -> int:
-    """Return how many values to have on their way, by the mean size of those that came."""
-    if n_values == 0:
-        return _FIRST_AHEAD
-    return max(_MIN_AHEAD, min(_MAX_AHEAD, _MAX_AHEAD_BYTES * n_values // max(1, n_bytes)))
-
-
-def _known_bytes(span: ByteSpan | None) -> float:
-    """Return how many bytes a span asks for; infinitely many where it does not say."""
-    if span is None:
-        return 0
-    length = None if span.byte_range is None else span.byte_range.length
-    return inf if length is None else length
-
-
-def _merge(spans: Iterable[ByteSpan]) -> Iterator[tuple[ByteSpan, list[ByteSpan]]]:
-    """Yield spans to request, each with the wanted spans that it contains."""
-    ranges: dict[str, list[tuple[int, int, ByteSpan]]] = {}
-    for span in spans:
-        wanted = span.byte_range
-        if wanted is None or wanted.start < 0 or not wanted.length:
-            yield span, [span]
-        else:
-            ranges.setdefault(span.key, []).append((wanted.start, wanted.start + wanted.length, span))
-    for key, sorted_ranges in ranges.items():
-        sorted_ranges.sort(key=lambda item: item[:2])
-        start, stop, first = sorted_ranges[0]
-        contained = [first]
-        for begin, end, span in sorted_ranges[1:]:
-            if begin - stop <= _MAX_GAP and max(stop, end) - start <= _MAX_MERGED:
-                stop = max(stop, end)
-                contained.append(span)
-            else:
-                yield ByteSpan(key, ByteRange(start, stop - start)), contained
-                start, stop, contained = begin, end, [span]
-        yield ByteSpan(key, ByteRange(start, stop - start)), contained

@@ -19,12 +19,22 @@ from urllib.parse import quote
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.directory_lock import partial_name
 
-__all__ = ["ABSENT", "ATOMIC_PROTOCOLS", "HttpService", "OutOfRange", "S3Service", "Service", "service_of"]
+__all__ = [
+    "ABSENT",
+    "ARCHIVE_PROTOCOLS",
+    "ATOMIC_PROTOCOLS",
+    "HttpService",
+    "OutOfRange",
+    "S3Service",
+    "Service",
+    "service_of",
+]
 
 ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 Fetched = tuple[bytes, str | None]
 
+ARCHIVE_PROTOCOLS = frozenset({"zip", "libarchive"})  # those that decompress, and tell sizes before
 RENAMING_PROTOCOLS = frozenset({"sftp", "ssh", "file", "local"})
 ATOMIC_PROTOCOLS = RENAMING_PROTOCOLS | {"memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 """Protocols whose values are replaced at once: object stores, and files that can be renamed over others."""

@@ -10,6 +10,7 @@ import contextlib
 import os
 import zipfile
 from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import Any, Self
 
 from chunkmill.errors import StoreError
@@ -20,7 +21,7 @@ from chunkmill.stores.zip_archive import Archive, shared_archive, version_of
 
 __all__ = ["ZipStore"]
 
-_MAX_MEMBER_BYTES = 8 * 2**30  # of a compressed member, decompressed: a zip bomb is stopped before memory is
+_MAX_MEMBER_BYTES = 8 * 2**30  # of a compressed member, decompressed, where the reader says nothing (`limited_to`)
 
 
 class ZipStore:
@@ -59,6 +60,7 @@ class ZipStore:
         self.url = f"zip://{self._prefix[:-1]}::file://{self._path}"
         self._pid = os.getpid()  # the only process that may write
         self._archive: Archive | None = None
+        self._max_member_bytes = _MAX_MEMBER_BYTES
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_archive": None}
@@ -86,6 +88,12 @@ class ZipStore:
         if self._pid == os.getpid():
             with self._failing(""):
                 self._open().publish()
+
+    def limited_to(self, n_bytes: int) -> ZipStore:
+        """Return the store, such that it decompresses no member to more than `n_bytes`."""
+        other = copy(self)
+        other._max_member_bytes = min(n_bytes, self._max_member_bytes)  # noqa: SLF001
+        return other
 
     def flush(self) -> None:
         """Put what was written in place of the file, as `close` does."""
@@ -116,8 +124,9 @@ class ZipStore:
             archive = self._open()
             if (member := archive.members().get(name)) is None:
                 return None, None
-            if member.compress_type != zipfile.ZIP_STORED and member.file_size > _MAX_MEMBER_BYTES:
-                reason = f"the member says it decompresses to {member.file_size} bytes, more than {_MAX_MEMBER_BYTES}"
+            if member.compress_type != zipfile.ZIP_STORED and member.file_size > self._max_member_bytes:
+                reason = f"the member decompresses to {member.file_size} bytes, expected at most "
+                reason += f"{self._max_member_bytes}: it is damaged, or was made to fill memory"
                 raise StoreError(url=self.url, key=key, reason=reason)
             start, stop = 0, member.file_size
             if byte_range is not None:

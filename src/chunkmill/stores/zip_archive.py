@@ -11,7 +11,7 @@ import threading
 import uuid
 import weakref
 import zipfile
-from typing import cast
+from typing import IO, Any, cast
 
 from chunkmill.stores.base import check_key
 from chunkmill.stores.local import PARTIAL_SUFFIX
@@ -190,8 +190,47 @@ if hasattr(os, "register_at_fork"):
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, start: int, stop: int) -> bytes:
     with archive.open(member) as file:
+        if member.compress_type == zipfile.ZIP_BZIP2:
+            file._decompressor = _Bounded(file._decompressor, member.file_size)  # type: ignore[attr-defined]  # noqa: SLF001
+        elif member.compress_type == zipfile.ZIP_LZMA:
+            return _read_in_steps(file, start, stop)
         file.seek(start)
         return file.read(stop - start)
+
+
+# zipfile decompresses all that it has fetched of bzip2 and LZMA, whatever the directory says of the size
+
+
+class _Bounded:
+    """A bzip2 decompressor that stops after as many bytes as there should be: 4 KiB can hold 4 GiB."""
+
+    def __init__(self, decompressor: Any, n_bytes: int) -> None:
+        self._decompressor = decompressor
+        self._n_left = n_bytes
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._decompressor.eof)
+
+    def decompress(self, data: bytes) -> bytes:
+        value: bytes = self._decompressor.decompress(data, self._n_left + 1)
+        self._n_left -= len(value)
+        if self._n_left < 0:
+            raise OSError("the member decompresses to more bytes than the zip file's directory says")
+        return value
+
+
+def _read_in_steps(file: IO[bytes], start: int, stop: int) -> bytes:
+    """Read by 4 KiB, the least that zipfile fetches: of LZMA they decompress to 28 MiB at most."""
+    value = bytearray()
+    done = 0
+    while done < stop and (data := file.read(min(_STEP, stop - done))):
+        value += data[max(0, start - done) :]
+        done += len(data)
+    return bytes(value)
+
+
+_STEP = 4096
 
 
 def _is_key(info: zipfile.ZipInfo) -> bool:

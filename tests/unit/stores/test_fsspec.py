@@ -24,7 +24,7 @@ import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores import fsspec_services as services
 from chunkmill.stores.base import ByteRange, ByteSpan
-from chunkmill.stores.fsspec import FsspecStore, _ahead, _merge
+from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.open import open_store
 
@@ -211,34 +211,6 @@ def test_get_many_stops_when_the_caller_does(served):
     values.close()
     time.sleep(0.1)
     assert len(served.log) < 200
-
-
-MERGES = [
-    ("neighbours", [(0, 10), (10, 10)], [(0, 20)]),
-    ("small gap", [(0, 10), (60_000, 10)], [(0, 60_010)]),
-    ("large gap", [(0, 10), (70_000, 10)], [(0, 10), (70_000, 10)]),
-    ("overlap, contained", [(0, 100), (10, 10), (50, 100)], [(0, 150)]),
-    ("any order", [(20, 10), (0, 10)], [(0, 30)]),
-    ("too large together", [(0, 5 << 20), (5 << 20, 5 << 20)], [(0, 5 << 20), (5 << 20, 5 << 20)]),
-    ("suffix", [(0, 10), (-10, None)], [(-10, None), (0, 10)]),
-    ("open end", [(0, 10), (10, None)], [(10, None), (0, 10)]),
-    ("empty", [(0, 10), (10, 0)], [(10, 0), (0, 10)]),
-]
-
-
-@pytest.mark.parametrize(("wanted", "requests"), [case[1:] for case in MERGES], ids=[case[0] for case in MERGES])
-def test_merge(wanted, requests):
-    spans = [ByteSpan("k", ByteRange(*bounds)) for bounds in wanted]
-    merged = list(_merge(spans))
-    assert [span for span, _ in merged] == [ByteSpan("k", ByteRange(*bounds)) for bounds in requests]
-    assert sorted(map(repr, (part for _, parts in merged for part in parts))) == sorted(map(repr, spans))
-
-
-def test_ahead():
-    assert _ahead(0, 0) == 16
-    assert _ahead(1000, 10) == 128
-    assert _ahead(10 * 2**20, 10) == 64
-    assert _ahead(10 * 2**30, 10) == 4
 
 
 # --- S3

@@ -1,19 +1,24 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import subprocess
 import sys
 import threading
+import tracemalloc
 import warnings
 import zipfile
 
+import numpy as np
 import pytest
 from servers import FORK_WARNING
 
-from chunkmill.errors import StoreError
+import chunkmill as cm
+from chunkmill.errors import ChunkError, StoreError
 from chunkmill.stores import zip as zip_module
 from chunkmill.stores.base import ByteRange
+from chunkmill.stores.capabilities import limited_to
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.zip import ZipStore
 
@@ -171,6 +176,60 @@ def test_bombs_are_refused(path, monkeypatch):
         archive.writestr("k", bytes(10_001))
     with pytest.raises(StoreError, match="decompresses to 10001 bytes"):
         ZipStore(path).get("k")
+
+
+@pytest.mark.parametrize("open_limited", [ZipStore, lambda path: FsspecStore(f"zip://::file://{path}")])
+def test_readers_limit_what_is_decompressed(path, open_limited):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("k", bytes(10_001))
+        archive.writestr("stored", bytes(10_001), zipfile.ZIP_STORED)
+        archive.writestr("small", bytes(10_000))
+    store = limited_to(open_limited(path), 10_000)
+    for again in (store, pickle.loads(pickle.dumps(store))):
+        assert again.get("small") == bytes(10_000)
+        with pytest.raises(StoreError, match=r"'k'.*decompresses to 10001 bytes, expected at most 10000"):
+            again.get("k")
+    assert open_limited(path).get("k") == bytes(10_001)
+
+
+@pytest.mark.parametrize("open_url", ["{}", "zip://::file://{}", "zip://::local://{}"])
+def test_a_chunk_that_decompresses_to_far_more(path, open_url):
+    """512 MiB were in memory for a chunk of 16 bytes, before it was refused."""
+    with ZipStore(path) as store:
+        cm.to_store(np.arange(8, dtype="i4"), store, "a", chunks=(4,), format="zarr2", codecs=[])
+        documents = {key: store.get(key) for key in store.list_prefix("")}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for key, value in documents.items():
+            archive.writestr(key, bytes(64 * 2**20) if key == "a/1" else value)
+    array = cm.open_array(open_url.format(path), "a")
+    with pytest.raises(ChunkError, match=r"chunk \(1,\).*decompresses to 67108864 bytes"), _peak_below(2**20):
+        array[...]
+    np.testing.assert_array_equal(array[:4], np.arange(4))
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_bomb_whose_directory_says_that_it_is_small(path, kind):
+    """It was decompressed whole before its size was compared."""
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr("k", bytes(256 * 2**20))
+    data = bytearray(path.read_bytes())
+    assert len(data) < 100_000
+    directory = data.rindex(b"PK\x01\x02")
+    data[directory + 24 : directory + 28] = (1000_000).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="'k'"), _peak_below(150 * 2**20):
+        ZipStore(path).get("k")
+
+
+@contextlib.contextmanager
+def _peak_below(n_bytes):
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < n_bytes
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip file", b"PK\x05\x06" + b"\xff" * 18])

@@ -1,0 +1,33 @@
+"""Which requests many spans become, and how many of them are under way."""
+
+import pytest
+
+from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.read_ahead import _ahead, _merge
+
+MERGES = [
+    ("neighbours", [(0, 10), (10, 10)], [(0, 20)]),
+    ("small gap", [(0, 10), (60_000, 10)], [(0, 60_010)]),
+    ("large gap", [(0, 10), (70_000, 10)], [(0, 10), (70_000, 10)]),
+    ("overlap, contained", [(0, 100), (10, 10), (50, 100)], [(0, 150)]),
+    ("any order", [(20, 10), (0, 10)], [(0, 30)]),
+    ("too large together", [(0, 5 << 20), (5 << 20, 5 << 20)], [(0, 5 << 20), (5 << 20, 5 << 20)]),
+    ("suffix", [(0, 10), (-10, None)], [(-10, None), (0, 10)]),
+    ("open end", [(0, 10), (10, None)], [(10, None), (0, 10)]),
+    ("empty", [(0, 10), (10, 0)], [(10, 0), (0, 10)]),
+]
+
+
+@pytest.mark.parametrize(("wanted", "requests"), [case[1:] for case in MERGES], ids=[case[0] for case in MERGES])
+def test_merge(wanted, requests):
+    spans = [ByteSpan("k", ByteRange(*bounds)) for bounds in wanted]
+    merged = list(_merge(spans))
+    assert [span for span, _ in merged] == [ByteSpan("k", ByteRange(*bounds)) for bounds in requests]
+    assert sorted(map(repr, (span for _, contained in merged for span in contained))) == sorted(map(repr, spans))
+
+
+def test_ahead():
+    assert _ahead(0, 0) == 16
+    assert _ahead(1000, 10) == 128
+    assert _ahead(10 * 2**20, 10) == 64
+    assert _ahead(10 * 2**30, 10) == 4
