@@ -1,1 +1,1 @@
-"""Dask arrays from stored chunks, and stored chunks from dask arrays."""
+"""Read stored arrays as dask arrays, and write dask arrays to stores."""

@@ -1,7 +1,4 @@
-"""Which blocks to write by, so that every store key has one owner.
-
-Pure integers.
-"""
+"""Choose the blocks of a write so that each store key is written by one task. Pure integers."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ from chunkmill.model.grid import ChunkGrid, DaskChunks, Region, RegularAxis, Run
 __all__ = ["aligned_chunks", "write_chunks"]
 
 
-_LEAST_BYTES = 1 << 20  # for one task to write, of blocks that are regrouped: more work than a task is by itself
-_MOST_BYTES = 8 << 20  # and few enough that nobody waits for the last one
+_LEAST_BYTES = 1 << 20  # of a regrouped block: more work than the overhead of its task
+_MOST_BYTES = 8 << 20  # so that no thread waits long for the last task
 _LEAST_TASKS = 16
 
 
 def write_chunks(grid: ChunkGrid, region: Region, chunks: DaskChunks, itemsize: int) -> DaskChunks:
-    """Return the block lengths to write by: `chunks` themselves where they are aligned to store keys.
+    """Return the block lengths of a write: `chunks` themselves where they are aligned to store keys.
 
-    Where they are not, blocks have to be put together from those of the source, whose tasks they cannot share. They
-    can as well be larger then, so that there are fewer, and fewer of the source's that several need.
+    Where they are not, blocks are assembled from source blocks in tasks of their own. These blocks are larger, so that
+    there are fewer tasks, and fewer source blocks that several tasks need.
 
     Examples
     --------
@@ -36,10 +33,9 @@ def write_chunks(grid: ChunkGrid, region: Region, chunks: DaskChunks, itemsize: 
 
 
 def aligned_chunks(grid: ChunkGrid, region: Region, chunks: DaskChunks) -> DaskChunks:
-    """Return block lengths near `chunks` whose inner borders all fall on borders of store keys.
+    """Return block lengths near `chunks`, which divide `region`, whose inner boundaries are boundaries of store keys.
 
-    `chunks` cut `region`. Only the first and the last block along an axis may then cover a store key partly, where
-    the region itself does.
+    Only the first and the last block along an axis may cover a store key partly, where the region itself does.
 
     Examples
     --------
@@ -54,16 +50,16 @@ def aligned_chunks(grid: ChunkGrid, region: Region, chunks: DaskChunks) -> DaskC
 def _align_axis(axis: RegularAxis | RunsAxis, cut: slice, lengths: tuple[int, ...]) -> tuple[int, ...]:
     if cut.start >= cut.stop:
         return lengths
-    borders = {cut.start, cut.stop}
-    for border in accumulate(lengths[:-1], initial=cut.start):
-        near = _nearest_border(axis, border)
+    boundaries = {cut.start, cut.stop}
+    for boundary in accumulate(lengths[:-1], initial=cut.start):
+        near = _nearest_boundary(axis, boundary)
         if cut.start < near < cut.stop:
-            borders.add(near)
-    return tuple(b - a for a, b in pairwise(sorted(borders)))
+            boundaries.add(near)
+    return tuple(b - a for a, b in pairwise(sorted(boundaries)))
 
 
-def _nearest_border(axis: RegularAxis | RunsAxis, element: int) -> int:
-    """Return the start of the store key around `element`, or its end when that is nearer."""
+def _nearest_boundary(axis: RegularAxis | RunsAxis, element: int) -> int:
+    """Return the start or the end of the store key that holds `element`, whichever is nearer."""
     if element >= axis.size:
         return axis.size
     i = axis.index(element)
@@ -73,7 +69,7 @@ def _nearest_border(axis: RegularAxis | RunsAxis, element: int) -> int:
 
 
 def _merged(chunks: DaskChunks, itemsize: int) -> DaskChunks:
-    """Return `chunks` with neighbours merged, alike along all axes, as long as a task does not write too much."""
+    """Return `chunks` with neighbours merged, equally along all axes, up to the bytes that one task may write."""
     total = prod(map(sum, chunks)) * itemsize
     most = min(max(total // _LEAST_TASKS, _LEAST_BYTES), _MOST_BYTES)
     together = [1] * len(chunks)
@@ -82,7 +78,7 @@ def _merged(chunks: DaskChunks, itemsize: int) -> DaskChunks:
         axes = [axis for axis, lengths in enumerate(chunks) if together[axis] < len(lengths)]
         if not axes:
             break
-        axis = min(reversed(axes), key=together.__getitem__)  # of equal ones the fastest
+        axis = min(reversed(axes), key=together.__getitem__)  # of equal ones the last axis
         together[axis] *= 2
         n_bytes *= 2
     return tuple(

@@ -1,4 +1,4 @@
-"""What users give as values -> a dask array: numpy's, pandas', xarray's, lists, and whatever can be sliced."""
+"""Convert user input (NumPy, pandas, xarray, lists, array-likes) to a dask array."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["as_dask"]
 
 
 def as_dask(x: Any) -> da.Array:
-    """Return `x` as a dask array; what can be sliced and is no numpy array is read block by block.
+    """Return `x` as a dask array; arrays of other libraries that can be sliced are read block by block.
 
     Raises
     ------
     UnsupportedFeature
-        Masked arrays, and objects that are neither strings nor bytes.
+        `x` is masked, or holds objects that are neither strings nor bytes.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def as_dask(x: Any) -> da.Array:
     if is_dask_collection(x):
         collection: da.Array = da.asarray(x)  # a frame
         return collection
-    if hasattr(x, "to_numpy"):  # pandas' and others' series and frames: they are not sliced as arrays are
+    if hasattr(x, "to_numpy"):  # series and frames of pandas and others, which are not sliced as arrays are
         x = x.to_numpy()
     if not isinstance(x, np.ndarray) and isinstance(getattr(x, "dtype", None), np.dtype) and hasattr(x, "shape"):
         lazy: da.Array = da.asarray(x)  # zarr-python's, h5py's

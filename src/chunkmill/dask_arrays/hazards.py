@@ -1,7 +1,7 @@
-"""Which stored arrays a dask graph reads: asked before something is deleted or overwritten that it may be.
+"""Find the stored arrays that a dask graph reads, to refuse deleting or overwriting them (read-after-write hazards).
 
-Seen are the arrays behind `read_graph`, ``da.from_array`` and ``da.from_zarr``, and the lazy variables of xarray's
-engines ``chunkmill`` and ``zarr``. Not seen is what a graph that was optimised already has fused into its tasks.
+Found are the arrays of `read_graph`, ``da.from_array`` and ``da.from_zarr``, and the lazy variables of xarray's engines
+``chunkmill`` and ``zarr``; not those in a graph that was optimised before, which are fused into its tasks.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ __all__ = ["canonical_location", "check_in_place", "check_not_read", "locations_
 
 
 def check_not_read(sources: Iterable[Any], store: Store, path: str) -> None:
-    """Raise `JobError` where `sources` are still to be read from the node at `path`, which is to be deleted."""
+    """Raise `JobError` where `sources` read from the node at `path`, which is about to be deleted."""
     target = canonical_location(store.url, path)
     for source in sources:
         if inside := sorted(found for found in locations_read(source) if found.startswith(target)):
-            reason = f"mode='w' would delete {inside[0].rstrip('/')}, which the data are still to be read from"
+            reason = f"mode='w' would delete {inside[0].rstrip('/')}, which the data are read from"
             hint = "load or persist() them first, or write elsewhere"
             raise JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
 
 
 def check_in_place(counts: da.Array, chunks: DaskChunks, array: StoredArray, region: Region) -> None:
-    """Raise `JobError` where a task that overwrites a part of `array` is made from what another one overwrites.
+    """Raise `JobError` where a task reads elements of `array` that another task overwrites.
 
-    What dask computes again, when it has lost a worker, would be made from old and new elements then. A task may read
-    what it overwrites itself. `counts` are the tasks' results, `chunks` the blocks that they write to `region`.
+    A task that dask repeats after it lost a worker would compute with old and new elements. A task may read the
+    elements that it overwrites itself. `counts` are the results of the tasks, `chunks` the blocks of `region`.
     """
     layers = counts.dask.layers
     target = canonical_location(array.store.url, array.path)
@@ -66,25 +66,25 @@ def check_in_place(counts: da.Array, chunks: DaskChunks, array: StoredArray, reg
 
 
 def _not_in_place(target: str, own: Region, read: Region) -> JobError:
-    reason = f"{_shown(own)} is made from {_shown(read)} of the same array, which other tasks overwrite meanwhile"
+    reason = f"{_shown(own)} is computed from {_shown(read)} of the same array, which other tasks overwrite"
     hint = "load or persist() the data first, or write elsewhere"
     return JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
 
 
 def _is_block_by_block(counts: da.Array, reads: Mapping[str, _Blocks], written: BlockRegions) -> bool:
-    """Whether each task takes no more of what is read than the block that it writes, seen from the layers alone."""
+    """Whether the layers alone show that each task reads only the block that it writes."""
     layers, dependencies = counts.dask.layers, counts.dask.dependencies
     order = counts.dask._toposort_layers()  # noqa: SLF001 - as dask's own optimisations do
-    made_from = set(reads)
+    derived = set(reads)
     for name in order:
         layer = layers[name]
-        if name in reads or not made_from & dependencies[name]:
+        if name in reads or not derived & dependencies[name]:
             continue
-        made_from.add(name)
+        derived.add(name)
         if not isinstance(layer, Blockwise):
             return False
         own = layer.output_indices[: len(written.numblocks)]
-        if any(given in made_from and index != own for given, index in layer.indices):
+        if any(source in derived and index != own for source, index in layer.indices):
             return False
     first = (0,) * len(written.numblocks)
     start = written.region(first)
@@ -95,8 +95,8 @@ _Blocks = BlockRegions | ArraySliceDep
 
 
 def _blocks(layer: Any) -> _Blocks | None:
-    """Return what knows the region of each block of a reading layer; ``None`` where that is not known."""
-    return next((given for given in getattr(layer, "io_deps", {}).values() if isinstance(given, _Blocks)), None)
+    """Return the regions that the blocks of a layer read; ``None`` where they are unknown."""
+    return next((regions for regions in getattr(layer, "io_deps", {}).values() if isinstance(regions, _Blocks)), None)
 
 
 def _region(blocks: _Blocks, index: tuple[int, ...]) -> Region:
@@ -108,7 +108,7 @@ def _overlaps(a: Region, b: Region) -> bool:
 
 
 def _within(read: Region, written: Region, own: Region) -> bool:
-    """Whether what is read lies in the task's own part, but for what nobody writes."""
+    """Whether the task's `own` region contains the elements read, apart from those outside `written`."""
     return all(
         max(x.start, w.start) >= o.start and min(x.stop, w.stop) <= o.stop
         for x, w, o in zip(read, written, own, strict=True)
@@ -145,7 +145,7 @@ def _locations(layer: Any) -> Iterator[str]:
 
 
 def _location_of(value: Any) -> Iterator[str]:
-    """Yield the place of the array below `value`, through the wrappers of dask and xarray."""
+    """Yield the location of the stored array in `value`, through the wrappers of dask and xarray."""
     for _ in range(_DEPTH):
         if isinstance(value, StoredArray):
             yield canonical_location(value.store.url, value.path)
@@ -168,8 +168,8 @@ _DEPTH = 16
 
 
 def canonical_location(url: str, path: str) -> str:
-    """Return where a node lies, ending with ``/``: the same for every url and symbolic link that lead there."""
-    whole = f"{url.rstrip('/')}/{path.strip('/')}".rstrip("/")
-    if whole.startswith("file://"):
-        whole = f"file://{os.path.realpath(whole.removeprefix('file://'))}"
-    return f"{whole}/"
+    """Return url and path of a node as one string that ends with ``/``, with symbolic links resolved."""
+    location = f"{url.rstrip('/')}/{path.strip('/')}".rstrip("/")
+    if location.startswith("file://"):
+        location = f"file://{os.path.realpath(location.removeprefix('file://'))}"
+    return f"{location}/"

@@ -1,6 +1,6 @@
-"""Array -> dask array: one symbolic layer, each store key (or group of them) a task.
+"""Build dask arrays that read stored arrays: one symbolic layer with a task for each block.
 
-Nothing per chunk exists until the scheduler needs it: the layer computes the region of a block from its index.
+Nothing is stored for each chunk until the scheduler needs it: the layer computes the region of a block from its index.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
 
 __all__ = ["block_chunks", "read_block", "read_graph", "sized"]
 
-# Dask keeps the chunk lengths of each axis as a tuple of Python ints; more than this is no array that anyone meant.
+# Dask holds the chunk lengths of each axis as a tuple of Python ints: 80 MB for this many.
 _MAX_BLOCKS_PER_AXIS = 10_000_000
 
-# `chunks="auto"`: blocks are made smaller towards so many, down to a size beside which a task costs nothing
+# `chunks="auto"`: blocks become smaller until there are so many, down to a size that is worth a task
 _FEW_BLOCKS = 64
 _SMALL_BLOCK = 4 << 20
 
@@ -40,10 +40,10 @@ _SMALL_BLOCK = 4 << 20
 def read_graph(
     array: StoredArray, chunks: Any = None, region: Region | None = None, name: str | None = None
 ) -> da.Array:
-    """Return `region` of `array`, all of it by default, as a dask array with blocks of `chunks` (see `Array.to_dask`).
+    """Return `region` of `array`, by default the whole array, as a dask array (for `chunks` see `Array.to_dask`).
 
-    The array is inlined in the layer's tasks: one in a task of its own makes dask walk every key at the first slice.
-    Of a reference set in memory each task is sent the references that it needs.
+    The array is inlined in the layer's tasks: with a task of its own, dask would visit every key at the first slice.
+    From a reference set in memory, each task receives only the references that it needs.
     """
     region = full_region(array.shape) if region is None else region
     dask_chunks = block_chunks(array, chunks, region)
@@ -57,15 +57,15 @@ def read_graph(
         read = SharedFunction(partial(read_subset, without_references(array)))
         regions = SubsetRegions(array, dask_chunks, start)
     layer = blockwise(read, name, index, regions, index, numblocks={}, dependencies=(), _data_producer=True)
-    # shown where dask draws graphs. Not `annotations`, which reach the cluster with each task: dask fuses no layer that
-    # has some of its own, so that reading and what is done to a block would become two tasks
+    # displayed by dask's graph views. Not `annotations`, which are sent with each task: dask does not fuse a layer that
+    # has its own, so that reading a block and computing with it would be two tasks
     layer.collection_annotations = {"url": array.url, "path": array.path, "format": array.format}
     graph = HighLevelGraph.from_collections(name, layer, dependencies=())
     return da.Array(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)
 
 
 def read_block(array: StoredArray, region: Region) -> Any:
-    """Read one block: the task that each key of the layer stands for."""
+    """Read one block: the task of each key of the layer."""
     return read_region(array, region)
 
 
@@ -87,16 +87,16 @@ def block_chunks(array: StoredArray, chunks: Any, region: Region) -> DaskChunks:
 
 def _grid_chunks(array: StoredArray, grid: ChunkGrid) -> DaskChunks:
     if max(grid.grid_shape, default=0) > _MAX_BLOCKS_PER_AXIS:
-        reason = f"{grid.grid_shape} store keys are more than dask can name; give larger blocks (chunks=) or a region"
+        reason = f"{grid.grid_shape} store keys are too many for dask; pass larger blocks (chunks=) or a region"
         raise RegionError(index="chunks=None", shape=array.shape, reason=reason)
     return grid.dask_chunks
 
 
 def _grouped_chunks(array: StoredArray, region: Region) -> DaskChunks:
-    """Return blocks of whole store keys, as near to dask's ``array.chunk-size`` as they come.
+    """Return blocks of whole store keys, up to dask's ``array.chunk-size``.
 
-    Of an array of few such blocks they are smaller, or most threads would have nothing to do. Axes grow from the first,
-    so that chunks lie one after the other in a block's memory, and are decoded there.
+    Where that makes few blocks they are smaller, so that all threads have work. Blocks grow along the first axis first:
+    then each chunk is contiguous in the block's memory and is decoded into it.
     """
     grid = array.write_layout.grid
     if not grid.is_regular:
@@ -115,5 +115,5 @@ def _grouped_chunks(array: StoredArray, region: Region) -> DaskChunks:
 
 
 def sized(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a dtype that dask can size blocks by: values of variable length count as their handles."""
+    """Return a dtype whose size dask can compute: values of variable length count as 16 bytes."""
     return np.dtype("V16") if dtype.hasobject else dtype

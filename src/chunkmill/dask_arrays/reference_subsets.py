@@ -1,8 +1,8 @@
-"""What a task is sent of a reference set: the references that it needs, never the whole set.
+"""Send each task that reads a block only the references it needs, never the whole set.
 
-A set in JSON is held in memory, by the hundred megabytes when it is large. In the process that holds it tasks use it as
-it is; what travels is cut out when it is pickled, task by task. Sets in parquet travel as their url.
-Not here: sets (`chunkmill.model.references`), graphs (`chunkmill.dask_arrays.read`).
+A set in JSON is held in memory, hundreds of megabytes when it is large. Tasks in the process that holds the set use it
+as it is; a task that is pickled takes along a subset. Sets in parquet are pickled as their url.
+Not here: tasks of jobs (`chunkmill.runtime.reference_shipping`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["SubsetRegions", "read_subset"]
 
 
 class SubsetRegions(BlockRegions):
-    """Block index -> the region that the block covers, and the references that it takes to read it.
+    """Mapping of a block's index to the region that the block covers and the references that reading it takes.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class SubsetRegions(BlockRegions):
         self.array = array
 
     def __getitem__(self, index: tuple[int, ...]) -> DataNode:
-        """Return what the task of a block is given."""
+        """Return the argument of the task that reads a block."""
         return DataNode(None, _Block(self.array, self.region(index)))
 
     def __dask_tokenize__(self) -> Any:
@@ -53,7 +53,7 @@ class SubsetRegions(BlockRegions):
 
 
 class _Block:
-    """A block of an array, in the process that holds the set."""
+    """A block of an array, in the process that holds the reference set."""
 
     __slots__ = ("array", "region")
 
@@ -63,11 +63,11 @@ class _Block:
 
     def __reduce__(self) -> tuple[Any, ...]:
         store = cast("HoldsReferences", held_references(self.array))
-        return _Sent, (store.subset(self.array.keys(self.region)), self.region)
+        return _SentBlock, (store.subset(self.array.keys(self.region)), self.region)
 
 
-class _Sent:
-    """The same where it has travelled to: the references of the block alone."""
+class _SentBlock:
+    """A block after pickling: its region, and a store with its references only."""
 
     __slots__ = ("region", "store")
 
@@ -76,8 +76,8 @@ class _Sent:
         self.region = region
 
 
-def read_subset(array: StoredArray, block: _Block | _Sent) -> Any:
-    """Read a block of `array`, whose own store is empty: the task that each key of the layer stands for."""
+def read_subset(array: StoredArray, block: _Block | _SentBlock) -> Any:
+    """Read a block of `array`, whose own store holds no references: the task of each key of the layer."""
     if isinstance(block, _Block):
         return read_region(block.array, block.region)
     return read_region(array.with_store(block.store), block.region)

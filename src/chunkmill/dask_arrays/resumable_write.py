@@ -1,8 +1,8 @@
-"""Writing a whole array so that what a run has written is not done again by the next.
+"""Write a whole array so that an interrupted write resumes with the blocks that are missing.
 
-Each block leaves a record when it is written, and only blocks without one are computed. Their numbers are fetched as
-they come: no worker holds results that would have to be computed again with all that lies before them, should it die.
-Not here: the records (`chunkmill.runtime.journal`), jobs that know their sources (`chunkmill.runtime.job`).
+A record is stored for each block that was written, and only blocks without one are computed. Counts are fetched as they
+are computed: no worker holds results that would be computed again, with everything they depend on, if it died.
+Not here: the records (`chunkmill.runtime.journal`), conversions (`chunkmill.runtime.job`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chunkmill.runtime.scheduler import Scheduler, optimised
 
 __all__ = ["discard_journal", "resumable_write"]
 
-_VERSION = 1  # of what the numbers of the records mean
+_VERSION = 1  # of the block numbers in the records
 
 
 def resumable_write(
@@ -42,25 +42,25 @@ def resumable_write(
     lock: LockFactory,
     write_empty: bool,
 ) -> WriteReport:
-    """Write `x` to `array` on the current scheduler, going on with an unfinished write of the same `x`.
+    """Write `x` to `array` on the current scheduler; an unfinished write of the same `x` resumes.
 
     Parameters
     ----------
     prepare
-        Makes room and returns the documents to publish; called unless the write goes on.
+        Clears the path and returns the documents to publish; not called by a write that resumes.
     publish
-        Makes the array appear; called with the documents when all blocks are written.
+        Makes the array visible; called with the documents when all blocks are written.
 
     Raises
     ------
     JobError
-        What is unfinished at the target is something else.
+        The target holds an unfinished job that writes something else.
     """
     mark = fingerprint("to_store", _VERSION, x.name, x.chunks, x.dtype, array.format, array.metadata, write_empty)
     journal = Journal(array.store, array.path, _job(array), mark)
     documents = _resumed(journal, x)
     done: set[int] = set()
-    cut_off = documents is not None
+    resumes = documents is not None
     if journal.is_over:
         n_written = sum(1 for _ in _numbered(x, array))
         return replace(report(array, WriteCounts(), 0), n_resumed=n_written)
@@ -72,10 +72,10 @@ def resumable_write(
     region = full_region(array.shape)
     blocks, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, journal=journal)
     keys = [(blocks.name, *index, 0) for index, number in _numbered(x, array) if number not in done]
-    with abandon_on_error([blocks]), remove_partial_files([array], after_death=cut_off):
+    with abandon_on_error([blocks]), remove_partial_files([array], after_death=resumes):
         counts = _compute(blocks, keys)
     publish(documents)
-    if cut_off:
+    if resumes:
         remove_partial_files_beside(array.store, documents)
     journal.finish()
     n_resumed = blocks.npartitions - len(keys)
@@ -83,7 +83,7 @@ def resumable_write(
 
 
 def discard_journal(array: StoredArray) -> None:
-    """Forget an unfinished job at the place of `array`, which is about to be written anew."""
+    """Delete the journal of an unfinished job that writes to the path of `array`."""
     journal = Journal(array.store, array.path, _job(array), "")
     if array.store.get(journal.plan_key) is not None:
         journal.discard()
@@ -98,14 +98,14 @@ def _resumed(journal: Journal, x: da.Array) -> dict[str, bytes] | None:
         return journal.resume()
     except JobError as error:
         hint = (
-            f"{error.hint}. A source is known by its name and chunks, here {x.name!r}: one built anew has the same "
-            "name when it is built alike, of files, of the same values, or with a name= or a seed"
+            f"{error.hint}. A source is identified by its name and chunks, here {x.name!r}: it has the same name again "
+            "when it is built in the same way from files or equal values, or with a name= or a seed"
         )
         raise JobError(job=error.job, reason=error.reason, hint=hint) from None
 
 
 def _numbered(x: da.Array, array: StoredArray) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the index and the number of every block that will be written; blocks without elements are none."""
+    """Yield the index and the number of every block that will be written, none for an array without elements."""
     chunks = write_chunks(array.write_layout.grid, full_region(array.shape), x.chunks, array.dtype.itemsize)
     starts = [list(accumulate(axis[:-1], initial=0)) for axis in chunks]
     if not array.size:
@@ -127,7 +127,7 @@ def _compute(blocks: da.Array, keys: list[Any]) -> WriteCounts:
 
 
 def _gathered(client: Client, graph: dict[Any, Any], keys: list[Any]) -> Iterator[NDArray[np.int64]]:
-    """Yield results as they come, and let go of each."""
+    """Yield results as they are computed, and release each."""
     running = set(client.get(graph, keys, sync=False))
     finished = as_completed(running, loop=client.loop)
     try:

@@ -50,22 +50,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WriteReport(ReportMixin):
-    """What a write did.
+    """Result of a write.
 
     Attributes
     ----------
     n_keys
-        Store keys dealt with; of these ``n_partial`` were covered partly, so that they were read, changed and written
-        back under a lock, and ``n_empty`` held the fill value only, so that nothing is stored for them.
+        Store keys written; of these ``n_partial`` were covered partly, so that they were read, changed and written back
+        under a lock, and ``n_empty`` hold the fill value only, so that nothing is stored for them.
     bytes_written
         Encoded bytes stored.
     n_regrouped
-        Blocks of the source that were cut or merged because they were not aligned to store keys.
+        Blocks of the source that were rechunked because they were not aligned to store keys.
     guard
-        What keeps partial writes from losing others': ``"version"``, the store compares versions when it writes, on top
-        of the lock; ``"lock"``, it cannot, and the lock alone guards.
+        Protection of partial writes against lost updates: ``"version"``, the store compares versions when it writes, in
+        addition to the lock; ``"lock"``, the lock alone.
     n_resumed
-        Blocks that an earlier run had written; the other numbers do not count them.
+        Blocks that an earlier run had written, which the other numbers do not include.
     """
 
     n_keys: int
@@ -90,12 +90,12 @@ class WriteReport(ReportMixin):
 
 
 def check_source(x: da.Array, shape: tuple[int, ...]) -> None:
-    """Raise `AlignmentError` when `x` cannot be written to a region of `shape`, before anything is."""
+    """Raise `AlignmentError` where `x` cannot be written to a region of `shape`."""
     if any(np.isnan(n) for axis in x.chunks for n in axis):
         fix = "call x.compute_chunk_sizes() first"
-        raise AlignmentError(expected="known chunk sizes", got=f"unknown ones: {x.chunks}", fix=fix)
+        raise AlignmentError(expected="known chunk sizes", got=f"unknown chunk sizes: {x.chunks}", fix=fix)
     if x.shape != shape:
-        raise AlignmentError(expected=f"shape {shape}", got=f"shape {x.shape}", fix="give the region that x covers")
+        raise AlignmentError(expected=f"shape {shape}", got=f"shape {x.shape}", fix="pass the region that x covers")
 
 
 def write_graph(
@@ -158,7 +158,8 @@ def write_blocks(
         lock=lock,
         write_empty=write_empty,
         journal=journal,
-        name=f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}",  # an effect: never the same twice
+        # unique: dask must not take it for a result that it has
+        name=f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}",
         client_process=os.getpid(),
         needs=pickle.dumps(describe_needs(writes_to([array]), targets=[array])),
     )
@@ -189,9 +190,9 @@ def write_blocks(
 def run(
     counts: Sequence[da.Array], finish: Callable[..., T], *, compute: bool, arrays: Sequence[StoredArray] = ()
 ) -> T | Delayed:
-    """Compute what `write_graph` gave for `arrays` and return ``finish(*computed)``; or a `Delayed` that does so.
+    """Compute the results of `write_graph` for `arrays` and return ``finish(*computed)``, or a `Delayed` that does so.
 
-    Not by ``delayed(finish)(*counts)``: that would hide the arrays from dask's fusion and double their graph.
+    Not by ``delayed(finish)(*counts)``, which would hide the arrays from dask's fusion and double their graph.
     """
     if compute:
         with abandon_on_error(counts), remove_partial_files(arrays):
@@ -204,7 +205,7 @@ def run(
 
 
 def _computed(counts: Sequence[da.Array], arrays: Sequence[StoredArray]) -> Sequence[NDArray[np.int64]]:
-    if not counts:  # a dataset of which all is written already
+    if not counts:  # a dataset without dask arrays
         return []
     scheduler = Scheduler()
     if scheduler.client is not None:

@@ -1,0 +1,63 @@
+"""User input as dask arrays."""
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import chunkmill as cm
+from chunkmill.dask_arrays.as_dask import as_dask
+from chunkmill.errors import UnsupportedFeature
+from chunkmill.stores.memory import MemoryStore
+
+VALUES = np.arange(6).reshape(2, 3)
+
+
+class Lazy:
+    """An array-like that can only be sliced."""
+
+    shape, dtype, ndim = VALUES.shape, VALUES.dtype, VALUES.ndim
+
+    def __getitem__(self, index):
+        return VALUES[index]
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        VALUES,
+        VALUES.tolist(),
+        pd.DataFrame(VALUES),
+        xr.DataArray(VALUES),
+        xr.Variable(("y", "x"), da.from_array(VALUES)),
+        dd.from_pandas(pd.DataFrame(VALUES), npartitions=1),
+        Lazy(),
+    ],
+    ids=["numpy", "list", "pandas", "xarray", "variable", "dask frame", "array-like"],
+)
+def test_values(x):
+    found = as_dask(x)
+    assert isinstance(found, da.Array)
+    np.testing.assert_array_equal(found.compute(scheduler="sync"), VALUES)
+
+
+def test_dask_arrays_and_stored_arrays_stay_lazy():
+    x = da.from_array(VALUES)
+    assert as_dask(x) is x
+    array = cm.create_array(MemoryStore(), shape=(4,), dtype="i4", chunks=(2,))
+    assert as_dask(array).chunks == ((2, 2),)
+
+
+def test_strings_become_strings_of_any_length():
+    assert as_dask(np.array(["a", "bcd"], object)).dtype == np.dtype(np.dtypes.StringDType())
+
+
+@pytest.mark.parametrize(
+    "x", [np.ma.masked_equal([1, 2], 2), da.ma.masked_equal(da.arange(3), 1), np.array([1, "a"], object)],
+    ids=["numpy", "dask", "objects"],
+)  # fmt: skip
+def test_values_without_a_place_in_a_store(x):
+    with pytest.raises(UnsupportedFeature):
+        as_dask(x)

@@ -1,0 +1,70 @@
+"""Writes that resume: which blocks are computed again."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.array.local_locks import local_lock
+from chunkmill.dask_arrays.resumable_write import discard_journal, resumable_write
+from chunkmill.errors import JobError
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def array():
+    return cm.create_array(MemoryStore(), "a", shape=(8,), dtype="i4", chunks=(2,))
+
+
+def write(x, array, calls):
+    def prepare():
+        calls.append("prepare")
+        return {"documents": b"1"}
+
+    def publish(documents):
+        calls.append(documents)
+
+    with dask.config.set(scheduler="sync"):
+        return resumable_write(x, array, prepare=prepare, publish=publish, lock=local_lock, write_empty=False)
+
+
+def source(fails_at, computed):
+    def block(x):
+        computed.append(int(x[0]))
+        if x[0] == fails_at[0]:
+            raise RuntimeError("interrupted")
+        return x
+
+    return da.map_blocks(block, da.arange(8, chunks=2), dtype="i4", name="source", meta=np.empty(0, "i4"))
+
+
+def test_blocks_on_record_are_not_computed_again(array):
+    fails_at, computed, calls = [4], [], []
+    with pytest.raises(RuntimeError, match="interrupted"):
+        write(source(fails_at, computed), array, calls)
+    done, fails_at[0] = set(computed) - {4}, None
+    assert calls == ["prepare"]
+    computed.clear()
+    report = write(source(fails_at, computed), array, calls)
+    assert set(computed) == {0, 2, 4, 6} - done
+    assert report.n_resumed == len(done)
+    assert report.n_keys == 4 - len(done)
+    assert calls == ["prepare", {"documents": b"1"}]
+    np.testing.assert_array_equal(array[...], np.arange(8))
+
+
+def test_another_source_does_not_resume(array):
+    with pytest.raises(RuntimeError, match="interrupted"):
+        write(source([4], []), array, [])
+    with pytest.raises(JobError, match="identified by its name and chunks"):
+        write(da.ones(8, chunks=2, dtype="i4"), array, [])
+    discard_journal(array)
+    assert write(da.ones(8, chunks=2, dtype="i4"), array, []).n_resumed == 0
+
+
+def test_an_array_without_elements():
+    array = cm.create_array(MemoryStore(), "a", shape=(0,), dtype="i4", chunks=(2,))
+    calls = []
+    assert write(da.zeros(0, dtype="i4"), array, calls).n_keys == 0
+    assert calls == ["prepare", {"documents": b"1"}]
