@@ -184,16 +184,16 @@ def ungrouped(case: Case, source: Path, target: Path) -> dict[str, float]:
 
 class one_key_a_task:  # noqa: N801 - a context manager
     def __enter__(self) -> None:
-        self.before, graph_convert._MAX_TASK_KEYS = graph_convert._MAX_TASK_KEYS, 1
+        self.before, graph_convert.MAX_TASK_KEYS = graph_convert.MAX_TASK_KEYS, 1
 
     def __exit__(self, *_: object) -> None:
-        graph_convert._MAX_TASK_KEYS = self.before
+        graph_convert.MAX_TASK_KEYS = self.before
 
 
 def empty(case: Case, source: Path, target: Path) -> dict[str, float]:
     """Plan, and run tasks that do nothing, with nothing put on record: dask's share, and our task's own."""
     with harness.threads():
-        (stage,) = case.plan(source, target).job.stages()
+        (stage,) = case.plan(source, target).job.stages("")
         run_stages([replace(stage, function=nothing)])
     return {"tasks": len(stage.tasks)}
 

@@ -160,7 +160,7 @@ def test_dry_run_says_that_a_job_is_unfinished(archive, tmp_path):
     command = ["convert", archive, target, "--codecs", "gzip"]
     run(*command, code=3)
     before = sorted(target.rglob("*"))
-    assert "at target: an unfinished job of this plan, which goes on\n" in run(*command, "--dry-run").stdout
+    assert "at target: an unfinished job of this plan, which will be resumed\n" in run(*command, "--dry-run").stdout
     assert run_json(*command, "--dry-run", "--restart")["at_target"] == ""
     other = run_json("convert", archive, target, "--codecs", "zstd", "--dry-run")
     assert other["at_target"] == "an unfinished job of another plan, so that this fails; --restart discards it"

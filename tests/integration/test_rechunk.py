@@ -430,9 +430,9 @@ def test_places_that_are_none(place):
         pytest.param(("g.zarr", "a"), ("./g.zarr/../g.zarr", "a"), True, "same place", id="dots"),
         pytest.param(("g.zarr", "a"), ("link", "a"), True, "same place", id="a link"),
         pytest.param("link/a", "g.zarr/a", True, "same place", id="a link, and the path in the url"),
-        pytest.param("g.zarr/a", "g.zarr", True, "source, .* lies inside the target, .* deleted", id="the group above"),
-        pytest.param("g.zarr/a", "g.zarr/a/b", False, "target, .* lies inside the source", id="inside an array"),
-        pytest.param("g.zarr", ("link", "sub"), False, "target, .* lies inside the source", id="inside a group"),
+        pytest.param("g.zarr/a", "g.zarr", True, "source, .* is inside the target, .* deleted", id="the group above"),
+        pytest.param("g.zarr/a", "g.zarr/a/b", False, "target, .* is inside the source", id="inside an array"),
+        pytest.param("g.zarr", ("link", "sub"), False, "target, .* is inside the source", id="inside a group"),
     ],
 )
 @pytest.mark.parametrize("planner", [plan_rechunk, cm.plan_convert], ids=["rechunk", "convert"])
@@ -489,7 +489,7 @@ def test_requests_and_bytes_are_those_of_the_plan(source, strategy):
     assert plan.bytes_read <= report.bytes_read <= plan.bytes_read + index_bytes
     assert report.bytes_written == plan.bytes_written
     assert report.actions == plan.actions
-    assert report.read_amplification == pytest.approx(plan.read_amplification, rel=0.01) or array.shards
+    assert report.read_amplification == pytest.approx(plan.read_amplification)
 
 
 def test_a_spill_reads_every_chunk_once_and_every_file_in_pieces(tmp_path):
@@ -502,7 +502,7 @@ def test_a_spill_reads_every_chunk_once_and_every_file_in_pieces(tmp_path):
     plan.run()
     reads = [entry[1] for entry in source.log if entry[0] == "get" and "/c/" in entry[1]]
     assert len(reads) == len(set(reads)) == array.nchunks
-    pieces = [entry for entry in store.log if "pieces" in entry[1]]
+    pieces = [entry for entry in store.log if "intermediate" in entry[1]]
     n_files = len({entry[1] for entry in pieces if entry[0] == "set"})
     assert n_files == plan.stages[0].n_tasks
     assert all(entry[2] is not None for entry in pieces if entry[0] == "get")
@@ -530,7 +530,7 @@ def test_stores_with_latency_are_asked_for_many_things_at_once():
     sizes = [len(batch) for batch in batches if batch[0].key.startswith("a/c/")]
     assert sum(sizes) == 40
     assert max(sizes) > 10
-    assert len([batch for batch in batches if "/pieces/" in batch[0].key]) == plan.stages[1].n_tasks
+    assert len([batch for batch in batches if "/intermediate/" in batch[0].key]) == plan.stages[1].n_tasks
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -568,10 +568,10 @@ def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path,
         def set(self, key, value):
             super().set(key, value)
             if "/c/" in f"/{key}":
-                (lost, *_) = (k for k in store.list_prefix("") if "/pieces/" in k and not k.endswith(".absent"))
+                (lost, *_) = (k for k in store.list_prefix("") if "/intermediate/" in k and not k.endswith(".absent"))
                 store.delete(lost)
 
-    with pytest.raises(StoreError, match="temporary file was written and is gone"):
+    with pytest.raises(StoreError, match="intermediate file was written and is gone"):
         planned_tightly(array, Losing(store), **arguments).run()
     with pytest.raises(StoreError, match="resume=False"):
         planned_tightly(array, store, **arguments).run()
@@ -626,7 +626,9 @@ def wait_for(store, part, n_keys, process=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "n_keys"), [("/pieces/", 3), ("c/", 3)], ids=["while spilling", "while writing"])
+@pytest.mark.parametrize(
+    ("part", "n_keys"), [("/intermediate/", 3), ("c/", 3)], ids=["while spilling", "while writing"]
+)
 def test_a_killed_worker_costs_nothing_but_its_tasks(tmp_path, part, n_keys):
     array, values = make(str(tmp_path / "a.zarr"), shape=(96, 96, 8), chunks=(1, 96, 8))
     target = LocalStore(tmp_path / "b.zarr")
@@ -658,7 +660,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "n_keys"), [("/pieces/", 3), ("c/", 10)], ids=["while spilling", "while writing"])
+@pytest.mark.parametrize(
+    ("part", "n_keys"), [("/intermediate/", 3), ("c/", 10)], ids=["while spilling", "while writing"]
+)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
 def test_goes_on_where_a_killed_client_stopped(tmp_path, number, part, n_keys):
     _, values = make(str(tmp_path / "a.zarr"), shape=(96, 96, 8), chunks=(1, 96, 8))
@@ -687,7 +691,9 @@ def slow_down():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "n_keys"), [("/pieces/", 3), ("c/", 3)], ids=["while spilling", "while writing"])
+@pytest.mark.parametrize(
+    ("part", "n_keys"), [("/intermediate/", 3), ("c/", 3)], ids=["while spilling", "while writing"]
+)
 def test_ctrl_c_on_a_cluster(tmp_path, part, n_keys):
     """The command line stops with its exit code; what is there is whole; the same command goes on and ends right."""
     _, values = make(str(tmp_path / "a.zarr"), shape=(96, 96, 8), chunks=(1, 96, 8))

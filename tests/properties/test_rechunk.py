@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkmill.conversion.rechunking.plan import Limits, Side, Temporary, UnitCosts, choose_rechunk_strategy
-from chunkmill.conversion.rechunking.strategies import Direct, Spill, best_boxes
+from chunkmill.conversion.rechunking.plan import IntermediateFormat, Limits, Side, UnitCosts, choose_rechunk_strategy
+from chunkmill.conversion.rechunking.strategies import Direct, Spill, best_blocks
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 
@@ -55,14 +55,14 @@ def planned(problem):
     source, target, limits, strategy, spill = problem
     try:
         return choose_rechunk_strategy(
-            source, target, ITEMSIZE, limits, strategy=strategy, temporary=Temporary(spill)
+            source, target, ITEMSIZE, limits, strategy=strategy, intermediate=IntermediateFormat(spill)
         ), limits
     except JobError as error:
         needed = int(str(error).partition("give max_mem=")[2].split()[0])
         assert needed > limits.max_mem
         limits = Limits(needed, limits.n_threads, max_tasks=limits.max_tasks)
         return choose_rechunk_strategy(
-            source, target, ITEMSIZE, limits, strategy=strategy, temporary=Temporary(spill)
+            source, target, ITEMSIZE, limits, strategy=strategy, intermediate=IntermediateFormat(spill)
         ), limits
 
 
@@ -87,41 +87,41 @@ def run(plan, source, memories, reads):
     if plan.reads is not None:
         for file in plan.reads.all_coords():
             files[file] = spill(plan, source, file, memories, reads)
-    for box in plan.writes.all_coords():
+    for block in plan.writes.all_coords():
         memories.append(memory := Memory())
-        region = plan.writes.region(box)
-        block = np.full([cut.stop - cut.start for cut in region], -1, source.dtype)
-        memory.take(block.nbytes)
+        region = plan.writes.region(block)
+        values = np.full([cut.stop - cut.start for cut in region], -1, source.dtype)
+        memory.take(values.nbytes)
         if plan.reads is None:
             for overlap in plan.source.chunks.overlaps(region):
                 memory.take(plan.source.working_bytes)
                 reads.append(overlap.coords)
-                block[overlap.in_region] = source[plan.source.chunks.region(overlap.coords)][overlap.in_chunk]
+                values[overlap.in_region] = source[plan.source.chunks.region(overlap.coords)][overlap.in_chunk]
                 memory.free(plan.source.working_bytes)
         else:
             for overlap in plan.files.overlaps(region):
-                number, offset, n_bytes = plan.piece_span(overlap.coords, box)
-                assert [piece.coords for piece in plan.pieces(overlap.coords)][number] == box
+                number, offset, n_bytes = plan.section_span(overlap.coords, block)
+                assert [section.coords for section in plan.sections(overlap.coords)][number] == block
                 memory.take(n_bytes)
                 payload = files[overlap.coords][offset : offset + n_bytes - plan.trailer_bytes]
                 shape = [cut.stop - cut.start for cut in overlap.in_region]
-                block[overlap.in_region] = np.frombuffer(payload, source.dtype).reshape(shape)
+                values[overlap.in_region] = np.frombuffer(payload, source.dtype).reshape(shape)
                 memory.free(n_bytes)
-        for unit in plan.target.keys.overlaps(region):
-            assert unit.whole
+        for chunk in plan.target.keys.overlaps(region):
+            assert chunk.whole
             memory.take(plan.target.working_bytes)
-            at = plan.target.keys.region(unit.coords)
-            result[at] = block[unit.in_region]
+            at = plan.target.keys.region(chunk.coords)
+            result[at] = values[chunk.in_region]
             n_written[at] += 1
             memory.free(plan.target.working_bytes)
     return result, n_written
 
 
 def spill(plan, source, file, memories, reads):
-    """One task of stage 1: a file of pieces, each with a bit for every source chunk behind it."""
+    """One task of stage 1: a file of sections, each with a bit for every source chunk behind it."""
     memories.append(memory := Memory())
     region = plan.files.region(file)
-    spans = [plan.piece_span(file, piece.coords) for piece in plan.pieces(file)]
+    spans = [plan.section_span(file, section.coords) for section in plan.sections(file)]
     assert [span[0] for span in spans] == list(range(len(spans)))
     assert all(a[1] + a[2] == b[1] for a, b in pairwise(spans))  # no gaps
     out = bytearray(spans[-1][1] + spans[-1][2])
@@ -134,11 +134,11 @@ def spill(plan, source, file, memories, reads):
         n_chunks += 1
         at = plan.source.chunks.region(overlap.coords)
         chunk = source[at]
-        for piece, (_, offset, n_bytes) in zip(plan.pieces(file), spans, strict=True):
-            shape = [cut.stop - cut.start for cut in piece.in_region]
+        for section, (_, offset, n_bytes) in zip(plan.sections(file), spans, strict=True):
+            shape = [cut.stop - cut.start for cut in section.in_region]
             n_elements = (n_bytes - plan.trailer_bytes) // ITEMSIZE
             view = np.frombuffer(out, source.dtype, n_elements, offset).reshape(shape)
-            start = [cut.start + box.start for cut, box in zip(piece.in_region, region, strict=True)]
+            start = [cut.start + block.start for cut, block in zip(section.in_region, region, strict=True)]
             lo = [max(a.start, s) for a, s in zip(at, start, strict=True)]
             hi = [min(a.stop, s + n) for a, s, n in zip(at, start, shape, strict=True)]
             if all(a < b for a, b in zip(lo, hi, strict=True)):
@@ -178,27 +178,27 @@ def test_what_a_plan_foresees_is_what_happens(problem):
     assert estimate.amplification == (decoded / source.nbytes if source.nbytes else 1)
     grids = [plan.writes] if plan.reads is None else [plan.reads, plan.writes]
     assert estimate.n_tasks == tuple(grid.n_chunks for grid in grids)
-    boxes = [grids[0].region(box) for box in grids[0].all_coords()]
+    blocks = [grids[0].region(block) for block in grids[0].all_coords()]
     n_requests = len(reads) + plan.target.keys.n_chunks
     if plan.source.is_sharded:
-        n_requests += sum(len(list(plan.source.keys.overlaps(box))) for box in boxes)
+        n_requests += sum(len(list(plan.source.keys.overlaps(block))) for block in blocks)
     if plan.reads is not None:
-        n_pieces = sum(len(list(plan.pieces(file))) for file in plan.reads.all_coords())
-        n_requests += plan.reads.n_chunks + n_pieces
-        assert estimate.temporary_bytes == source.nbytes + n_pieces * plan.trailer_bytes
+        n_sections = sum(len(list(plan.sections(file))) for file in plan.reads.all_coords())
+        n_requests += plan.reads.n_chunks + n_sections
+        assert estimate.intermediate_bytes == source.nbytes + n_sections * plan.trailer_bytes
     assert estimate.n_requests == n_requests
 
 
 @given(problems(max_rank=2))
-def test_boxes_are_nearly_the_best(problem):
+def test_blocks_are_nearly_the_best(problem):
     source, target, drawn, _, _ = problem
     limits = Limits(drawn.max_mem, drawn.n_threads)
     for candidate in (
         Direct(source, target, ITEMSIZE, limits, costs := UnitCosts()),
-        Spill(source, target, ITEMSIZE, limits, costs, temporary=Temporary()),
+        Spill(source, target, ITEMSIZE, limits, costs, intermediate=IntermediateFormat()),
     ):
         budget = limits.max_mem // limits.n_threads
-        state = best_boxes(candidate, budget)
+        state = best_blocks(candidate, budget)
         everything = product(*(range(len(ways)) for ways in candidate.options))
         fitting = [other for other in everything if candidate.peak_bytes(other) <= budget]
         assert fitting or state is None

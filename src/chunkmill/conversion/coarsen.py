@@ -12,7 +12,7 @@ from math import gcd
 
 from chunkmill.model.grid import RegularAxis, RunsAxis
 
-__all__ = ["Axis", "Cut", "Meeting", "Segment", "coarsen", "meet", "most_met", "multiples", "segments"]
+__all__ = ["Axis", "MeasuredAxis", "Meeting", "Segment", "coarsen", "meet", "most_met", "multiples", "segments"]
 
 Axis = RegularAxis | RunsAxis
 
@@ -33,14 +33,15 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """How the chunks of one axis meet the boxes of another.
+    """How the chunks of one axis meet the blocks of another.
 
     Attributes
     ----------
     n_pairs
-        Pairs of a chunk and a box that share elements: the pieces that both cuts together leave.
+        Pairs of a chunk and a block that share elements.
     covered
-        Elements of all chunks under each box, summed over the boxes: what is decoded when every box reads its chunks.
+        Elements of all chunks that each block overlaps, summed over the blocks: decoded when every block reads its
+        chunks.
     """
 
     n_pairs: int
@@ -48,7 +49,7 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class MeasuredAxis:
     """An axis, with what planning asks of it again and again.
 
     Attributes
@@ -60,10 +61,10 @@ class Cut:
 
     Examples
     --------
-    >>> cut = Cut.of(RegularAxis(10, 4))
+    >>> cut = MeasuredAxis.of(RegularAxis(10, 4))
     >>> cut.segments
     (Segment(start=0, length=4, count=2), Segment(start=8, length=2, count=1))
-    >>> cut.n_chunks, cut.longest, Cut.of(RegularAxis(10, 100)).longest
+    >>> cut.n_chunks, cut.longest, MeasuredAxis.of(RegularAxis(10, 100)).longest
     (3, 4, 10)
     """
 
@@ -74,7 +75,7 @@ class Cut:
     shortest: int
 
     @classmethod
-    def of(cls, axis: Axis) -> Cut:
+    def of(cls, axis: Axis) -> MeasuredAxis:
         """Look at `axis` once."""
         found = segments(axis)
         runs = ((axis.chunk, 1),) if isinstance(axis, RegularAxis) else axis.runs
@@ -114,7 +115,7 @@ def _append(found: list[Segment], new: Segment) -> None:
 
 
 def coarsen(axis: Axis, multiple: int) -> Axis:
-    """Cut the axis at every `multiple`-th border only.
+    """MeasuredAxis the axis at every `multiple`-th border only.
 
     Examples
     --------
@@ -128,7 +129,7 @@ def coarsen(axis: Axis, multiple: int) -> Axis:
     if isinstance(axis, RegularAxis):
         return RegularAxis(axis.size, max(1, min(axis.chunk * multiple, axis.size)))
     runs: list[tuple[int, int]] = []
-    begun, n_begun = 0, 0  # the box that the segments so far left unfinished
+    begun, n_begun = 0, 0  # the block that the segments so far left unfinished
     for segment in segments(axis):
         taken = min(segment.count, multiple - n_begun) if n_begun else 0
         begun, n_begun = begun + taken * segment.length, n_begun + taken
@@ -145,61 +146,61 @@ def coarsen(axis: Axis, multiple: int) -> Axis:
     return RunsAxis(axis.size, tuple(runs))
 
 
-def meet(chunks: Cut, boxes: Cut) -> Meeting:
-    """Count how the chunks of an axis meet boxes along it.
+def meet(chunks: MeasuredAxis, blocks: MeasuredAxis) -> Meeting:
+    """Count how the chunks of an axis meet blocks along it.
 
-    20 elements, cut at every 5th and at every 7th; below, the pieces that both cuts leave::
+    20 elements, cut at every 5th and at every 7th; below, the sections that both cuts leave::
 
         chunks   |         |         |         |         |     4 chunks of 5
-        boxes    |             |             |           |     3 boxes of 7, the last of 6
-        pieces   |         |   |     |       | |         |     6 pairs
+        blocks    |             |             |           |     3 blocks of 7, the last of 6
+        sections   |         |   |     |       | |         |     6 pairs
 
-    The first box covers chunks 0 and 1 (10 elements), the second 1 and 2, the third 2 and 3: 30 elements in all are
-    decoded for 20. A border of boxes cuts a chunk in two unless both cut there: one pair more, and that chunk's length
+    The first block covers chunks 0 and 1 (10 elements), the second 1 and 2, the third 2 and 3: 30 elements in all are
+    decoded for 20. A border of blocks cuts a chunk in two unless both cut there: one pair more, and that chunk's length
     more to decode.
 
     Examples
     --------
-    >>> meet(Cut.of(RegularAxis(20, 5)), Cut.of(RegularAxis(20, 7)))
+    >>> meet(MeasuredAxis.of(RegularAxis(20, 5)), MeasuredAxis.of(RegularAxis(20, 7)))
     Meeting(n_pairs=6, covered=30)
-    >>> meet(Cut.of(RegularAxis(20, 5)), Cut.of(RegularAxis(20, 10)))
+    >>> meet(MeasuredAxis.of(RegularAxis(20, 5)), MeasuredAxis.of(RegularAxis(20, 10)))
     Meeting(n_pairs=4, covered=20)
     """
     n_pairs = covered = 0
-    for segment, n_cuts in _cut_segments(chunks.segments, boxes.segments):
+    for segment, n_cuts in _cut_segments(chunks.segments, blocks.segments):
         n_pairs += segment.count + n_cuts
         covered += segment.length * (segment.count + n_cuts)
     return Meeting(n_pairs, covered)
 
 
-def most_met(chunks: Cut, length: int) -> int:
+def most_met(chunks: MeasuredAxis, length: int) -> int:
     """Return how many chunks `length` elements in a row touch at most (rarely one less, never more).
 
     Examples
     --------
-    >>> most_met(Cut.of(RegularAxis(100, 5)), 7), most_met(Cut.of(RegularAxis(100, 1)), 7)
+    >>> most_met(MeasuredAxis.of(RegularAxis(100, 5)), 7), most_met(MeasuredAxis.of(RegularAxis(100, 1)), 7)
     (3, 7)
     """
     return min(chunks.n_chunks, (length + chunks.shortest - 2) // chunks.shortest + 1)
 
 
-def _cut_segments(chunks: Sequence[Segment], boxes: Sequence[Segment]) -> Iterator[tuple[Segment, int]]:
-    """Yield every segment of chunks with the number of boxes that begin inside one of its chunks."""
+def _cut_segments(chunks: Sequence[Segment], blocks: Sequence[Segment]) -> Iterator[tuple[Segment, int]]:
+    """Yield every segment of chunks with the number of blocks that begin inside one of its chunks."""
     first = 0
     for segment in chunks:
-        while boxes[first].stop <= segment.start:
+        while blocks[first].stop <= segment.start:
             first += 1
         n_cuts, i = 0, first
-        while i < len(boxes) and boxes[i].start < segment.stop:
-            n_cuts += _n_starts(boxes[i], segment) - _n_common(boxes[i], segment)
+        while i < len(blocks) and blocks[i].start < segment.stop:
+            n_cuts += _n_starts(blocks[i], segment) - _n_common(blocks[i], segment)
             i += 1
         yield segment, n_cuts
 
 
-def _n_starts(boxes: Segment, within: Segment) -> int:
-    """Count the boxes that begin inside `within`."""
-    low, high = max(boxes.start, within.start), min(boxes.stop, within.stop)
-    return -(-(high - boxes.start) // boxes.length) + (boxes.start - low) // boxes.length
+def _n_starts(blocks: Segment, within: Segment) -> int:
+    """Count the blocks that begin inside `within`."""
+    low, high = max(blocks.start, within.start), min(blocks.stop, within.stop)
+    return -(-(high - blocks.start) // blocks.length) + (blocks.start - low) // blocks.length
 
 
 def _n_common(a: Segment, b: Segment) -> int:
@@ -216,7 +217,7 @@ def _n_common(a: Segment, b: Segment) -> int:
 
 
 def multiples(axis: Axis, other: Axis) -> list[int]:
-    """Return how many chunks of `axis` a box may hold, ascending: few numbers, all that are worth a try.
+    """Return how many chunks of `axis` a block may hold, ascending: few numbers, all that are worth a try.
 
     Small ones, powers of two and three times them, all chunks, and those that make both axes' borders meet.
 

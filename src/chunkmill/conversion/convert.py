@@ -1,20 +1,18 @@
-"""The public functions of conversion: arguments in, one call down.
+"""`plan_convert` and `convert`: check the arguments, and plan a job.
 
-Not here: what is done (`chunkmill.conversion.convert_job`), what the target becomes
-(`chunkmill.conversion.target_metadata`).
+Not here: planning (`chunkmill.conversion.convert_job`), the target's metadata (`chunkmill.conversion.target_metadata`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 import dask
 
-from chunkmill.conversion.convert_job import Target, plan_conversion
+from chunkmill.conversion.convert_job import ConversionTarget, plan_job
 from chunkmill.conversion.plan import Plan, Report
-from chunkmill.conversion.rechunking.job import Settings, plan_rechunking
+from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.conversion.target_metadata import check_rank, describe_group_target, describe_target
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
@@ -23,7 +21,7 @@ from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.open_store import open_plain_store
-from chunkmill.runtime.worker import current_worker, parse_memory
+from chunkmill.runtime.worker import current_worker
 from chunkmill.stores.base import Store
 
 __all__ = ["by_array", "convert", "plan_convert"]
@@ -109,28 +107,36 @@ def plan_convert(
         return describe_group_target(group.metadata, documents_format, at, allow=allow)
 
     exact = not (isinstance(codecs, str) and codecs == "keep")
-    where = Target(store, path, format, describe_array, describe_group, exact=exact, overwrite=overwrite)
-    plan = plan_conversion(node, where, max_mem=None if max_mem is None else parse_memory(max_mem))
-    if "rechunk" not in plan.actions:
-        return plan
-    settings = Settings(current_worker(max_mem), temporary_store(temp, options))
-    return replace(plan_rechunking(plan, settings), operation="convert")
+    where = ConversionTarget(store, path, format, describe_array, describe_group, exact=exact, overwrite=overwrite)
+    worker = current_worker(max_mem)
+    limit = None if max_mem is None else worker.max_mem
+    return plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, options)))
 
 
 def convert(
     source: Any,
     target: Any,
     *,
-    format: str,  # noqa: A002
+    format: str,  # noqa: A002 - the contract's name
+    chunks: Any = "keep",
+    shards: Any = "keep",
+    codecs: Any = "keep",
+    max_mem: int | str | None = None,
+    temp: Any = None,
+    overwrite: bool = False,
+    allow: Collection[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
     resume: bool = True,
     progress: bool | str | None = None,
-    **options: Any,
 ) -> Report:
     """Convert an array, or a group with everything below it, to another format: `plan_convert`, and run.
 
     Parameters
     ----------
-    source, target, format, **options
+    source, target, format, chunks, shards, codecs, max_mem, temp, overwrite, allow
+        As in `plan_convert`.
+    storage_options, target_storage_options
         As in `plan_convert`.
     resume, progress
         As in `Plan.run`.
@@ -156,11 +162,25 @@ def convert(
     >>> report.actions, cm.open_array("memory://doc-n5", "a")[...]
     ({'recode': 2}, array([7, 7, 7, 7], dtype=int32))
     """
-    return plan_convert(source, target, format=format, **options).run(resume=resume, progress=progress)
+    plan = plan_convert(
+        source,
+        target,
+        format=format,
+        chunks=chunks,
+        shards=shards,
+        codecs=codecs,
+        max_mem=max_mem,
+        temp=temp,
+        overwrite=overwrite,
+        allow=allow,
+        storage_options=storage_options,
+        target_storage_options=target_storage_options,
+    )
+    return plan.run(resume=resume, progress=progress)
 
 
-def temporary_store(temp: Any, storage_options: Mapping[str, Any] | None) -> Store | None:
-    """Return the store that users gave for temporary files, or else set in dask's config; ``None``: the target's."""
+def intermediate_store(temp: Any, storage_options: Mapping[str, Any] | None) -> Store | None:
+    """Return the store for intermediate files, `temp` or dask's ``chunkmill.temp``; ``None``: the target's."""
     if temp is not None:
         return open_plain_store(temp, storage_options)
     configured = dask.config.get("chunkmill.temp", None)

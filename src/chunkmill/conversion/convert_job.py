@@ -1,59 +1,51 @@
-"""Conversion of an array, or of a group with everything below it, as one job.
+"""Plan a conversion or a rechunk of an array, or of a group with everything below it, as one job.
 
-Not here: what the target's description is (`chunkmill.conversion.target_metadata`), what is done with chunks
-(`chunkmill.conversion.actions`, `chunkmill.conversion.convert_tasks`).
+One plan for each array (`ArrayPlan`); from their list the stages, the estimate and the job are built. Not here: the
+target's metadata (`chunkmill.conversion.target_metadata`), the action for chunks (`chunkmill.conversion.actions`,
+`chunkmill.conversion.rechunking.job`), callbacks of the job (`chunkmill.conversion.target_writer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
-from chunkmill.conversion.actions import ChosenAction, choose_action, n_groups
+from chunkmill.conversion.actions import choose_action, n_groups
+from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.chunk_memory import chunk_bytes
-from chunkmill.conversion.convert_tasks import (
-    ArrayTransfer,
-    transfer_group,
-    transfer_reads,
-    transfer_share,
-    transfer_shows,
-)
-from chunkmill.conversion.estimate import Forecast, TaskMemory, fitted, forecast, task_memory
+from chunkmill.conversion.estimate import TransferEstimate, estimate_transfers, fit_memory, task_memory
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
+from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
+from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
+from chunkmill.display.array import array_grid_svg
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
-from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import publish, refresh_consolidated
+from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group, Node
-from chunkmill.runtime.job import Job, Stage, grouped
-from chunkmill.runtime.journal import JOB_PREFIX, fingerprint
-from chunkmill.runtime.scheduler import Scheduler, check_n_tasks
+from chunkmill.runtime.job import Job
+from chunkmill.runtime.journal import JOB_PREFIX, Journal, fingerprint
+from chunkmill.runtime.scheduler import check_n_tasks
+from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
 from chunkmill.stores.base import Store
 
-__all__ = ["Target", "plan_conversion"]
+__all__ = ["ConversionTarget", "plan_job"]
 
-# What one task owns of the target at most: enough that the scheduler's share and the journal's (0.3 ms a task together)
-# are small, little enough that progress is seen and memory is spared. Smaller jobs are cut finer, so that every worker
-# has something to do.
-_MAX_TASK_BYTES = 64 << 20
-_MAX_TASK_KEYS = 512
-_FINE_TASK_BYTES = 16 << 20  # finer only where there would not even be the least number of tasks
-_MANY_TASKS = 1024
-_LEAST_TASKS = 32
-_VERSION = 2  # of what the journal's numbers mean
+_FINE_TASK_BYTES = 16 << 20  # tasks own less only where there would be fewer than the least number of them
+_MANY_TASKS = 1024  # from so many on, tasks own more instead
+_VERSION = 3  # of what the journal's numbers and the intermediate files mean
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where a conversion goes, and what the nodes become there.
+class ConversionTarget:
+    """Store and path that a conversion writes to, and how it describes the nodes there.
 
     Attributes
     ----------
@@ -61,6 +53,8 @@ class Target:
         Source node, format and target path -> the target's metadata; `UnsupportedFeature` for what it cannot hold.
     exact
         Whether codecs were asked for, so that bytes are moved only where their parameters are the same too.
+    overwrite
+        Whether a node that is there is replaced; ``None``: it is an array to write into.
     """
 
     store: Store
@@ -69,77 +63,114 @@ class Target:
     describe_array: Callable[[Array, Format, str], ArrayMetadata]
     describe_group: Callable[[Group, Format, str], GroupMetadata]
     exact: bool = False
-    overwrite: bool = False
+    overwrite: bool | None = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """One array of the job.
-
-    Attributes
-    ----------
-    memory
-        What one of its tasks holds.
-    share
-        How much of what one task may do the store keys of one group are: small arrays share tasks.
-    """
-
-    source: Array
-    target: Array
-    action: ChosenAction
-    memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
-    share: float = 1.0
-
-    @property
-    def n_tasks(self) -> int:
-        return n_groups(self.target.write_layout.grid, self.action.group)
-
-
-def plan_conversion(source: Node, target: Target, *, max_mem: int | None = None) -> Plan:
-    """Plan the conversion of `source` and of everything below it; nothing is written before the plan runs.
-
-    Arrays whose chunks change are in the plan, with the action ``"rechunk"``; how they change is for
-    `chunkmill.conversion.rechunking.job.plan_rechunking`, which takes the plan on.
+def plan_job(
+    operation: Literal["convert", "rechunk"], source: Node, target: ConversionTarget, settings: Settings
+) -> Plan:
+    """Plan to write `source`, and everything below it, to `target`; nothing is written before the plan runs.
 
     Raises
     ------
     UnsupportedFeature
         The format cannot hold something; says which node, and what would be lost.
     JobError
-        It cannot be done within `max_mem`; says what it takes.
+        The memory allowed is too little; says how much is needed.
     """
     _check_apart(source, target)
-    documents_format = _format_of(target)
-    root = documents_format.normalize_path(target.path)
+    documents_format = format_of_store(target.store, target.format)
+    path = documents_format.normalize_path(target.path)
+    groups, arrays = _described(source, target, documents_format, path)
+    plans = _plan_arrays(source, arrays, target, settings)
+    where = f"{target.store.url}/{path}" if path else target.store.url
+    name, intermediate = f"{operation} to {where}", settings.separate_store(target.store)
+    known = [
+        (p.source.path, p.source.metadata, p.target.path, p.target.metadata, p.action, _tasks_known(p)) for p in plans
+    ]
+    apart = None if intermediate is None else intermediate.url
+    mark = fingerprint(operation, _VERSION, source.url, documents_format, groups, known, apart, settings.compress)
+    prefix = f"{Journal(target.store, path, name, mark).prefix}intermediate/"
+    if intermediate is not None:  # a directory that jobs may share
+        prefix = f"{JOB_PREFIX}{fingerprint(target.store.url, path)[:16]}-intermediate/"
+    writer = TargetWriter(
+        target.store,
+        path,
+        documents_format,
+        groups,
+        plans,
+        target.overwrite,
+        intermediate if any(plan.n_intermediate_files for plan in plans) else None,
+        prefix,
+        settings.compress,
+        settings.worker.ahead_bytes,
+    )
+    stages = _estimated_stages(writer)
+    strategy, reason = _strategy(plans, len(groups))
+    return Plan(
+        operation=operation,
+        source=_shown(source),
+        target=f"{where} ({documents_format.name})",
+        strategy=strategy,
+        reason=reason,
+        costs=_estimated_counts(plans, stages, settings.worker.n_threads),
+        stages=stages,
+        job=_job(name, mark, writer),
+        arrays=[_row(plan) for plan in plans],
+        drawing=_drawing(plans),
+    )
+
+
+def _job(name: str, mark: str, writer: TargetWriter) -> Job:
+    return Job(
+        name=name,
+        store=writer.store,
+        path=writer.path,
+        fingerprint=mark,
+        sources=[plan.source for plan in writer.plans],
+        targets=[plan.target for plan in writer.plans],
+        prepare=writer.prepare,
+        stages=writer.stages,
+        publish=writer.publish,
+        writes=() if writer.intermediate is None else (writer.intermediate,),
+        overwrite=writer.overwrite,
+    )
+
+
+def _check_apart(source: Node, target: ConversionTarget) -> None:
+    """Raise `JobError` where writing the target would change the source, however their urls and paths are written."""
+    a = canonical_location(source.store.url, source.path)
+    b = canonical_location(target.store.url, target.path)
+    if a == b:
+        reason = f"source and target are the same place, {a}"
+    elif target.overwrite and a.startswith(b):
+        reason = f"the source, {a}, is inside the target, {b}, and would be deleted with what is there"
+    elif b.startswith(a):
+        reason = f"the target, {b}, is inside the source, {a}, which it would change"
+    else:
+        return
+    raise JobError(job="write the target", reason=reason, hint="give another url or path as the target")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# One plan for each array
+
+
+def _described(
+    source: Node, target: ConversionTarget, documents_format: Format, root: str
+) -> tuple[dict[str, GroupMetadata], list[tuple[Array, Array]]]:
+    """Describe every node of the target: groups by path, and pairs of source and target array."""
     groups: dict[str, GroupMetadata] = {}
     arrays: list[tuple[Array, Array]] = []
     for node in hierarchy.walk(source):
         below = node.path[len(source.path) :].strip("/")
-        path = _normalized("/".join(part for part in (root, below) if part), documents_format)
+        path = _normalized("/".join(name for name in (root, below) if name), documents_format)
         if isinstance(node, Group):
             groups[path] = target.describe_group(node, documents_format, path)
         else:
             metadata = target.describe_array(node, documents_format, path)
-            prefix = documents_format.chunk_prefix(path)
-            arrays.append((node, Array(target.store, path, metadata, documents_format.name, prefix)))
-    scheduler = Scheduler()
-    items = _planned(arrays, target, max_mem, scheduler.threads_per_worker)
-    conversion = _Conversion(source, target, documents_format, root, groups, items)
-    return conversion.plan(scheduler.threads_per_worker)
-
-
-def _check_apart(source: Node, target: Target) -> None:
-    """Raise `JobError` where writing the target would change the source, by whatever urls and paths they are given."""
-    a, b = canonical_location(source.store.url, source.path), canonical_location(target.store.url, target.path)
-    if a == b:
-        reason = f"source and target are the same place, {a}"
-    elif target.overwrite and a.startswith(b):
-        reason = f"the source, {a}, lies inside the target, {b}, and would be deleted with what is there"
-    elif b.startswith(a):
-        reason = f"the target, {b}, lies inside the source, {a}, which it would change"
-    else:
-        return
-    raise JobError(job="write the target", reason=reason, hint="give another url or path as the target")
+            arrays.append((node, hierarchy.array_at(target.store, path, metadata, documents_format)))
+    return groups, arrays
 
 
 def _normalized(path: str, documents_format: Format) -> str:
@@ -150,43 +181,52 @@ def _normalized(path: str, documents_format: Format) -> str:
         raise UnsupportedFeature(format=documents_format.name, feature=feature, hint=str(error)) from error
 
 
-def _format_of(target: Target) -> Format:
-    """Return the format as the documents at the root of the target's store configure it."""
-    fresh = get_format(target.format)
-    found = {key: value for key in fresh.root_keys() if (value := target.store.get(key)) is not None}
-    return fresh.configured(found) or fresh if found else fresh
-
-
-def _planned(arrays: Sequence[tuple[Array, Array]], target: Target, max_mem: int | None, n_threads: int) -> list[_Item]:
+def _plan_arrays(
+    source: Node, arrays: Sequence[tuple[Array, Array]], target: ConversionTarget, settings: Settings
+) -> tuple[ArrayPlan, ...]:
     """Choose the action for each array, and how much of it one task owns."""
     total = sum(new.nbytes for _, new in arrays)
-    fine = min(_FINE_TASK_BYTES, max(total // _LEAST_TASKS, 1))
-    max_bytes = min(_MAX_TASK_BYTES, max(total // _MANY_TASKS, fine))
+    fine = min(_FINE_TASK_BYTES, max(total // LEAST_TASKS, 1))
+    max_bytes = min(MAX_TASK_BYTES, max(total // _MANY_TASKS, fine))
     n_keys = sum(new.write_layout.grid.n_chunks for _, new in arrays)
-    max_keys = min(_MAX_TASK_KEYS, max(n_keys // _LEAST_TASKS, 1))
-    budget = None if max_mem is None else max_mem // n_threads
-    items = []
-    for old, new in arrays:
-        action = choose_action(
-            old.metadata,
-            new.metadata,
-            exact=target.exact,
-            max_bytes=max_bytes,
-            max_keys=max_keys,
-            align_bytes=_MAX_TASK_BYTES,
+    max_keys = min(MAX_TASK_KEYS, max(n_keys // LEAST_TASKS, 1))
+    chosen = [
+        ArrayPlan(
+            old,
+            new,
+            choose_action(
+                old.metadata,
+                new.metadata,
+                exact=target.exact,
+                max_bytes=max_bytes,
+                max_keys=max_keys,
+                align_bytes=MAX_TASK_BYTES,
+            ),
         )
-        if action.name == "rechunk":
-            items.append(_Item(old, new, action))
-            continue
-        if budget is not None:
-            action = fitted(old, new, action, budget)
-        memory = task_memory(old, new, action, budget)
-        if budget is not None and memory.n_bytes > budget:
-            raise _too_little(old, max_mem, memory.n_bytes, n_threads)
-        n_keys = prod(action.group)
-        share = max(n_keys / max_keys, n_keys * chunk_bytes(new, new.write_layout) / max_bytes)
-        items.append(_Item(old, new, action, memory, share))
-    return items
+        for old, new in arrays
+    ]
+    check_n_tasks(
+        f"write all of {source.url}",
+        sum(n_groups(plan.target.write_layout.grid, plan.action.group) for plan in chosen),
+    )
+    return tuple(_with_tasks(plan, settings, max_bytes=max_bytes, max_keys=max_keys) for plan in chosen)
+
+
+def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys: int) -> ArrayPlan:
+    """Return the plan with what each task holds, and how the array is rechunked where its chunks change."""
+    source, target, action = plan.source, plan.target, plan.action
+    if action.name == "rechunk":
+        return ArrayPlan(source, target, action, plan_array_rechunk(source, target, settings))
+    max_mem, n_threads = settings.max_mem, settings.worker.n_threads
+    budget = None if max_mem is None else max_mem // n_threads
+    if budget is not None:
+        action = fit_memory(source, target, action, budget)
+    memory = task_memory(source, target, action, budget)
+    if budget is not None and memory.n_bytes > budget:
+        raise _too_little(source, max_mem, memory.n_bytes, n_threads)
+    n_keys = prod(action.group)
+    share = max(n_keys / max_keys, n_keys * chunk_bytes(target, target.write_layout) / max_bytes)
+    return ArrayPlan(source, target, action, None, memory, share)
 
 
 def _too_little(array: Array, max_mem: int | None, n_bytes: int, n_threads: int) -> JobError:
@@ -200,145 +240,91 @@ def _too_little(array: Array, max_mem: int | None, n_bytes: int, n_threads: int)
     return JobError(job=f"convert {array.path!r}", reason=reason, hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class _Conversion:
-    """A planned conversion: what the callbacks of its job need."""
-
-    source: Node
-    target: Target
-    documents_format: Format
-    path: str
-    groups: Mapping[str, GroupMetadata]
-    items: Sequence[_Item]
-
-    # --- the job
-
-    def plan(self, n_threads: int) -> Plan:
-        """Return the plan, with what it is expected to cost."""
-        check_n_tasks(f"write all of {self.source.url}", sum(item.n_tasks for item in self.items))
-        specs = [(i, number) for i, item in enumerate(self.items) for number in range(item.n_tasks)]
-        total = sum(forecast([(i.source, i.target, i.action) for i in self.items]), Forecast())
-        actions: dict[str, int] = {}
-        for item in self.items:
-            for name, n in item.action.counts.items():
-                actions[name] = actions.get(name, 0) + n
-        n_tasks = len(grouped(self._stage(specs, fresh=True)))
-        costs = JobCounts(
-            n_tasks=n_tasks,
-            bytes_read=total.bytes_read,
-            bytes_written=total.bytes_written,
-            n_requests=total.n_requests,
-            peak_memory_bytes=n_threads * max((item.memory.n_bytes for item in self.items), default=0),
-            n_keys=sum(item.target.write_layout.grid.n_chunks for item in self.items),
-            actions=actions,
-        )
-        stage = PlannedStage("convert", n_tasks, costs.bytes_read, costs.bytes_written, costs.n_requests)
-        where = f"{self.target.store.url}/{self.path}" if self.path else self.target.store.url
-        strategy, reason = self._strategy()
-        return Plan(
-            operation="convert",
-            source=_shown(self.source),
-            target=f"{where} ({self.documents_format.name})",
-            strategy=strategy,
-            reason=reason,
-            costs=costs,
-            stages=(stage,),
-            job=self._job(specs, where),
-            arrays=[_row(item) for item in self.items],
-            drawing=_drawing(self.items),
-        )
-
-    def _strategy(self) -> tuple[str, str]:
-        if len(self.items) == 1:
-            return self.items[0].action.name, self.items[0].action.reason
-        counted: dict[str, int] = {}
-        for item in self.items:
-            counted[item.action.name] = counted.get(item.action.name, 0) + 1
-        each = ", ".join(f"{name} {n}" for name, n in counted.items()) or "nothing to move"
-        return " + ".join(counted) or "metadata only", f"{len(self.items)} arrays in {len(self.groups)} groups: {each}"
-
-    def _job(self, specs: Sequence[tuple[int, int]], where: str) -> Job:
-        known = [
-            (item.source.path, item.source.metadata, item.target.path, item.target.metadata, item.action)
-            for item in self.items
-        ]
-        return Job(
-            name=f"convert to {where}",
-            store=self.target.store,
-            path=self.path,
-            fingerprint=fingerprint("convert", _VERSION, self.source.url, self.documents_format, self.groups, known),
-            sources=[item.source for item in self.items],
-            targets=[item.target for item in self.items],
-            prepare=self._prepare,
-            stages=partial(self._stages, specs),
-            publish=self._publish,
-            overwrite=self.target.overwrite,
-        )
-
-    def _prepare(self) -> Mapping[str, bytes]:
-        """Make room, and return the documents of the node at the top and of its parents."""
-        store, name, overwrite = self.target.store, self.documents_format.name, self.target.overwrite
-        if isinstance(self.source, Array):
-            metadata = self.items[0].target.metadata
-            return hierarchy.create_array(store, self.path, metadata, format=name, overwrite=overwrite)[1]
-        group = self.groups[self.path]
-        return hierarchy.create_group(store, self.path, group, format=name, overwrite=overwrite)[1]
-
-    def _stages(self, specs: Sequence[tuple[int, int]], _run: str) -> list[Stage]:
-        store, prefix = self.target.store, self.documents_format.chunk_prefix(self.path)
-        fresh = all(name.startswith(JOB_PREFIX) for name in store.list_dir(prefix))
-        return [self._stage(specs, fresh=fresh)]
-
-    def _stage(self, specs: Sequence[tuple[int, int]], *, fresh: bool) -> Stage:
-        transfers = tuple(ArrayTransfer(i.source, i.target, i.action, fresh, i.memory, i.share) for i in self.items)
-        return Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows, transfer_share)
-
-    def _publish(self, documents: Mapping[str, bytes]) -> list[str]:
-        """Write all documents, what is on top last, and consolidated metadata where the format has them."""
-        documents_format, store = self.documents_format, self.target.store
-        below: dict[str, bytes] = {}
-        for path, group in self.groups.items():
-            below |= documents_format.emit_group(path, group)
-        for item in self.items:
-            below |= documents_format.emit_array(item.target.path, item.target.metadata)
-        top = dict(documents)
-        if isinstance(self.source, Group) and documents_format.consolidated_key(self.path) is not None:
-            consolidated = documents_format.emit_consolidated(self.path, below)
-            top = {**consolidated, **{key: value for key, value in top.items() if key not in consolidated}}
-        below = {key: value for key, value in below.items() if key not in top}
-        publish(store, documents_format, self.path, top, below=below, again=True)
-        if self.path:
-            refresh_consolidated(store, documents_format, {**below, **documents})
-        return [*below, *top]
+def _tasks_known(plan: ArrayPlan) -> tuple[Any, ...]:
+    """Return what a rechunk's tasks and intermediate files depend on."""
+    rechunk = plan.rechunk
+    return () if rechunk is None else (rechunk.reads, rechunk.writes, rechunk.intermediate, rechunk.trailer_bytes)
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# For people
+# Estimates
+
+
+def _estimated_stages(writer: TargetWriter) -> tuple[PlannedStage, ...]:
+    """Return the stages of the job with the number of their tasks, and estimated bytes and requests."""
+    stay = [plan for plan in writer.plans if plan.rechunk is None]
+    totals = {"convert": sum(estimate_transfers([(p.source, p.target, p.action) for p in stay]), TransferEstimate())}
+    for plan in writer.plans:
+        if plan.rechunk is not None:
+            for name, estimate in estimate_rechunk(plan.source, plan.target, plan.rechunk).items():
+                totals[name] = totals.get(name, TransferEstimate()) + estimate
+    return tuple(
+        PlannedStage(stage.name, count_tasks(stage), total.bytes_read, total.bytes_written, total.n_requests)
+        for stage in stages_of(writer, "", fresh=True)
+        for total in [totals[stage.name]]
+    )
+
+
+def _estimated_counts(plans: Sequence[ArrayPlan], stages: Sequence[PlannedStage], n_threads: int) -> JobCounts:
+    estimates = [plan.rechunk.estimate for plan in plans if plan.rechunk is not None]
+    decoded, once = (
+        sum(sizes) for sizes in ([e.decoded_bytes for e in estimates], [e.written_bytes for e in estimates])
+    )
+    actions: Counter[str] = Counter()
+    for plan in plans:
+        actions.update(plan.action.counts)
+    held = [n_threads * plan.memory.n_bytes for plan in plans]
+    return JobCounts(
+        n_tasks=sum(stage.n_tasks for stage in stages),
+        bytes_read=sum(stage.bytes_read for stage in stages),
+        bytes_written=sum(stage.bytes_written for stage in stages),
+        bytes_temporary=sum(estimate.intermediate_bytes for estimate in estimates),
+        n_requests=sum(stage.n_requests for stage in stages),
+        peak_memory_bytes=max([*held, *(estimate.peak_bytes for estimate in estimates)], default=0),
+        read_amplification=decoded / once if once else 1.0,
+        n_keys=sum(plan.target.write_layout.grid.n_chunks for plan in plans),
+        actions=dict(actions),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# As text
+
+
+def _strategy(plans: Sequence[ArrayPlan], n_groups: int) -> tuple[str, str]:
+    if len(plans) == 1:
+        return plans[0].strategy, _reason(plans[0])
+    counted = Counter(plan.strategy for plan in plans)
+    each = ", ".join(f"{name} {n}" for name, n in counted.items()) or "nothing to move"
+    groups = f" in {n_groups} groups" if n_groups else ""
+    return " + ".join(counted) or "metadata only", f"{len(plans)} arrays{groups}: {each}"
+
+
+def _reason(plan: ArrayPlan) -> str:
+    return plan.action.reason if plan.rechunk is None else explain_strategy(plan.rechunk)
 
 
 def _shown(node: Node) -> str:
     return f"{node.url}/{node.path} ({node.format})" if node.path else f"{node.url} ({node.format})"
 
 
-def _row(item: _Item) -> dict[str, Any]:
-    old, new = item.source, item.target
+def _row(plan: ArrayPlan) -> Mapping[str, Any]:
+    old, new = plan.source, plan.target
     return {
         "array": old.path or "/",
         "shape": old.shape,
         "dtype": str(old.dtype),
         "chunks": old.chunks if old.chunks == new.chunks else f"{old.chunks} → {new.chunks}",
         "shards": new.shards if old.shards == new.shards else f"{old.shards} → {new.shards}",
-        "action": item.action.name,
-        "why": item.action.reason,
+        "action": plan.strategy,
+        "why": _reason(plan),
     }
 
 
-def _drawing(items: Sequence[_Item]) -> str:
+def _drawing(plans: Iterable[ArrayPlan]) -> str:
     """Draw the grids of the largest array whose chunks or shards change."""
-    changed = [item for item in items if item.source.write_layout.grid != item.target.write_layout.grid]
+    changed = [plan for plan in plans if plan.source.write_layout.grid != plan.target.write_layout.grid]
     if not changed:
         return ""
-    from chunkmill.display.array import array_grid_svg  # noqa: PLC0415 - it stands above
-
-    item = max(changed, key=lambda item: item.source.nbytes)
-    return f"{array_grid_svg(item.source)} → {array_grid_svg(item.target)}"
+    plan = max(changed, key=lambda plan: plan.source.nbytes)
+    return f"{array_grid_svg(plan.source)} → {array_grid_svg(plan.target)}"

@@ -23,13 +23,13 @@ from chunkmill.conversion.chunk_memory import (
     n_encoding,
     stored_bytes,
 )
-from chunkmill.conversion.coarsen import Cut, coarsen, meet
+from chunkmill.conversion.coarsen import MeasuredAxis, coarsen, meet
 from chunkmill.model.grid import RegularAxis, RunsAxis
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.runtime.worker import THREAD_OVERHEAD
 from chunkmill.stores.base import REQUESTS_AT_ONCE, WritesParts
 
-__all__ = ["Forecast", "TaskMemory", "fitted", "forecast", "task_memory"]
+__all__ = ["TaskMemory", "TransferEstimate", "estimate_transfers", "fit_memory", "task_memory"]
 
 _OBJECTS = 1 << 10
 """Measured: Python's objects of a chunk that a task is going to move, such as its coords, key and range."""
@@ -101,7 +101,7 @@ def task_memory(
     return TaskMemory(n_bytes + n_ahead * fetched, n_ahead if n_ahead < natural else 0, n_behind)
 
 
-def fitted(source: StoredArray, target: StoredArray, action: ChosenAction, budget: int) -> ChosenAction:
+def fit_memory(source: StoredArray, target: StoredArray, action: ChosenAction, budget: int) -> ChosenAction:
     """Return the conversion with tasks that stay within `budget`, or with the smallest where even they do not."""
     layouts = inner_layout(source.metadata), inner_layout(target.metadata)
     while (n_keys := prod(action.group)) > 1 and task_memory(source, target, action, budget).n_bytes > budget:
@@ -155,42 +155,42 @@ def _narrowest(axis: RegularAxis | RunsAxis) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class TransferEstimate:
     """What moving one array, or several, is expected to cost where every chunk is as those that were looked at."""
 
     bytes_read: int = 0
     bytes_written: int = 0
     n_requests: int = 0
 
-    def __add__(self, other: Forecast) -> Forecast:
-        return Forecast(
+    def __add__(self, other: TransferEstimate) -> TransferEstimate:
+        return TransferEstimate(
             self.bytes_read + other.bytes_read,
             self.bytes_written + other.bytes_written,
             self.n_requests + other.n_requests,
         )
 
 
-def forecast(moved: Sequence[tuple[StoredArray, StoredArray, ChosenAction]]) -> list[Forecast]:
+def estimate_transfers(moved: Sequence[tuple[StoredArray, StoredArray, ChosenAction]]) -> list[TransferEstimate]:
     """Return what moving each of some arrays is expected to cost.
 
     Encoded sizes are those of the source's store keys; of some of them, where they are many. Chunks that are encoded
     anew count with the bytes of their values, unless all that the codecs make of them have the same size.
     """
     stored = _stored([source for source, _, _ in moved])
-    return [_forecast(*each, sizes) for each, sizes in zip(moved, stored, strict=True)]
+    return [_estimate(*each, sizes) for each, sizes in zip(moved, stored, strict=True)]
 
 
-def _forecast(source: StoredArray, target: StoredArray, action: ChosenAction, stored: _Stored) -> Forecast:
+def _estimate(source: StoredArray, target: StoredArray, action: ChosenAction, stored: _Stored) -> TransferEstimate:
     old, new = source.write_layout.grid, target.write_layout.grid
     read = written = round(stored.key_bytes * old.n_chunks)
     n_chunks = target.read_layout.grid.n_chunks
     if action.name == "copy":
-        return Forecast(read, written, 2 * new.n_chunks)
+        return TransferEstimate(read, written, 2 * new.n_chunks)
     n_indexes = 0
     if source.read_layout is not source.write_layout:
         size = index_size(source.write_layout)
         axes = zip(old.axes, new.axes, action.group, strict=True)
-        n_indexes = prod(meet(Cut.of(a), Cut.of(coarsen(b, n))).n_pairs for a, b, n in axes)
+        n_indexes = prod(meet(MeasuredAxis.of(a), MeasuredAxis.of(coarsen(b, n))).n_pairs for a, b, n in axes)
         written -= round(stored.present * old.n_chunks) * size
         read += round(stored.present * (n_indexes - old.n_chunks)) * size
     share = 1 if action.materialize else stored.present
@@ -204,7 +204,7 @@ def _forecast(source: StoredArray, target: StoredArray, action: ChosenAction, st
     written += round(share * stored_bytes(target, target.read_layout, n_anew, decoded))
     if target.read_layout is not target.write_layout and share:
         written += new.n_chunks * index_size(target.write_layout)
-    return Forecast(read, written, n_chunks + n_indexes + new.n_chunks)
+    return TransferEstimate(read, written, n_chunks + n_indexes + new.n_chunks)
 
 
 _FRAMES = {None: 0, "n5_block": 16, "crc32c": 4}

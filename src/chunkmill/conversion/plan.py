@@ -1,6 +1,6 @@
-"""What a job will do, and what it did: plans and reports with the same columns, for people and for programs.
+"""Plans and reports of conversions and rechunks: the same columns, first estimated, then measured.
 
-Not here: making plans (`chunkmill.conversion`), running them (`chunkmill.runtime.job`).
+Not here: making plans (`chunkmill.conversion.convert_job`), running them (`chunkmill.runtime.job`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["JobCounts", "Plan", "PlannedStage", "Report"]
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """One stage of a plan, or of a report: how many tasks, bytes and requests."""
+    """Tasks, bytes and requests of one stage of a plan, or of a report."""
 
     name: str
     n_tasks: int
@@ -36,26 +36,24 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
-    """The columns that plans foresee and reports have measured.
+    """Columns that a plan estimates and a report has measured.
 
     Attributes
     ----------
     n_tasks
         Tasks that the scheduler sees.
     bytes_read, bytes_written, bytes_temporary
-        Bytes that pass between workers and stores; temporary ones are written once and read once, and are part of both
-        others. A plan counts decoded bytes where the encoded sizes are not known before.
+        Bytes that pass between workers and stores. Those of intermediate files (temporary) are written once and read
+        once, and are part of both others. A plan counts decoded bytes where the encoded sizes are not known before.
     n_requests
         Gets, sets and deletes.
     peak_memory_bytes
-        Of one worker, all its threads together. A plan: what its tasks hold at once. A report: the most resident
-        memory of any process that took part, the interpreter's own and what came before the job included.
+        Memory of one worker, all its threads together. In a plan: the buffers of its tasks. In a report: the largest
+        resident memory of any process that took part, with the interpreter's own and what was there before the job.
     read_amplification
-        Bytes read from the source over the bytes of the source: 1 when every chunk is read once.
+        Elements of the source chunks that were read over the elements to convert: 1 when every chunk is read once.
     n_keys
-        Store keys of the target that are dealt with.
-    n_keys_locked
-        Of these, keys that are changed in part, under a lock.
+        Store keys of the target that are written, or found to be absent.
     actions
         Store keys of the target by what is done for them: ``{"copy": 90, "recode": 10}``.
     """
@@ -68,13 +66,77 @@ class JobCounts:
     peak_memory_bytes: int = 0
     read_amplification: float = 1.0
     n_keys: int = 0
-    n_keys_locked: int = 0
     actions: Mapping[str, int] = field(default_factory=dict)
 
 
+class _Columns(ReportMixin):
+    """The columns of `costs` as attributes of their own."""
+
+    __slots__ = ()
+
+    costs: JobCounts
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks that the scheduler sees."""
+        return self.costs.n_tasks
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that workers read from stores."""
+        return self.costs.bytes_read
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that workers write to stores."""
+        return self.costs.bytes_written
+
+    @property
+    def bytes_temporary(self) -> int:
+        """Bytes of intermediate files; also part of `bytes_read` and `bytes_written`."""
+        return self.costs.bytes_temporary
+
+    @property
+    def n_requests(self) -> int:
+        """Gets, sets and deletes."""
+        return self.costs.n_requests
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Memory of one worker, all its threads together."""
+        return self.costs.peak_memory_bytes
+
+    @property
+    def read_amplification(self) -> float:
+        """Elements of the source chunks that are read over the elements to convert."""
+        return self.costs.read_amplification
+
+    @property
+    def n_keys(self) -> int:
+        """Store keys of the target."""
+        return self.costs.n_keys
+
+    @property
+    def n_keys_locked(self) -> int:
+        """Store keys that are changed in part, under a lock: none, since each task owns whole store keys."""
+        return 0
+
+    @property
+    def actions(self) -> Mapping[str, int]:
+        """Store keys of the target by what is done for them."""
+        return self.costs.actions
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything by name, as plain values; the columns of `costs` are among them."""
+        flat: dict[str, Any] = {}
+        for name, value in super().to_dict().items():
+            flat |= value if name == "costs" else {name: value}
+        return flat
+
+
 @dataclass(frozen=True, repr=False)
-class Report(ReportMixin):
-    """What a job did, in the columns of its plan, measured.
+class Report(_Columns):
+    """Measured counts of a job that is done, in the columns of its plan.
 
     The attributes of `costs` are attributes of the report too.
 
@@ -83,7 +145,7 @@ class Report(ReportMixin):
     operation, source, target, strategy
         As in the plan.
     costs
-        See `JobCounts`. Of this run: what an earlier run had done is not in it.
+        See `JobCounts`. Of this run only: tasks of an earlier, interrupted run are counted in `n_resumed`.
     stages
         The same, stage by stage.
     seconds
@@ -100,13 +162,6 @@ class Report(ReportMixin):
     stages: tuple[PlannedStage, ...]
     seconds: float
     n_resumed: int = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return _column(self, name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything by name, as plain values; the columns of `costs` are among them."""
-        return _flat(super().to_dict())
 
     def _title(self) -> str:
         return f"{self.operation}: done"
@@ -128,8 +183,8 @@ class Report(ReportMixin):
 
 
 @dataclass(frozen=True, repr=False)
-class Plan(ReportMixin):
-    """What a job will do, before anything is done; `run` does it.
+class Plan(_Columns):
+    """A job before it runs: what it will do, and the estimated cost. `run` runs it. Plans can be pickled.
 
     The attributes of `costs` are attributes of the plan too.
 
@@ -138,21 +193,19 @@ class Plan(ReportMixin):
     operation
         ``"rechunk"`` or ``"convert"``.
     source, target
-        Where from and where to, for people.
+        Location and format of both, as text.
     strategy, reason
-        What was chosen, and why, against what.
+        The strategy chosen, and why, compared with the others.
     costs
-        What it is expected to cost: see `JobCounts`.
+        Estimated: see `JobCounts`.
     stages
         The same, stage by stage.
     job
-        What `run` runs.
+        The job that `run` runs.
     arrays
-        One row of facts for each array of a group, for people: the names are the table's head.
+        One row of facts for each array of a group; the names are the table's head.
     drawing
-        HTML to show beside the tables, of the grids.
-    n_source_bytes
-        Bytes to be read if every chunk of the source is read once: what the read amplification is measured by.
+        HTML drawing of the chunk grids, shown beside the tables.
     """
 
     operation: str
@@ -165,44 +218,45 @@ class Plan(ReportMixin):
     job: Job = field(repr=False)
     arrays: Sequence[Mapping[str, Any]] = ()
     drawing: str = field(default="", repr=False)
-    n_source_bytes: int | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return _column(self, name)
 
     def run(self, resume: bool = True, progress: bool | str | None = None) -> Report:
-        """Do it, on the current dask scheduler or Client; in threads where none is set.
+        """Run the job on the current dask scheduler or Client; in threads where none is set.
 
         Parameters
         ----------
-        resume
-            Go on where an earlier run of the same plan stopped; ``False``: discard what it did.
-        progress
+        resume : bool
+            Resume an earlier, interrupted run of the same plan; ``False``: discard what it did.
+        progress : bool, str or None
             Show progress; ``None``: in a terminal and a notebook only, or as ``chunkmill.progress`` in dask's config
             says.
+
+        Returns
+        -------
+        Report
+            Measured counts, bytes and seconds.
 
         Raises
         ------
         NodeExists
-            There is something at the target already.
+            There is a node at the target already.
         JobError
-            There is an unfinished job of another plan at the target, or a worker lacks something.
+            There is an unfinished job of another plan at the target, or a worker lacks a codec or access to a store.
         """
         return self.report(run_job(self.job, resume=resume, progress=progress))
 
     def at_target(self, resume: bool = True) -> str:
-        """Return what is at the target now and what `run` would do about it, in words; empty when nothing is.
+        """Describe what is at the target now, and what `run` would do about it; empty when there is nothing.
 
         Parameters
         ----------
-        resume
-            As it would be given to `run`.
+        resume : bool
+            The same argument as of `run`.
         """
         job = self.job
         journal = Journal(job.store, job.path, job.name, job.fingerprint)
         unfinished = journal.has_this_plan() if resume else None
         if unfinished:
-            return "an unfinished job of this plan, which goes on"
+            return "an unfinished job of this plan, which will be resumed"
         if unfinished is False:
             hint = Hint("an unfinished job of another plan, so that this fails")
             return hint.also("{} discards it", ("resume", False))
@@ -215,9 +269,9 @@ class Plan(ReportMixin):
         return hint.also("{} replaces it", ("overwrite", True))
 
     def report(self, result: JobResult) -> Report:
-        """Put what was measured into the columns of the plan."""
+        """Return the counts that a run has measured, in the columns of the plan."""
         counts = result.counts
-        read = counts.get("bytes_source", counts.get("bytes_read", 0) - counts.get("bytes_temporary", 0))
+        n_owned = counts.get("n_elements_owned", 0)
         stages = tuple(
             PlannedStage(
                 stage.name,
@@ -237,18 +291,13 @@ class Plan(ReportMixin):
             bytes_temporary=counts.get("bytes_temporary", 0),
             n_requests=counts.get("n_requests", 0),
             peak_memory_bytes=counts.get("peak_memory_bytes", 0),
-            read_amplification=read / self.n_source_bytes if self.n_source_bytes else self.costs.read_amplification,
+            read_amplification=counts["n_elements_read"] / n_owned if n_owned else 1.0,
             n_keys=counts.get("n_keys", 0),
-            n_keys_locked=counts.get("n_keys_locked", 0),
             actions=actions,
         )
         return Report(
             self.operation, self.source, self.target, self.strategy, costs, stages, result.seconds, result.n_resumed
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything by name, as plain values; the columns of `costs` are among them."""
-        return _flat(super().to_dict())
 
     def _title(self) -> str:
         return f"{self.operation}: plan"
@@ -269,7 +318,7 @@ class Plan(ReportMixin):
 
 
 def _found(job: Job) -> str | None:
-    """Return what is at the target of a job, in words."""
+    """Describe the node at the target of a job; ``None`` when there is none."""
     try:
         node = open_node(job.store, job.path, consolidated=False)
     except NodeNotFound:
@@ -281,22 +330,8 @@ def _found(job: Job) -> str | None:
     return f"an array of format {node.format}"
 
 
-def _column(owner: Plan | Report, name: str) -> Any:
-    if not name.startswith("_") and name in JobCounts.__dataclass_fields__:
-        return getattr(owner.costs, name)
-    msg = f"{type(owner).__name__!r} object has no attribute {name!r}"
-    raise AttributeError(msg)
-
-
-def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= value if name == "costs" else {name: value}
-    return flat
-
-
 # --------------------------------------------------------------------------------------------------------------------
-# For people
+# As text
 
 
 def _cost_rows(costs: JobCounts) -> list[tuple[str, str]]:
@@ -308,7 +343,7 @@ def _cost_rows(costs: JobCounts) -> list[tuple[str, str]]:
         ("requests", f"{costs.n_requests:,}"),
         ("peak memory", f"{format_bytes(costs.peak_memory_bytes)} a worker"),
         ("read amplification", f"{costs.read_amplification:.2f}"),
-        ("store keys", f"{costs.n_keys:,}, of these under a lock {costs.n_keys_locked:,}"),
+        ("store keys", f"{costs.n_keys:,}"),
         ("actions", actions),
     ]
 

@@ -1,19 +1,17 @@
-"""The public functions of rechunking: arguments in, one call down.
+"""`plan_rechunk` and `rechunk`: check the arguments, and plan a job.
 
-Not here: what is done (`chunkmill.conversion.rechunking.job`), what the target becomes
-(`chunkmill.conversion.target_metadata`).
+Not here: planning (`chunkmill.conversion.convert_job`), the target's metadata (`chunkmill.conversion.target_metadata`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
-from chunkmill.conversion.convert import by_array, temporary_store
-from chunkmill.conversion.convert_job import Target, plan_conversion
+from chunkmill.conversion.convert import by_array, intermediate_store
+from chunkmill.conversion.convert_job import ConversionTarget, plan_job
 from chunkmill.conversion.plan import Plan, Report
-from chunkmill.conversion.rechunking.job import Settings, plan_rechunking
+from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format
@@ -24,7 +22,6 @@ from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.worker import current_worker
-from chunkmill.stores.capabilities import flush
 
 __all__ = ["plan_rechunk", "rechunk"]
 
@@ -112,15 +109,12 @@ def plan_rechunk(
     if temp_codec not in {"raw", "lz4"} or strategy not in {None, "direct", "spill"}:
         msg = f"temp_codec={temp_codec!r}, strategy={strategy!r}: expected 'raw' or 'lz4'; None, 'direct' or 'spill'"
         raise ValueError(msg)
-    settings = Settings(
-        current_worker(max_mem),
-        temporary_store(temp, options),
-        compress=temp_codec == "lz4",
-        strategy=strategy,
-    )
-    limit = None if max_mem is None else settings.worker.max_mem  # of arrays, too, whose chunks stay
+    worker = current_worker(max_mem)
+    limit = None if max_mem is None else worker.max_mem  # of arrays, too, whose chunks stay
+    compress = temp_codec == "lz4"
+    settings = Settings(worker, limit, intermediate_store(temp, options), compress=compress, strategy=strategy)
     if isinstance(target, Array):
-        return plan_rechunking(_into_existing(node, target, chunks, limit), settings)
+        return plan_job("rechunk", node, _into_existing(node, target, chunks), settings)
     store, path = open_target(target, options)
     chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
@@ -132,18 +126,35 @@ def plan_rechunk(
 
     name = format or _writable_format(node.format)
     exact = not (isinstance(codecs, str) and codecs == "keep")
-    where = Target(store, path, name, describe_array, describe_group, exact=exact, overwrite=overwrite)
-    return plan_rechunking(plan_conversion(node, where, max_mem=limit), settings)
+    where = ConversionTarget(store, path, name, describe_array, describe_group, exact=exact, overwrite=overwrite)
+    return plan_job("rechunk", node, where, settings)
 
 
 def rechunk(
-    source: Any, target: Any, *, chunks: Any, resume: bool = True, progress: bool | str | None = None, **options: Any
+    source: Any,
+    target: Any,
+    *,
+    chunks: Any,
+    shards: Any = None,
+    format: str | None = None,  # noqa: A002 - the contract's name
+    codecs: Any = "keep",
+    max_mem: int | str | None = None,
+    temp: Any = None,
+    temp_codec: Literal["raw", "lz4"] = "raw",
+    strategy: Literal["direct", "spill"] | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+    resume: bool = True,
+    progress: bool | str | None = None,
 ) -> Report:
     """Give an array, or every array of a group, other chunks: `plan_rechunk`, and run.
 
     Parameters
     ----------
-    source, target, chunks, **options
+    source, target, chunks, shards, format, codecs, max_mem, temp, temp_codec, strategy, overwrite
+        As in `plan_rechunk`.
+    storage_options, target_storage_options
         As in `plan_rechunk`.
     resume, progress
         As in `Plan.run`.
@@ -168,15 +179,30 @@ def rechunk(
     >>> report.n_keys, cm.open_array("memory://doc-rechunk", "b").chunks
     (2, (6,))
     """
-    return plan_rechunk(source, target, chunks=chunks, **options).run(resume=resume, progress=progress)
+    plan = plan_rechunk(
+        source,
+        target,
+        chunks=chunks,
+        shards=shards,
+        format=format,
+        codecs=codecs,
+        max_mem=max_mem,
+        temp=temp,
+        temp_codec=temp_codec,
+        strategy=strategy,
+        overwrite=overwrite,
+        storage_options=storage_options,
+        target_storage_options=target_storage_options,
+    )
+    return plan.run(resume=resume, progress=progress)
 
 
 def _writable_format(name: str) -> str:
     return READ_ONLY.get(name, name)
 
 
-def _into_existing(source: Node, target: Array, chunks: Any, max_mem: int | None) -> Plan:
-    """Plan to write an array to one that exists: metadata stay as they are."""
+def _into_existing(source: Node, target: Array, chunks: Any) -> ConversionTarget:
+    """Return an array that exists as a target: its metadata stay as they are."""
     target.check_writable()
     if not isinstance(source, Array):
         msg = f"the target is the array {target.path!r}, the source a group: give the array to read"
@@ -188,9 +214,11 @@ def _into_existing(source: Node, target: Array, chunks: Any, max_mem: int | None
     if wanted not in (None, "keep", target.chunks):
         fix = Hint("the target has its chunks already: give {}, or another target", ("chunks", None))
         raise AlignmentError(expected=f"chunks {target.chunks}", got=f"chunks {wanted}", fix=fix)
-    where = Target(
-        target.store, target.path, target.format, lambda *_: target.metadata, lambda group, *_: group.metadata
+    return ConversionTarget(
+        target.store,
+        target.path,
+        target.format,
+        lambda *_: target.metadata,
+        lambda group, *_: group.metadata,
+        overwrite=None,
     )
-    plan = plan_conversion(source, where, max_mem=max_mem)
-    job = replace(plan.job, prepare=dict, publish=lambda _: flush(target.store), overwrite=None)
-    return replace(plan, job=job)

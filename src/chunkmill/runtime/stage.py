@@ -12,10 +12,17 @@ from typing import Any
 from chunkmill.runtime.reference_shipping import Reads
 from chunkmill.stores.metered import Meter
 
-__all__ = ["Stage", "TaskResult", "grouped"]
+__all__ = ["LEAST_TASKS", "MAX_TASK_BYTES", "MAX_TASK_KEYS", "Stage", "TaskResult", "count_tasks", "grouped"]
 
 MAX_TASKS = 100_000
 """More task specs than this are grouped, so that the scheduler sees no more tasks."""
+
+# Upper bounds of what one task of a job owns: large enough that the overhead of scheduler and journal (0.3 ms a task
+# together) is small, small enough that progress is seen and memory is spared. Smaller jobs are divided into more tasks,
+# so that every worker has something to do.
+MAX_TASK_BYTES = 64 << 20
+MAX_TASK_KEYS = 1024
+LEAST_TASKS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +108,11 @@ def grouped(stage: Stage) -> Sequence[Sequence[Any]]:
         groups[-1].append(spec)
         done += share
     return groups
+
+
+def count_tasks(stage: Stage) -> int:
+    """Return the number of groups of `grouped`, without making them where it is arithmetic."""
+    n_specs = len(stage.tasks)
+    if stage.share is None or n_specs > MAX_TASKS:
+        return -(-n_specs // max(1, -(-n_specs // MAX_TASKS)))
+    return len(grouped(stage))

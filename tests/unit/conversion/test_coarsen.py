@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkmill.conversion.coarsen import Cut, Meeting, coarsen, meet, most_met, multiples, segments
+from chunkmill.conversion.coarsen import MeasuredAxis, Meeting, coarsen, meet, most_met, multiples, segments
 from chunkmill.model.grid import RegularAxis, RunsAxis
 from tests.strategies import runs_axes
 
@@ -25,7 +25,7 @@ def axis_pairs(draw):
 
 
 @pytest.mark.parametrize(
-    ("chunks", "boxes", "expected"),
+    ("chunks", "blocks", "expected"),
     [
         pytest.param(RegularAxis(20, 5), RegularAxis(20, 7), Meeting(6, 30), id="no common border"),
         pytest.param(RegularAxis(20, 5), RegularAxis(20, 10), Meeting(4, 20), id="nested"),
@@ -37,24 +37,24 @@ def axis_pairs(draw):
         pytest.param(RegularAxis(10**15, 10**3), RegularAxis(10**15, 10**5), Meeting(10**12, 10**15), id="huge"),
     ],
 )
-def test_meet(chunks, boxes, expected):
-    assert meet(Cut.of(chunks), Cut.of(boxes)) == expected
+def test_meet(chunks, blocks, expected):
+    assert meet(MeasuredAxis.of(chunks), MeasuredAxis.of(blocks)) == expected
 
 
 @given(axis_pairs())
 def test_meet_counts_as_walking_does(pair):
-    chunks, boxes = pair
-    meeting = meet(Cut.of(chunks), Cut.of(boxes))
-    touching = [(c, b) for c in borders(chunks) for b in borders(boxes) if max(c[0], b[0]) < min(c[1], b[1])]
+    chunks, blocks = pair
+    meeting = meet(MeasuredAxis.of(chunks), MeasuredAxis.of(blocks))
+    touching = [(c, b) for c in borders(chunks) for b in borders(blocks) if max(c[0], b[0]) < min(c[1], b[1])]
     assert meeting.n_pairs == len(touching)
     assert meeting.covered == sum(stop - start for (start, stop), _ in touching)
 
 
 @given(axis_pairs())
 def test_most_met_is_never_too_small(pair):
-    chunks, boxes = pair
-    counts = [sum(max(a, c) < min(b, d) for c, d in borders(chunks)) for a, b in borders(boxes)]
-    assert max(counts, default=0) <= most_met(Cut.of(chunks), Cut.of(boxes).longest)
+    chunks, blocks = pair
+    counts = [sum(max(a, c) < min(b, d) for c, d in borders(chunks)) for a, b in borders(blocks)]
+    assert max(counts, default=0) <= most_met(MeasuredAxis.of(chunks), MeasuredAxis.of(blocks).longest)
 
 
 @given(axis_pairs(), st.integers(1, 9))
@@ -70,7 +70,7 @@ def test_segments_are_the_cropped_chunks(pair):
     axis, _ = pair
     found = [(s.start + i * s.length, s.start + (i + 1) * s.length) for s in segments(axis) for i in range(s.count)]
     assert found == borders(axis)
-    assert Cut.of(axis).longest == max((b - a for a, b in found), default=0)
+    assert MeasuredAxis.of(axis).longest == max((b - a for a, b in found), default=0)
 
 
 @given(axis_pairs())

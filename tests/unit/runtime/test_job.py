@@ -381,7 +381,7 @@ def make_plan(store):
     )
     stage = PlannedStage("put-0", 5, 1 << 20, 1 << 10, 9)
     rows = [{"array": f"<a{i}>", "action": "copy"} for i in range(50)]
-    return Plan("convert", "here", "there", "copy", "because", costs, (stage,), make_job(store), rows, "<svg/>", 100)
+    return Plan("convert", "here", "there", "copy", "because", costs, (stage,), make_job(store), rows, "<svg/>")
 
 
 def test_a_plan_shows_itself(store):

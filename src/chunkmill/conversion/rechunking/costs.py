@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from chunkmill.model.grid import ChunkGrid
 
-__all__ = ["Estimate", "Limits", "Side", "Strategy", "Temporary", "UnitCosts"]
+__all__ = ["Estimate", "IntermediateFormat", "Limits", "Side", "Strategy", "UnitCosts"]
 
 Strategy: TypeAlias = Literal["direct", "spill"]
 
@@ -42,16 +42,16 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Temporary:
-    """How temporary files are written, should there be any.
+class IntermediateFormat:
+    """How intermediate files are written, should there be any.
 
     Attributes
     ----------
     format
-        ``"raw"``: where a piece lies is arithmetic. ``"coded"`` (lz4, values of variable length): each piece is
+        ``"raw"``: where a section lies is arithmetic. ``"coded"`` (lz4, values of variable length): each section is
         encoded, and found through an index at the head of its file.
     ahead_bytes
-        Memory for pieces that are fetched before they are used: none where a request costs no latency.
+        Memory for sections that are fetched before they are used: none where a request costs no latency.
     n_copies
         Copies that the store makes of a file while it takes it.
     """
@@ -94,9 +94,9 @@ class UnitCosts:
 
     decoded_byte: float = 1.5e-9  # fetched and decoded
     written_byte: float = 2e-9  # encoded and written
-    temporary_byte: float = 1e-9  # written once and fetched once
+    intermediate_byte: float = 1e-9  # written once and fetched once
     source_request: float = 30e-6
-    temporary_request: float = 30e-6
+    intermediate_request: float = 30e-6
     target_request: float = 60e-6
     copy: float = 3e-6
     copied_byte: float = 0.5e-9
@@ -113,8 +113,8 @@ class Estimate:
         Tasks of each stage.
     decoded_bytes
         Decoded bytes of all source chunks read; `amplification` times the array's own.
-    written_bytes, temporary_bytes
-        Decoded bytes of all target units; bytes of all temporary files.
+    written_bytes, intermediate_bytes
+        Decoded bytes of all target chunks; bytes of all intermediate files.
     n_chunk_reads, n_index_reads
         Source chunks decoded, and indexes of shards fetched for them.
     n_requests
@@ -122,8 +122,8 @@ class Estimate:
     peak_bytes
         Memory of a worker, all its threads together.
     through_block
-        Whether target units are cut out of a task's block when it is whole. Else each is put together on its own, which
-        copies every byte once less, in more and smaller copies.
+        Whether target chunks are cut out of a task's block when it is complete. Otherwise each is assembled in memory
+        of its own, which copies every byte once less, in more and smaller copies.
     seconds
         Cost: comparable among plans of one array, no promise.
     """
@@ -132,7 +132,7 @@ class Estimate:
     n_tasks: tuple[int, ...]
     decoded_bytes: int
     written_bytes: int
-    temporary_bytes: int
+    intermediate_bytes: int
     n_chunk_reads: int
     n_index_reads: int
     n_requests: int

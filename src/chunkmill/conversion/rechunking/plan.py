@@ -7,11 +7,11 @@ Say that the source lies in six chunks, its columns, and the target shall lie in
             │ │ │ │ │ │ │                ├───────────┤
             └─┴─┴─┴─┴─┴─┘                └───────────┘
 
-**direct**: each task owns whole target units, here a row, and reads the chunks that it meets: all columns are decoded
-three times over. Where boxes of target units fit both grids, once.
+**direct**: each task owns whole target chunks, here a row, and reads the chunks that it meets: all columns are decoded
+three times over. Where blocks of target chunks fit both grids, once.
 
 **spill**: each task of stage 1 owns whole source chunks, here two columns, reads them once and writes one file, with a
-piece for each task of stage 2. Each of those owns whole target units and reads one range of every file it meets::
+section for each task of stage 2. Each of those owns whole target chunks and reads one range of every file it meets::
 
             ┌───┬───┬───┐
             │a0 │b0 │c0 │        file a = a0 a1 a2        row 0 = a0 b0 c0
@@ -20,7 +20,7 @@ piece for each task of stage 2. Each of those owns whole target units and reads 
             └───┴───┴───┘
 
 Each element is decoded, spilled, fetched and written once; there are as many files as tasks of stage 1, and as many
-ranged reads as pieces. The larger the boxes of both stages, the fewer pieces; memory says how large they can be.
+ranged reads as sections. The larger the blocks of both stages, the fewer sections; memory says how large they can be.
 
 No element has two owners, and no task waits for another one of its stage. Nothing here walks a grid: 10**7 chunks are
 planned as fast as ten. The cheaper strategy that fits into memory is taken. Not here: stores, codecs, dask
@@ -33,19 +33,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from chunkmill.conversion.rechunking.costs import Estimate, Limits, Side, Strategy, Temporary, UnitCosts
-from chunkmill.conversion.rechunking.strategies import Candidate, Direct, Spill, best_boxes, smallest_boxes
+from chunkmill.conversion.rechunking.costs import Estimate, IntermediateFormat, Limits, Side, Strategy, UnitCosts
+from chunkmill.conversion.rechunking.strategies import Candidate, Direct, Spill, best_blocks, smallest_blocks
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap
 
 __all__ = [
     "Estimate",
+    "IntermediateFormat",
     "Limits",
     "RechunkPlan",
     "Side",
     "Strategy",
-    "Temporary",
     "UnitCosts",
     "choose_rechunk_strategy",
 ]
@@ -58,14 +58,14 @@ class RechunkPlan:
     Attributes
     ----------
     writes
-        The grid of the tasks that write: each box is made of whole target units.
+        The grid of the tasks that write: each block is made of whole target chunks.
     reads
-        The grid of the tasks that spill, each box made of whole source chunks and one temporary file; ``None`` when the
-        strategy is direct.
-    temporary
+        The grid of the tasks that spill: each block is made of whole source chunks, and is one intermediate file.
+        ``None`` when the strategy is direct.
+    intermediate
         How they are written.
     trailer_bytes
-        Behind each piece: a bit for each source chunk of the box, set where it is present.
+        Behind each section: a bit for each source chunk of the block, set where it is present.
     estimate, others
         What the plan will do, and what the strategies would have done that were not chosen.
     """
@@ -75,7 +75,7 @@ class RechunkPlan:
     itemsize: int
     writes: ChunkGrid
     reads: ChunkGrid | None
-    temporary: Temporary
+    intermediate: IntermediateFormat
     trailer_bytes: int
     estimate: Estimate
     others: tuple[Estimate, ...] = ()
@@ -87,22 +87,22 @@ class RechunkPlan:
 
     @property
     def files(self) -> ChunkGrid:
-        """The grid of temporary files."""
+        """The grid of intermediate files."""
         if self.reads is None:
-            raise ValueError("a direct plan has no temporary files")
+            raise ValueError("a direct plan has no intermediate files")
         return self.reads
 
-    def pieces(self, file: ChunkCoords) -> Iterator[Overlap]:
-        """Yield the pieces of one temporary file in order: `coords` are those of the task that fetches each."""
+    def sections(self, file: ChunkCoords) -> Iterator[Overlap]:
+        """Yield the sections of one intermediate file in order: `coords` are those of the task that fetches each."""
         return self.writes.overlaps(self.files.region(file))
 
-    def piece_span(self, file: ChunkCoords, coords: ChunkCoords) -> tuple[int, int, int]:
-        """Return number, offset and size in bytes of the piece for task `coords` in a raw file, trailer included.
+    def section_span(self, file: ChunkCoords, coords: ChunkCoords) -> tuple[int, int, int]:
+        """Return number, offset and size in bytes of the section for task `coords` in a raw file, trailer included.
 
-        Pieces lie in C order, each contiguous. What lies before piece (1, 2) of a file of 5 x 9 elements that is cut
+        Pieces lie in C order, each contiguous. What lies before section (1, 2) of a file of 5 x 9 elements that is cut
         into rows of 2, 3 and columns of 4, 2, 3::
 
-            0 0 0 0|1 1|2 2 2      all of the row of pieces above:      2 x 9
+            0 0 0 0|1 1|2 2 2      all of the row of sections above:      2 x 9
             0 0 0 0|1 1|2 2 2
             -------+---+-----      in its own row, what is on the left: 3 x (4 + 2)
             3 3 3 3|4 4|. . .
@@ -134,9 +134,9 @@ def choose_rechunk_strategy(
     *,
     costs: UnitCosts | None = None,
     strategy: Strategy | None = None,
-    temporary: Temporary | None = None,
+    intermediate: IntermediateFormat | None = None,
 ) -> RechunkPlan:
-    """Plan a rechunk: the cheapest strategy, and the cheapest boxes for its tasks, within ``limits.max_mem``.
+    """Plan a rechunk: the cheapest strategy, and the cheapest blocks for its tasks, within ``limits.max_mem``.
 
     Parameters
     ----------
@@ -144,13 +144,13 @@ def choose_rechunk_strategy(
         Bytes of an element in memory.
     strategy
         Consider only this one.
-    temporary
-        How temporary files are written, should there be any.
+    intermediate
+        How intermediate files are written, should there be any.
 
     Raises
     ------
     JobError
-        Not even the smallest boxes fit; says what would.
+        Not even the smallest blocks fit; says what would.
 
     Examples
     --------
@@ -165,17 +165,17 @@ def choose_rechunk_strategy(
     >>> plan.strategy, plan.estimate.amplification
     ('spill', 1.0)
     """
-    costs, temporary = costs or UnitCosts(), temporary or Temporary()
+    costs, intermediate = costs or UnitCosts(), intermediate or IntermediateFormat()
     budget = limits.max_mem // limits.n_threads - limits.overhead_bytes
     candidates: list[Direct | Spill] = []
     if strategy != "spill":
         candidates.append(Direct(source, target, itemsize, limits, costs))
     if strategy != "direct":
-        candidates.append(Spill(source, target, itemsize, limits, costs, temporary=temporary))
+        candidates.append(Spill(source, target, itemsize, limits, costs, intermediate=intermediate))
     found = [
         (candidate.estimate(state).seconds, i, candidate, state)
         for i, candidate in enumerate(candidates)
-        if (state := best_boxes(candidate, budget)) is not None
+        if (state := best_blocks(candidate, budget)) is not None
     ]
     if not found:
         raise _too_small(candidates, limits)
@@ -186,12 +186,12 @@ def choose_rechunk_strategy(
         (reads, writes), trailer_bytes = chosen.grids(state), chosen.trailer_bytes(state)
     others = tuple(candidate.estimate(way) for _, _, candidate, way in found if candidate is not chosen)
     return RechunkPlan(
-        source, target, itemsize, writes, reads, temporary, trailer_bytes, chosen.estimate(state), others
+        source, target, itemsize, writes, reads, intermediate, trailer_bytes, chosen.estimate(state), others
     )
 
 
 def _too_small(candidates: Sequence[Candidate], limits: Limits) -> JobError:
-    smallest = min(candidate.peak_bytes(smallest_boxes(candidate)) for candidate in candidates)
+    smallest = min(candidate.peak_bytes(smallest_blocks(candidate)) for candidate in candidates)
     needed = limits.n_threads * (smallest + limits.overhead_bytes)
     reason = (
         f"{limits.max_mem} bytes for a worker of {limits.n_threads} threads are too little: the smallest that "

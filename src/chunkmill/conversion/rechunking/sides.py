@@ -7,12 +7,12 @@ from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import build_pipeline, default_serializer
 from chunkmill.conversion.chunk_memory import chunk_bytes, most_encoded, n_decoding, n_encoding
-from chunkmill.conversion.rechunking.plan import Side, Temporary, UnitCosts
+from chunkmill.conversion.rechunking.plan import IntermediateFormat, Side, UnitCosts
 from chunkmill.model.metadata import NamedConfig
 from chunkmill.runtime.worker import Worker
 from chunkmill.stores.base import Store
 
-__all__ = ["piece_coder", "read_side", "store_costs", "temporary_files", "write_side"]
+__all__ = ["intermediate_codecs", "intermediate_files", "read_side", "store_costs", "write_side"]
 
 
 def read_side(array: StoredArray, worker: Worker) -> Side:
@@ -30,8 +30,8 @@ def write_side(array: StoredArray) -> Side:
     return Side(layout.grid, layout.grid, working + most_encoded(array, layout) * array.store.is_remote)
 
 
-def piece_coder(array: StoredArray, *, compress: bool) -> CodecPipeline | None:
-    """Return what encodes pieces in temporary files, ``None`` where they are raw."""
+def intermediate_codecs(array: StoredArray, *, compress: bool) -> CodecPipeline | None:
+    """Return what encodes sections in intermediate files, ``None`` where they are raw."""
     is_variable = array.dtype.kind in "OT"
     if not is_variable and not compress:
         return None
@@ -41,10 +41,12 @@ def piece_coder(array: StoredArray, *, compress: bool) -> CodecPipeline | None:
     return build_pipeline(chain, ChunkSpec((1,) * array.ndim, array.dtype, array.fill_value))
 
 
-def temporary_files(store: Store, coder: CodecPipeline | None, worker: Worker) -> Temporary:
-    """Describe temporary files in `store`."""
+def intermediate_files(store: Store, codecs: CodecPipeline | None, worker: Worker) -> IntermediateFormat:
+    """Describe intermediate files in `store`."""
     is_remote = store.is_remote
-    return Temporary("raw" if coder is None else "coded", worker.ahead_bytes if is_remote else 0, int(is_remote))
+    return IntermediateFormat(
+        "raw" if codecs is None else "coded", worker.ahead_bytes if is_remote else 0, int(is_remote)
+    )
 
 
 _REMOTE_REQUEST = 5e-3  # 40 ms each, eight at once
@@ -53,14 +55,14 @@ _REMOTE_REQUEST = 5e-3  # 40 ms each, eight at once
 _REMOTE_BYTE = 1e-8  # 100 MB/s for each thread
 
 
-def store_costs(source: Store, temporary: Store, target: Store) -> UnitCosts:
+def store_costs(source: Store, intermediate: Store, target: Store) -> UnitCosts:
     """Return what requests and bytes cost with these stores."""
     local = UnitCosts()
     return UnitCosts(
         decoded_byte=_REMOTE_BYTE if source.is_remote else local.decoded_byte,
         source_request=_REMOTE_REQUEST if source.is_remote else local.source_request,
-        temporary_byte=2 * _REMOTE_BYTE if temporary.is_remote else local.temporary_byte,
-        temporary_request=_REMOTE_REQUEST if temporary.is_remote else local.temporary_request,
+        intermediate_byte=2 * _REMOTE_BYTE if intermediate.is_remote else local.intermediate_byte,
+        intermediate_request=_REMOTE_REQUEST if intermediate.is_remote else local.intermediate_request,
         written_byte=_REMOTE_BYTE if target.is_remote else local.written_byte,
         target_request=8 * _REMOTE_REQUEST if target.is_remote else local.target_request,
     )

@@ -1,8 +1,8 @@
-"""One array on its way to other chunks, and the values of a region of its source, part by part.
+"""Read the source chunks that overlap a region, one at a time.
 
-A part is one source chunk: decoded when it is asked for and forgotten before the next one is fetched, since each may be
-as large as memory allows. Not here: temporary files (`chunkmill.conversion.rechunking.intermediate_files`), target
-units (`chunkmill.conversion.rechunking.target_chunks`).
+Each is decoded when it is asked for and forgotten before the next one is fetched, since it may be as large as memory
+allows. Not here: intermediate files (`chunkmill.conversion.rechunking.intermediate_files`), target chunks
+(`chunkmill.conversion.rechunking.target_chunks`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import check_missing, decode_chunk
 from chunkmill.array.chunk_step import chunk_step
+from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.conversion.rechunking.plan import RechunkPlan
@@ -26,58 +27,80 @@ from chunkmill.stores.base import ByteSpan, Store
 
 __all__ = [
     "ArrayRechunk",
-    "Part",
-    "box_reads",
-    "box_shows",
-    "chunk_parts",
+    "RegionValues",
+    "SourceReads",
     "fetched",
     "fill_values",
     "n_ahead",
     "shifted",
+    "source_values",
     "spill_reads",
     "spill_shows",
     "unshifted",
     "within",
+    "write_reads",
+    "write_shows",
 ]
 
-Part = tuple[Region, NDArray[Any] | None]
+RegionValues = tuple[Region, NDArray[Any] | None]
 """A region of the array and its values; ``None`` where they are absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayRechunk:
-    """One array on its way to other chunks.
+    """One array that gets other chunks, as the tasks carry it.
 
     Attributes
     ----------
     plan
-        Who reads and writes what.
-    temporary, prefix
-        Where temporary files lie: keys are `prefix` and their number.
-    coder
-        Encodes pieces, where they are not raw.
+        The regions that each task reads and writes.
+    intermediate, prefix
+        Store of the intermediate files; their keys are `prefix` and their number.
+    codecs
+        The codecs of a section of an intermediate file, ``None`` where sections are raw.
     ahead_bytes
-        What may be fetched before it is used, from stores whose requests cost latency.
+        Bytes that may be fetched ahead of their use, from stores whose requests cost latency.
     materialize
         Whether absent chunks are written out, because the target's fill value is another one.
     fresh
-        Whether nothing lies below the target's keys yet, so that absent ones need not be deleted.
+        Whether there is nothing under the target's keys yet, so that absent ones need not be deleted.
     """
 
     source: StoredArray
     target: StoredArray
     plan: RechunkPlan
-    temporary: Store
+    intermediate: Store
     prefix: str
-    coder: CodecPipeline | None = None
+    codecs: CodecPipeline | None = None
     ahead_bytes: int = 0
     materialize: bool = False
     fresh: bool = True
 
 
-def chunk_parts(rechunk: ArrayRechunk, source: StoredArray, region: Region) -> Iterator[Part]:
-    """Yield the part of every source chunk that lies in `region`, in C order; inner chunks, when sharded."""
+@dataclass(slots=True)
+class SourceReads:
+    """The source chunks that one task has read.
+
+    Attributes
+    ----------
+    n_elements, n_owned
+        Elements of these chunks, and elements of the regions that they were read for.
+    """
+
+    n_elements: int = 0
+    n_owned: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers by the names that reports use; none where no source was read."""
+        return {"n_elements_read": self.n_elements, "n_elements_owned": self.n_owned} if self.n_owned else {}
+
+
+def source_values(
+    rechunk: ArrayRechunk, source: StoredArray, region: Region, reads: SourceReads
+) -> Iterator[RegionValues]:
+    """Yield the overlap of every source chunk with `region`, in C order; of inner chunks, when sharded."""
     layout = source.read_layout
+    reads.n_owned += prod(region_shape(region))
     overlaps = layout.grid.overlaps(region)
     largest = prod(layout.grid.chunk_shape) * source.dtype.itemsize
     while batch := list(islice(overlaps, n_ahead(rechunk, largest))):
@@ -86,6 +109,9 @@ def chunk_parts(rechunk: ArrayRechunk, source: StoredArray, region: Region) -> I
             with chunk_step(source, layout, overlap.coords, "get"):
                 data = next(results)
             at = shifted(overlap.in_region, region)
+            reads.n_elements += prod(
+                region_shape(overlap.in_chunk if overlap.whole else layout.grid.extent(overlap.coords))
+            )
             if data is None:
                 check_missing(source, layout, overlap.coords)
                 yield at, None
@@ -97,14 +123,14 @@ def chunk_parts(rechunk: ArrayRechunk, source: StoredArray, region: Region) -> I
 
 
 def spill_reads(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
-    """Yield which store keys of the source the task that writes a temporary file asks for."""
+    """Yield the store keys of the source that go into one intermediate file."""
     rechunk = rechunks[spec[0]]
     region = rechunk.plan.files.region(rechunk.plan.files.coords_of(spec[1]))
     yield rechunk.source, rechunk.source.keys(region)
 
 
-def box_reads(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
-    """Yield which store keys of the source the task that writes a box asks for: none, when it reads temporary files."""
+def write_reads(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
+    """Yield the store keys of the source that the task of a block reads: none, when it reads intermediate files."""
     rechunk = rechunks[spec[0]]
     if rechunk.plan.reads is None:
         region = rechunk.plan.writes.region(rechunk.plan.writes.coords_of(spec[1]))
@@ -112,28 +138,28 @@ def box_reads(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> Iterat
 
 
 def spill_shows(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> str:
-    """Return the first store key of the source that goes into a temporary file."""
+    """Return the first store key of the source that goes into an intermediate file."""
     rechunk = rechunks[spec[0]]
     return rechunk.source.first_key(rechunk.plan.files.region(rechunk.plan.files.coords_of(spec[1])))
 
 
-def box_shows(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> str:
-    """Return the first store key of the target that lies in a box."""
+def write_shows(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> str:
+    """Return the first store key of the target in a block."""
     rechunk = rechunks[spec[0]]
     return rechunk.target.first_key(rechunk.plan.writes.region(rechunk.plan.writes.coords_of(spec[1])))
 
 
 _BATCH = 1 << 10
-"""Chunks located at once where nothing is fetched ahead: shards' indexes are fetched anew for each batch."""
+"""Chunks located at once where nothing is fetched ahead: shards' indexes are fetched again for each batch."""
 
 
 def n_ahead(rechunk: ArrayRechunk, largest_bytes: int) -> int:
-    """Return how many requests may be on their way together."""
+    """Return the number of requests that may be under way together."""
     return max(1, min(_BATCH, rechunk.ahead_bytes // max(1, largest_bytes))) if rechunk.ahead_bytes else _BATCH
 
 
 def fetched(store: Store, spans: Sequence[ByteSpan | None]) -> Iterator[bytes | None]:
-    """Yield what lies under `spans`: by `get_many` where that pays; it may hold on to what it has given out."""
+    """Yield the bytes of `spans`: by `get_many` where that pays, which may keep a reference to what it has yielded."""
     if store.is_remote:
         yield from store.get_many(spans)
         return
@@ -142,7 +168,7 @@ def fetched(store: Store, spans: Sequence[ByteSpan | None]) -> Iterator[bytes | 
 
 
 def fill_values(array: StoredArray, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the values of absent chunks, as one element that is seen everywhere."""
+    """Return the values of absent chunks: one element, broadcast to `shape`."""
     fill = array.fill_value
     return np.broadcast_to(np.zeros((), array.dtype) if fill is None else np.full((), fill, array.dtype), shape)
 

@@ -1,4 +1,4 @@
-"""The two ways to rechunk, weighed: what each would cost with given boxes, and the search for the best boxes.
+"""The two ways to rechunk, weighed: what each would cost with given blocks, and the search for the best blocks.
 
 Pure integers. Not here: the plan that comes of it (`chunkmill.conversion.rechunking.plan`).
 """
@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from math import log, prod
 from typing import Protocol, TypeAlias
 
-from chunkmill.conversion.coarsen import Axis, Cut, Meeting, coarsen, meet, most_met, multiples
-from chunkmill.conversion.rechunking.costs import Estimate, Limits, Side, Temporary, UnitCosts
+from chunkmill.conversion.coarsen import Axis, MeasuredAxis, Meeting, coarsen, meet, most_met, multiples
+from chunkmill.conversion.rechunking.costs import Estimate, IntermediateFormat, Limits, Side, UnitCosts
 from chunkmill.model.grid import ChunkGrid
 
-__all__ = ["Candidate", "Direct", "Spill", "State", "best_boxes", "smallest_boxes"]
+__all__ = ["Candidate", "Direct", "Spill", "State", "best_blocks", "smallest_blocks"]
 
 State: TypeAlias = tuple[int, ...]
-"""Which of its options each axis of each grid of boxes has."""
+"""Which of its options each axis of each grid of blocks has."""
 
 
 _ALIGNMENT = 16
@@ -24,34 +24,38 @@ _ALIGNMENT = 16
 
 
 class Candidate(Protocol):
-    """One strategy, for all boxes that its tasks could have."""
+    """One strategy, for all blocks that its tasks could have."""
 
-    options: Sequence[Sequence[Cut]]
-    """For each axis of each grid of boxes the ways to cut it, those with short boxes first."""
+    options: Sequence[Sequence[MeasuredAxis]]
+    """For each axis of each grid of blocks the ways to cut it, those with short blocks first."""
 
     def peak_bytes(self, state: State) -> int:
         """Return the memory of one thread."""
 
     def estimate(self, state: State) -> Estimate:
-        """Return what the strategy does with those boxes."""
+        """Return what the strategy does with those blocks."""
 
 
 class Direct:
-    """Each task reads what it needs of the source, and writes whole target units.
+    """Each task reads what it needs of the source, and writes whole target chunks.
 
-    Memory of a thread: the block of a box, and either a source chunk that is being decoded into it, or a target unit
+    Memory of a thread: the block of a block, and either a source chunk that is being decoded into it, or a target chunk
     that is being encoded from it.
     """
 
     def __init__(self, source: Side, target: Side, itemsize: int, limits: Limits, costs: UnitCosts) -> None:
         self.source, self.target, self.itemsize, self.limits, self.costs = source, target, itemsize, limits, costs
-        self.options: Sequence[Sequence[Cut]] = [_ways([own], other) for own, other in _zip(target.keys, source.chunks)]
+        self.options: Sequence[Sequence[MeasuredAxis]] = [
+            _ways([own], other) for own, other in _zip(target.keys, source.chunks)
+        ]
         self._chunks = _meetings(source.chunks, self.options)
         self._keys = _meetings(source.keys, self.options)
-        self._n_pairs = prod(meet(Cut.of(a), Cut.of(b)).n_pairs for a, b in _zip(source.chunks, target.keys))
+        self._n_pairs = prod(
+            meet(MeasuredAxis.of(a), MeasuredAxis.of(b)).n_pairs for a, b in _zip(source.chunks, target.keys)
+        )
 
     def grid(self, state: State) -> ChunkGrid:
-        """Return the boxes of the tasks."""
+        """Return the blocks of the tasks."""
         return ChunkGrid(tuple(ways[i].axis for ways, i in zip(self.options, state, strict=True)))
 
     def peak_bytes(self, state: State) -> int:
@@ -60,7 +64,7 @@ class Direct:
         return block + max(self.source.working_bytes + self.source.ahead_bytes, self.target.working_bytes)
 
     def estimate(self, state: State) -> Estimate:
-        """Return what the strategy does with those boxes."""
+        """Return what the strategy does with those blocks."""
         costs, limits = self.costs, self.limits
         n_bytes = self.itemsize * prod(self.target.keys.shape)
         n_tasks = self.grid(state).n_chunks
@@ -78,7 +82,7 @@ class Direct:
             n_tasks=(n_tasks,),
             decoded_bytes=decoded,
             written_bytes=n_bytes,
-            temporary_bytes=0,
+            intermediate_bytes=0,
             n_chunk_reads=n_reads,
             n_index_reads=n_indexes,
             n_requests=n_reads + n_indexes + self.target.keys.n_chunks,
@@ -90,42 +94,49 @@ class Direct:
 
 
 class Spill:
-    """Each task of stage 1 turns whole source chunks into a file; each of stage 2 gathers pieces to target units.
+    """Each task of stage 1 turns whole source chunks into a file; each of stage 2 gathers sections to target chunks.
 
     Memory of a thread in stage 1: the file that is being filled, and a source chunk that is being decoded into it. In
-    stage 2: the block of a box, and either a piece on its way into it, or a target unit that is being encoded from it.
+    stage 2: the block, and either a section that is copied into it, or a target chunk that is being encoded from it.
     """
 
     def __init__(
-        self, source: Side, target: Side, itemsize: int, limits: Limits, costs: UnitCosts, *, temporary: Temporary
+        self,
+        source: Side,
+        target: Side,
+        itemsize: int,
+        limits: Limits,
+        costs: UnitCosts,
+        *,
+        intermediate: IntermediateFormat,
     ) -> None:
         self.source, self.target, self.itemsize, self.limits, self.costs = source, target, itemsize, limits, costs
-        self.temporary, self.is_raw = temporary, temporary.format == "raw"
+        self.intermediate, self.is_raw = intermediate, intermediate.format == "raw"
         self.ndim = target.keys.ndim
         files = [
             _ways([key, chunk], other)
             for (chunk, other), key in zip(_zip(source.chunks, target.keys), source.keys.axes, strict=True)
         ]
         writes = [_ways([own], other) for own, other in _zip(target.keys, source.chunks)]
-        self.options: Sequence[Sequence[Cut]] = [*files, *writes]
+        self.options: Sequence[Sequence[MeasuredAxis]] = [*files, *writes]
         self._pieces = [_Meetings(a, b) for a, b in zip(files, writes, strict=True)]
         self._keys = _meetings(source.keys, files)
         self._chunks = _meetings(source.chunks, writes)
         self._units = _meetings(target.keys, files)
-        self._source_cuts = [Cut.of(axis) for axis in source.chunks.axes]
+        self._source_cuts = [MeasuredAxis.of(axis) for axis in source.chunks.axes]
 
     def grids(self, state: State) -> tuple[ChunkGrid, ChunkGrid]:
-        """Return the boxes of stage 1 and of stage 2."""
+        """Return the blocks of stage 1 and of stage 2."""
         axes = tuple(ways[i].axis for ways, i in zip(self.options, state, strict=True))
         return ChunkGrid(axes[: self.ndim]), ChunkGrid(axes[self.ndim :])
 
-    def _cuts(self, state: State) -> list[Cut]:
+    def _cuts(self, state: State) -> list[MeasuredAxis]:
         return [ways[i] for ways, i in zip(self.options, state, strict=True)]
 
     def trailer_bytes(self, state: State) -> int:
-        """Return the size of a bitmap of the source chunks of a box."""
+        """Return the size of a bitmap of the source chunks of a block."""
         reads = self._cuts(state)[: self.ndim]
-        n_chunks = prod(most_met(cut, box.longest) for cut, box in zip(self._source_cuts, reads, strict=True))
+        n_chunks = prod(most_met(cut, block.longest) for cut, block in zip(self._source_cuts, reads, strict=True))
         return -(-n_chunks // (8 * _ALIGNMENT)) * _ALIGNMENT
 
     def peak_bytes(self, state: State) -> int:
@@ -133,41 +144,41 @@ class Spill:
         cuts = self._cuts(state)
         reads, writes = ([cut.longest for cut in part] for part in (cuts[: self.ndim], cuts[self.ndim :]))
         trailer = self.trailer_bytes(state) + (0 if self.is_raw else 8)
-        n_pieces = prod(most_met(cut, length) for cut, length in zip(cuts[self.ndim :], reads, strict=True))
-        file = self.itemsize * prod(reads) + trailer * n_pieces
-        piece = self.itemsize * prod(map(min, reads, writes)) + trailer
+        n_sections = prod(most_met(cut, length) for cut, length in zip(cuts[self.ndim :], reads, strict=True))
+        file = self.itemsize * prod(reads) + trailer * n_sections
+        section = self.itemsize * prod(map(min, reads, writes)) + trailer
         if not self.is_raw:  # beside the values the encoded ones, in a buffer that grows; encoded and decoded
-            file, piece = file * 9 // 4, piece * 2
-        first = file + max(self.source.working_bytes + self.source.ahead_bytes, file * self.temporary.n_copies)
-        second = max(piece + self.temporary.ahead_bytes, self.target.working_bytes)
+            file, section = file * 9 // 4, section * 2
+        first = file + max(self.source.working_bytes + self.source.ahead_bytes, file * self.intermediate.n_copies)
+        second = max(section + self.intermediate.ahead_bytes, self.target.working_bytes)
         return max(first, self.itemsize * prod(writes) + second)
 
     def estimate(self, state: State) -> Estimate:
-        """Return what the strategy does with those boxes."""
+        """Return what the strategy does with those blocks."""
         costs, limits = self.costs, self.limits
         n_bytes = self.itemsize * prod(self.target.keys.shape)
         reads, writes = (grid.n_chunks for grid in self.grids(state))
         first, second = state[: self.ndim], state[self.ndim :]
-        n_pieces = prod(meetings(i, j).n_pairs for meetings, i, j in zip(self._pieces, first, second, strict=True))
+        n_sections = prod(meetings(i, j).n_pairs for meetings, i, j in zip(self._pieces, first, second, strict=True))
         n_reads, n_indexes = self.source.chunks.n_chunks, 0
         if self.source.is_sharded:
             n_indexes = prod(meetings(0, i).n_pairs for meetings, i in zip(self._keys, first, strict=True))
-        n_fetches = n_pieces * (1 if self.is_raw else 2)  # of an encoded one the place first
-        temporary = n_bytes + n_pieces * (self.trailer_bytes(state) + (0 if self.is_raw else 8))
+        n_fetches = n_sections * (1 if self.is_raw else 2)  # of an encoded one the place first
+        intermediate = n_bytes + n_sections * (self.trailer_bytes(state) + (0 if self.is_raw else 8))
         n_scattered = prod(meetings(0, j).n_pairs for meetings, j in zip(self._chunks, second, strict=True))
         n_pairs = prod(meetings(0, i).n_pairs for meetings, i in zip(self._units, first, strict=True))
-        through_block, work_2 = _gather_seconds(n_bytes, n_pieces, n_pairs, self.target.keys.n_chunks, costs)
+        through_block, work_2 = _gather_seconds(n_bytes, n_sections, n_pairs, self.target.keys.n_chunks, costs)
         work_1 = n_bytes * costs.decoded_byte + (n_reads + n_indexes) * costs.source_request
-        work_1 += reads * costs.temporary_request
-        work_1 += temporary * costs.temporary_byte / 2 + n_scattered * costs.copy
-        work_2 += n_bytes * costs.written_byte + n_fetches * costs.temporary_request
-        work_2 += temporary * costs.temporary_byte / 2 + self.target.keys.n_chunks * costs.target_request
+        work_1 += reads * costs.intermediate_request
+        work_1 += intermediate * costs.intermediate_byte / 2 + n_scattered * costs.copy
+        work_2 += n_bytes * costs.written_byte + n_fetches * costs.intermediate_request
+        work_2 += intermediate * costs.intermediate_byte / 2 + self.target.keys.n_chunks * costs.target_request
         return Estimate(
             strategy="spill",
             n_tasks=(reads, writes),
             decoded_bytes=n_bytes,
             written_bytes=n_bytes,
-            temporary_bytes=temporary,
+            intermediate_bytes=intermediate,
             n_chunk_reads=n_reads,
             n_index_reads=n_indexes,
             n_requests=n_reads + n_indexes + reads + n_fetches + self.target.keys.n_chunks,
@@ -181,8 +192,8 @@ class Spill:
 class _Meetings:
     """`meet` of the ways to cut one axis with the ways to cut it otherwise, each computed once."""
 
-    def __init__(self, chunks: Sequence[Cut], boxes: Sequence[Cut]) -> None:
-        self._chunks, self._boxes = chunks, boxes
+    def __init__(self, chunks: Sequence[MeasuredAxis], blocks: Sequence[MeasuredAxis]) -> None:
+        self._chunks, self._boxes = chunks, blocks
         self._found: dict[tuple[int, int], Meeting] = {}
 
     def __call__(self, i: int, j: int) -> Meeting:
@@ -191,29 +202,29 @@ class _Meetings:
         return self._found[i, j]
 
 
-def _meetings(grid: ChunkGrid, options: Sequence[Sequence[Cut]]) -> list[_Meetings]:
-    return [_Meetings([Cut.of(axis)], ways) for axis, ways in zip(grid.axes, options, strict=True)]
+def _meetings(grid: ChunkGrid, options: Sequence[Sequence[MeasuredAxis]]) -> list[_Meetings]:
+    return [_Meetings([MeasuredAxis.of(axis)], ways) for axis, ways in zip(grid.axes, options, strict=True)]
 
 
 def _zip(a: ChunkGrid, b: ChunkGrid) -> list[tuple[Axis, Axis]]:
     return list(zip(a.axes, b.axes, strict=True))
 
 
-def _ways(cuts: Sequence[Axis], other: Axis) -> list[Cut]:
-    """Return boxes that an axis can be cut into, made of the chunks of each of `cuts`, the shortest first."""
+def _ways(cuts: Sequence[Axis], other: Axis) -> list[MeasuredAxis]:
+    """Return blocks that an axis can be cut into, made of the chunks of each of `cuts`, the shortest first."""
     ways = {}
     for axis in cuts:
         for multiple in multiples(axis, other):
-            way = Cut.of(coarsen(axis, multiple))
+            way = MeasuredAxis.of(coarsen(axis, multiple))
             ways[way.longest] = way
     return [ways[length] for length in sorted(ways)]
 
 
 def _gather_seconds(
-    n_bytes: int, n_into_blocks: int, n_into_units: int, n_units: int, costs: UnitCosts
+    n_bytes: int, n_into_blocks: int, n_into_units: int, n_chunks: int, costs: UnitCosts
 ) -> tuple[bool, float]:
-    """Return whether copying through blocks is cheaper than straight into target units, and what the cheaper costs."""
-    through = (n_into_blocks + n_units) * costs.copy + n_bytes * costs.copied_byte
+    """Return whether copying through blocks is cheaper than straight into target chunks, and what the cheaper costs."""
+    through = (n_into_blocks + n_chunks) * costs.copy + n_bytes * costs.copied_byte
     straight = n_into_units * costs.copy
     return through < straight, min(through, straight)
 
@@ -231,15 +242,15 @@ _WORTH_IT = 1e-3
 """A step must make a plan cheaper by this share: memory is not spent for nothing."""
 
 
-def best_boxes(candidate: Candidate, budget: int) -> State | None:
-    """Return the cheapest boxes found that keep one thread's memory within `budget`; ``None`` when none do.
+def best_blocks(candidate: Candidate, budget: int) -> State | None:
+    """Return the cheapest blocks found that keep one thread's memory within `budget`; ``None`` when none do.
 
-    Begins with the smallest boxes and takes, again and again, the step along one axis of one grid that saves most for
-    what it adds to a box, until memory is used up or nothing is left to save.
+    Begins with the smallest blocks and takes, again and again, the step along one axis of one grid that saves most for
+    what it adds to a block, until memory is used up or nothing is left to save.
     """
     state: State = (0,) * len(candidate.options)
     if candidate.peak_bytes(state) > budget:
-        state = smallest_boxes(candidate)
+        state = smallest_blocks(candidate)
     if candidate.peak_bytes(state) > budget:
         return None
     seconds = candidate.estimate(state).seconds
@@ -256,8 +267,8 @@ def best_boxes(candidate: Candidate, budget: int) -> State | None:
         state, seconds = chosen, candidate.estimate(chosen).seconds
 
 
-def smallest_boxes(candidate: Candidate) -> State:
-    """Return the boxes that need the least memory: not always the shortest, since more of them have more trailers."""
+def smallest_blocks(candidate: Candidate) -> State:
+    """Return the blocks that need the least memory: not always the shortest, since more of them have more trailers."""
     state: State = (0,) * len(candidate.options)
     while True:
         steps = (new for new, _ in _steps(candidate, state))
@@ -268,7 +279,7 @@ def smallest_boxes(candidate: Candidate) -> State:
 
 
 def _steps(candidate: Candidate, state: State) -> Iterator[tuple[State, float]]:
-    """Yield where one longer way to cut one axis leads, and by how much its boxes grow; the last axis first."""
+    """Yield where one longer way to cut one axis leads, and by how much its blocks grow; the last axis first."""
     for axis in reversed(range(len(state))):
         ways = candidate.options[axis]
         for i in range(state[axis] + 1, len(ways)):

@@ -1,4 +1,4 @@
-"""Equal tiles of a region, each in one piece of memory, and one copy of a part of the region into all that it meets.
+"""Equal tiles of a region, each in one section of memory, and one copy of a part of the region into all that it meets.
 
 A copy for each tile costs the interpreter's lock a hand-over, and there may be thousands of tiles to a part.
 """
@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from chunkmill.model.grid import Region
 
-__all__ = ["put_in_tiles"]
+__all__ = ["MAX_TILED_AXES", "put_in_tiles"]
+
+MAX_TILED_AXES = 32
+"""numpy has at most 64 axes, and tiles have two for each axis of the array."""
 
 
 def put_in_tiles(tiles: NDArray[Any], at: Region, values: NDArray[Any]) -> None:
@@ -40,7 +43,7 @@ def put_in_tiles(tiles: NDArray[Any], at: Region, values: NDArray[Any]) -> None:
 
 
 def _split(cut: slice, size: int) -> list[tuple[slice, slice, slice, tuple[int, int]]]:
-    """Cut a part of an axis into its first tile, whole ones, and the last.
+    """MeasuredAxis a part of an axis into its first tile, whole ones, and the last.
 
     Of each: which tiles, where inside them, which of the part's elements, and their number by tiles.
     """

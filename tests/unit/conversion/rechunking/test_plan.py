@@ -5,7 +5,7 @@ from math import prod
 
 import pytest
 
-from chunkmill.conversion.rechunking.plan import Limits, Side, Temporary, UnitCosts, choose_rechunk_strategy
+from chunkmill.conversion.rechunking.plan import IntermediateFormat, Limits, Side, UnitCosts, choose_rechunk_strategy
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 
@@ -16,8 +16,8 @@ def side(shape, chunks, keys=None, itemsize=4, copies=2):
     """An array of `shape` whose chunks need `copies` times their decoded size to decode or encode."""
     grid = ChunkGrid.regular(shape, chunks)
     whole = grid if keys is None else ChunkGrid.regular(shape, keys)
-    unit = chunks if keys is None else keys
-    return Side(whole, grid, copies * itemsize * prod(map(min, unit, shape)), is_sharded=whole != grid)
+    chunk = chunks if keys is None else keys
+    return Side(whole, grid, copies * itemsize * prod(map(min, chunk, shape)), is_sharded=whole != grid)
 
 
 def plan(shape, source, target, max_mem, *, n_threads=2, source_keys=None, **options):
@@ -31,7 +31,7 @@ def plan(shape, source, target, max_mem, *, n_threads=2, source_keys=None, **opt
     [
         pytest.param((512, 1024, 1024), (1, 1024, 1024), (512, 32, 32), "spill", id="images to series"),
         pytest.param((512, 1024, 1024), (512, 32, 32), (1, 1024, 1024), "spill", id="series to images"),
-        pytest.param((512, 512, 512), (64, 64, 64), (128, 128, 16), "direct", id="boxes that fit both grids"),
+        pytest.param((512, 512, 512), (64, 64, 64), (128, 128, 16), "direct", id="blocks that fit both grids"),
         pytest.param((1000, 1000), (10, 1000), (10, 1000), "direct", id="the same grid"),
         pytest.param((1000, 1000), (10, 1000), (20, 500), "direct", id="one multiple of the other"),
         pytest.param((64, 64), (64, 1), (1, 64), "direct", id="all of it fits into one task"),
@@ -56,17 +56,17 @@ def test_direct_when_reading_some_chunks_twice_costs_less_than_a_spill():
 def test_costs_decide():
     arguments = (1000, 1000), (100, 1000), (1000, 300), 8 * MIB
     assert plan(*arguments, costs=UnitCosts(decoded_byte=1e-6)).strategy == "spill"
-    assert plan(*arguments, costs=UnitCosts(temporary_byte=1e-6)).strategy == "direct"
+    assert plan(*arguments, costs=UnitCosts(intermediate_byte=1e-6)).strategy == "direct"
 
 
 def test_images_to_series_by_eye():
-    """2 GiB in two threads: big pieces, each element decoded, spilled and written once."""
+    """2 GiB in two threads: big sections, each element decoded, spilled and written once."""
     chosen = plan((512, 1024, 1024), (1, 1024, 1024), (512, 32, 32), 384 * MIB)
     estimate = chosen.estimate
     n_files, n_writers = estimate.n_tasks
     assert estimate.decoded_bytes == estimate.written_bytes == 2**31
-    # a bit for each image of a file behind each piece
-    assert estimate.temporary_bytes == 2**31 + 16 * n_files * n_writers
+    # a bit for each image of a file behind each section
+    assert estimate.intermediate_bytes == 2**31 + 16 * n_files * n_writers
     assert estimate.n_requests == 512 + n_files + n_files * n_writers + 1024
     assert 16 <= n_files <= 64
     assert 16 <= n_writers <= 64
@@ -118,9 +118,9 @@ def test_shards_fetch_their_index_once_a_task():
 
 def test_encoded_pieces_need_more():
     arguments = (512, 1024, 1024), (1, 1024, 1024), (512, 32, 32), 256 * MIB
-    raw, encoded = plan(*arguments), plan(*arguments, temporary=Temporary("coded"))
+    raw, encoded = plan(*arguments), plan(*arguments, intermediate=IntermediateFormat("coded"))
     assert encoded.estimate.peak_bytes <= 256 * MIB
-    assert encoded.estimate.n_requests > raw.estimate.n_requests  # where a piece lies is asked for first
+    assert encoded.estimate.n_requests > raw.estimate.n_requests  # where a section lies is asked for first
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_rectilinear_axes_of_many_edges_stay_cheap():
 
 
 def test_a_direct_plan_has_no_files():
-    with pytest.raises(ValueError, match="no temporary files"):
+    with pytest.raises(ValueError, match="no intermediate files"):
         _ = plan((4,), (2,), (2,), MIB).files
 
 
 @pytest.mark.parametrize(
-    ("file", "coords", "expected"),  # a file of 5 x 9 elements of 4 bytes, its pieces with 16 bytes behind each
+    ("file", "coords", "expected"),  # a file of 5 x 9 elements of 4 bytes, its sections with 16 bytes behind each
     [
         pytest.param((0, 0), (0, 0), (0, 0, 2 * 4 * 4 + 16), id="first"),
         pytest.param((0, 0), (0, 1), (1, 2 * 4 * 4 + 16, 2 * 2 * 4 + 16), id="second of the row"),
@@ -170,6 +170,6 @@ def test_where_pieces_lie(file, coords, expected):
     writes = ChunkGrid((RunsAxis(5, ((2, 1), (3, 1))), RunsAxis(9, ((4, 1), (2, 1), (3, 1)))))
     chosen = choose_rechunk_strategy(Side(reads, reads, 0), Side(writes, writes, 0), 4, Limits(600), strategy="spill")
     chosen = type(chosen)(
-        chosen.source, chosen.target, 4, writes, reads, Temporary(), 16, chosen.estimate
-    )  # the smallest boxes, whatever was chosen
-    assert chosen.piece_span(file, coords) == expected
+        chosen.source, chosen.target, 4, writes, reads, IntermediateFormat(), 16, chosen.estimate
+    )  # the smallest blocks, whatever was chosen
+    assert chosen.section_span(file, coords) == expected

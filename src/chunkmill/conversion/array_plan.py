@@ -1,0 +1,91 @@
+"""The plan of one array of a conversion: source, target, action, memory; and the specs of the tasks of many arrays.
+
+Not here: choosing (`chunkmill.conversion.convert_job`), running (`chunkmill.conversion.target_writer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from chunkmill.conversion.actions import ChosenAction, n_groups
+from chunkmill.conversion.estimate import TaskMemory
+from chunkmill.conversion.rechunking.plan import RechunkPlan
+from chunkmill.nodes.array import Array
+
+__all__ = ["ArrayPlan", "TaskSpecs"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPlan:
+    """One array of a job.
+
+    Attributes
+    ----------
+    action
+        The action for its chunks.
+    rechunk
+        The tasks that read and write the array, where its chunks change; ``None`` where they stay.
+    memory
+        Memory of one task, where the chunks stay.
+    share
+        Fraction of one task's budget that a group of its store keys uses: small arrays share tasks.
+    """
+
+    source: Array
+    target: Array
+    action: ChosenAction
+    rechunk: RechunkPlan | None = None
+    memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
+    share: float = 1.0
+
+    @property
+    def n_groups(self) -> int:
+        """Groups of store keys that keep their chunks."""
+        return 0 if self.rechunk is not None else n_groups(self.target.write_layout.grid, self.action.group)
+
+    @property
+    def n_intermediate_files(self) -> int:
+        """Intermediate files to write."""
+        return 0 if self.rechunk is None or self.rechunk.reads is None else self.rechunk.reads.n_chunks
+
+    @property
+    def n_target_blocks(self) -> int:
+        """Blocks of the target that get other chunks."""
+        return 0 if self.rechunk is None else self.rechunk.writes.n_chunks
+
+    @property
+    def strategy(self) -> str:
+        """The action, or the strategy of a rechunk."""
+        return self.action.name if self.rechunk is None else self.rechunk.strategy
+
+
+class TaskSpecs(Sequence[tuple[int, int]]):
+    """Number of the array, and number in the array, of every spec of a stage, in order: never a list of them all.
+
+    Examples
+    --------
+    >>> list(TaskSpecs([2, 0, 1])), TaskSpecs([2, 0, 1])[1:]
+    ([(0, 0), (0, 1), (2, 0)], [(0, 1), (2, 0)])
+    """
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        self._counts = tuple(counts)
+        self._stops = np.cumsum([0, *counts])
+
+    def __len__(self) -> int:
+        return int(self._stops[-1])
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return ((which, number) for which, count in enumerate(self._counts) for number in range(count))
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        which = int(np.searchsorted(self._stops, index, side="right")) - 1
+        return which, index - int(self._stops[which])

@@ -1,0 +1,153 @@
+"""Run a conversion that is planned: make room in the target, build the stages of tasks, publish the documents.
+
+Not here: planning (`chunkmill.conversion.convert_job`), running stages (`chunkmill.runtime.job`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from chunkmill.conversion.array_plan import ArrayPlan, TaskSpecs
+from chunkmill.conversion.convert_tasks import (
+    ArrayTransfer,
+    transfer_group,
+    transfer_reads,
+    transfer_share,
+    transfer_shows,
+)
+from chunkmill.conversion.rechunking.job import rechunk_stages
+from chunkmill.conversion.rechunking.sides import intermediate_codecs
+from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk
+from chunkmill.formats.base import Format
+from chunkmill.model.metadata import GroupMetadata
+from chunkmill.nodes import hierarchy
+from chunkmill.nodes.documents import publish, refresh_consolidated
+from chunkmill.runtime.journal import JOB_PREFIX
+from chunkmill.runtime.stage import Stage
+from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import flush
+
+__all__ = ["TargetWriter", "stages_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetWriter:
+    """The callbacks of a conversion's job; can be pickled.
+
+    Attributes
+    ----------
+    path
+        Path of the topmost node in `store`.
+    groups
+        Metadata of the target's groups by path.
+    plans
+        The target's arrays.
+    overwrite
+        Whether a node that is there is deleted; ``None``: it is the array that is written into.
+    intermediate
+        The store of intermediate files, where it is not the target's.
+    prefix
+        Start of the keys of intermediate files.
+    compress
+        Whether intermediate files are compressed.
+    ahead_bytes
+        Bytes that a task may fetch ahead of their use, from stores whose requests cost latency.
+    """
+
+    store: Store
+    path: str
+    format: Format
+    groups: Mapping[str, GroupMetadata]
+    plans: Sequence[ArrayPlan]
+    overwrite: bool | None
+    intermediate: Store | None
+    prefix: str
+    compress: bool
+    ahead_bytes: int
+
+    def prepare(self) -> Mapping[str, bytes]:
+        """Make room, and return the documents of the topmost node and of its parents."""
+        if self.intermediate is not None:
+            self.intermediate.delete_prefix(self.prefix)  # of a job that was abandoned
+        if self.overwrite is None:
+            return {}
+        store, name, overwrite = self.store, self.format.name, self.overwrite
+        if self.path in self.groups:
+            group = self.groups[self.path]
+            return hierarchy.create_group(store, self.path, group, format=name, overwrite=overwrite)[1]
+        metadata = self.plans[0].target.metadata
+        return hierarchy.create_array(store, self.path, metadata, format=name, overwrite=overwrite)[1]
+
+    def stages(self, run: str) -> list[Stage]:
+        """Return the stages of a run; absent chunks are deleted where there is something at the target already.
+
+        Intermediate files are named after the run: tasks of an interrupted one may still be writing theirs.
+        """
+        there = self.store.list_dir(self.format.chunk_prefix(self.path))
+        return stages_of(self, run, fresh=all(name.startswith(JOB_PREFIX) for name in there))
+
+    def publish(self, documents: Mapping[str, bytes]) -> list[str]:
+        """Write all documents, the topmost last, and consolidated metadata where the format has them."""
+        written = [] if self.overwrite is None else self._write_documents(documents)
+        if self.overwrite is None:
+            flush(self.store)
+        if self.intermediate is not None:
+            self.intermediate.delete_prefix(self.prefix)
+        return written
+
+    def _write_documents(self, documents: Mapping[str, bytes]) -> list[str]:
+        below: dict[str, bytes] = {}
+        for path, group in self.groups.items():
+            below |= self.format.emit_group(path, group)
+        for plan in self.plans:
+            below |= self.format.emit_array(plan.target.path, plan.target.metadata)
+        top = dict(documents)
+        if self.path in self.groups and self.format.consolidated_key(self.path) is not None:
+            consolidated = self.format.emit_consolidated(self.path, below)
+            top = {**consolidated, **{key: value for key, value in top.items() if key not in consolidated}}
+        below = {key: value for key, value in below.items() if key not in top}
+        publish(self.store, self.format, self.path, top, below=below, again=True)
+        if self.path:
+            refresh_consolidated(self.store, self.format, {**below, **documents})
+        return [*below, *top]
+
+
+def stages_of(writer: TargetWriter, run: str, *, fresh: bool) -> list[Stage]:
+    """Return the stages of a job: one for the arrays whose chunks stay, and those of the arrays that are rechunked.
+
+    Parameters
+    ----------
+    run
+        Name of the run, which its intermediate files are named after.
+    fresh
+        Whether there is nothing at the target yet, so that absent chunks need not be deleted.
+    """
+    plans = writer.plans
+    stages = []
+    is_rechunked = any(plan.rechunk is not None for plan in plans)
+    if not is_rechunked or any(plan.rechunk is None for plan in plans):
+        transfers = tuple(ArrayTransfer(p.source, p.target, p.action, fresh, p.memory, p.share) for p in plans)
+        specs = TaskSpecs([plan.n_groups for plan in plans])
+        stages.append(
+            Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows, transfer_share)
+        )
+    if is_rechunked:
+        stages += rechunk_stages(plans, [_rechunk(writer, run, i, plan, fresh=fresh) for i, plan in enumerate(plans)])
+    return stages
+
+
+def _rechunk(writer: TargetWriter, run: str, number: int, plan: ArrayPlan, *, fresh: bool) -> ArrayRechunk | None:
+    if plan.rechunk is None:
+        return None
+    return ArrayRechunk(
+        plan.source,
+        plan.target,
+        plan.rechunk,
+        writer.store if writer.intermediate is None else writer.intermediate,
+        f"{writer.prefix}{run}/{number}/",
+        intermediate_codecs(plan.source, compress=writer.compress),
+        writer.ahead_bytes,
+        plan.action.materialize,
+        fresh,
+    )
