@@ -1,6 +1,6 @@
-"""The public functions that open and create: arguments in, one call down.
+"""Open and create nodes: the public functions.
 
-Not here: those that write (`chunkmill.nodes.writing`); anything that a format, a store or the data path should know.
+Not here: the public functions that write dask arrays (`chunkmill.nodes.writing`).
 """
 
 from __future__ import annotations
@@ -57,36 +57,36 @@ def open(  # noqa: A001 - the contract's name, as in zarr
         Anything fsspec opens, a plain path, or a store. A plain path that ends in ``.zip`` is a zip store; a JSON file
         or a folder of parquet files may be a reference set.
     path
-        The node below the root, without a leading slash.
+        Path of the node below the root of the store, without a leading slash.
     format
         ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"``, ``"zarr3-experimental"``, ``"n5"``; guessed when ``None``.
     mode
-        ``"r"`` refuses writes to the array; ``"r+"`` allows them.
+        ``"r"``: writing raises `StoreError`; ``"r+"``: values and attributes can be written.
     storage_options
-        For the filesystem, as in fsspec.
+        Options of the filesystem, as in fsspec.
     consolidated
-        ``None``: use consolidated metadata where there is some; ``True``: demand it; ``False``: ignore it.
+        ``None``: use consolidated metadata where a store has them; ``True``: require them; ``False``: ignore them.
     dimension_separator
-        Of chunk keys in Zarr v2, for old nested stores whose metadata do not say it.
+        Separator in the chunk keys of Zarr v2, for old nested stores whose metadata do not name it.
     read_missing
-        What reading an absent chunk does: ``"fill"`` gives its fill value; ``"error"`` raises `ChunkError`, for those
-        who know that every chunk was written (with ``write_empty_chunks=True``).
+        Result of reading an absent chunk: ``"fill"``: its fill value; ``"error"``: `ChunkError`, for arrays of which
+        every chunk was written (with ``write_empty_chunks=True``).
 
     Returns
     -------
     Array or Group
-        Nothing of its chunks is read yet; absent ones are not looked for.
+        The node; no chunk is read yet, and absent ones are not looked for.
 
     Raises
     ------
     NodeNotFound
         There is no node of a known format.
     MetadataError
-        There is one, and what its documents say is wrong or unsupported.
+        The node's metadata are invalid, or use an unsupported feature.
     UnknownCodec
-        There is an array, and one of its codecs is not installed.
+        A codec of the array is unknown, or needs a package that is not installed.
     StoreError
-        The store failed: that is no absence.
+        The store could not be read (a missing key raises `NodeNotFound` instead).
 
     Examples
     --------
@@ -115,23 +115,33 @@ def _open(url: Url, path: str, storage_options: Mapping[str, Any] | None, given:
     return hierarchy.open_node(references.open_reference_store(url, storage_options), path, **given)
 
 
-def open_array(url: Url, path: str = "", **kwargs: Any) -> Array:
+def open_array(
+    url: Url,
+    path: str = "",
+    *,
+    format: str | None = None,  # noqa: A002
+    mode: Literal["r", "r+"] = "r",
+    storage_options: Mapping[str, Any] | None = None,
+    consolidated: bool | None = None,
+    dimension_separator: Literal[".", "/"] | None = None,
+    read_missing: ReadMissing = "fill",
+) -> Array:
     """Open an array.
 
     Parameters
     ----------
-    url, path, **kwargs
+    url, path, format, mode, storage_options, consolidated, dimension_separator, read_missing
         As in `open`.
 
     Returns
     -------
     Array
-        As `open` returns it.
+        The array, as `open` returns it.
 
     Raises
     ------
     NodeNotFound
-        There is no node, or a group, which the error says.
+        There is no node at `path`, or a group (the error says which).
     MetadataError, UnknownCodec, StoreError
         As in `open`.
 
@@ -142,30 +152,49 @@ def open_array(url: Url, path: str = "", **kwargs: Any) -> Array:
     >>> cm.open_array("memory://doc-open-array", "a").shape
     (4,)
     """
-    node = open(url, path, **kwargs)
+    node = open(
+        url,
+        path,
+        format=format,
+        mode=mode,
+        storage_options=storage_options,
+        consolidated=consolidated,
+        dimension_separator=dimension_separator,
+        read_missing=read_missing,
+    )
     if not isinstance(node, Array):
         hint = f"its arrays are {', '.join(map(repr, list(node.arrays())[:10])) or 'none'}; give one as path"
         raise NodeNotFound(url=node.url, path=node.path, found="group", wanted="array", hint=hint)
     return node
 
 
-def open_group(url: Url, path: str = "", **kwargs: Any) -> Group:
+def open_group(
+    url: Url,
+    path: str = "",
+    *,
+    format: str | None = None,  # noqa: A002
+    mode: Literal["r", "r+"] = "r",
+    storage_options: Mapping[str, Any] | None = None,
+    consolidated: bool | None = None,
+    dimension_separator: Literal[".", "/"] | None = None,
+    read_missing: ReadMissing = "fill",
+) -> Group:
     """Open a group.
 
     Parameters
     ----------
-    url, path, **kwargs
+    url, path, format, mode, storage_options, consolidated, dimension_separator, read_missing
         As in `open`.
 
     Returns
     -------
     Group
-        As `open` returns it.
+        The group, as `open` returns it.
 
     Raises
     ------
     NodeNotFound
-        There is no node, or an array, which the error says.
+        There is no node at `path`, or an array (the error says which).
     MetadataError, UnknownCodec, StoreError
         As in `open`.
 
@@ -176,7 +205,16 @@ def open_group(url: Url, path: str = "", **kwargs: Any) -> Group:
     >>> list(cm.open_group("memory://doc-open-group"))
     ['a']
     """
-    node = open(url, path, **kwargs)
+    node = open(
+        url,
+        path,
+        format=format,
+        mode=mode,
+        storage_options=storage_options,
+        consolidated=consolidated,
+        dimension_separator=dimension_separator,
+        read_missing=read_missing,
+    )
     if not isinstance(node, Group):
         raise NodeNotFound(url=node.url, path=node.path, found="array", wanted="group", hint="use open_array")
     return node
@@ -198,22 +236,22 @@ def create_array(
     storage_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Array:
-    """Create an array; nothing but its metadata is written.
+    """Create an array; only its metadata are written.
 
     Parameters
     ----------
     url, path
-        As in `open`; a store that is not there is made by the first write to it.
+        As in `open`; the first write creates a store that does not exist yet.
     shape, dtype
-        Of the array; 0-d arrays and axes of length 0 are fine. ``str`` or numpy's ``StringDType`` for strings of
-        variable length. A big-endian dtype is stored big-endian.
+        Shape and data type of the array. Arrays without axes and axes of length 0 are allowed. ``str`` or NumPy's
+        ``StringDType``: strings of variable length. A big-endian dtype is stored big-endian.
     chunks
-        Chunk shape (of the inner chunks when sharded); a shorter tuple does not do. ``"auto"``: some 1 to 16 MiB.
+        Chunk shape, one length per axis (inner chunks when sharded). ``"auto"``: chunks of about 4 MiB.
     shards
         Shard shape, a multiple of `chunks`; Zarr v3 only.
     format
-        ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``. ``None``: that of the group that the array is created
-        in; ``"zarr3"`` in a new store.
+        ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``. ``None``: the format of the group in which the array
+        is created; ``"zarr3"`` in a new store.
     codecs
         ``"default"``, a name (``"zstd"``, ``"blosc"``, ``"gzip"``, ``"raw"``), a list of
         ``{"name": …, "configuration": {…}}`` (the whole chain or only the compressors), or numcodecs objects.
@@ -222,23 +260,23 @@ def create_array(
     dimension_names
         A name or ``None`` for each axis, slowest first.
     attributes
-        The user's, as JSON holds them.
+        User attributes; JSON-serialisable.
     storage_options
-        For the filesystem, as in fsspec.
+        Options of the filesystem, as in fsspec.
     overwrite
-        Replace what is at `path`.
+        Replace the node at `path`, and everything below it.
 
     Returns
     -------
     Array
-        Open for writing; every chunk of it is absent and reads as the fill value.
+        The new array, open for writing; every chunk is absent and reads as the fill value.
 
     Raises
     ------
     NodeExists
-        There is a node already.
+        There is a node at `path` already.
     UnsupportedFeature
-        The format cannot hold such an array.
+        The format cannot represent such an array.
     StoreError
         The store cannot be written.
 
@@ -277,26 +315,26 @@ def create_group(
     storage_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Group:
-    """Create a group, and the groups above it that are not there yet.
+    """Create a group, and the groups above it that do not exist yet.
 
     Parameters
     ----------
     url, path, attributes, storage_options, overwrite
         As in `create_array`.
     format
-        As in `create_array`: that of the groups above, where none is given.
+        As in `create_array`: by default the format of the groups above.
 
     Returns
     -------
     Group
-        Open for writing, and without children.
+        The new group, open for writing, without children.
 
     Raises
     ------
     NodeExists
-        There is a node already, or an array above it.
+        There is a node at `path` already, or an array above it.
     UnsupportedFeature
-        The format cannot hold such a group.
+        The format cannot represent such a group.
     StoreError
         The store cannot be written.
 
@@ -325,7 +363,7 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
     Returns
     -------
     Group
-        The group, opened with them.
+        The group, opened with its consolidated metadata.
 
     Raises
     ------
@@ -334,7 +372,7 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
     UnsupportedFeature
         The format has no consolidated metadata.
     StoreError
-        The store cannot be listed, or not be written.
+        The store cannot be listed or written.
 
     Examples
     --------
@@ -366,19 +404,19 @@ def from_store(
     url, path, format, storage_options, read_missing
         As in `open`.
     chunks, region
-        As in `Array.to_dask`: by default one task reads one store key of all there are.
+        As in `Array.to_dask`: by default all of the array, one task for each store key.
 
     Returns
     -------
     dask.array.Array
-        Lazy, of the array's (or the region's) shape and dtype; absent chunks are their fill value.
+        Lazy dask array with the shape and dtype of the array (or region); absent chunks read as the fill value.
 
     Raises
     ------
     NodeNotFound, MetadataError, UnknownCodec, StoreError
         As in `open_array`. A chunk that cannot be read raises `ChunkError` when it is computed.
     RegionError
-        `chunks` or `region` do not fit the array.
+        `chunks` or `region` does not fit the array.
 
     Examples
     --------
