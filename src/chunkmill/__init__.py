@@ -20,14 +20,13 @@ from chunkmill.dask_arrays.write import WriteReport
 from chunkmill.errors import ChunkmillError
 from chunkmill.nodes.api import (
     consolidate,
-    create_array,
-    create_group,
     from_store,
     open,  # noqa: A004 - the contract's name, as in zarr
     open_array,
     open_group,
 )
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.create import create_array, create_group
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.writing import store, to_store
 from chunkmill.references.concat import concat_references

@@ -6,34 +6,22 @@ Not here: the public functions that write dask arrays (`chunkmill.nodes.writing`
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import dask.array as da
 
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import NodeNotFound
-from chunkmill.formats.registry import get_format
 from chunkmill.formats.zarr_v2 import ZarrV2
-from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes import open_store as references
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
-from chunkmill.nodes.new_array import describe_array, format_above
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
-__all__ = [
-    "Url",
-    "consolidate",
-    "create_array",
-    "create_group",
-    "from_store",
-    "open",
-    "open_array",
-    "open_group",
-]
+__all__ = ["Url", "consolidate", "from_store", "open", "open_array", "open_group"]
 
 Url = str | os.PathLike[str] | Store
 
@@ -218,138 +206,6 @@ def open_group(
     if not isinstance(node, Group):
         raise NodeNotFound(url=node.url, path=node.path, found="array", wanted="group", hint="use open_array")
     return node
-
-
-def create_array(
-    url: Url,
-    path: str = "",
-    *,
-    shape: int | Sequence[int],
-    dtype: Any,
-    chunks: int | Sequence[int] | Literal["auto"] = "auto",
-    shards: int | Sequence[int] | None = None,
-    format: str | None = None,  # noqa: A002
-    codecs: Any = "default",
-    fill_value: Any = None,
-    dimension_names: Sequence[str | None] | None = None,
-    attributes: Mapping[str, Any] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-) -> Array:
-    """Create an array; only its metadata are written.
-
-    Parameters
-    ----------
-    url, path
-        As in `open`; the first write creates a store that does not exist yet.
-    shape, dtype
-        Shape and data type of the array. Arrays without axes and axes of length 0 are allowed. ``str`` or NumPy's
-        ``StringDType``: strings of variable length. A big-endian dtype is stored big-endian.
-    chunks
-        Chunk shape, one length per axis (inner chunks when sharded). ``"auto"``: chunks of about 4 MiB.
-    shards
-        Shard shape, a multiple of `chunks`; Zarr v3 only.
-    format
-        ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``. ``None``: the format of the group in which the array
-        is created; ``"zarr3"`` in a new store.
-    codecs
-        ``"default"``, a name (``"zstd"``, ``"blosc"``, ``"gzip"``, ``"raw"``), a list of
-        ``{"name": …, "configuration": {…}}`` (the whole chain or only the compressors), or numcodecs objects.
-    fill_value
-        Value of absent chunks, a scalar of `dtype`; zero (``""``, ``b""``) when ``None``.
-    dimension_names
-        A name or ``None`` for each axis, slowest first.
-    attributes
-        User attributes; JSON-serialisable.
-    storage_options
-        Options of the filesystem, as in fsspec.
-    overwrite
-        Replace the node at `path`, and everything below it.
-
-    Returns
-    -------
-    Array
-        The new array, open for writing; every chunk is absent and reads as the fill value.
-
-    Raises
-    ------
-    NodeExists
-        There is a node at `path` already.
-    UnsupportedFeature
-        The format cannot represent such an array.
-    StoreError
-        The store cannot be written.
-
-    Examples
-    --------
-    >>> import chunkmill as cm
-    >>> a = cm.create_array("memory://doc-create", shape=(8, 6), dtype="f4", chunks=(2, 3), shards=(4, 6))
-    >>> a.chunks, a.shards
-    ((2, 3), (4, 6))
-    """
-    target = references.open_target_store(url, storage_options)
-    format = format or format_above(target, path)  # noqa: A001
-    metadata = describe_array(
-        get_format(format),
-        path,
-        shape=shape,
-        dtype=dtype,
-        chunks=chunks,
-        shards=shards,
-        codecs=codecs,
-        fill_value=fill_value,
-        dimension_names=dimension_names,
-        attributes=attributes,
-    )
-    array, documents = hierarchy.create_array(target, path, metadata, format=format, overwrite=overwrite)
-    hierarchy.publish_and_refresh(target, documents, format, path)
-    return array
-
-
-def create_group(
-    url: Url,
-    path: str = "",
-    *,
-    format: str | None = None,  # noqa: A002
-    attributes: Mapping[str, Any] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-) -> Group:
-    """Create a group, and the groups above it that do not exist yet.
-
-    Parameters
-    ----------
-    url, path, attributes, storage_options, overwrite
-        As in `create_array`.
-    format
-        As in `create_array`: by default the format of the groups above.
-
-    Returns
-    -------
-    Group
-        The new group, open for writing, without children.
-
-    Raises
-    ------
-    NodeExists
-        There is a node at `path` already, or an array above it.
-    UnsupportedFeature
-        The format cannot represent such a group.
-    StoreError
-        The store cannot be written.
-
-    Examples
-    --------
-    >>> import chunkmill as cm
-    >>> cm.create_group("memory://doc-create-group", "a/b", attributes={"title": "x"}).attributes
-    {'title': 'x'}
-    """
-    target = references.open_target_store(url, storage_options)
-    format = format or format_above(target, path)  # noqa: A001
-    metadata = GroupMetadata(dict(attributes or {}))
-    group, documents = hierarchy.create_group(target, path, metadata, format=format, overwrite=overwrite)
-    hierarchy.publish_and_refresh(target, documents, format, path)
-    return group
 
 
 def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | None = None) -> Group:

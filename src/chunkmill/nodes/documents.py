@@ -27,6 +27,7 @@ __all__ = [
     "Documents",
     "check_free",
     "check_root",
+    "create_groups_above",
     "explain_missing",
     "fetch",
     "forget_consolidated",
@@ -107,11 +108,7 @@ def publish(
     NodeExists
         Another node was made at `path`, below it, or (an array) above it, since room was made.
     """
-    above = {key: group for group in parents_of(path) for key in documents_format.group_keys(group)}
-    above |= {key: "" for key in documents_format.root_keys() if path}
-    own = {key: value for key, value in documents.items() if key not in above}
-    for key in sorted(documents.keys() & above.keys(), key=lambda key: (key.count("/"), key)):
-        _create_above(store, documents_format, above[key], key, documents[key])
+    own = create_groups_above(store, documents_format, path, documents)
     create = partial(_create, store, documents_format, again=again)
     with Behind(REQUESTS_AT_ONCE if store.is_remote else 0) as behind:
         for key, value in (below or {}).items():
@@ -126,6 +123,23 @@ def publish(
         for key, value in own.items():
             _take_back(store, key, value)
         raise
+
+
+def create_groups_above(
+    store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """Write those of `documents` that belong to groups above `path`, the root's first; return the others.
+
+    Raises
+    ------
+    NodeExists
+        An array is there, which cannot have nodes below it.
+    """
+    above = {key: group for group in parents_of(path) for key in documents_format.group_keys(group)}
+    above |= {key: "" for key in documents_format.root_keys() if path}
+    for key in sorted(documents.keys() & above.keys(), key=lambda key: (key.count("/"), key)):
+        _create_above(store, documents_format, above[key], key, documents[key])
+    return {key: value for key, value in documents.items() if key not in above}
 
 
 def _create(store: Store, documents_format: Format, key: str, value: bytes, *, again: bool) -> None:
@@ -243,7 +257,7 @@ def refresh_consolidated(
     changed
         Store key -> the document, without consolidated metadata; ``None``: deleted.
     gone
-        Path of a node that was deleted with everything below it.
+        Path of a node that was deleted, or replaced by what `changed` says, with everything below it.
     """
     groups = parents_of(gone) if gone is not None else {group for key in changed for group in parents_of(key)}
     keys = {group: key for group in groups if (key := documents_format.consolidated_key(group)) is not None}
@@ -270,8 +284,9 @@ def _applied(
     known: Mapping[str, bytes], group: str, changed: Mapping[str, bytes | None], gone: str | None
 ) -> dict[str, bytes]:
     prefix = f"{group}/" if group else ""
-    merged: dict[str, bytes | None] = {**known, **{k: v for k, v in changed.items() if k.startswith(prefix)}}
-    return {k: v for k, v in merged.items() if v is not None and (gone is None or not k.startswith(f"{gone}/"))}
+    kept = {k: v for k, v in known.items() if gone is None or not k.startswith(f"{gone}/")}
+    merged: dict[str, bytes | None] = {**kept, **{k: v for k, v in changed.items() if k.startswith(prefix)}}
+    return {k: v for k, v in merged.items() if v is not None}
 
 
 def forget_consolidated(store: Store, path: str) -> None:

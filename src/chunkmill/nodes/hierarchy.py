@@ -35,12 +35,14 @@ from chunkmill.nodes.documents import (
     write_consolidated,
 )
 from chunkmill.nodes.group import Group, Node, has_keys, parse_node
+from chunkmill.nodes.replacement import Replacement, stage_replacement
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 from chunkmill.stores.overlay import OverlayStore
 
 __all__ = [
     "array_at",
+    "begin_replacement",
     "consolidate",
     "create_array",
     "create_group",
@@ -182,6 +184,26 @@ def create_array(
     documents = documents_format.emit_array(array.path, metadata)
     parents = _make_room(store, array.path, documents_format, overwrite=overwrite)
     return array, {**parents, **documents}
+
+
+def begin_replacement(store: Store, path: str, format: str) -> Replacement | None:  # noqa: A002
+    """Prepare to replace the node at `path`; ``None`` where there is none, or it must be deleted first.
+
+    Raises
+    ------
+    NodeExists
+        There is an array above `path`.
+    """
+    documents_format = format_of_store(store, format)
+    path = documents_format.normalize_path(path)
+    check_root(store, documents_format)
+    try:
+        there = open_node(store, path, consolidated=False)
+    except (NodeNotFound, MetadataError):
+        return None
+    above = _parent_documents(store, path, documents_format)
+    old = there.documents if isinstance(there, Group) else format_of_store(store, there.format)
+    return stage_replacement(store, path, old, documents_format, above)
 
 
 def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | Format) -> Array:  # noqa: A002

@@ -6,6 +6,7 @@ Not here: opening and creating (`chunkmill.nodes.api`), the graphs (`chunkmill.d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 
+from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import as_region, full_region, region_shape
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
@@ -27,6 +29,7 @@ from chunkmill.nodes.api import Url
 from chunkmill.nodes.arguments import open_existing
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.new_array import describe_array, format_above
+from chunkmill.nodes.replacement import Replacement
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
 
@@ -77,7 +80,8 @@ def to_store(
         back under `lock` and a version check.
     mode
         ``"w-"``: create, fail if there is a node; ``"w"``: replace; ``"r+"``: write into the existing array;
-        ``"a"``: that, or create.
+        ``"a"``: that, or create. In directories and in memory what is replaced can be read until all is written; in
+        other stores, in the draft of Zarr v3 and with `resume` it is deleted first.
     lock
         ``"auto"``: a lock of this process, or of the cluster when run on one; ``None``: none, the version check alone
         guards; else a context manager.
@@ -153,12 +157,39 @@ def to_store(
     if resume:
         publish = partial(hierarchy.publish_and_refresh, target, format=array.format, path=array.path, again=True)
         return resumable_write(x, array, prepare=prepare, publish=publish, lock=factory, write_empty=write_empty_chunks)
+    replacement = None
+    if mode == "w":
+        replacement = hierarchy.begin_replacement(target, path, array.format)
+    if replacement is not None:
+        return _replace(x, array, replacement, lock=factory, write_empty=write_empty_chunks, compute=compute)
     if existing is None:
         discard_journal(array)
     documents = prepare()
     counts, n_regrouped = write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks)
     finish = partial(_finish, n_regrouped=n_regrouped, array=array, documents=documents)
     return run([counts], finish, compute=compute, arrays=[array])
+
+
+def _replace(
+    x: da.Array, array: Array, replacement: Replacement, *, lock: LockFactory, write_empty: bool, compute: bool
+) -> WriteReport | Delayed:
+    """Write `x` beside the node at the place of `array`, and exchange the two when all is written."""
+    staged = replacement.array(array.metadata)
+    counts, n_regrouped = write_graph(x, staged, full_region(array.shape), lock=lock, write_empty=write_empty)
+    finish = partial(_finish_replacing, n_regrouped=n_regrouped, array=array, replacement=replacement)
+    try:
+        return run([counts], finish, compute=compute, arrays=[staged])
+    except BaseException:
+        with suppress(OSError):  # what failed is said, not what tidying up met
+            replacement.discard()
+        raise
+
+
+def _finish_replacing(counts: Any, *, n_regrouped: int, array: Array, replacement: Replacement) -> WriteReport:
+    """Put the new array in its place: the last step of a write."""
+    replacement.finish(get_format(array.format).emit_array(array.path, array.metadata))
+    discard_journal(array)
+    return report(array, counts, n_regrouped)
 
 
 def store(

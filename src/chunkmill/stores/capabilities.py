@@ -14,7 +14,7 @@ from chunkmill.model.references import Reference, References
 from chunkmill.stores.base import Store, WritesParts
 
 __all__ = ["HoldsReferences", "LocatesValues", "can_list", "explain_absence", "flush", "innermost", "limited_to"]
-__all__ += ["list_sizes", "scratch_store", "set_parts", "sweep_partial_files", "uncached"]
+__all__ += ["list_sizes", "scratch_store", "set_parts", "stage", "swap_in", "sweep_partial_files", "uncached"]
 
 
 @runtime_checkable
@@ -127,6 +127,17 @@ def set_parts(store: Store, key: str, parts: Iterable[bytes | bytearray | memory
         store.set_parts(key, parts)
     else:
         store.set(key, b"".join(parts))
+
+
+def stage(store: Store, prefix: str) -> Store | None:
+    """Return a store for what is to replace all below `prefix`, by ``stage(prefix)``; ``None``: it cannot hold both."""
+    own = _ability(store, "stage")
+    return None if own is None else own(prefix)
+
+
+def swap_in(store: Store, prefix: str, staged: Store) -> None:
+    """Replace all below `prefix` by what the store from `stage` holds; the old is there until the new is."""
+    _ability(store, "swap_in")(prefix, staged)
 
 
 def _ability(store: Store, name: str) -> Any:

@@ -193,8 +193,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_process.cache_clear)
 
 
-def is_abandoned(path: str) -> bool:
+def is_abandoned(path: str, *, after: float | None = None) -> bool:
     """Return whether the partial file at `path` was abandoned: its process has ended, or it is an hour old.
+
+    Of processes of other machines it is not known whether they have ended: their files are abandoned `after` so many
+    seconds, an hour when ``None``.
 
     Examples
     --------
@@ -210,7 +213,7 @@ def is_abandoned(path: str) -> bool:
         except OSError:
             pass  # somebody else's
     try:
-        return time.time() - os.stat(path).st_ctime > _ABANDONED_AFTER  # noqa: PTH116
+        return time.time() - os.stat(path).st_ctime > (_ABANDONED_AFTER if after is None else after)  # noqa: PTH116
     except OSError:
         return False
 

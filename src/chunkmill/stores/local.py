@@ -32,6 +32,7 @@ from chunkmill.stores.posix_file import (
     write_all,
 )
 from chunkmill.stores.settings import setting
+from chunkmill.stores.staging import exchange, staged_directory
 
 __all__ = ["PARTIAL_SUFFIX", "LocalStore"]
 
@@ -256,6 +257,18 @@ class LocalStore:
             return  # a file: the key without the slash, which is not below the prefix
         except OSError as error:
             raise self._failed(prefix, "cannot delete", error) from error
+
+    def stage(self, prefix: str) -> LocalStore | None:
+        """Return a store for what is to replace all below `prefix`: a hidden directory beside it (see `swap_in`)."""
+        staged = staged_directory(self._directory(prefix))
+        return None if staged is None else LocalStore(staged, fsync=self._fsync)
+
+    def swap_in(self, prefix: str, staged: LocalStore) -> None:
+        """Replace all below `prefix` by what `staged` holds, and delete what was there."""
+        try:
+            exchange(staged._root, self._directory(prefix))
+        except OSError as error:
+            raise self._failed(prefix, "cannot put the new directory in place", error) from error
 
     def _write_partial(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> str:
         directory, name = self._split(key)

@@ -123,6 +123,19 @@ class MemoryStore:
             for key in self._keys(prefix):
                 del self._values[key]
 
+    def stage(self, prefix: str) -> MemoryStore:  # noqa: ARG002 - the signature of the capability
+        """Return a store for what is to replace all below `prefix` (see `swap_in`)."""
+        return MemoryStore()
+
+    def swap_in(self, prefix: str, staged: MemoryStore) -> None:
+        """Replace all below `prefix` by what `staged` holds, at once."""
+        with self._lock:
+            for key in self._keys(prefix):
+                del self._values[key]
+            for key, (value, _) in staged._values.items():
+                self._n_writes += 1
+                self._values[prefix + key] = value, self._n_writes
+
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield the keys that start with `prefix` as they are at the first of them."""
         with self._lock:

@@ -1,0 +1,91 @@
+"""Replacing a node: what was there stays until the new one is whole."""
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import NodeNotFound
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+OLD = np.arange(20).reshape(4, 5)
+NEW = da.ones((4, 6), chunks=(2, 3))
+
+
+def fail(block):
+    if block.sum() > 0:
+        raise RuntimeError("the source is broken")
+    return block
+
+
+@pytest.fixture(params=["directory", "memory"])
+def make_store(request, tmp_path):
+    return (lambda: LocalStore(tmp_path / "store")) if request.param == "directory" else MemoryStore
+
+
+@pytest.mark.parametrize("path", ["", "g/a"], ids=["root", "below"])
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3", "n5"])
+class TestReplace:
+    def test_a_source_that_fails_leaves_the_old(self, make_store, fmt, path, tmp_path):
+        store = make_store()
+        cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
+        before = sorted(store.list_prefix(""))
+        with pytest.raises(RuntimeError, match="broken"):
+            cm.to_store(NEW.map_blocks(fail, dtype="f8"), store, path, mode="w", format=fmt)
+        np.testing.assert_array_equal(cm.open_array(store, path)[...], OLD)
+        assert cm.open_array(store, path).attributes["old"] == 1
+        assert sorted(store.list_prefix("")) == before
+        assert {each.name for each in tmp_path.iterdir()} <= {"store"}  # nothing is left beside it
+
+    def test_readers_see_the_old_until_the_new_is_whole(self, make_store, fmt, path):
+        store = make_store()
+        cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt)
+        seen = []
+
+        def look(block):
+            seen.append(cm.open_array(store, path)[...])
+            return block
+
+        cm.to_store(NEW.map_blocks(look, dtype="f8", meta=np.empty((0, 0))), store, path, mode="w", format=fmt)
+        assert len(seen) == 4
+        for each in seen:
+            np.testing.assert_array_equal(each, OLD)
+        assert cm.open_array(store, path)[...].sum() == 24
+
+    def test_nothing_of_the_old_shines_through(self, make_store, fmt, path):
+        store = make_store()
+        cm.to_store(OLD + 1, store, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
+        cm.to_store(np.zeros((4, 5), "i8"), store, path, chunks=(2, 2), format=fmt, mode="w")
+        assert not cm.open_array(store, path)[...].any()
+        assert "old" not in cm.open_array(store, path).attributes
+        assert cm.check(store).ok
+
+    def test_created_in_its_place(self, make_store, fmt, path):
+        store = make_store()
+        cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt)
+        cm.create_array(store, path, shape=(3,), dtype="i4", chunks=(2,), format=fmt, overwrite=True)
+        assert cm.open_array(store, path)[...].tolist() == [0, 0, 0]
+        cm.create_group(store, path, format=fmt, overwrite=True)
+        assert list(cm.open_group(store, path)) == []
+
+
+def test_a_graph_that_is_computed_later(make_store):
+    store = make_store()
+    cm.to_store(OLD, store, "a", chunks=(2, 2))
+    later = cm.to_store(NEW, store, "a", mode="w", compute=False)
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD)
+    assert later.compute().n_keys == 4
+    assert cm.open_array(store, "a").shape == (4, 6)
+
+
+def test_consolidated_metadata_follow(make_store):
+    store = make_store()
+    cm.create_group(store)
+    cm.to_store(OLD, store, "a/b", chunks=(2, 2))
+    cm.consolidate(store)
+    cm.to_store(NEW, store, "a", mode="w")
+    assert cm.open_array(store, "a").shape == (4, 6)
+    assert list(cm.open_group(store, consolidated=True)) == ["a"]
+    with pytest.raises(NodeNotFound):
+        cm.open(store, "a/b")
