@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -71,13 +72,30 @@ def test_links_into_the_repository_lead_somewhere():
 
 
 def test_files_named_in_prose_exist():
+    made = README[README.index("## How it is made") :]
+    named = {path for path in re.findall(r"`([\w<>/]+\.(?:py|toml|md))`", made) if "<name>" not in path}
+    roots = (ROOT, ROOT / "src" / "chunkmill")
+    assert len(named) > 10
+    assert not [path for path in named if not any((root / path).exists() for root in roots)]
+
+
+def test_the_picture_shows_the_layers_that_are_checked():
+    picture = README[README.index("## How it is made") :].split("```")[1].strip("\n")
+    shown = [re.split(r" {2,}", line.strip())[0].split(" | ") for line in picture.splitlines()]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = [layer.split(" | ") for layer in contracts[0]["layers"]]
+    assert [[name.removesuffix("/").removesuffix(".py") for name in names] for names in shown] == layers
     source = ROOT / "src" / "chunkmill"
-    named = set(re.findall(r"`((?:formats|codecs|stores)/\w+\.py)`", README))
-    named |= set(re.findall(r"\b(\w+\.py)\b", README[README.index("## How it is made") :]))
-    roots = (source, source / "formats", source / "codecs", source / "stores")
-    missing = [name for name in named if not any((root / name).exists() for root in roots)]
-    assert named
-    assert not missing
+    assert all((source / name).is_dir() == name.endswith("/") for names in shown for name in names)
+
+
+TERMS = {"store key", "chunk", "shard", "region", "block", "plan", "job", "stage, task", "journal"}
+
+
+def test_the_glossary_has_its_terms():
+    table = README[README.index("## Terms") : README.index("## Compared with")]
+    terms = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", table, flags=re.MULTILINE)
+    assert set(terms) >= TERMS | {"read layout, write layout"}
 
 
 def _table_rows():

@@ -1,0 +1,1 @@
+"""Square arrays chunk by chunk: an example of a job."""

@@ -1,0 +1,94 @@
+"""Square an array into a new one, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chunkmill.squaring.plan import plan_tasks
+
+from chunkmill.array.chunk_io import read_region, write_chunk
+from chunkmill.array.metered import metered
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.display.report import ReportMixin
+from chunkmill.nodes import hierarchy
+from chunkmill.nodes.arguments import NodeLocation, open_source, open_target
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import publish
+from chunkmill.runtime.job import Job, run_job
+from chunkmill.runtime.journal import fingerprint
+from chunkmill.runtime.stage import Stage, TaskResult
+from chunkmill.stores.metered import Meter
+
+__all__ = ["SquareReport", "square"]
+
+_CHUNKS_A_TASK = 4
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SquareReport(ReportMixin):
+    """What `square` did."""
+
+    n_tasks: int
+    n_resumed: int
+    n_keys: int
+
+    def _title(self) -> str:
+        return "square: done"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [("tasks", f"{self.n_tasks:,}"), ("store keys", f"{self.n_keys:,}")]
+
+
+def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -> SquareReport:
+    """Write the squares of the array `source` to a new array, on the current dask scheduler or Client."""
+    array = open_source(source)
+    if not isinstance(array, Array):
+        raise TypeError(f"{array!r} is not an array")
+    store, path = open_target(target)
+    new = hierarchy.array_at(store, path, array.metadata, array.format)
+
+    def prepare() -> Mapping[str, bytes]:
+        return hierarchy.create_array(store, path, array.metadata, format=array.format)[1]
+
+    def stages(_run: str) -> list[Stage]:
+        tasks = plan_tasks(array.write_layout.grid.n_chunks, _CHUNKS_A_TASK)
+        return [Stage("square", square_chunks, (array, new), tasks, chunks_read)]
+
+    def make_visible(documents: Mapping[str, bytes]) -> Iterable[str]:
+        documents_format = hierarchy.format_of_store(store, array.format)
+        publish(store, documents_format, new.path, documents, again=True)
+        return documents
+
+    job = Job(
+        name=f"square to {store.url}/{path}",
+        store=store,
+        path=new.path,
+        fingerprint=fingerprint("square", array.url, array.path, array.metadata, _CHUNKS_A_TASK),
+        sources=[array],
+        targets=[new],
+        prepare=prepare,
+        stages=stages,
+        publish=make_visible,
+    )
+    result = run_job(job, resume=resume)
+    return SquareReport(result.n_tasks, result.n_resumed, result.counts.get("n_keys", 0))
+
+
+def square_chunks(arrays: tuple[StoredArray, StoredArray], task: tuple[int, int]) -> TaskResult:
+    """Square the chunks of one task."""
+    meter = Meter()
+    source, target = (metered(one, meter) for one in arrays)
+    grid = source.write_layout.grid
+    for number in range(*task):
+        coords = grid.coords_of(number)
+        write_chunk(target, coords, read_region(source, grid.region(coords)) ** 2)
+    return TaskResult.of(meter, n_keys=task[1] - task[0])
+
+
+def chunks_read(arrays: tuple[StoredArray, StoredArray], task: tuple[int, int]) -> Iterable[tuple[StoredArray, Any]]:
+    """Return the store keys that a task reads, so that it is sent the references of these alone."""
+    source = arrays[0]
+    grid = source.write_layout.grid
+    yield source, [key for number in range(*task) for key in source.keys(grid.region(grid.coords_of(number)))]
