@@ -16,7 +16,7 @@ $(VENV)/.made: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: set PYTHON=python3.x (3.11 or later)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[s3,http,parquet,codecs,demo]' --group test --group check
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[s3,http,parquet,codecs,dtypes,demo]' --group test --group check
 	@touch $@
 
 env: $(VENV)/.made

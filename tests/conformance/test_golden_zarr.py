@@ -27,18 +27,14 @@ def golden(request):
     return request.param, CASES[request.param.stem], FORMATS[request.param.parts[-3]]
 
 
+@pytest.mark.filterwarnings("ignore:.*has no endian:UserWarning")  # zarr-python 3.0 and 3.1
 def test_golden_store(golden):
     path, case, fmt = golden
     if case.error:
         with pytest.raises(ChunkmillError):
             read_everything(cm.open(str(path), case.path, **case.options))
         return
-    try:
-        node = cm.open(str(path), case.path, **case.options)
-        check_node(node, case, fmt)
-    except ChunkmillError:
-        if not case.optional:
-            raise
+    check_node(cm.open(str(path), case.path, **case.options), case, fmt)
 
 
 def read_everything(node):
@@ -83,13 +79,20 @@ def check_array(array, case):
         assert array.fill_value is None or expected.dtype.kind == "O"
     elif expected.dtype.kind != "O":
         assert (
-            np.asarray(array.fill_value, array.dtype).tobytes()
+            plain(np.asarray(array.fill_value, array.dtype)).tobytes()
             == np.asarray(case.fill_scalar(), case.native_dtype).tobytes()
         )
     got = array[...]
-    assert same(got, expected)
+    assert same(plain(got), expected)
     assert np.asarray(got).flags.writeable or expected.ndim == 0
     check_slices(array, got)
+
+
+def plain(values):
+    """Return the bits of ml_dtypes' floats, and int8 for its integers, as the cases have them: those need numpy only."""
+    if values.dtype.type.__module__ != "ml_dtypes":
+        return values
+    return values.astype("i1") if "int" in values.dtype.name else values.view(f"u{values.dtype.itemsize}")
 
 
 def check_slices(array, whole):

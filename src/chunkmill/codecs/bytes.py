@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto
 from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.small_dtypes import cleared, is_small, n_bits
 
 __all__ = ["BytesCodec", "buffer_size", "byte_view"]
 
@@ -54,7 +55,7 @@ class BytesCodec(DecodesInto):
             endian = None  # without meaning: never swap one byte
         elif endian is None and (spec.dtype.names is not None or descr is not None):
             endian = "little"  # zarr-python 3.0 and 3.1 left it out for structured dtypes
-        elif endian is None and spec.dtype.kind not in "SV":
+        elif endian is None and (spec.dtype.kind not in "SV" or is_small(spec.dtype)):
             raise ValueError(f"endian is required for {spec.dtype}")
         return cls(endian, descr)
 
@@ -71,7 +72,8 @@ class BytesCodec(DecodesInto):
 
     def is_plain(self, spec: ChunkSpec) -> bool:
         """Whether the elements lie in the store as in memory, and any bits make one."""
-        return spec.dtype.kind in "iufc" and self._stored(spec.dtype) == spec.dtype
+        is_number = spec.dtype.kind in "iufc" and not is_small(spec.dtype)
+        return is_number and self._stored(spec.dtype) == spec.dtype
 
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
         """Return the elements' bytes; shares memory with `chunk` where it lies as it is stored."""
@@ -86,13 +88,16 @@ class BytesCodec(DecodesInto):
         """Return a view of `data`, or a copy in native byte order; wrong lengths raise."""
         chunk = self._view(data, spec)
         native = chunk if chunk.dtype == spec.dtype else chunk.astype(spec.dtype)
+        if is_small(native.dtype):
+            native = cleared(native)
         if native.dtype.kind in _MAY_HOLD_TEXT:
             _check_text(native)
         return native
 
     def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
         """Put the elements, in native byte order, where they are to end; wrong lengths raise."""
-        out[...] = self.decode(data, spec) if spec.dtype.kind in _MAY_HOLD_TEXT else self._view(data, spec)
+        checked = spec.dtype.kind in _MAY_HOLD_TEXT or is_small(spec.dtype)
+        out[...] = self.decode(data, spec) if checked else self._view(data, spec)
         return out
 
     def _view(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
@@ -115,7 +120,7 @@ class BytesCodec(DecodesInto):
             raise ValueError(f"elements of {dtype} have no bytes")
         if self.dtype is not None:
             return _dtype(self.dtype)
-        if self.endian is None or self.endian == sys.byteorder:
+        if self.endian is None or self.endian == sys.byteorder or n_bits(dtype) <= _BYTE:
             return dtype
         return dtype.newbyteorder("<" if self.endian == "little" else ">")
 
@@ -142,6 +147,8 @@ def _booleans(raw: NDArray[np.uint8]) -> NDArray[Any]:
     """Return `raw` as booleans; numpy's own are undefined for bytes other than 0 and 1."""
     return raw != 0 if raw.size and raw.max() > 1 else raw.view(np.bool)
 
+
+_BYTE = 8  # bits
 
 _MAY_HOLD_TEXT = "UV"  # text, and structures that may have some
 

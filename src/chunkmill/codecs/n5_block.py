@@ -10,21 +10,19 @@ Checked against: tests/golden/n5 (written by z5py 3.0.2, tensorstore 0.1.86, zar
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, CodecFactory, DecodesInto, fill_array
-from chunkmill.codecs.pipeline import CodecPipeline
+from chunkmill.codecs.pipeline import BuildPipeline, CodecPipeline
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["BuildPipeline", "N5Block", "n5_block_factory", "parse_header", "write_header"]
-
-BuildPipeline: TypeAlias = Callable[[Sequence[NamedConfig], ChunkSpec], CodecPipeline]
+__all__ = ["N5Block", "n5_block_factory", "parse_header", "write_header"]
 
 _START = struct.Struct(">HH")  # mode, number of dimensions
 _COUNT = struct.Struct(">I")

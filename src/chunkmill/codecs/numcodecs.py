@@ -134,7 +134,7 @@ def native_dtype(value: JSON, fallback: np.dtype[Any]) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True)
 class NumcodecsFilter(Memo):
-    """`delta`, `fixedscaleoffset`, `quantize`, `astype`, `bitround`, `packbits`, and filters of third parties."""
+    """`delta`, `fixedscaleoffset`, `quantize`, `astype`, `packbits`, and filters of third parties."""
 
     name: str
     configuration: Mapping[str, JSON] = field(hash=False)
@@ -162,8 +162,6 @@ class NumcodecsFilter(Memo):
             if spec.dtype != np.bool:
                 raise ValueError(f"packbits needs booleans, not {spec.dtype}")
             return ChunkSpec((1 + -(-prod(spec.shape) // 8),), np.dtype(np.uint8), None)
-        if codec_id == "bitround" and spec.dtype.kind != "f":
-            raise ValueError(f"bitround needs floats, not {spec.dtype}")
         if keys := _TYPED.get(codec_id):
             decoded, encoded = (native_dtype(self.configuration.get(key), spec.dtype) for key in keys)
             if spec.dtype.hasobject or spec.dtype.kind == "T" or decoded.itemsize != spec.dtype.itemsize:

@@ -5,9 +5,10 @@ Spec: Zarr v3 core, "Codecs"; every other format is parsed into such a chain.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,9 @@ from chunkmill.codecs.base import (
 )
 from chunkmill.codecs.bytes import BytesCodec
 from chunkmill.errors import ChunkmillError, CodecError
+from chunkmill.model.metadata import NamedConfig
 
-__all__ = ["MAX_CHUNK_BYTES", "CodecPipeline"]
+__all__ = ["MAX_CHUNK_BYTES", "BuildPipeline", "CodecPipeline"]
 
 # A chunk is decoded in memory at once; metadata that asks for more than this is a mistake or an attack.
 MAX_CHUNK_BYTES = 1 << 36
@@ -145,6 +147,10 @@ class CodecPipeline(Memo):
         is_plain = isinstance(self.serializer, BytesCodec) and self.serializer.is_plain(spec)
         in_place = last if is_plain and isinstance(last, DecompressesInto) else None
         return _Plan(tuple(specs), tuple(decompressors[::-1]), tuple(unfilters), in_place)
+
+
+BuildPipeline: TypeAlias = Callable[[Sequence[NamedConfig], ChunkSpec], CodecPipeline]
+"""What builds the chains inside of codecs: the registry's function, which knows every codec by name."""
 
 
 def _reason(error: Exception) -> str:

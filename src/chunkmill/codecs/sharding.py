@@ -8,7 +8,7 @@ the first byte of the shard, wherever the index lies. Not here: which ranges of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal, TypeAlias
@@ -16,14 +16,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto, Memo
+from chunkmill.codecs.base import Buffer, ChunkSpec, CodecFactory, DecodesInto, Memo
 from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.is_fill import is_fill
-from chunkmill.codecs.pipeline import CodecPipeline
+from chunkmill.codecs.pipeline import BuildPipeline, CodecPipeline
 from chunkmill.errors import CodecError
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["ShardingIndexed"]
+__all__ = ["INDEX_CODECS", "ShardingIndexed", "sharding_factory"]
 
 ChunkCoords: TypeAlias = tuple[int, ...]
 
@@ -228,3 +228,37 @@ class ShardingIndexed(Memo, DecodesInto):
         counts = zip(self.inner_grid_shape(spec), self.chunk_shape, strict=True)
         cuts = ([slice(i * length, (i + 1) * length) for i in range(count)] for count, length in counts)
         return product(*cuts, [...])  # the dots make an array, not a scalar, of a chunk without axes
+
+
+INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
+"""Codecs of the index where nothing else is said."""
+
+
+def sharding_factory(build_pipeline: BuildPipeline, parse_named_config: Callable[[JSON], NamedConfig]) -> CodecFactory:
+    """Return the factory of ``sharding_indexed``; the chains inside, however deep, are built by `build_pipeline`."""
+
+    def chain(configuration: Mapping[str, JSON], key: str) -> list[NamedConfig]:
+        # zarr-python takes index_codecs for granted where they are absent
+        codecs = configuration.get(key, INDEX_CODECS if key == "index_codecs" else None)
+        if not isinstance(codecs, list | tuple):
+            raise ValueError(f"{key} is {codecs!r}, expected a list of codecs")  # noqa: TRY004 - CodecFactory
+        return [parse_named_config(codec) for codec in codecs]
+
+    def factory(configuration: Mapping[str, Any], spec: ChunkSpec) -> ShardingIndexed:
+        if unknown := set(configuration) - {"chunk_shape", "codecs", "index_codecs", "index_location"}:
+            raise ValueError(f"unknown members {sorted(unknown)}")
+        shape = configuration.get("chunk_shape")
+        if not isinstance(shape, list | tuple) or not all(type(length) is int for length in shape):
+            raise ValueError(f"chunk_shape is {shape!r}, expected a list of integers")
+        index_spec = ChunkSpec((*(1 for _ in shape), 2), np.dtype(np.uint64), None)
+        codec = ShardingIndexed(
+            tuple(shape),
+            build_pipeline(chain(configuration, "codecs"), ChunkSpec(tuple(shape), spec.dtype, spec.fill_value)),
+            build_pipeline(chain(configuration, "index_codecs"), index_spec),
+            configuration.get("index_location", "end"),
+            configuration=dict(configuration),
+        )
+        codec.encoded_size(spec)
+        return codec
+
+    return factory

@@ -13,13 +13,16 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.model.dtypes import PLAIN, DType, byte_order, emit_v2, parse_v2
+from chunkmill.model.byte_order import byte_order
+from chunkmill.model.dtypes import PLAIN, DType, emit_v2, parse_v2, parse_v3
 from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = [
     "OBJECT_SERIALIZERS",
+    "RESHAPING",
     "Kind",
     "bytes_configuration",
+    "canonical",
     "check_arrangement",
     "dtype_after",
     "filter_input",
@@ -34,17 +37,36 @@ Kind: TypeAlias = Literal["array-array", "array-bytes", "bytes-bytes"]
 _ARRAY_ARRAY = {
     "transpose", "numcodecs.delta", "numcodecs.fixedscaleoffset", "numcodecs.quantize", "numcodecs.bitround",
     "numcodecs.astype", "numcodecs.packbits", "numcodecs.categorize",
-    # registered in zarr-extensions; the registry of codecs may not have them
-    "scale_offset", "cast_value", "bitround", "reshape", "squeeze",
+    "scale_offset", "cast_value", "bitround", "reshape", "zarrs.squeeze",
 }  # fmt: skip
 
 OBJECT_SERIALIZERS = {"vlen-utf8", "vlen-bytes", "numcodecs.vlen-array", "numcodecs.json2", "numcodecs.msgpack2"}
 """Serializers of values of variable length."""
 
 _ARRAY_BYTES = OBJECT_SERIALIZERS | {
-    "bytes", "sharding_indexed", "numcodecs.pcodec", "numcodecs.zfpy", "packbits", "zfp", "zfpy", "pcodec", "n5_block",
+    "bytes", "sharding_indexed", "numcodecs.pcodec", "numcodecs.zfpy", "packbits", "zfp", "n5_block", "n5_default",
 }  # fmt: skip
-_BYTES_BYTES = {"blosc", "gzip", "zstd", "crc32c", "bz2", "zlib", "lz4", "fletcher32", "adler32", "shuffle", "n5_lz4"}
+_BYTES_BYTES = {"blosc", "gzip", "zstd", "crc32c", "conditional", "n5_lz4"}
+
+RESHAPING = {"reshape", "zarrs.squeeze", "numcodecs.packbits"}
+"""Array -> array codecs after which a chunk has other axes."""
+
+_ZARRS = re.compile(r"https://codec\.zarrs\.dev/(?:array|bytes)_to_(?:array|bytes)/(\w{1,40})", re.ASCII)
+_OF_NUMCODECS = {
+    "bz2", "zlib", "lz4", "lzma", "shuffle", "fletcher32", "adler32", "crc32", "jenkins_lookup3", "base64", "delta",
+    "fixedscaleoffset", "quantize", "astype", "pcodec", "zfpy", "categorize", "vlen-array", "json2", "msgpack2",
+}  # fmt: skip
+_SYNONYMS = {
+    "endian": "bytes",  # before mid-2023
+    "zarrs.zfp": "zfp",
+    "numcodecs.vlen-utf8": "vlen-utf8",
+    "numcodecs.vlen-bytes": "vlen-bytes",
+    "vlen_utf8": "vlen-utf8",
+    "vlen_bytes": "vlen-bytes",
+    "vlen_array": "numcodecs.vlen-array",
+}
+
+_SAME_DTYPE = {"transpose", "numcodecs.bitround", "bitround", "scale_offset", "reshape", "zarrs.squeeze"}
 
 # member that holds the dtype a filter takes, and the one it yields: numcodecs' names
 _TYPED = {
@@ -61,6 +83,22 @@ _DEFAULTS: Mapping[str, Mapping[str, JSON]] = {  # numcodecs 0.16's
     "blosc": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0},
 }
 _MAX_TYPESIZE = 255  # blosc's; it takes larger items for bytes
+
+
+def canonical(name: str) -> str:
+    """Return the name under which a codec of Zarr v3 is known here: zarrs' addresses and older names have one as well.
+
+    Examples
+    --------
+    >>> canonical("https://codec.zarrs.dev/bytes_to_bytes/bz2"), canonical("shuffle"), canonical("zstd")
+    ('numcodecs.bz2', 'numcodecs.shuffle', 'zstd')
+    """
+    found = _ZARRS.fullmatch(name)
+    short = found[1] if found else name
+    short = _SYNONYMS.get(short, short)
+    if short == "squeeze":
+        return "zarrs.squeeze"
+    return f"numcodecs.{short}" if short in _OF_NUMCODECS else short
 
 
 def kind(name: str) -> Kind | None:
@@ -151,7 +189,9 @@ def dtype_after(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
         return _numcodecs_dtype(after, key=key, field=codec.name)
     if codec.name == "numcodecs.packbits":
         return np.dtype("u1")
-    return dtype if codec.name in {"transpose", "numcodecs.bitround", "bitround"} else None
+    if codec.name == "cast_value":
+        return parse_v3(codec.configuration.get("data_type"), key=key, field="cast_value.data_type")
+    return dtype if codec.name in _SAME_DTYPE else None
 
 
 def _numcodecs_dtype(value: JSON, *, key: str, field: str) -> DType:

@@ -29,7 +29,7 @@ _INLINE: Mapping[str, JSON] = {"kind": "inline", "must_understand": False}
 
 
 def parse_v2(value: bytes, key: str) -> dict[str, bytes] | None:
-    """Return the documents that a ``.zmetadata`` holds, by full store key; ``None`` for a format of it not known here.
+    """Return the documents that a ``.zmetadata`` holds, by full store key; ``None`` where it is of another kind.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def parse_v2(value: bytes, key: str) -> dict[str, bytes] | None:
     Raises
     ------
     MetadataError
-        The document is malformed, or a key leads out of its folder.
+        The document is malformed or of a version other than 1, or a key leads out of its folder.
 
     Examples
     --------
@@ -48,8 +48,12 @@ def parse_v2(value: bytes, key: str) -> dict[str, bytes] | None:
     {'g/a/.zgroup': b'{"zarr_format": 2}'}
     """
     document, sources = _parse_whole(key, value, ["metadata"])
-    if document.get("zarr_consolidated_format") != 1 or "record_size" in document:  # the latter: references in parquet
+    if "zarr_consolidated_format" not in document or "record_size" in document:  # the latter: references in parquet
         return None
+    version = document["zarr_consolidated_format"]
+    if type(version) is not int or version != 1:
+        expected = "1; consolidated=False reads the documents of each node instead"
+        raise MetadataError(key=key, field="zarr_consolidated_format", got=version, expected=expected)
     prefix = key.removesuffix(".zmetadata")
     found: dict[str, bytes] = {}
     for relative, content in _entries(key, document):

@@ -13,7 +13,7 @@ import marshal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from math import gcd
+from math import gcd, prod
 from typing import ClassVar, Literal
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
@@ -186,10 +186,9 @@ class ZarrV3:
         shape = check_shape(get_member(key, document, "shape", list), key=key)
         data_type = get_member(key, document, "data_type", (str, dict))
         dtype = parse_v3(data_type, key=key)
-        grid, lengths = _parse_grid(key, document, shape)
-        codecs = parse_chain(
-            get_member(key, document, "codecs", list), dtype, lengths, lax=dtype.fields is not None, key=key
-        )
+        grid, lengths = _parse_grid(key, document, shape, dtype.itemsize)
+        lax = dtype.fields is not None or dtype.kind == "U"
+        codecs = parse_chain(get_member(key, document, "codecs", list), dtype, lengths, lax=lax, key=key)
         order = byte_order_of(codecs)
         return ArrayMetadata(
             dtype=dtype,
@@ -299,7 +298,9 @@ def _dimension_names(
 # Chunk grid
 
 
-def _parse_grid(key: str, document: Mapping[str, JSON], shape: Sequence[int]) -> tuple[ChunkGrid, tuple[int, ...]]:
+def _parse_grid(
+    key: str, document: Mapping[str, JSON], shape: Sequence[int], itemsize: int
+) -> tuple[ChunkGrid, tuple[int, ...]]:
     """Return the grid and, for each axis, the greatest length that divides every chunk length of it."""
     grid = named(document.get("chunk_grid"), key=key, field="chunk_grid")
     field = "chunk_grid.configuration"
@@ -318,6 +319,8 @@ def _parse_grid(key: str, document: Mapping[str, JSON], shape: Sequence[int]) ->
     if len(lengths) != len(shape):
         raise MetadataError(key=key, field=field, got=lengths, expected=f"lengths for each of {len(shape)} axes")
     axes = tuple(_parse_axis(key, size, length) for size, length in zip(shape, lengths, strict=True))
+    if (n_bytes := prod(axis.widest for axis in axes) * itemsize) > MAX_SIZE:
+        raise MetadataError(key=key, field=field, got=lengths, expected=f"smaller chunks than {n_bytes} bytes")
     return ChunkGrid(axes), tuple(_divisor(axis) for axis in axes)
 
 
@@ -333,7 +336,10 @@ def _parse_axis(key: str, size: int, lengths: JSON) -> RegularAxis | RunsAxis:
             raise MetadataError(key=key, field=field, got=pair, expected="a length or [length, count], both positive")
     # kept as runs, and equal neighbours as one: [1, 10**12] is two numbers, not a terabyte (zarrs aborts on it)
     runs = tuple((length, sum(n for _, n in group)) for length, group in groupby(pairs, key=lambda pair: pair[0]))
-    if sum(length * count for length, count in runs) < size:
+    total = sum(length * count for length, count in runs)
+    if total > MAX_SIZE:
+        raise MetadataError(key=key, field=field, got=lengths, expected="lengths of at most 2**63-1 altogether")
+    if total < size:
         raise MetadataError(key=key, field=field, got=lengths, expected=f"lengths that cover the {size} of the axis")
     return RunsAxis(size, runs)
 

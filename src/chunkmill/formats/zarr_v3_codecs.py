@@ -7,6 +7,7 @@ Spec: Zarr v3 core, "Codecs"; codecs/sharding-indexed, codecs/bytes, codecs/tran
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,8 +16,17 @@ import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import check_chunk_shape
-from chunkmill.formats.chains import check_arrangement, dtype_after, kind, transpose_order, with_defaults
-from chunkmill.model.dtypes import ByteOrder, DType, byte_order
+from chunkmill.formats.chains import (
+    RESHAPING,
+    canonical,
+    check_arrangement,
+    dtype_after,
+    kind,
+    transpose_order,
+    with_defaults,
+)
+from chunkmill.model.byte_order import ByteOrder, byte_order
+from chunkmill.model.dtypes import DType
 from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = ["AxisLengths", "byte_order_of", "emit_chain", "named", "parse_chain"]
@@ -31,6 +41,8 @@ _CHECKSUMS = {f"numcodecs.{name}" for name in ("crc32", "crc32c", "adler32", "fl
 
 # chunkmill's own, for what v2 can hold: there is no data type in v3 for the values
 _V2_ONLY = {f"numcodecs.{name}" for name in ("categorize", "vlen-array", "json2", "msgpack2")}
+
+_N5_ONLY = {"n5_block", "n5_lz4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +84,8 @@ def parse_chain(value: JSON, dtype: DType, lengths: AxisLengths, *, lax: bool, k
     lengths
         Length of a chunk along each axis.
     lax
-        Whether ``bytes`` may lack its ``endian``: zarr-python 3.0 and 3.1 left it out for structured types.
+        Whether ``bytes`` may lack its ``endian``, which is little then: zarr-python 3.0 and 3.1 left it out for
+        structured types and fixed-length text. A warning says so.
 
     Examples
     --------
@@ -87,7 +100,7 @@ def _parse(value: JSON, flight: _Flight) -> list[NamedConfig]:
     if not isinstance(value, list) or not value:
         raise MetadataError(key=key, field=field, got=value, expected="a list of codecs")
     chain = [named(item, key=key, field=field) for item in value]
-    chain = [replace(codec, name="bytes") if codec.name == "endian" else codec for codec in chain]  # before mid-2023
+    chain = [replace(codec, name=canonical(codec.name)) for codec in chain]
     check_arrangement(chain, key=key, field=field)
     result: list[NamedConfig] = []
     itemsize = 1 if flight.dtype is None else flight.dtype.itemsize
@@ -113,7 +126,8 @@ def _array_array(codec: NamedConfig, flight: _Flight) -> tuple[NamedConfig, _Fli
         return NamedConfig("transpose", {"order": order}), replace(flight, lengths=lengths)
     known = None if flight.dtype is None else dtype_after(codec, flight.dtype, key=flight.key)
     # what is not known here may change the axes too
-    return codec, replace(flight, dtype=known, lengths=flight.lengths if known is not None else None)
+    same_axes = known is not None and codec.name not in RESHAPING
+    return codec, replace(flight, dtype=known, lengths=flight.lengths if same_axes else None)
 
 
 def _array_bytes(codec: NamedConfig, flight: _Flight) -> NamedConfig:
@@ -141,6 +155,9 @@ def _parse_bytes(configuration: Mapping[str, JSON], flight: _Flight) -> dict[str
         return {}  # void for single bytes: "big" swaps nothing
     if endian is None:
         raise MetadataError(key=flight.key, field="bytes.endian", got="nothing", expected="little or big")
+    if "endian" not in configuration:
+        text = f"{flight.key}: the codec 'bytes' has no endian, which {flight.dtype} needs; it is read as little"
+        warnings.warn(text[:400], UserWarning, stacklevel=2)
     return {"endian": endian}
 
 
@@ -216,7 +233,7 @@ def emit_chain(chain: Sequence[NamedConfig], *, key: str) -> list[JSON]:
     """
     for codec in chain:
         lost = ""
-        if codec.name in _V2_ONLY or codec.name.startswith("n5_"):
+        if codec.name in _V2_ONLY or codec.name in _N5_ONLY:
             lost = f"codec {codec.name!r}"
         elif codec.name == "bytes" and "dtype" in codec.configuration:
             lost = "fields of different byte order"

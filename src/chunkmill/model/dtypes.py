@@ -1,8 +1,7 @@
 """Names of data types: one table, and the spellings that Zarr v2 and v3 build on it.
 
-Here: JSON <-> ``numpy.dtype``. Not here: fill values (`chunkmill.model.fill_values`), the byte order of chunks (a
-codec's). Spec: Zarr v2, "Data type encoding"; Zarr v3 core, "Data types", with the names of zarr-extensions and of
-zarr-python 3.
+JSON <-> ``numpy.dtype``; the byte order of chunks is a codec's. Spec: Zarr v2, "Data type encoding"; Zarr v3 core,
+"Data types", with the names of zarr-extensions and of zarr-python 3.
 
 A document is not trusted: strings go through strict patterns before numpy sees them (``np.dtype("i4,i4")`` and
 ``np.dtype("U1000000000000")`` are never evaluated), and an element may not exceed `MAX_ITEM_BYTES`.
@@ -14,31 +13,28 @@ import re
 from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.model.byte_order import to_native
 from chunkmill.model.metadata import JSON
+from chunkmill.model.small_dtypes import is_small, small_dtype, small_name
 
 __all__ = [
     "MAX_ITEM_BYTES",
     "PLAIN",
     "STRING",
-    "ByteOrder",
-    "byte_order",
     "emit_v2",
     "emit_v3",
     "parse_raw",
     "parse_v2",
     "parse_v3",
     "plain_name",
-    "to_native",
-    "with_byte_order",
 ]
 
 DType: TypeAlias = np.dtype[Any]
-ByteOrder: TypeAlias = Literal["little", "big"]
 
 STRING: DType = np.dtypes.StringDType()
 """Variable-length text."""
@@ -52,6 +48,14 @@ PLAIN: Mapping[str, DType] = MappingProxyType(
 )
 """The names that Zarr v3, its draft and N5 share, with their native dtypes."""
 
+# two more names of the registry for the core's complex numbers, and zarr-python 3.1's and zarrs' for its bytes
+_ALIASES = {
+    "complex_float32": PLAIN["complex64"],
+    "complex_float64": PLAIN["complex128"],
+    "variable_length_bytes": np.dtype(object),
+    "binary": np.dtype(object),
+}
+
 _PLAIN_NAMES = {dtype: name for name, dtype in PLAIN.items()}
 
 MAX_ITEM_BYTES = 1 << 26
@@ -59,7 +63,6 @@ MAX_ITEM_BYTES = 1 << 26
 
 _MAX_DEPTH = 32  # structs in structs: numpy and this module recurse
 _MAX_SUBARRAY_RANK = 32
-_ORDERS: Mapping[ByteOrder, Literal["<", ">"]] = {"little": "<", "big": ">"}
 
 _UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as")
 _MICRO = {"\u00b5s": "us", "\u03bcs": "us"}  # micro sign and Greek mu: numpy takes both
@@ -70,62 +73,6 @@ _PATTERNS: tuple[re.Pattern[str], ...] = (
     re.compile(r"[<>]([iu][248]|f[248]|c8|c16|U[1-9][0-9]{0,8})", re.ASCII),
     re.compile(rf"[<>][mM]8(\[([1-9][0-9]{{0,9}})?({'|'.join(_UNITS)}|generic)\])?", re.ASCII),
 )
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Byte order
-
-
-def byte_order(dtype: DType) -> ByteOrder | Literal["none", "mixed"]:
-    """Return the byte order of `dtype`: of all its fields, when it is structured.
-
-    Examples
-    --------
-    >>> byte_order(np.dtype(">i4")), byte_order(np.dtype("S3"))
-    ('big', 'none')
-    >>> byte_order(np.dtype([("a", "<i4"), ("b", ">i4"), ("c", "?")]))
-    'mixed'
-    """
-    found = set(_byte_orders(dtype))
-    if not found:
-        return "none"
-    return found.pop() if len(found) == 1 else "mixed"
-
-
-def _byte_orders(dtype: DType) -> list[ByteOrder]:
-    if dtype.subdtype is not None:
-        return _byte_orders(dtype.subdtype[0])
-    if dtype.fields is not None:
-        return [order for name in dtype.fields for order in _byte_orders(dtype[name])]
-    if dtype.kind in "OT" or dtype.str[0] == "|":
-        return []
-    return ["big" if dtype.str[0] == ">" else "little"]
-
-
-def with_byte_order(dtype: DType, order: ByteOrder) -> DType:
-    """Return `dtype` with every multi-byte part in `order`.
-
-    Examples
-    --------
-    >>> with_byte_order(np.dtype("<i4"), "big").str
-    '>i4'
-    """
-    return dtype if dtype.kind in "OT" else dtype.newbyteorder(_ORDERS[order])
-
-
-def to_native(dtype: DType) -> DType:
-    """Return `dtype` in native byte order and packed: the form that `ArrayMetadata` holds.
-
-    Examples
-    --------
-    >>> to_native(np.dtype([("a", ">i2"), ("b", ">f8")], align=True)).itemsize
-    10
-    """
-    if dtype.fields is not None:
-        return np.dtype([(name, to_native(dtype[name])) for name in dtype.names or ()])
-    if dtype.subdtype is not None:
-        return np.dtype((to_native(dtype.subdtype[0]), dtype.subdtype[1]))
-    return dtype if dtype.kind in "OT" else dtype.newbyteorder("=")
 
 
 def plain_name(dtype: DType) -> str | None:
@@ -170,6 +117,7 @@ def _parse_v2(value: JSON, key: str, field: str, depth: int) -> DType:
         if not isinstance(item, list) or len(item) not in {2, 3}:
             raise MetadataError(key=key, field=field, got=item, expected="a field: [name, type] or [name, type, shape]")
         dtype = _parse_v2(item[1], key, field, depth + 1)
+        _check_field(dtype, "zarr2", key)
         if len(item) > 2:  # noqa: PLR2004 - the optional third part of a field
             dtype = _subarray(dtype, item[2], key, field)
         fields.append((item[0], dtype))
@@ -179,8 +127,8 @@ def _parse_v2(value: JSON, key: str, field: str, depth: int) -> DType:
 def _parse_typestr(value: str, key: str, field: str) -> DType:
     if value == "|O":
         raise UnsupportedFeature(format="zarr2", feature="object fields in structured types", key=key)
-    if value == "bfloat16":  # tensorstore's extension
-        raise UnsupportedFeature(format="zarr2", feature="data type 'bfloat16'", key=key)
+    if (small := small_dtype(value, format_name="zarr2", key=key)) is not None:  # tensorstore's extension of v2
+        return small
     if not any(pattern.fullmatch(value) for pattern in _PATTERNS):
         raise MetadataError(key=key, field=field, got=value, expected="a type string such as '<f8' or '|S12'")
     if value[1] in "SUV" and int(value[2:]) * (4 if value[1] == "U" else 1) > MAX_ITEM_BYTES:
@@ -233,6 +181,8 @@ def emit_v2(dtype: DType, *, key: str = "") -> JSON:
     if dtype.kind in "OT":
         return "|O"
     if dtype.fields is None:
+        if (name := small_name(dtype)) is not None:
+            return name
         if dtype.itemsize and any(pattern.fullmatch(dtype.str) for pattern in _PATTERNS):
             return dtype.str
         raise UnsupportedFeature(format="zarr2", feature=f"data type {dtype}", key=key)
@@ -242,14 +192,21 @@ def emit_v2(dtype: DType, *, key: str = "") -> JSON:
         base, shape = dtype[name].subdtype or (dtype[name], ())
         if base.kind in "OT":
             raise UnsupportedFeature(format="zarr2", feature=f"data type {dtype}", key=key)
+        _check_field(base, "zarr2", key)
         fields.append([name, emit_v2(base, key=key), *([list(shape)] if shape else [])])
     return fields
+
+
+def _check_field(dtype: DType, format_name: str, key: str) -> None:
+    if is_small(dtype):  # numpy does not swap their bytes inside a structure
+        raise UnsupportedFeature(format=format_name, feature=f"{dtype} in structured types", key=key)
 
 
 def _check_packed(dtype: DType, format_name: str, key: str) -> None:
     if dtype.itemsize != sum(dtype[name].itemsize for name in dtype.names or ()):
         feature = f"padding in structured data type {dtype}"
-        raise UnsupportedFeature(format=format_name, feature=feature, key=key, hint="pack it: model.dtypes.to_native")
+        hint = "pack it: model.byte_order.to_native"
+        raise UnsupportedFeature(format=format_name, feature=feature, key=key, hint=hint)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -277,14 +234,21 @@ def _parse_v3(value: JSON, key: str, field: str, depth: int) -> DType:
         raise MetadataError(key=key, field=field, got=value, expected="the name of a data type, or an object with one")
     if (parse := _CONFIGURED.get(name)) is not None:
         return parse(name, configuration, key, field, depth)
+    found = _parse_name(name, key, field)
     if configuration:
         raise MetadataError(key=key, field=field, got=value, expected=f"no configuration for {name!r}")
+    return found
+
+
+def _parse_name(name: str, key: str, field: str) -> DType:
     if name in PLAIN:
         return PLAIN[name]
     if name == "string":
         return STRING
-    if name in {"bytes", "variable_length_bytes"}:  # the registered name, and zarr-python 3.1's
-        return np.dtype(object)
+    if name == "bytes" or name in _ALIASES:
+        return _ALIASES.get(name, np.dtype(object))
+    if (small := small_dtype(name, format_name="zarr3", key=key)) is not None:
+        return small
     if re.fullmatch(r"r[0-9]+", name, re.ASCII):
         return parse_raw(name, key=key, field=field)
     raise UnsupportedFeature(format="zarr3", feature=f"data type {name[:80]!r}", key=key)
@@ -344,6 +308,7 @@ def _parse_struct(_name: str, configuration: Mapping[str, JSON], key: str, field
         dtype = _parse_v3(pair[1], key, field, depth + 1)
         if dtype.kind in "OT":
             raise UnsupportedFeature(format="zarr3", feature="values of variable length in structured types", key=key)
+        _check_field(dtype, "zarr3", key)
         fields.append((pair[0], dtype))
     return _struct(fields, key, field)
 
@@ -371,7 +336,7 @@ def emit_v3(dtype: DType, *, key: str = "") -> JSON:
     >>> emit_v3(np.dtype("m8[10ms]"))
     {'name': 'numpy.timedelta64', 'configuration': {'unit': 'ms', 'scale_factor': 10}}
     """
-    if (name := plain_name(dtype)) is not None:
+    if (name := plain_name(dtype) or small_name(dtype)) is not None:
         return name
     if dtype.kind in "TO":  # bytes: the registered name; zarr-python reads it besides its own variable_length_bytes
         return "string" if dtype.kind == "T" else "bytes"
@@ -379,9 +344,11 @@ def emit_v3(dtype: DType, *, key: str = "") -> JSON:
         return _emit_configured(dtype)
     if dtype.fields is not None:
         _check_packed(dtype, "zarr3", key)
+        for name in dtype.names or ():
+            _check_field(dtype[name], "zarr3", key)
         fields = [{"name": name, "data_type": emit_v3(dtype[name], key=key)} for name in dtype.names or ()]
         return {"name": "struct", "configuration": {"fields": fields}}
-    if dtype.kind != "V" or dtype.subdtype is not None or not dtype.itemsize:
+    if dtype.kind != "V" or is_small(dtype) or dtype.subdtype is not None or not dtype.itemsize:
         raise UnsupportedFeature(format="zarr3", feature=f"data type {dtype}", key=key)
     return f"r{8 * dtype.itemsize}"  # zarr-python 3.1 reads only its own raw_bytes, which is not registered
 

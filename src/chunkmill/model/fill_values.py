@@ -18,13 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.model.dtypes import ByteOrder, DType, to_native, with_byte_order
+from chunkmill.model.byte_order import ByteOrder, to_native, with_byte_order
+from chunkmill.model.dtypes import DType
 from chunkmill.model.metadata import JSON
+from chunkmill.model.small_dtypes import complex_part, float_range, integer_range, is_small, n_bits
 
 __all__ = ["emit_float", "emit_v2", "emit_v3", "parse_bits", "parse_float", "parse_v2", "parse_v3", "zero"]
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BITS = re.compile(r"0x[0-9a-fA-F]{1,32}|0b[01]{1,128}", re.ASCII)
+# JSON's own spelling of a number, and not longer than a float64 written out: int() of a million digits takes minutes
+_NUMBER = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?", re.ASCII)
 
 
 def zero(dtype: DType, serializer: str = "") -> Any:
@@ -54,17 +58,27 @@ def parse_float(
     >>> parse_float("-Infinity", np.dtype("f4"), key=".zarray")
     np.float32(-inf)
     """
-    number = names.get(value) if isinstance(value, str) else value
+    number: Any = names.get(value) if isinstance(value, str) else value
     if type(number) not in {int, float}:
         raise MetadataError(key=key, field=field, got=value, expected=f"a number or one of {', '.join(names)}")
     try:
         with np.errstate(all="ignore"):
-            scalar = np.array(float(number), dtype)[()]  # type: ignore[arg-type]
+            scalar = np.array(float(number), dtype)[()]
     except OverflowError:
         scalar = None
-    if scalar is None or (np.isinf(scalar) and not math.isinf(number)):  # type: ignore[arg-type]
+    if scalar is None or not _is_held(float(number), float(scalar), dtype):
         raise MetadataError(key=key, field=field, got=value, expected=f"a number that {dtype} can hold")
     return scalar
+
+
+def _is_held(number: float, scalar: float, dtype: DType) -> bool:
+    """Whether `scalar`, of `dtype`, is what `number` is there, and not what stands for a number that is not there."""
+    if not is_small(dtype):
+        return not math.isinf(scalar) or math.isinf(number)
+    known = float_range(dtype)
+    if known is None or not math.isfinite(number):
+        return known is not None and (known.has_nan if math.isnan(number) else known.has_infinity)
+    return math.isfinite(scalar) and known.least <= number <= known.greatest and (known.has_zero or number > 0)
 
 
 def parse_bits(text: JSON, dtype: DType, *, key: str, field: str = "fill_value") -> Any:
@@ -76,8 +90,9 @@ def parse_bits(text: JSON, dtype: DType, *, key: str, field: str = "fill_value")
     np.uint32(2143363909)
     """
     bits = int(text, 0) if isinstance(text, str) and _BITS.fullmatch(text) else -1
-    if not 0 <= bits < 1 << (8 * dtype.itemsize):
-        raise MetadataError(key=key, field=field, got=text, expected=f"at most {8 * dtype.itemsize} bits, as 0x or 0b")
+    most = n_bits(dtype) if is_small(dtype) else 8 * dtype.itemsize
+    if not 0 <= bits < 1 << most:
+        raise MetadataError(key=key, field=field, got=text, expected=f"at most {most} bits, as 0x or 0b")
     little = with_byte_order(dtype, "little")
     return np.frombuffer(bits.to_bytes(dtype.itemsize, "little"), little).astype(dtype)[0]
 
@@ -134,19 +149,40 @@ def _octets(value: JSON) -> list[int]:
     return value
 
 
+def _as_number(value: JSON) -> JSON:
+    """Return the number that a string of Zarr v2 spells, and anything else as it is; complex numbers are lists of two.
+
+    >>> _as_number("0"), _as_number("1e3"), _as_number("NaN"), _as_number(["1", 2])
+    (0, 1000.0, 'NaN', [1, 2])
+    """
+    if isinstance(value, list):
+        return [_as_number(each) if isinstance(each, str) else each for each in value]
+    found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return value
+    return float(value) if found[1] or found[2] else int(value)
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # One scalar, as both versions have it
 
 
 def _parse_bool(value: JSON, dtype: DType, key: str, field: str) -> Any:
-    if not isinstance(value, bool):
+    if not isinstance(value, bool) and not (type(value) is int and value in {0, 1}):  # some write these
         raise MetadataError(key=key, field=field, got=value, expected="true or false")
     return dtype.type(value)
 
 
 def _parse_int(value: JSON, dtype: DType, key: str, field: str) -> Any:
-    info = np.iinfo(dtype)
-    return dtype.type(_integer(value, int(info.min), int(info.max), key, field))
+    low, high = integer_range(dtype) or (0, 0)
+    return dtype.type(_integer(value, low, high, key, field))
+
+
+def _parse_small(value: JSON, dtype: DType, key: str, field: str) -> Any:
+    """Parse a scalar of one of ml_dtypes' types, whatever kind numpy takes it for."""
+    if complex_part(dtype) is not None:
+        return _parse_complex(value, dtype, key, field)
+    return (_parse_real if integer_range(dtype) is None else _parse_int)(value, dtype, key, field)
 
 
 def _parse_real(value: JSON, dtype: DType, key: str, field: str) -> Any:
@@ -158,7 +194,7 @@ def _parse_real(value: JSON, dtype: DType, key: str, field: str) -> Any:
 def _parse_complex(value: JSON, dtype: DType, key: str, field: str) -> Any:
     if not isinstance(value, list) or len(value) != 2:  # noqa: PLR2004 - real and imaginary part
         raise MetadataError(key=key, field=field, got=value, expected="[real, imaginary]")
-    part = np.dtype(f"f{dtype.itemsize // 2}")
+    part = complex_part(dtype) or dtype
     pair = np.array([_parse_real(number, part, key, field) for number in value], part)
     return pair.view(dtype)[0]
 
@@ -209,15 +245,18 @@ _PARSE: Mapping[str, Callable[[JSON, DType, str, str], Any]] = {
 }
 
 
+def _parser(dtype: DType) -> Callable[[JSON, DType, str, str], Any]:
+    return _parse_small if is_small(dtype) else _PARSE[dtype.kind]
+
+
 def _emit(fill: Any, dtype: DType, key: str, *, bits: bool) -> JSON:
     """Return the JSON of a scalar that both versions write alike."""
     if dtype.kind in "TU":
         return str(fill)
     scalar = np.array(fill, dtype)[()]
-    if dtype.kind == "f":
+    if dtype.kind == "f" or float_range(dtype) is not None:
         return emit_float(scalar, dtype, bits=bits, key=key)
-    if dtype.kind == "c":
-        part = np.dtype(f"f{dtype.itemsize // 2}")
+    if (part := complex_part(dtype)) is not None:
         return [emit_float(number, part, bits=bits, key=key) for number in np.array([scalar]).view(part)]
     if dtype.kind in "mM":
         return int(scalar.view("i8"))
@@ -260,20 +299,22 @@ def parse_v2(value: JSON, dtype: DType, *, key: str, field: str = "fill_value", 
     (b'\x00\x01', np.True_)
     """
     native = to_native(dtype)
+    # n5-zarr wrote "0" for every type until May 2024
+    value = value if native.kind in "OTU" else _as_number(value)
     # zarr-python 2's default is 0 for every type
-    zeroed = type(value) is int and value == 0 and (native.kind in "SUVT" or serializer == "vlen-bytes")
+    is_text = (native.kind in "SUVT" and not is_small(native)) or serializer == "vlen-bytes"
+    zeroed = type(value) is int and value == 0 and is_text
     if value is None:
         fill = None
     elif zeroed:
         fill = zero(native, serializer)
     elif native.kind == "O":
         fill = _base64(value, key, field) if serializer == "vlen-bytes" else value
-    elif native.kind == "b" and type(value) is int and value in {0, 1}:  # some write these
-        fill = native.type(value)
-    elif native.kind == "c" and type(value) in {int, float}:
+    elif complex_part(native) is not None and type(value) in {int, float}:
         fill = _parse_complex([value, 0], native, key, field)
     else:
-        fill = _PARSE[native.kind](value, dtype if native.kind == "V" else native, key, field)
+        in_storage = native.kind == "V" and not is_small(native)
+        fill = _parser(native)(value, dtype if in_storage else native, key, field)
     return fill
 
 
@@ -293,7 +334,7 @@ def emit_v2(fill: Any, dtype: DType, *, key: str = "") -> JSON:
     if dtype.kind == "T":
         return str(fill)
     array = _as_array(fill, native, key)
-    if dtype.kind in "SV":
+    if dtype.kind in "SV" and not is_small(dtype):
         return _encoded(array.astype(dtype).tobytes())
     return _emit(array[()], native, key, bits=False)
 
@@ -320,7 +361,7 @@ def parse_v3(value: JSON, dtype: DType, *, key: str, field: str = "fill_value", 
     if dtype.kind == "O":
         return _base64(value, key, field)
     if dtype.fields is None:
-        return _PARSE[dtype.kind](value, dtype, key, field)
+        return _parser(dtype)(value, dtype, key, field)
     if not isinstance(value, dict):
         return _parse_void(value, with_byte_order(dtype, order), key, field)
     if set(value) != set(dtype.names or ()):
@@ -352,6 +393,6 @@ def emit_v3(fill: Any, dtype: DType, *, key: str = "") -> JSON:
         return {name: emit_v3(array[name][()], dtype[name], key=key) for name in dtype.names or ()}
     if dtype.kind == "S":
         return _encoded(bytes(array[()]))
-    if dtype.kind == "V":
+    if dtype.kind == "V" and not is_small(dtype):
         return list(array.tobytes())
     return _emit(array[()], dtype, key, bits=True)

@@ -93,8 +93,9 @@ def open(  # noqa: A001 - the contract's name, as in zarr
 
 def _open(url: Url, path: str, storage_options: Mapping[str, Any] | None, given: dict[str, Any]) -> Node:
     """Open a node of a store or of a reference set, whichever `url` leads to."""
-    if isinstance(url, (str, os.PathLike)) and references.may_be_reference_file(url):
-        return hierarchy.open_node(references.open_reference_store(url, storage_options), path, **given)
+    file = references.open_reference_file(url, storage_options) if isinstance(url, (str, os.PathLike)) else None
+    if file is not None:
+        return hierarchy.open_node(file, path, **given)
     try:
         return hierarchy.open_node(references.open_plain_store(url, storage_options), path, **given)
     except NodeNotFound:  # a folder of parquet files is looked for last: it costs requests that few need

@@ -17,8 +17,8 @@ from chunkmill.errors import AlignmentError, NodeNotFound, RegionError, Unsuppor
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
 from chunkmill.hints import Hint
+from chunkmill.model.byte_order import to_native
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
-from chunkmill.model.dtypes import to_native
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis, run_lengths
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.paths import parents_of

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = [
     "is_reference_set",
     "may_be_reference_file",
     "open_plain_store",
+    "open_reference_file",
     "open_reference_store",
     "open_target_store",
     "without_reference_options",
@@ -38,6 +40,7 @@ REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_proto
 """Members of ``storage_options`` that are meant for the set; the others open the file or folder that it is in."""
 
 _BARE = ("reference://", "reference")  # as fsspec has it: the option ``fo`` says where, or is the set itself
+_FILE_NAME = re.compile(r"\.json(\.(gz|gzip|zst|zstd))?$")
 _HEAD = 4096
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
@@ -80,18 +83,43 @@ def open_reference_store(
             references = parse_reference_json(json.dumps(given).encode(), template_overrides=overrides)
             return ReferenceStore(references, Targets("memory://references", **own), url="memory://references")
         location = os.fspath(given)
-    if not location.endswith("/"):
-        store, key = _file(location, options)
-        if (document := store.get(key)) is not None:
-            shown = location if "::" in location else f"{store.url.removesuffix('/')}/{key}"
-            document = _decompressed(shown, document)
-            references = parse_reference_json(document, source=shown, template_overrides=overrides)
-            return ReferenceStore(references, Targets(shown, **own, set_options=options), url=shown)
+    found = None if location.endswith("/") else _open_file(location, options, own, overrides)
+    if found is not None:
+        return found
     folder = open_store(location, options)
     if folder.get(ROOT_KEY) is None:
         raise NodeNotFound(url=folder.url, path="", wanted="reference set (JSON file, or folder with .zmetadata)")
     parquet = ParquetReferences(folder.get, folder.url)
     return ReferenceStore(parquet, Targets(folder.url, **own, set_options=options), url=folder.url)
+
+
+def open_reference_file(
+    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> ReferenceStore | None:
+    """Open the reference set at `url` when that has the name of one and is a file: one request; else return ``None``.
+
+    A folder may have such a name, too: a store of arrays, or a set in parquet.
+    """
+    if not may_be_reference_file(url):
+        return None
+    location = os.fspath(url)
+    if location in _BARE:
+        return open_reference_store(url, storage_options)
+    options = dict(storage_options or {})
+    own = {name: options.pop(name) for name in REFERENCE_OPTIONS if name in options}
+    return _open_file(location.rstrip("/"), options, own, own.pop("template_overrides", None))
+
+
+def _open_file(
+    location: str, options: Mapping[str, Any], own: Mapping[str, Any], overrides: Any
+) -> ReferenceStore | None:
+    store, key = _file(location, options)
+    if (document := store.get(key)) is None:
+        return None
+    shown = location if "::" in location else f"{store.url.removesuffix('/')}/{key}"
+    document = _decompressed(shown, document)
+    references = parse_reference_json(document, source=shown, template_overrides=overrides)
+    return ReferenceStore(references, Targets(shown, **own, set_options=options), url=shown)
 
 
 def is_reference_set(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> bool:
@@ -115,11 +143,10 @@ def may_be_reference_file(url: str | os.PathLike[str]) -> bool:
 
     Examples
     --------
-    >>> may_be_reference_file("s3://bucket/set.json.zst"), may_be_reference_file("volume.n5")
+    >>> may_be_reference_file("s3://bucket/set.json.zst"), may_be_reference_file("events.json.zarr")
     (True, False)
     """
-    name = os.fspath(url).rstrip("/").rsplit("/", 1)[-1]
-    return os.fspath(url) in _BARE or ".json" in name
+    return os.fspath(url) in _BARE or _FILE_NAME.search(os.fspath(url).rstrip("/")) is not None
 
 
 def open_target_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
@@ -133,7 +160,7 @@ def open_target_store(url: str | os.PathLike[str] | Store, storage_options: Mapp
     LocalStore('/data/x.zarr')
     """
     options = without_reference_options(storage_options)
-    if isinstance(url, (str, os.PathLike)) and may_be_reference_file(url):
+    if isinstance(url, (str, os.PathLike)) and (os.fspath(url) in _BARE or ".json" in _name(url)):
         head = None if os.fspath(url) in _BARE else _read_head(os.fspath(url).rstrip("/"), options)
         if os.fspath(url) in _BARE or (head is not None and _is_reference_head(head)):
             raise StoreError(url=os.fspath(url), key="", reason=READ_ONLY_SET)
@@ -160,6 +187,10 @@ def without_reference_options(storage_options: Mapping[str, Any] | None) -> dict
     {'anon': True}
     """
     return {name: value for name, value in (storage_options or {}).items() if name not in REFERENCE_OPTIONS}
+
+
+def _name(url: str | os.PathLike[str]) -> str:
+    return os.fspath(url).rstrip("/").rsplit("/", 1)[-1]
 
 
 def _file(url: str, options: Mapping[str, Any]) -> tuple[Store, str]:

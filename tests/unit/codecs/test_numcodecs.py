@@ -275,7 +275,7 @@ def test_unknown_categories_are_empty():
         (named("delta", dtype="|O"), "i2"),
         (named("delta", dtype="nonsense"), "i2"),
         (named("delta", level=1), "i2"),
-        (named("bitround", keepbits=3), "i4"),
+        (named("bitround", keepbits=3), "?"),
         (named("bitround", keepbits=-1), "f4"),
         (named("packbits"), "u1"),
         (named("quantize", digits=1), "i4"),

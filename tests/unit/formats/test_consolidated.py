@@ -45,8 +45,13 @@ def test_v2_bare_nan_of_xarray_is_kept():
     assert ZarrV2().parse_group("", documents).attributes["x"] != ZarrV2().parse_group("", documents).attributes["x"]
 
 
-def test_v2_another_format_is_none():
-    assert consolidated.parse_v2(v2({}, zarr_consolidated_format=2), ".zmetadata") is None
+@pytest.mark.parametrize("version", [0, 2, "1", None, True, 1.0])
+def test_v2_another_version_is_refused(version):
+    with pytest.raises(MetadataError, match=r"zarr_consolidated_format: got .*consolidated=False"):
+        consolidated.parse_v2(v2({}, zarr_consolidated_format=version), ".zmetadata")
+
+
+def test_v2_another_document_is_none():
     assert consolidated.parse_v2(b'{"metadata": {}, "record_size": 10}', ".zmetadata") is None  # a reference set
 
 

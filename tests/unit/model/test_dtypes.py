@@ -3,7 +3,8 @@ import pytest
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model import dtypes
-from chunkmill.model.dtypes import STRING, byte_order, emit_v2, emit_v3, parse_v2, parse_v3, to_native, with_byte_order
+from chunkmill.model.byte_order import byte_order, to_native, with_byte_order
+from chunkmill.model.dtypes import STRING, emit_v2, emit_v3, parse_v2, parse_v3
 
 V2 = [
     ("|b1", np.dtype("?")),
@@ -62,11 +63,12 @@ def test_v2_refuses_deep_nesting():
         parse_v2(value, key=".zarray")
 
 
-def test_bfloat16_is_named():
-    with pytest.raises(UnsupportedFeature, match="bfloat16"):
-        parse_v2("bfloat16", key=".zarray")
-    with pytest.raises(UnsupportedFeature, match="bfloat16"):
-        parse_v3("bfloat16", key="zarr.json")
+def test_types_that_nobody_has_are_named():
+    for parse in (parse_v2, parse_v3):
+        with pytest.raises(UnsupportedFeature, match=r"'complex_float8_e5m2'.*neither numpy nor ml_dtypes"):
+            parse("complex_float8_e5m2", key="zarr.json")
+    with pytest.raises(UnsupportedFeature, match=r"zarrs\.optional"):
+        parse_v3({"name": "zarrs.optional", "configuration": {"name": "int8"}}, key="zarr.json")
 
 
 def of(name, **configuration):
@@ -125,7 +127,7 @@ def test_v3_is_written_in_the_forms_that_peers_read():
 
 
 HOSTILE_V3 = [
-    "", "int", "i4", "<i4", "Bool", "r", "r0", "r7", "r-8", "r8.0", "r8000000000000", "r" + "8" * 5000, "r\u0668", "float8_e4m3", None, 4, True, [], ["int32"], {},
+    "", "int", "i4", "<i4", "Bool", "r", "r0", "r7", "r-8", "r8.0", "r8000000000000", "r" + "8" * 5000, "r\u0668", "float8_e9m3", None, 4, True, [], ["int32"], {},
     {"name": 3}, {"name": ["int32"]}, of("int32", endian="big"), {"name": "int32", "configuration": None}, {"name": "int32", "configuration": [1]},
     of("fixed_length_utf32", length_bytes=10**18), of("fixed_length_utf32", length_bytes=6), of("fixed_length_utf32", length_bytes=0), of("fixed_length_utf32"),
     of("raw_bytes", length_bytes=-1), of("raw_bytes", length_bytes=True), of("raw_bytes", length_bytes=3.0), of("null_terminated_bytes", length_bytes=3, x=1),

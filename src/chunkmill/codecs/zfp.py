@@ -1,0 +1,213 @@
+"""The `zfp` serializer: numbers compressed by the library of that name, lossless or to a bound of precision.
+
+Spec: zarr-extensions, codecs/zfp: a stream without a header, as the configuration says all that one would. Run by
+zfpy, an extra. numcodecs' ``zfpy``, whose streams begin with a header: `chunkmill.codecs.numcodecs`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.codecs.base import Buffer, ChunkSpec
+from chunkmill.codecs.bytes import byte_view
+from chunkmill.errors import UnknownCodec
+from chunkmill.model.metadata import JSON, NamedConfig
+
+__all__ = ["Zfp", "longest_stream"]
+
+_MAX_RANK = 4
+_MEMBERS: Mapping[str, tuple[str, ...]] = {
+    "reversible": (),
+    "expert": ("minbits", "maxbits", "maxprec", "minexp"),
+    "fixed_accuracy": ("tolerance",),
+    "fixed_rate": ("rate",),
+    "fixed_precision": ("precision",),
+}
+_PARAMETERS = {"fixed_accuracy": "tolerance", "fixed_rate": "rate", "fixed_precision": "precision"}
+_TYPES = {"int32": 1, "int64": 2, "float32": 3, "float64": 4}  # zfp_type
+_MAX_BITS, _MIN_EXPONENT = 16658, -1074  # ZFP_MAX_BITS, ZFP_MIN_EXP: what zfp takes where a mode does not say
+_MAX_PARAMETER = 2.0**10  # of a rate or a tolerance: bits of a number, or what numbers differ by
+_EXPERT_LIMITS = {"minbits": (0, _MAX_BITS), "maxbits": (1, 1 << 31), "maxprec": (1, 64), "minexp": (-1075, 1 << 14)}
+
+
+@dataclass(frozen=True, slots=True)
+class Zfp:
+    """zfp in one of its modes.
+
+    Integers of 8 and 16 bits are shifted up to 32, as zfp promotes them; float16 is cast to float32.
+    """
+
+    mode: str
+    parameters: Mapping[str, JSON] = field(default_factory=dict, hash=False)
+    name: str = "zfp"
+
+    @classmethod
+    def from_config(cls, configuration: Mapping[str, JSON], spec: ChunkSpec) -> Zfp:
+        """Build the codec from ``{"mode": "fixed_accuracy", "tolerance": 0.05}``."""
+        mode = configuration.get("mode")
+        if not isinstance(mode, str) or mode not in _MEMBERS:
+            raise ValueError(f"mode is {mode!r:.80}, expected one of {', '.join(_MEMBERS)}")
+        # zarrs before 0.18 could write a header, and said so
+        parameters = {name: value for name, value in configuration.items() if name not in {"mode", "write_header"}}
+        if configuration.get("write_header", False):
+            raise ValueError("write_header is set: such streams are numcodecs.zfpy's")
+        if set(parameters) != set(_MEMBERS[mode]):
+            raise ValueError(f"got the parameters {sorted(parameters)}, expected {list(_MEMBERS[mode])} for {mode}")
+        _check(mode, parameters)
+        codec = cls(mode, parameters)
+        codec.encoded_size(spec)
+        _zfpy()
+        return codec
+
+    def config(self) -> NamedConfig:
+        """Name the codec as data."""
+        return NamedConfig(self.name, {"mode": self.mode, **self.parameters})
+
+    def encoded_size(self, spec: ChunkSpec) -> None:
+        """Return ``None``; raises where zfp has no such numbers or no such shape."""
+        _promoted_type(spec.dtype)
+        if len(spec.shape) > _MAX_RANK:
+            raise ValueError(f"zfp has at most {_MAX_RANK} axes, not {len(spec.shape)}: a reshape may come before it")
+
+    def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
+        """Compress the chunk."""
+        if not chunk.size:
+            return b""
+        promoted = np.ascontiguousarray(_promoted(chunk, spec.dtype)).reshape(spec.shape or (1,))
+        arguments = self._arguments()
+        if arguments is None:
+            raise ValueError("zfpy writes no expert mode but those that are another mode in other words")
+        return _zfpy().compress_numpy(promoted, write_header=False, **arguments)  # type: ignore[no-any-return]
+
+    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
+        """Decompress the chunk; a stream that is longer than any of that many numbers raises."""
+        if not prod(spec.shape):
+            if byte_view(data).nbytes:
+                raise ValueError("bytes for a chunk without elements")
+            return np.empty(spec.shape, spec.dtype)
+        dtype, shape = _promoted_type(spec.dtype), spec.shape or (1,)
+        longest = longest_stream(shape, dtype, self._fewest_bits(len(shape)))
+        view = byte_view(data)
+        if not 0 < len(view) <= longest:
+            raise ValueError(f"{len(view)} bytes, expected 1 to {longest} for shape {shape}")
+        # zfp reads as far as its blocks go, whatever the stream holds
+        stream = bytes(view).ljust(longest + 16, b"\0")
+        arguments, library = self._arguments(), _zfpy()
+        if arguments is None:
+            out = library.decompress_numpy(_with_header(stream, shape, dtype, self.parameters))
+        else:
+            out = library._decompress(stream, library.dtype_to_ztype(dtype), shape, **arguments)  # noqa: SLF001
+        return _demoted(out, spec.dtype).reshape(spec.shape)
+
+    def _fewest_bits(self, ndim: int) -> int:
+        """Return the bits that each block of 4**ndim numbers takes at least."""
+        if self.mode == "fixed_rate":
+            return int(float(self.parameters["rate"]) * 4**ndim) + 64  # which zfp rounds up to words
+        return int(self.parameters.get("minbits", 0))
+
+    def _arguments(self) -> dict[str, Any] | None:
+        """Return zfpy's arguments; ``None`` for an expert mode that it has no other word for."""
+        if self.mode != "expert":
+            return {_PARAMETERS[self.mode]: self.parameters[_PARAMETERS[self.mode]]} if self.parameters else {}
+        low, high, precision, exponent = (self.parameters[name] for name in _MEMBERS["expert"])
+        if (low, exponent) == (1, _MIN_EXPONENT) and high >= _MAX_BITS:
+            return {"precision": precision}
+        if low == 1 and high >= _MAX_BITS and precision == 64 and exponent > _MIN_EXPONENT:  # noqa: PLR2004
+            return {"tolerance": 2.0**exponent}
+        return None
+
+
+def longest_stream(shape: tuple[int, ...], dtype: np.dtype[Any], fewest_bits: int = 0) -> int:
+    """Return the most bytes that zfp makes of an array, as ``zfp_stream_maximum_size`` does, or reads of a stream."""
+    n_blocks = prod(-(-length // 4) for length in shape)
+    values = 4 ** len(shape)
+    # exponents, or the count of bit planes, in reversible mode; then the bits of each plane
+    bits: int = {1: 5, 2: 6, 3: 1 + 1 + 8 + 5, 4: 1 + 1 + 11 + 6}[_TYPES[dtype.name]]
+    bits += values - 1 + values * 8 * dtype.itemsize
+    n_bits = max(bits, fewest_bits)
+    return -(-n_blocks * n_bits // 64) * 8 + 8
+
+
+def _check(mode: str, parameters: Mapping[str, JSON]) -> None:
+    for name, value in parameters.items():
+        if mode in {"expert", "fixed_precision"}:
+            low, high = _EXPERT_LIMITS.get(name, (1, 64))
+            ok = type(value) is int and low <= value <= high
+        else:
+            ok = type(value) in {int, float} and 0 < value < _MAX_PARAMETER
+        if not ok:
+            raise ValueError(f"{name} is {value!r:.80}, which zfp does not take")
+
+
+def _zfpy() -> Any:
+    try:
+        return importlib.import_module("zfpy")
+    except ImportError as error:
+        raise UnknownCodec(name="zfp", reason="pip install 'chunkmill[codecs]'") from error
+
+
+def _promoted_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.kind in "mM":
+        return np.dtype(np.int64)
+    if dtype.kind not in "iuf" or dtype.isbuiltin != 1:
+        raise ValueError(f"zfp needs numbers, not {dtype}")
+    if dtype.kind == "f":
+        return np.dtype(np.float32) if dtype.itemsize == 2 else dtype  # noqa: PLR2004 - float16
+    return np.dtype(np.int64 if dtype.itemsize == 8 else np.int32)  # noqa: PLR2004 - 64 bits
+
+
+def _promoted(chunk: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    target = _promoted_type(dtype)
+    if dtype.kind in "mM":
+        return np.ascontiguousarray(chunk).view(np.int64)
+    if dtype.kind == "f" or dtype == target:
+        return chunk.astype(target, copy=False)
+    n_bits = 8 * dtype.itemsize
+    if n_bits == 8 * target.itemsize:  # unsigned: the same numbers
+        if chunk.size and int(chunk.max()) > np.iinfo(target).max:
+            raise ValueError(f"{chunk.max()} exceeds {np.iinfo(target).max}, the greatest integer of zfp")
+        return chunk.astype(target)
+    half = 1 << (n_bits - 1) if dtype.kind == "u" else 0
+    return (chunk.astype(np.int32) - np.int32(half)) << np.int32(31 - n_bits)
+
+
+def _demoted(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if dtype.kind in "mM":
+        return values.view(dtype)
+    if dtype.kind == "f" or dtype == values.dtype:
+        with np.errstate(all="ignore"):
+            same: NDArray[Any] = values.astype(dtype, copy=False)
+        return same
+    n_bits, info = 8 * dtype.itemsize, np.iinfo(dtype)
+    if n_bits == 8 * values.itemsize:
+        unsigned: NDArray[Any] = np.maximum(values, 0).astype(dtype)
+        return unsigned
+    half = 1 << (n_bits - 1) if dtype.kind == "u" else 0
+    shifted = (values >> np.int32(31 - n_bits)) + np.int32(half)
+    demoted: NDArray[Any] = np.clip(shifted, info.min, info.max).astype(dtype)
+    return demoted
+
+
+def _with_header(stream: bytes, shape: tuple[int, ...], dtype: np.dtype[Any], parameters: Mapping[str, Any]) -> bytes:
+    """Return a stream with the header of zfp that says its expert mode: zfpy takes that in no other way."""
+    bits = 48 // len(shape)
+    if max(shape) > 1 << bits:
+        raise ValueError(f"chunks of {shape} are too long for a header of zfp")
+    meta = 0
+    for length in shape:
+        meta = meta << bits | (length - 1)
+    meta = (meta << 2 | (len(shape) - 1)) << 2 | (_TYPES[dtype.name] - 1)
+    low, high = (max(1, min(parameters[name], 1 << 15)) - 1 for name in ("minbits", "maxbits"))
+    mode = parameters["minexp"] + 16495
+    mode = (mode << 7 | (parameters["maxprec"] - 1)) << 15 | high
+    mode = (mode << 15 | low) << 12 | 0xFFF
+    magic = int.from_bytes(b"zfp\x05", "little")
+    whole: int = magic | meta << 32 | mode << 84 | int.from_bytes(stream, "little") << 148
+    return whole.to_bytes(len(stream) + 24, "little")
