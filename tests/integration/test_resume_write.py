@@ -157,7 +157,7 @@ def test_another_source_is_refused():
     store = MemoryStore()
     fail_half_way(store)
     before = {key: store.get(key) for key in store.list_prefix("")}
-    with pytest.raises(JobError, match=r"another plan.*resume=False.*known by its name.*'other'"):
+    with pytest.raises(JobError, match=r"another plan.*resume=False.*identified by its name.*'other'"):
         write(Source(name="other"), store)
     for other in ({"codecs": "gzip"}, {"chunks": (4, 2)}, {"format": "zarr2"}, {"fill_value": 3}):
         with pytest.raises(JobError, match="another plan"):

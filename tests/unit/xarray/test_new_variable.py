@@ -1,0 +1,92 @@
+"""Encoding of new variables, and the metadata of their arrays."""
+
+import math
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+from chunkmill.errors import DatasetError, UnsupportedFeature
+from chunkmill.formats.registry import get_format
+from chunkmill.xarray.new_variable import describe_variable, encode_cf, json_attributes
+
+
+def described(values, fmt="zarr3", *, strict=False, attributes=None, **encoding):
+    variable = xr.Variable([f"d{i}" for i in range(np.ndim(values))], values, attributes or {}, encoding)
+    return describe_variable(get_format(fmt), "v", variable, strict=strict)
+
+
+def test_missing_values_are_marked_as_in_the_format():
+    values = np.array([1.5, np.nan])
+    two, three = described(values, "zarr2"), described(values, "zarr3")
+    assert math.isnan(two.metadata.fill_value)
+    assert "_FillValue" not in two.metadata.attributes
+    assert math.isnan(three.metadata.fill_value)
+    assert isinstance(three.metadata.attributes["_FillValue"], str)
+
+
+def test_packing_and_times():
+    packed = described(np.array([1.0, np.nan]), dtype="i2", scale_factor=0.5, _FillValue=-1)
+    assert np.asarray(packed.data).tolist() == [2, -1]
+    assert packed.metadata.dtype == np.dtype("i2")
+    days = described(np.array(["2000-01-03"], "M8[ns]"), units="days since 2000-01-01")
+    assert np.asarray(days.data).tolist() == [2]
+    assert days.metadata.attributes["units"] == "days since 2000-01-01"
+
+
+def test_chunks_of_encoding_then_of_dask():
+    x = da.ones((6, 4), chunks=((2, 3, 1), 4))
+    assert described(x).metadata.chunk_grid.chunk_shape == (3, 4)
+    assert described(x, chunks=(5, 2)).metadata.chunk_grid.chunk_shape == (5, 2)
+    assert isinstance(described(x).data, da.Array)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [({"nosuch": 1}, "unknown encoding 'nosuch'"), ({"chunks": (2, 2)}, "a length for each of")],
+    ids=str,
+)
+def test_strict_encoding(encoding, message):
+    with pytest.raises(DatasetError, match=message):
+        described(np.ones(4), strict=True, **encoding)
+    assert described(np.ones(4), **encoding).metadata.shape == (4,)
+
+
+def test_storage_from_another_format_is_dropped_unless_strict():
+    encoding = {"compressors": ({"name": "nosuch"},)}
+    assert described(np.ones(4), **encoding).metadata.codecs
+    with pytest.raises(Exception, match="nosuch"):
+        described(np.ones(4), strict=True, **encoding)
+
+
+def test_text():
+    assert described(np.array(["a", "bcd"]), dtype=str).metadata.dtype == np.dtype(np.dtypes.StringDType())
+    assert described(np.array(["abc", "d"]), "zarr2", dtype="U2").metadata.dtype == np.dtype("U3")
+    objects = described(np.array(["a", None], object))
+    assert list(objects.data) == ["a", ""]
+
+
+def test_booleans_where_the_format_has_none():
+    n5 = described(np.array([True, False]), "n5")
+    assert n5.metadata.dtype == np.dtype("i1")
+    assert n5.metadata.attributes["dtype"] == "bool"
+
+
+def test_what_a_format_cannot_hold():
+    with pytest.raises(UnsupportedFeature):
+        described(np.ones(2, "c8"), "n5")
+
+
+def test_attributes_as_json():
+    given = {"a": np.float32(0.5), "b": np.arange(2), "c": {"d": [None, "e"]}, "missing_value": np.nan}
+    assert json_attributes(given, "v", "") == {"a": 0.5, "b": [0, 1], "c": {"d": [None, "e"]}}
+    for wrong in ({"a": np.inf}, {"a": object()}, {1: "a"}, {"a": {2: 3}}):
+        with pytest.raises(DatasetError, match="JSON"):
+            json_attributes(wrong, "v", "")
+
+
+def test_lazy_values_stay_lazy():
+    encoded = encode_cf(xr.Variable("x", da.ones(4, chunks=2), encoding={"scale_factor": 0.5}), "v")
+    assert isinstance(encoded.data, da.Array)
+    assert encoded.data.compute(scheduler="sync").tolist() == [2] * 4

@@ -1,0 +1,109 @@
+"""Variables against existing arrays."""
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+import chunkmill as cm
+from chunkmill.errors import DatasetError
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
+
+
+def stored(name="t", dtype="i4", values=(0, 1, 2), **attributes):
+    array = cm.create_array(
+        MemoryStore(),
+        name,
+        shape=(len(values),),
+        dtype=dtype,
+        chunks=(2,),
+        dimension_names=[name],
+        attributes=attributes,
+    )
+    array[...] = np.array(values, array.dtype)
+    return array
+
+
+def variable(array, like=None):
+    return StoredVariable.of(array.path, array, like)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_values_are_encoded_as_the_array_stores_them(lazy):
+    one = variable(stored(units="days since 2000-01-01"), xr.Variable("t", np.array(["2000-01-01"], "M8[ns]")))
+    values = np.array(["2000-01-03", "2000-01-05"], "M8[ns]")
+    elements = one.encode(da.from_array(values, chunks=1) if lazy else values)
+    assert np.asarray(elements).tolist() == [2, 4]
+    assert (one.decode(np.asarray(elements)) == values).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attributes", "values", "message"),
+    [
+        ("i1", {}, [300], "1 values cannot be stored as int8"),
+        ("i2", {"scale_factor": 0.5}, [1e9], "cannot be stored as int16 scale_factor=0.5"),
+        ("U2", {}, ["abc"], "up to 3 characters"),
+        ("i4", {"units": "days since 2000-01-01"}, np.array(["2000-01-01T12"], "M8[ns]"), "hours since"),
+    ],
+    ids=str,
+)
+def test_values_that_do_not_fit(dtype, attributes, values, message):
+    array = stored(dtype=dtype, values=("a", "b") if dtype == "U2" else (0, 1), **attributes)
+    values = np.asarray(values)
+    with pytest.raises(DatasetError, match=message):
+        variable(array, xr.Variable("t", values)).encode(values)
+
+
+def test_comparison_shows_the_first_differences():
+    array = stored(values=range(9))
+    one = variable(array)
+    one.compare(np.arange(2, 6), array, (slice(2, 6),))
+    one.compare(da.arange(2, 6, chunks=1), array, (slice(2, 6),))
+    with pytest.raises(DatasetError, match=r"4 of 4 .* at \[3\]: 3 is stored, got 2; at \[4\]"):
+        one.compare(np.arange(2, 6), array, (slice(3, 7),))
+    with pytest.raises(DatasetError, match="shape"):
+        one.compare(np.arange(2), array, (slice(0, 3),))
+
+
+def test_numbers_with_other_units_are_refused():
+    array = stored(units="days since 2000-01-01")
+    with pytest.raises(DatasetError, match="pass times, or numbers in these units"):
+        variable(array, xr.Variable("t", [1, 2], {"units": "hours since 2000-01-01"}))
+    same = variable(array, xr.Variable("t", [1, 2], {"units": "days since 2000-01-01"}))
+    assert same.encode(np.array([5])).tolist() == [5]
+
+
+def test_axes_are_ordered_as_in_the_store():
+    array = cm.create_array(MemoryStore(), "a", shape=(2, 3), dtype="i4", chunks=(2, 3), dimension_names=["y", "x"])
+    assert match_dims("a", xr.Variable(("x", "y"), np.ones((3, 2))), variable(array)).dims == ("y", "x")
+    with pytest.raises(DatasetError, match="has dimensions"):
+        match_dims("a", xr.Variable(("x", "z"), np.ones((3, 2))), variable(array))
+
+
+@pytest.fixture
+def arrays():
+    return {"t": stored(values=(0, 10, 20, 30)), "v": stored("v", values=range(4)).with_read_missing("fill")}
+
+
+def test_regions(arrays):
+    assert stored_sizes(arrays) == {"t": 4, "v": 4}
+    part = xr.Dataset(coords={"t": [10, 20]})
+    assert find_region(part, "auto", arrays, "") == {"t": slice(1, 3)}
+    assert find_region(part, {"t": slice(-3, -1)}, arrays, "") == {"t": slice(1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "region", "message"),
+    [
+        ([10, 30], "auto", "not next to each other"),
+        ([10, 25], "auto", "1 values are not in the store"),
+        ([10, 20], {"t": slice(0, 3)}, "is 3 of 4 in the store, got 2"),
+        ([10, 20], {"t": slice(0, 4, 2)}, "expected a slice of step 1"),
+        ([10, 20], {"z": slice(0, 2)}, "not a dimension of the dataset"),
+    ],
+    ids=str,
+)
+def test_regions_that_cannot_be_found(arrays, coordinates, region, message):
+    with pytest.raises(DatasetError, match=message):
+        find_region(xr.Dataset(coords={"t": coordinates}), region, arrays, "")

@@ -1,0 +1,97 @@
+"""Plans of dataset writes: nothing is written."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import DatasetError, UnsupportedFeature
+from chunkmill.formats.registry import get_format
+from chunkmill.model.grid import RegularAxis, RunsAxis
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.xarray.write_plan import _resized_axis, join, labelled_groups, plan_existing, plan_new
+
+SMALL = xr.Dataset({"v": (("t", "x"), np.ones((3, 2))), "m": ("x", [1, 2])}, coords={"t": [0, 1, 2]}, attrs={"a": 1})
+
+
+def test_paths():
+    assert [join(*each) for each in (("", "a"), ("a", "."), ("", "."), ("a/b", "c"))] == ["a", "a", "", "a/b/c"]
+
+
+def test_groups_of_a_tree():
+    tree = xr.DataTree.from_dict({"/": SMALL, "/below": xr.Dataset({"w": ("x", [1, 2])})})
+    groups = labelled_groups(tree, "top", {"/below": {"w": {"chunks": (1,)}}}, "")
+    assert [group.path for group in groups] == ["top", "top/below"]
+    assert [group.encoded_by_user for group in groups] == [frozenset(), {"w"}]
+    assert groups[1].variables["w"].encoding == {"chunks": (1,)}
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding", "error", "message"),
+    [
+        (SMALL, {"none": {}}, DatasetError, "unknown variables"),
+        (xr.DataTree(SMALL), {"v": {}}, DatasetError, "unknown groups"),
+        (xr.Dataset({"a/b": 1}), None, DatasetError, "rename it"),
+        (SMALL.v, None, TypeError, "to_dataset"),
+    ],
+    ids=["variables", "groups", "names", "kind"],
+)
+def test_arguments_that_are_refused(data, encoding, error, message):
+    with pytest.raises(error, match=message):
+        labelled_groups(data, "", encoding, "")
+
+
+def test_a_new_group_is_described_and_nothing_written():
+    store = RecordingStore(MemoryStore())
+    plan = plan_new(labelled_groups(SMALL, "g", None, ""), store, "g", get_format("zarr3"))
+    assert sorted(planned.array.path for planned in plan.variables) == ["g/m", "g/t", "g/v"]
+    assert sorted(plan.array_documents) == ["g/m/zarr.json", "g/t/zarr.json", "g/v/zarr.json"]
+    assert list(plan.group_documents) == ["g/zarr.json"]
+    assert not store.keys("set", "set_if")
+
+
+def test_all_variables_that_do_not_fit_are_named():
+    ds = xr.Dataset({"a": ("x", np.ones(2, "c8")), "b": ("x", np.ones(2, "c16")), "c": ("x", [1, 2])})
+    with pytest.raises(UnsupportedFeature, match=r"'a': .*'b': .*nothing was written"):
+        plan_new(labelled_groups(ds, "", None, ""), MemoryStore(), "", get_format("n5"))
+
+
+@pytest.fixture
+def root():
+    store = MemoryStore()
+    cm.write_dataset(SMALL, store)
+    return cm.open_group(store, mode="r+")
+
+
+def planned(root, ds, **options):
+    arguments = {"region": None, "append_dim": None, "adds": False} | options
+    return plan_existing(labelled_groups(ds, "", None, ""), root, **arguments)
+
+
+def test_an_append_plans_the_new_elements_alone(root):
+    plan = planned(root, SMALL.assign_coords(t=[3, 4, 5]), append_dim="t", adds=True)
+    regions = {each.array.path: each.region for each in plan.variables}
+    assert regions == {"v": (slice(3, 6), slice(0, 2)), "t": (slice(3, 6),)}
+    assert plan.unchanged == ["m"]
+    assert sorted(plan.growth) == ["t/zarr.json", "v/zarr.json"]
+
+
+def test_a_region_plans_what_it_covers(root):
+    plan = planned(root, SMALL.isel(t=slice(1, 3)), region={"t": slice(1, 3)})
+    assert {each.array.path: each.region for each in plan.variables} == {"v": (slice(1, 3), slice(0, 2))}
+    assert sorted(plan.unchanged) == ["m", "t"]
+    assert not plan.growth
+
+
+def test_new_variables_need_a_mode_that_adds(root):
+    ds = xr.Dataset({"w": ("x", [1, 2])})
+    with pytest.raises(DatasetError, match="mode='a' adds"):
+        planned(root, ds)
+    assert [each.array.path for each in planned(root, ds, adds=True).variables] == ["w"]
+
+
+def test_axes_grow():
+    assert _resized_axis(RegularAxis(5, 2), 9) == RegularAxis(9, 2)
+    assert _resized_axis(RunsAxis(5, ((2, 1), (3, 1))), 12).runs == ((2, 1), (3, 1), (3, 3))
+    assert _resized_axis(RunsAxis(5, ((2, 1), (5, 1))), 6).runs == ((2, 1), (5, 1))
