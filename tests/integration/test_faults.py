@@ -124,7 +124,7 @@ class TestWorkersAreKilled:
 
     @pytest.mark.parametrize("job", ["rechunk", "convert"])
     def test_jobs(self, client, source, tmp_path, job):
-        target = SlowStore(LocalStore(tmp_path / "x"), 0.05, ["set"])
+        target = SlowStore(LocalStore(tmp_path / "x"), 0.05, ["set", "set_if"])
         with Killer(client, 4) as killer:
             if job == "rechunk":
                 cm.rechunk(source, target, chunks=(48, 1))

@@ -7,7 +7,7 @@ from servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, StoreError
-from chunkmill.runtime.journal import unfinished_jobs
+from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 
@@ -40,8 +40,8 @@ def test_convert(store):
 def test_resume(store):
     source = make_source()
     with pytest.raises((ChunkError, StoreError)):
-        cm.convert(source, FailingStore(store, every=20, methods=["set"]), format="zarr3")
-    assert [job["path"] for job in unfinished_jobs(store)] == [""]
+        cm.convert(source, FailingStore(store, every=20, methods=["set", "set_if"]), format="zarr3")
+    assert [job.path for job in unfinished_jobs(store)] == [""]
     report = cm.convert(source, store, format="zarr3")
     assert report.n_resumed > 0
     assert cm.verify(source, store).equal

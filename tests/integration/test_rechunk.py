@@ -30,7 +30,7 @@ from chunkmill.errors import (
     StoreError,
     UnsupportedFeature,
 )
-from chunkmill.runtime.journal import unfinished_jobs
+from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.runtime.worker import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -177,7 +177,7 @@ def test_two_jobs_share_a_scratch_folder(tmp_path):
     store = LocalStore(tmp_path / "b.zarr")
     arguments = {"chunks": (40, 1), "strategy": "spill", "temp": str(tmp_path / "scratch")}
     with pytest.raises((StoreError, ChunkError)):
-        planned_tightly(array, FailingStore(store, every=19, methods=["set"], times=1), **arguments).run()
+        planned_tightly(array, FailingStore(store, every=19, methods=["set", "set_if"], times=1), **arguments).run()
     planned_tightly(array, str(tmp_path / "c.zarr"), **arguments).run()
     assert planned_tightly(array, store, **arguments).run().n_resumed > 0
     check(store, values, "")
@@ -545,7 +545,7 @@ def test_goes_on_where_it_failed(tmp_path, strategy):
     n_tasks = planned_tightly(array, store, **arguments).n_tasks
     n_resumed = 0
     for _ in range(60):
-        failing = FailingStore(store, every=17, methods=["set"], times=1)
+        failing = FailingStore(store, every=17, methods=["set", "set_if"], times=1)
         try:
             report = planned_tightly(array, failing, **arguments).run()
         except (StoreError, ChunkError):
@@ -583,7 +583,7 @@ def test_a_job_of_another_plan_is_not_gone_on_with(tmp_path):
     array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40))
     store = LocalStore(tmp_path / "b.zarr")
     with pytest.raises((StoreError, ChunkError)):
-        rechunk(array, FailingStore(store, every=9, methods=["set"], times=1), chunks=(40, 1), strategy="spill")
+        rechunk(array, FailingStore(store, every=9, methods=["set", "set_if"], times=1), chunks=(40, 1), strategy="spill")
     assert unfinished_jobs(store)
     with pytest.raises(JobError, match="another plan"):
         rechunk(array, store, chunks=(10, 10))
@@ -637,7 +637,7 @@ def test_a_killed_worker_costs_nothing_but_its_tasks(tmp_path, part, n_keys):
         victim = next(iter(pids.values()))
         killer = threading.Thread(target=lambda: (wait_for(target, part, n_keys), kill_worker(victim)))
         killer.start()
-        slow = SlowStore(target, 0.05, ["set"])
+        slow = SlowStore(target, 0.05, ["set", "set_if"])
         report = rechunk(array, slow, max_mem=little_memory(1), **MANY_TASKS)
         killer.join()
         client.wait_for_workers(2, timeout=60)
@@ -654,7 +654,7 @@ from recording import SlowStore
 
 if __name__ == "__main__":
     with dask.config.set(scheduler="threads", num_workers=2):
-        slow = SlowStore(LocalStore({target!r}), 0.05, ["set"])
+        slow = SlowStore(LocalStore({target!r}), 0.05, ["set", "set_if"])
         rechunk(({source!r}, "a"), slow, max_mem={max_mem}, **{arguments})
 """
 
@@ -722,7 +722,7 @@ def test_ctrl_c_on_a_cluster(tmp_path, part, n_keys):
         assert "Traceback" not in errors
         assert not printed
         wait_until(lambda: not any(client.run(n_running).values()))  # what was begun is done
-        assert [job["job"].partition(" ")[0] for job in unfinished_jobs(target)] == ["rechunk"]
+        assert [job.job.partition(" ")[0] for job in unfinished_jobs(target)] == ["rechunk"]
         assert not target.sweep(remove=False)
         with pytest.raises(NodeNotFound):
             cm.open_array(target)

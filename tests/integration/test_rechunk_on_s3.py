@@ -38,7 +38,7 @@ def test_resumes(store):
     source = MemoryStore()
     cm.create_array(source, "a", shape=SHAPE, dtype="i4", chunks=(2, 30, 8))[...] = VALUES
     arguments = {"chunks": (24, 7, 3), "strategy": "spill", "max_mem": "8 MiB"}
-    failing = FailingStore(store, every=7, methods=["set"], times=1)
+    failing = FailingStore(store, every=7, methods=["set", "set_if"], times=1)
     with dask.config.set(scheduler="threads", num_workers=1):
         with pytest.raises((ChunkError, StoreError)):
             cm.rechunk((source, "a"), failing, **arguments)

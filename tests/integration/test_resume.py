@@ -19,8 +19,8 @@ from recording import FailingStore, SlowStore
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.runtime import job as jobs
-from chunkmill.runtime.journal import unfinished_jobs
 from chunkmill.runtime.preflight import describe_needs
+from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -60,7 +60,7 @@ def check(target, values):
 # Stores that fail
 
 
-@pytest.mark.parametrize("methods", [["set"], ["get"]], ids=" ".join)
+@pytest.mark.parametrize("methods", [["set", "set_if"], ["get"]], ids=" ".join)
 def test_a_store_that_fails_again_and_again(source, target, methods):
     url, values = source
     store = LocalStore(target)
@@ -72,7 +72,7 @@ def test_a_store_that_fails_again_and_again(source, target, methods):
         except (StoreError, ChunkError) as error:
             n_failed += 1
             if left := unfinished_jobs(store):
-                assert left[0]["job"] == f"convert to {store.url}"
+                assert left[0].job == f"convert to {store.url}"
                 if not error.key.endswith("zarr.json"):  # all chunks are there before the first document is
                     with pytest.raises(cm.errors.NodeNotFound):
                         cm.open_array(store, "a")
@@ -85,7 +85,7 @@ def test_a_full_disk_loses_nothing(source):
     url, values = source
     store = MemoryStore()
     with pytest.raises((ChunkError, StoreError), match="No space left"):
-        cm.convert(url, FailingStore(store, every=40, methods=["set"], reason="No space left on device"), format="n5")
+        cm.convert(url, FailingStore(store, every=40, methods=["set", "set_if"], reason="No space left on device"), format="n5")
     report = cm.convert(url, store, format="n5")
     assert 0 < report.n_resumed < report.n_tasks
     check(store, values)
@@ -95,7 +95,7 @@ def test_a_job_with_other_arguments_is_refused(source):
     url, values = source
     store = MemoryStore()
     with pytest.raises((ChunkError, StoreError)):
-        cm.convert(url, FailingStore(store, every=40, methods=["set"]), format="zarr3")
+        cm.convert(url, FailingStore(store, every=40, methods=["set", "set_if"]), format="zarr3")
     with pytest.raises(JobError, match="another plan"):
         cm.convert(url, store, format="zarr3", codecs="zstd")
     with pytest.raises(JobError, match="another plan"):
@@ -109,7 +109,7 @@ def test_an_overwriting_job_resumes_without_deleting(source):
     store = MemoryStore()
     cm.create_array(store, "old", shape=(1,), dtype="i1", chunks=(1,))
     with pytest.raises((ChunkError, StoreError)):
-        cm.convert(url, FailingStore(store, every=40, methods=["set"]), format="zarr3", overwrite=True)
+        cm.convert(url, FailingStore(store, every=40, methods=["set", "set_if"]), format="zarr3", overwrite=True)
     n_before = len(list(store.list_prefix("a/")))
     report = cm.convert(url, store, format="zarr3", overwrite=True)
     assert n_before > 0
@@ -122,7 +122,7 @@ def test_rechunking_goes_on(source):
     url, values = source
     store = MemoryStore()
     with pytest.raises((ChunkError, StoreError)):
-        cm.convert(url, FailingStore(store, every=5, methods=["set"]), format="zarr3", chunks=(64, 4))
+        cm.convert(url, FailingStore(store, every=5, methods=["set", "set_if"]), format="zarr3", chunks=(64, 4))
     assert unfinished_jobs(store)
     cm.convert(url, store, format="zarr3", chunks=(64, 4))
     check(store, values)
@@ -268,7 +268,7 @@ def test_a_worker_is_killed(source, target, after, chunks):
     url, values = source
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     with LocalCluster(**options) as cluster, Client(cluster) as client:
-        slow = SlowStore(LocalStore(target), 0.05, ["set"])
+        slow = SlowStore(LocalStore(target), 0.05, ["set", "set_if"])
         killer, pids = kill_a_worker(client, target, after if chunks == "keep" else 1)
         cm.convert(url, slow, format="zarr3", chunks=chunks)
         killer.join()
@@ -286,7 +286,7 @@ from recording import SlowStore
 
 if __name__ == "__main__":
     with Client(n_workers=2, threads_per_worker=1, dashboard_address=":0") if {cluster} else nullcontext():
-        cm.convert({url!r}, SlowStore(LocalStore({target!r}), 0.05, ["set"]), format="zarr3")
+        cm.convert({url!r}, SlowStore(LocalStore({target!r}), 0.05, ["set", "set_if"]), format="zarr3")
 """
 
 
@@ -315,7 +315,7 @@ def test_the_client_is_killed(source, target, tmp_path, number, cluster):
     assert process.returncode != 0
     if number == signal.SIGINT:
         assert b"KeyboardInterrupt" in errors
-    assert [job["job"] for job in unfinished_jobs(LocalStore(target))] == [f"convert to file://{target}"]
+    assert [job.job for job in unfinished_jobs(LocalStore(target))] == [f"convert to file://{target}"]
     with pytest.raises(cm.errors.NodeNotFound):
         cm.open_array(target, "a")
     report = cm.convert(url, target, format="zarr3")

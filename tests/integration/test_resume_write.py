@@ -11,7 +11,8 @@ from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, NodeNotFound
-from chunkmill.runtime.journal import Journal, unfinished_jobs
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -78,7 +79,7 @@ def test_only_what_was_not_written_is_computed(tmp_path, layout):
     with pytest.raises(NodeNotFound):
         cm.open_array(store, "a")
     (job,) = unfinished_jobs(store)
-    assert job["path"] == "a"
+    assert job.path == "a"
     n_done = len([key for key in traces(store) if not key.endswith("plan.json")])
     second = Source()
     report = write(second, store, **layout)

@@ -25,7 +25,8 @@ from chunkmill.errors import ChunkError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
 from chunkmill.runtime.job import Stage, TaskResult, run_once
-from chunkmill.runtime.journal import differences, records, unfinished_jobs
+from chunkmill.runtime.journal import differences, records
+from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files
 
@@ -231,9 +232,9 @@ def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
     paths = {problem.path for problem in found.problems if problem.kind == "unfinished"}
     specs = []
     for job in unfinished_jobs(store) if paths else []:
-        if (path := str(job["path"])) in paths:
-            prefix = str(job["key"]).rpartition("/")[0] + "/"
-            specs += [(path, key) for _, _, key in records(store, prefix, str(job["run"]))]
+        if job.path in paths:
+            prefix = job.key.rpartition("/")[0] + "/"
+            specs += [(job.path, key) for _, _, key in records(store, prefix, job.run)]
     return [Stage("check-journal", _check_record, store, specs)] if specs else []
 
 

@@ -5,10 +5,9 @@ Listings and documents only; no chunk is opened. Not here: whether chunks decode
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,9 @@ from chunkmill.formats.registry import FORMATS
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
-from chunkmill.runtime.journal import JOB_PREFIX, unfinished_jobs
+from chunkmill.runtime.journal import JOB_PREFIX
 from chunkmill.runtime.preflight import PROBE_PREFIX
+from chunkmill.runtime.unfinished_jobs import UnfinishedJob, unfinished_jobs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
 
@@ -224,7 +224,7 @@ def _listed(store: Store, found: Inventory, top: Node | None) -> Iterator[str]:
 class _Keys:
     """Sorts keys: into chunks of arrays, what is known, and problems."""
 
-    def __init__(self, found: Inventory, jobs: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, found: Inventory, jobs: Iterable[UnfinishedJob]) -> None:
         self.found = found
         self.owners: dict[str, int] = {}
         self.chunks: list[list[tuple[int, ...]]] = []
@@ -233,7 +233,7 @@ class _Keys:
             self._know(node)
         unreadable = [p.path for p in found.problems if p.kind in {"metadata", "unsupported"}]
         self.documents.update(key for path in unreadable for key in _document_keys(FORMATS, path))
-        hidden = [*unreadable, *(str(job["path"]) for job in jobs)]
+        hidden = [*unreadable, *(job.path for job in jobs)]
         self.hidden = tuple(prefix for path in hidden for prefix in _prefixes(path))
 
     def _know(self, node: Node) -> None:
@@ -332,14 +332,14 @@ def _prefixes(path: str) -> Iterator[str]:
 # What jobs and writers left
 
 
-def _unfinished(found: Inventory) -> list[dict[str, Any]]:
-    jobs: list[dict[str, Any]] = []
+def _unfinished(found: Inventory) -> list[UnfinishedJob]:
+    jobs: list[UnfinishedJob] = []
     for job in unfinished_jobs(found.store):
-        path = str(job["path"])
-        if not found.path or path == found.path or path.startswith(f"{found.path}/"):
+        if not found.path or job.path == found.path or job.path.startswith(f"{found.path}/"):
             jobs.append(job)
-            reason = f"{job['job']}, begun {job['began']}, was cut off: run it again to go on"
-            found.problems.append(Problem("unfinished", path, str(job["key"]), reason))
+            state = "is running" if job.is_running else "was interrupted: run it again to resume it"
+            reason = f"{job.job}, begun {job.began}, {state}"
+            found.problems.append(Problem("unfinished", job.path, job.key, reason))
     return jobs
 
 

@@ -57,7 +57,7 @@ def resumable_write(
         The target holds an unfinished job that writes something else.
     """
     mark = fingerprint("to_store", _VERSION, x.name, x.chunks, x.dtype, array.format, array.metadata, write_empty)
-    journal = Journal(array.store, array.path, _job(array), mark)
+    journal = Journal(array.store, array.path, _job(array), mark, is_block_write=True)
     documents = _resumed(journal, x)
     done: set[int] = set()
     resumes = documents is not None
@@ -69,12 +69,14 @@ def resumable_write(
         journal.begin(documents)
     else:
         done = {number for _, number in journal.done()}
-    region = full_region(array.shape)
-    blocks, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, journal=journal)
-    keys = [(blocks.name, *index, 0) for index, number in _numbered(x, array) if number not in done]
-    with abandon_on_error([blocks]), remove_partial_files([array], after_death=resumes):
-        counts = _compute(blocks, keys)
-    publish(documents)
+    with journal.running():
+        region = full_region(array.shape)
+        blocks, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, journal=journal)
+        keys = [(blocks.name, *index, 0) for index, number in _numbered(x, array) if number not in done]
+        with abandon_on_error([blocks]), remove_partial_files([array], after_death=resumes):
+            counts = _compute(blocks, keys, journal)
+        journal.check(now=True)
+        publish(documents)
     if resumes:
         remove_partial_files_beside(array.store, documents)
     journal.finish()
@@ -115,18 +117,18 @@ def _numbered(x: da.Array, array: StoredArray) -> Iterator[tuple[tuple[int, ...]
         yield index, block_number(array, region)
 
 
-def _compute(blocks: da.Array, keys: list[Any]) -> WriteCounts:
+def _compute(blocks: da.Array, keys: list[Any], journal: Journal) -> WriteCounts:
     """Compute some blocks on the current scheduler, and return the sum of their counts."""
     if not keys:
         return WriteCounts()
     graph = optimised(blocks.dask, keys)
     scheduler = Scheduler()
     client = scheduler.client
-    counts = scheduler.compute(graph, keys) if client is None else _gathered(client, graph, keys)
+    counts = scheduler.compute(graph, keys) if client is None else _gathered(client, graph, keys, journal)
     return WriteCounts.total(map(WriteCounts.of, counts))
 
 
-def _gathered(client: Client, graph: dict[Any, Any], keys: list[Any]) -> Iterator[NDArray[np.int64]]:
+def _gathered(client: Client, graph: dict[Any, Any], keys: list[Any], journal: Journal) -> Iterator[NDArray[np.int64]]:
     """Yield results as they are computed, and release each."""
     running = set(client.get(graph, keys, sync=False))
     finished = as_completed(running, loop=client.loop)
@@ -136,5 +138,7 @@ def _gathered(client: Client, graph: dict[Any, Any], keys: list[Any]) -> Iterato
             running.difference_update(batch)
             yield from client.gather(batch)
     except BaseException:
+        if journal.attempt is not None:
+            journal.attempt.end()  # before they are cancelled, so that those at work learn of it
         client.cancel(list(running), force=True)
         raise

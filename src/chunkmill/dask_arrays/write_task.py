@@ -24,6 +24,7 @@ from chunkmill.model.user_values import as_dtype, check_unmasked
 from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import check_process
+from chunkmill.stores.guarded import Guard
 from chunkmill.stores.metered import Meter
 
 __all__ = ["WriteCounts", "WriteTask", "block_number", "write_key"]
@@ -96,33 +97,39 @@ class WriteTask:
         if os.getpid() != self.client_process:
             check_process(self.needs)  # a worker may have joined after the others were checked
         region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, self.start, strict=True))
-        with unless_cancelled(self.name):
+        with unless_cancelled(self.name, None if self.journal is None else self.journal.check) as guard:
             if self.journal is None:
-                counts = self._write(self.array, block, region)
+                counts = self._write(self.array, block, region, guard)
             else:
-                counts = self._write_recorded(self.journal, block, region)
+                counts = self._write_recorded(self.journal, block, region, guard)
         return counts.as_block(block.ndim)
 
-    def _write(self, array: StoredArray, block: NDArray[Any] | AssembledBlock, region: Region) -> WriteCounts:
+    def _write(
+        self, array: StoredArray, block: NDArray[Any] | AssembledBlock, region: Region, guard: Guard
+    ) -> WriteCounts:
         check_unmasked(block)  # dask's metadata do not always show that blocks are masked
         overlaps = list(array.write_layout.grid.overlaps(region))
 
         def write(keys: slice) -> WriteCounts:
-            return WriteCounts.total(
-                write_key(array, overlap, _as_dtype(_values(block, overlap), array.dtype), self.lock, self.write_empty)
-                for overlap in overlaps[keys]
-            )
+            return WriteCounts.total(map(write_overlap, overlaps[keys]))
+
+        def write_overlap(overlap: Overlap) -> WriteCounts:
+            guard()
+            values = _as_dtype(_values(block, overlap), array.dtype)
+            return write_key(array, overlap, values, self.lock, self.write_empty)
 
         n_threads = puts_at_once(array, overlaps)
         return WriteCounts.total(in_threads(write, cut_evenly(len(overlaps), 8 * n_threads), n_threads))
 
-    def _write_recorded(self, journal: Journal, block: NDArray[Any] | AssembledBlock, region: Region) -> WriteCounts:
+    def _write_recorded(
+        self, journal: Journal, block: NDArray[Any] | AssembledBlock, region: Region, guard: Guard
+    ) -> WriteCounts:
         """Write the block and record its counts; return those recorded where dask repeats a task that has ended."""
         number = block_number(self.array, region)
         recorded = journal.recall(0, number)
         if recorded is None:
             meter = Meter()
-            counts = self._write(metered(self.array, meter), block, region)
+            counts = self._write(metered(self.array, meter), block, region, guard)
             journal.record(0, number, counts._asdict(), meter.writes)
             return counts
         return WriteCounts(**{name: recorded[name] for name in WriteCounts._fields})

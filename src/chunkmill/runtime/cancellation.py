@@ -1,20 +1,24 @@
 """Stop tasks of a cancelled or failed computation from writing.
 
 When one task fails, or the user interrupts, dask raises at once and others continue in their threads, here or on
-workers. What they would write could meet the next attempt's. So a task asks, before it writes, whether its computation
-still stands; and in this process the tasks that are writing are waited for. Tasks that died while they wrote left
-partial files, which are removed. Not here: jobs, whose journal tells (`chunkmill.runtime.journal`).
+workers. What they would write could meet the next attempt's. So a task asks, before it writes each store key, whether
+its computation still stands; and those that are writing are waited for, here and on workers. Tasks that died while they
+wrote left partial files, which are removed. Not here: the attempts of jobs, which are ended in the store
+(`chunkmill.runtime.attempts`).
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from asyncio import sleep
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import dask.array as da
+from distributed import Client
 from distributed.worker import get_worker
 
 from chunkmill.array.stored_array import StoredArray
@@ -23,9 +27,11 @@ from chunkmill.model.paths import parents_of
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
+from chunkmill.stores.guarded import Guard, write_guard
 
-__all__ = ["abandon_on_error", "remove_partial_files", "remove_partial_files_beside", "unless_cancelled"]
+__all__ = ["abandon", "abandon_on_error", "remove_partial_files", "remove_partial_files_beside", "unless_cancelled"]
 
+_POLL = 0.02  # seconds between two looks at what a worker writes
 _PATIENCE = 60.0  # seconds to wait for writes under way: one that takes longer hangs, and waiting does not help it
 
 
@@ -44,16 +50,41 @@ if hasattr(os, "register_at_fork"):  # a child has no threads that could release
 
 
 @contextmanager
-def unless_cancelled(write: str) -> Iterator[None]:
-    """Write inside; `JobError` when the write of that name was abandoned, or this task was cancelled."""
-    _check_worker(write)
+def unless_cancelled(write: str, check: Guard | None = None) -> Iterator[Guard]:
+    """Write inside, and ask the guard before each store key; it is also this thread's `write_guard`.
+
+    Parameters
+    ----------
+    write
+        Name by which the write is abandoned.
+    check
+        A further question to be asked each time.
+
+    Raises
+    ------
+    JobError
+        The write was abandoned, or this task was cancelled.
+    """
+    is_cancelled = _worker_task()
+
+    def check_here() -> None:
+        if write in _writes.abandoned or is_cancelled():
+            reason = "this task belongs to a write that was cancelled or has failed; its result is discarded"
+            raise JobError(job=write, reason=reason)
+
+    def guard(*, now: bool = False) -> None:
+        check_here()
+        if check is not None:
+            check(now=now)
+
     with _writes.changed:
-        if write in _writes.abandoned:
-            raise _cancelled(write)
+        check_here()
         _writes.n_writing[write] += 1
+    token = write_guard.set(guard)
     try:
-        yield
+        yield guard
     finally:
+        write_guard.reset(token)
         with _writes.changed:
             _writes.n_writing[write] -= 1
             if not _writes.n_writing[write]:
@@ -68,10 +99,41 @@ def abandon_on_error(arrays: Iterable[da.Array]) -> Iterator[None]:
         yield
     except BaseException:
         names = {name for array in arrays for name in array.dask.layers if name.startswith("write-")}
-        with _writes.changed:
-            _writes.abandoned.update(names)
-            _writes.changed.wait_for(lambda: not names & _writes.n_writing.keys(), _PATIENCE)
+        abandon(names, Scheduler().client)
         raise
+
+
+def abandon(names: Iterable[str], client: Client | None = None) -> None:
+    """Stop the writes of these names, and return when none of their tasks is writing, here or on a worker of `client`.
+
+    A worker that does not answer is left after a while: its tasks learn from the store (`chunkmill.runtime.attempts`)
+    when the write belongs to a job.
+    """
+    given = frozenset(names)
+    asking = None
+    if client is not None:
+        # by a thread: a worker that hangs would keep the client waiting, and there is no timeout to give
+        asking = threading.Thread(target=_ask_workers, args=(client, given), daemon=True)
+        asking.start()
+    with _writes.changed:
+        _writes.abandoned.update(given)
+        _writes.changed.wait_for(lambda: not given & _writes.n_writing.keys(), _PATIENCE)
+    if asking is not None:
+        asking.join(_PATIENCE)
+
+
+def _ask_workers(client: Client, names: frozenset[str]) -> None:
+    with suppress(Exception):  # a cluster that goes down ends their tasks, too
+        client.run(partial(_abandon_here, names), on_error="ignore")
+
+
+async def _abandon_here(names: frozenset[str]) -> None:
+    """On the event loop of a worker, where nothing may wait for a lock that tasks hold for long."""
+    _writes.abandoned.update(names)
+    for _ in range(int(_PATIENCE / _POLL)):
+        if not names & _writes.n_writing.keys():
+            return
+        await sleep(_POLL)
 
 
 @contextmanager
@@ -95,18 +157,12 @@ def _workers() -> set[str]:
     return set() if client is None else set(client.scheduler_info(n_workers=-1)["workers"])
 
 
-def _check_worker(write: str) -> None:
-    """Raise when this task was cancelled while it computed: the scheduler told its worker, which cannot stop it."""
+def _worker_task() -> Callable[[], bool]:
+    """Return the question whether this task was cancelled: the scheduler told its worker, which cannot stop it."""
     try:
         worker = get_worker()
     except ValueError:
-        return
+        return lambda: False
     key = worker.active_threads.get(threading.get_ident())
     task = None if key is None else worker.state.tasks.get(key)
-    if task is not None and task.state in {"cancelled", "resumed"}:
-        raise _cancelled(write)
-
-
-def _cancelled(write: str) -> JobError:
-    reason = "this task belongs to a write that was cancelled or has failed; its result is discarded"
-    return JobError(job=write, reason=reason)
+    return lambda: task is not None and task.state in {"cancelled", "resumed"}

@@ -1,4 +1,4 @@
-"""Whole-store jobs on whatever scheduler dask is set to: stages of tasks, journal, resume, progress, preflight.
+"""Run whole-store jobs on the scheduler that dask is set to: stages of tasks, journal, resume, progress, preflight.
 
 A job is a few stages, one after the other: the client is the barrier between them, so that nothing of a stage that is
 done is kept alive or computed again. A stage is a function over many small task specs, and what they share. Not here:
@@ -12,14 +12,19 @@ import pickle
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+from distributed import Client
+
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
-from chunkmill.runtime.cancellation import remove_partial_files, remove_partial_files_beside
+from chunkmill.runtime.attempts import Attempt
+from chunkmill.runtime.cancellation import abandon, remove_partial_files, remove_partial_files_beside, unless_cancelled
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_process, check_scheduler, describe_needs
 from chunkmill.runtime.process_memory import peak_memory
@@ -35,26 +40,26 @@ __all__ = ["Job", "JobResult", "Stage", "StageResult", "TaskResult", "grouped", 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that `run_job` needs to know of a job.
+    """Description of a job for `run_job`.
 
     Attributes
     ----------
     name
-        For people: ``"convert to 'a' in file:///x"``.
+        For messages: ``"convert to 'a' in file:///x"``.
     store, path
-        Of the target. The journal lies in `store`, named from `path`.
+        Of the target. The journal is stored in `store`, named after `path`.
     fingerprint
         Of the plan, by `chunkmill.runtime.journal.fingerprint`.
     sources, targets
-        The arrays that tasks read and write: that workers have the codecs and reach the stores is checked first.
+        Arrays that tasks read and write: workers are checked for their codecs and stores first.
     prepare
-        Makes room in the target and returns the documents that `publish` is to write. Called when the job begins, not
-        when it goes on. It may raise (`NodeExists`): nothing is on record then.
+        Makes room in the target and returns the documents that `publish` writes. Called when the job begins, not
+        when it is resumed. It may raise (`NodeExists`): nothing is recorded then.
     stages
         Returns the stages of the run of that name, which stands in the names of all temporary values; called after
         `prepare`, and when the job is resumed.
     publish
-        Makes the result appear; called with the documents when all tasks are done; returns the keys that it wrote. May
+        Makes the result visible; called with the documents when all tasks are done; returns the keys that it wrote. May
         be called again when the process ends before the journal is deleted.
     writes
         Further stores (a temporary one) that tasks write to.
@@ -116,20 +121,20 @@ class JobResult:
 def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None) -> JobResult:
     """Run a job on the current dask scheduler or Client; in threads where none is set.
 
-    When it succeeds, nothing but the target stays. When it fails, or is interrupted, the journal stays too, and the
-    same job goes on from there.
+    When it succeeds, only the target stays. When it fails, or is interrupted, the journal stays, too, and the same job
+    resumes from there; tasks that are still at work on other processes then stop before they write another value.
 
     Parameters
     ----------
     resume
-        Go on with an unfinished job of the same plan; ``False``: discard it and begin anew.
+        Resume an unfinished job of the same plan; ``False``: discard it and begin again.
     progress
         Show bars; ``None``: as ``chunkmill.progress`` in dask's config says.
 
     Raises
     ------
     JobError
-        There is an unfinished job of another plan, or a worker lacks something.
+        There is an unfinished job of another plan, or a worker lacks something, or this run was discarded meanwhile.
     """
     start = time.perf_counter()
     scheduler = Scheduler()
@@ -139,34 +144,36 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
         stages = [(stage.name, len(grouped(stage))) for stage in job.stages(journal.run)]
         results = [StageResult(name, n_tasks, n_tasks, 0.0, {}) for name, n_tasks in stages]
         return JobResult(tuple(results), time.perf_counter() - start)
-    cut_off, needs = documents is not None, None
+    interrupted, needs = documents is not None, None
     if not scheduler.in_process:
         needs = describe_needs(job.name, sources=job.sources, targets=job.targets, writes=(job.store, *job.writes))
         check_workers(scheduler, needs)
     done: set[tuple[int, int]] = set()
     if documents is None:
         if not resume:
-            cut_off = journal.discard()  # before what it tells of is deleted
+            interrupted = journal.discard()  # before the values that it records are deleted
         documents = dict(job.prepare())
         journal.begin(documents)
     else:
         done = journal.done()
     try:
-        with remove_partial_files(job.targets, after_death=cut_off):
-            results = run_stages(
-                job.stages(journal.run),
-                name=job.name,
-                scheduler=scheduler,
-                needs=needs,
-                journal=journal,
-                done=done,
-                progress=progress,
-            )
+        with journal.running():
+            with remove_partial_files(job.targets, after_death=interrupted):
+                results = run_stages(
+                    job.stages(journal.run),
+                    name=job.name,
+                    scheduler=scheduler,
+                    needs=needs,
+                    journal=journal,
+                    done=done,
+                    progress=progress,
+                )
+            journal.check(now=True)
+            written = job.publish(documents)
     except JobError:
         journal.tidy()
         raise
-    written = job.publish(documents)
-    if cut_off:
+    if interrupted:
         remove_partial_files_beside(job.store, written or ())
     journal.finish()
     flush(job.store)
@@ -216,7 +223,7 @@ def run_stages(
     done: set[tuple[int, int]] | None = None,
     progress: bool | str | None = None,
 ) -> list[StageResult]:
-    """Run stages one after the other. By itself for what leaves nothing behind; else `run_job` calls it.
+    """Run stages one after the other: for `run_job`, and without a journal for `run_once`.
 
     Parameters
     ----------
@@ -225,9 +232,10 @@ def run_stages(
     needs
         Checked once in every process that takes part.
     journal, done
-        Where tasks are put on record, and stage and number of those that are not to be run again.
+        Where tasks are recorded, and stage and number of those that are not run again.
     """
     scheduler = scheduler or Scheduler()
+    attempt = None if journal is None else journal.attempt
     results = []
     with JobProgress(progress) as bars:
         for number, stage in enumerate(stages):
@@ -244,15 +252,30 @@ def run_stages(
                 sender = None if stage.reads is None else ReferenceSender(stage.reads, stage.common)
                 packed = _Packed.of(here, needs, sender)
                 tasks = sender.with_references(todo) if sender else todo
-                with scheduler.span(name or stage.name):
-                    scheduler.run(stage.name, run_task, packed, tasks, total.add, shown=stage.show)
+                with scheduler.span(name or stage.name), _ending(attempt, scheduler.client) as end:
+                    run = partial(scheduler.run, shown=stage.show, before_cancel=end)
+                    run(stage.name, run_task, packed, tasks, total.add)
             seconds = time.perf_counter() - begun
             results.append(StageResult(stage.name, len(groups), n_resumed, seconds, total.counts, total.details))
     return results
 
 
+@contextmanager
+def _ending(attempt: Attempt | None, client: Client | None) -> Iterator[Callable[[], None] | None]:
+    """Run tasks of an attempt in other processes; after an error, return when none of them is at work.
+
+    What this yields is to be called before they are cancelled.
+    """
+    try:
+        yield None if attempt is None else attempt.end
+    except BaseException:
+        if attempt is not None:
+            abandon([attempt.key], client)
+        raise
+
+
 class _Total:
-    """Adds up the results of a stage's tasks as they come."""
+    """Sums of the results of a stage's tasks, as they come."""
 
     def __init__(self, bars: JobProgress) -> None:
         self.bars = bars
@@ -287,7 +310,7 @@ def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What the tasks of a stage share, as it is used."""
+    """Stage as its tasks share it, where they run."""
 
     function: Callable[[Any, Any], TaskResult]
     common: Any
@@ -300,7 +323,7 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """The same as it travels: unpickled once in each process, which is checked then."""
+    """The same pickled for other processes: opened once in each, which is checked then."""
 
     token: str
     stage: bytes
@@ -339,7 +362,9 @@ def run_task(
     counts: dict[str, int] = {}
     writes: dict[str, Any] = {}
     details: list[Any] = []
-    with references_in_scope(references):
+    attempt = None if journal is None else journal.attempt
+    check = nullcontext() if attempt is None else unless_cancelled(attempt.key, attempt.check)
+    with check, references_in_scope(references):
         for spec in specs:
             result = stage.function(stage.common, spec)
             add_counts(counts, result.counts)

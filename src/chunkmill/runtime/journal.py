@@ -1,17 +1,20 @@
-"""The journal of a whole-store job: what is done, kept beside the target until all is.
+"""Journal of a whole-store job: records of the tasks that are done, kept beside the target until all are.
 
-One object a task, written after the task's data, so that a job that was killed goes on where it stopped and a task
+One object a task, written after the task's data, so that a job that was killed resumes where it stopped and a task
 that dask repeats returns at once. Stores keep their promise that a value is there whole or not at all, so a record
 that can be read is true: unless the machine went down before its files were on the disk, or somebody else changed
-them. So values are compared with the record: their sizes when a job goes on, their crc32c by `chunkmill.check`.
+them. So values are compared with the record: their sizes when a job resumes, their crc32c by `chunkmill.check`.
 
 Layout, at the root of the target's store, under a name that no format takes for a node::
 
     .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, documents to publish
     .chunkmill-job-<hash of the target's path>/<stage>/<task>-<run> counts; keys with size and crc32c, or null: empty
+    .chunkmill-job-<hash of the target's path>/running/<attempt>    heartbeat of a client (`chunkmill.runtime.attempts`)
 
-A run is from the beginning of a job to its end, however often it is cut off and goes on. Its name in the records keeps
-tasks of a job that was given up, which may still be at work somewhere, from speaking for those of the next.
+A run lasts from the beginning of a job to its end, however often it is interrupted and resumed. Its name stands in the
+names of its records and temporary values, so that tasks of a run that was discarded, which may still be at work
+somewhere, cannot be mistaken for tasks of the next run. Not here: who else writes there
+(`chunkmill.runtime.unfinished_jobs`).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import base64
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -33,12 +36,21 @@ import google_crc32c
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.model.metadata import JSON
+from chunkmill.runtime.attempts import Attempt, is_live
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 
-__all__ = ["JOB_PREFIX", "Journal", "differences", "fingerprint", "records", "unfinished_jobs"]
+__all__ = ["JOB_PREFIX", "PLAN", "RUNNING", "Journal", "differences", "fingerprint", "journal_prefix", "records"]
 
 _VERSION = 1
+
+JOB_PREFIX = ".chunkmill-job-"
+"""Prefix of the keys of every job's journal, at the root of a store."""
+
+PLAN = "plan.json"
+"""Name of the object, below a journal's prefix, that exists from the beginning to the end of the job."""
+
+RUNNING = "running/"
+"""Prefix of the attempts' heartbeats, below a journal's."""
 
 _AT_ONCE = 256  # records, looked at by one thread before it takes the next
 _SLOW = 1e-4  # seconds for a record: files that others serve (NFS, Lustre), where waiting is what takes long
@@ -47,7 +59,7 @@ _SLOW = 1e-4  # seconds for a record: files that others serve (NFS, Lustre), whe
 def fingerprint(*parts: Any) -> str:
     """Return a hash of the ``repr`` of `parts`: of values (integers, strings, tuples, metadata), never of objects.
 
-    Two runs of one plan must have the same one, in any process, so that the second may go on with the first.
+    It must be the same for every run of one plan, in any process, so that one may resume another.
 
     Examples
     --------
@@ -59,18 +71,22 @@ def fingerprint(*parts: Any) -> str:
 
 @dataclass(slots=True)
 class Journal:
-    """The journal of the job that writes the node at `path` of `store`.
+    """Journal of the job that writes the node at `path` of `store`.
 
     Parameters
     ----------
     job
-        What the job is, for people: ``"convert to 'a' in file:///x"``.
+        Description of the job for messages: ``"convert to 'a' in file:///x"``.
     fingerprint
-        Of the plan: only a job with the same one goes on with what is recorded.
+        Of the plan: only a job with the same one resumes what is recorded.
     run
-        The run's name, which `begin` gives and `resume` finds.
+        Name of the run, set by `begin` and `resume`.
     is_over
-        Whether `resume` found that all was done, and nothing left but to delete the journal.
+        Whether `resume` found that all was done, and only the journal was to be deleted.
+    attempt
+        This client's attempt, while it is `running`.
+    is_block_write
+        Whether the job is a ``to_store(resume=True)``, which another `to_store` replaces without being asked.
     """
 
     store: Store
@@ -79,24 +95,28 @@ class Journal:
     fingerprint: str
     run: str = ""
     is_over: bool = False
+    attempt: Attempt | None = None
+    is_block_write: bool = False
 
     @property
     def prefix(self) -> str:
-        """What the keys of this journal begin with."""
-        return f"{JOB_PREFIX}{sha256(self.path.encode()).hexdigest()[:16]}/"
+        """Prefix of the keys of this journal."""
+        return journal_prefix(self.path)
 
     @property
     def plan_key(self) -> str:
-        """The key of the object that is there from the beginning to the end of the job."""
-        return f"{self.prefix}plan.json"
+        """Key of the object that exists from the beginning to the end of the job."""
+        return f"{self.prefix}{PLAN}"
 
     def resume(self) -> dict[str, bytes] | None:
         """Return the documents that the unfinished job is to publish; ``None`` when there is no such job.
 
+        Attempts of clients that died are ended, so that their tasks stop.
+
         Raises
         ------
         JobError
-            There is one with another plan.
+            There is an unfinished job with another plan.
         """
         value = self.store.get(self.plan_key)
         if value is None:
@@ -117,10 +137,12 @@ class Journal:
             hint = Hint(text, ("resume", False))
             raise JobError(job=self.job, reason=reason, hint=hint)
         self.run, self.is_over = str(plan.get("run", "")), bool(plan.get("over"))
+        if not self.is_over:
+            self._end_dead_attempts()
         return {key: base64.b64decode(text) for key, text in plan["documents"].items()}
 
     def has_this_plan(self) -> bool | None:
-        """Whether the unfinished job at the target has this plan; ``None``: there is none. Nothing is changed."""
+        """Return whether the unfinished job at the target has this plan; ``None`` without one. Changes nothing."""
         value = self.store.get(self.plan_key)
         if value is None:
             return None
@@ -131,7 +153,7 @@ class Journal:
         return plan.get("version") == _VERSION and plan.get("fingerprint") == self.fingerprint
 
     def begin(self, documents: Mapping[str, bytes]) -> None:
-        """Begin, where `resume` found no job, or `discard` forgot it.
+        """Begin a run, after `resume` found no job or `discard` deleted it.
 
         Raises
         ------
@@ -145,43 +167,61 @@ class Journal:
             "path": self.path,
             "fingerprint": self.fingerprint,
             "run": self.run,
+            "is_block_write": self.is_block_write,
             "began": datetime.now(UTC).isoformat(timespec="seconds"),
             "documents": {key: base64.b64encode(value).decode() for key, value in documents.items()},
         }
-        if not self.store.set_if(self.plan_key, json.dumps(plan).encode(), None):
+        if self.store.set_if(self.plan_key, json.dumps(plan).encode(), None):
+            return
+        # a store whose response was lost is asked again by its client, and then meets this run's own plan
+        found = self.store.get(self.plan_key)
+        if found is None or _parse(found, self).get("run") != self.run:
             hint = "wait until it is done, or stop it, and run this one again"
             raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
 
-    def done(self) -> set[tuple[int, int]]:
-        """Return stage and number of every task on record: one listing.
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run tasks inside, after `begin` or `resume`: they may write until this ends or the job is discarded."""
+        self.attempt = Attempt(self.store, f"{self.prefix}{RUNNING}{uuid4().hex[:8]}", self.job)
+        with self.attempt.running():
+            yield
 
-        Of files each record is read, too, and the sizes of the values are compared: a machine that went down may have
-        kept a file's name and lost its bytes. Records that are not true any more are deleted, so that their tasks are
-        done again. In many threads where files are slow; threads of Python would slow down what the system answers from
-        memory.
+    def check(self, *, now: bool = False) -> None:
+        """Raise `JobError` when this client's attempt is over: its tasks must not write any more."""
+        if self.attempt is None:
+            raise JobError(job=self.job, reason="the job is not running; this result is discarded")
+        self.attempt.check(now=now)
+
+    def done(self) -> set[tuple[int, int]]:
+        """Return stage and number of every recorded task: one listing.
+
+        In a store of files each record is read, too, and the sizes of the values are compared: a machine that went down
+        may have kept a file's name and lost its bytes. Records that are not true any more are deleted, so that their
+        tasks are done again. Many threads do this where files are slow; elsewhere, threads of Python would slow down
+        what the system answers from memory.
         """
         found = records(self.store, self.prefix, self.run)
         if self.store.is_remote:
             return {(stage, task) for stage, task, _ in found}
 
-        def true(part: slice) -> list[tuple[int, int]]:
+        def true(batch: slice) -> list[tuple[int, int]]:
             held = []
-            for stage, task, key in found[part]:
+            for stage, task, key in found[batch]:
                 if self._holds(key):
                     held.append((stage, task))
                 else:
                     self.store.delete(key)
             return held
 
-        parts = cut_evenly(len(found), -(-len(found) // _AT_ONCE))
+        batches = cut_evenly(len(found), -(-len(found) // _AT_ONCE))
         begun = time.perf_counter()
-        first = true(parts[0])
+        first = true(batches[0])
         waits = time.perf_counter() - begun > _AT_ONCE * _SLOW
-        rest = in_threads(true, parts[1:], REQUESTS_AT_ONCE if waits else 1)
+        rest = in_threads(true, batches[1:], REQUESTS_AT_ONCE if waits else 1)
         return {*first, *chain.from_iterable(rest)}
 
     def _holds(self, record: str) -> bool:
-        """Whether the values are there as they are on record; what cannot be told is done again."""
+        """Return whether all values are as recorded; ``False`` also when they cannot be looked at."""
         try:
             return not any(differences(self.store, record))
         except OSError:
@@ -193,33 +233,31 @@ class Journal:
         Raises
         ------
         JobError
-            The job is over: done, or given up and begun anew. What the task would write is not wanted any more.
+            The attempt that the task belongs to is over, so that the task must not write.
         """
         value = self.store.get(self._key(stage, task))
         if value is not None:
             return dict(_parse(value, self)["counts"])
-        plan = self.store.get(self.plan_key)
-        if plan is None or (known := _parse(plan, self)).get("run") != self.run or known.get("over"):
-            raise JobError(job=self.job, reason="this task is late: the job is over, or was begun anew")
+        self.check()
         return None
 
     def record(self, stage: int, task: int, counts: Mapping[str, int], writes: Mapping[str, Any]) -> None:
-        """Put on record that a task is done: its data must be in the store."""
+        """Record that a task is done: its data must be in the store."""
         self.store.set(self._key(stage, task), json.dumps({"counts": counts, "keys": writes}).encode())
 
     def finish(self) -> None:
-        """Delete the journal of a job that is done; a job that is killed here has nothing left to do but that."""
+        """Delete the journal of a job that is done; a job that is killed here has only that left to do."""
         value = self.store.get(self.plan_key)
         if value is not None:
-            with suppress(OSError):  # a disk that is full: all is done, and what is left to do makes room
+            with suppress(OSError):  # a full disk: all is done, and the rest frees space
                 self.store.set(self.plan_key, json.dumps(_parse(value, self) | {"over": True}).encode())
                 self._delete_records()
         self.discard()
 
     def discard(self) -> bool:
-        """Delete the journal, the plan first: records without a plan are nothing to go on with.
+        """Delete the journal, the plan first, since records without a plan are ignored; return whether there was one.
 
-        Return whether there was one.
+        Attempts at the job end with it: their tasks stop.
         """
         was_there = self.store.get(self.plan_key) is not None
         if was_there:
@@ -228,7 +266,7 @@ class Journal:
         return was_there
 
     def tidy(self) -> None:
-        """Delete what tasks recorded when their job was over already: another process had joined in, and ended it."""
+        """Delete the records of tasks that ended after their job, which another process had joined and ended."""
         if self.store.get(self.plan_key) is None:
             self.store.delete_prefix(self.prefix)
 
@@ -237,12 +275,23 @@ class Journal:
             if name.endswith("/"):
                 self.store.delete_prefix(self.prefix + name)
 
+    def _end_dead_attempts(self) -> None:
+        for name in self.store.list_dir(self.prefix + RUNNING):
+            key = f"{self.prefix}{RUNNING}{name}"
+            if (heartbeat := self.store.get(key)) is not None and not is_live(heartbeat):
+                self.store.delete(key)
+
     def _key(self, stage: int, task: int) -> str:
         return f"{self.prefix}{stage}/{task}-{self.run}"
 
 
+def journal_prefix(path: str) -> str:
+    """Return the prefix of the keys of the journal of a job that writes the node at `path`."""
+    return f"{JOB_PREFIX}{sha256(path.encode()).hexdigest()[:16]}/"
+
+
 def records(store: Store, prefix: str, run: str) -> list[tuple[int, int, str]]:
-    """Return stage, number and record's key of every task of a run that left one below a journal's prefix."""
+    """Return stage, number and key of every record of a run (all runs, if empty) below a journal's prefix."""
     found = []
     for key in store.list_prefix(prefix):
         stage, _, name = key[len(prefix) :].partition("/")
@@ -253,9 +302,9 @@ def records(store: Store, prefix: str, run: str) -> list[tuple[int, int, str]]:
 
 
 def differences(store: Store, record: str, *, read: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the key of each value that is not as a task put it on record, and what is wrong with it.
+    """Yield the key of each value that differs from its record, and a text on how it differs.
 
-    Sizes are compared, and with `read` the values' crc32c. A record that cannot be read is wrong itself.
+    Sizes are compared, and with `read` the values' crc32c. A record that cannot be read is yielded itself.
 
     Examples
     --------
@@ -268,7 +317,7 @@ def differences(store: Store, record: str, *, read: bool = False) -> Iterator[tu
     """
     value = store.get(record)
     if value is None:
-        return  # the job has ended meanwhile
+        return  # the job has ended since
     try:
         written = [(key, int(known[0]), int(known[1])) for key, known in json.loads(value)["keys"].items() if known]
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):
@@ -283,29 +332,6 @@ def differences(store: Store, record: str, *, read: bool = False) -> Iterator[tu
             yield key, "its bytes are not those that were written"
 
 
-def unfinished_jobs(store: Store) -> list[dict[str, JSON]]:
-    """Return what is known of the jobs that began in `store` and did not end: job, path, began, run, the plan's key.
-
-    Examples
-    --------
-    >>> from chunkmill.stores.memory import MemoryStore
-    >>> store = MemoryStore()
-    >>> Journal(store, "a", "convert to 'a'", fingerprint("x")).begin({})
-    >>> [(job["job"], job["path"]) for job in unfinished_jobs(store)]
-    [("convert to 'a'", 'a')]
-    """
-    found = []
-    for name in store.list_dir(""):
-        if name.startswith(JOB_PREFIX) and (value := store.get(f"{name}plan.json")) is not None:
-            try:
-                plan = json.loads(value)
-            except ValueError:
-                plan = {}
-            known = {member: plan.get(member, "") for member in ("job", "path", "began", "run")}
-            found.append(known | {"key": f"{name}plan.json"})
-    return found
-
-
 def _parse(value: bytes, journal: Journal) -> dict[str, Any]:
     try:
         parsed = json.loads(value)
@@ -315,7 +341,3 @@ def _parse(value: bytes, journal: Journal) -> dict[str, Any]:
         hint = Hint("give {} to discard it and start again", ("resume", False))
         raise JobError(job=journal.job, reason=f"the journal at {journal.plan_key!r} is damaged", hint=hint)
     return parsed
-
-
-JOB_PREFIX = ".chunkmill-job-"
-"""What the keys of every job's journal begin with, at the root of a store."""

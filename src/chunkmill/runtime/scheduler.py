@@ -129,16 +129,17 @@ class Scheduler:
         on_result: Callable[[Any], None],
         *,
         shown: Callable[[Any], str] | None = None,
+        before_cancel: Callable[[], None] | None = None,
     ) -> None:
         """Call ``function(shared, *arguments)`` for each of `tasks`, and `on_result` with each result, in any order.
 
         `shared` is a key of its own in the graph, so that it reaches each worker once. `shown` gives, for the arguments
         of a task, the text that its key shows on a cluster's dashboard besides the number. The first error that a task
-        raises is raised here; then tasks that have not started are cancelled, and those that run in this process are
-        waited for.
+        raises is raised here; then tasks that have not started are cancelled, on a cluster after
+        `before_cancel` was called, and those that run in this process are waited for.
         """
         if self.client is not None:
-            _run_on_client(self.client, _Wave(name, function, shared, shown=shown), tasks, on_result)
+            _run_on_client(self.client, _Wave(name, function, shared, shown=shown), tasks, on_result, before_cancel)
             return
         watched = _Watched(function) if self.in_process else function
         wave = _Wave(name, watched, shared)
@@ -224,7 +225,11 @@ def _run_locally(
 
 
 def _run_on_client(
-    client: Client, wave: _Wave, tasks: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]
+    client: Client,
+    wave: _Wave,
+    tasks: Sequence[tuple[Any, ...]],
+    on_result: Callable[[Any], None],
+    before_cancel: Callable[[], None] | None,
 ) -> None:
     batches = _batches(tasks)
     running: set[Future[Any]] = set()
@@ -252,6 +257,8 @@ def _run_on_client(
             for result in client.gather(batch):
                 on_result(result)
     except BaseException:
+        if before_cancel is not None:
+            before_cancel()
         client.cancel(list(running), force=True)
         raise
 

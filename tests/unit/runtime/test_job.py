@@ -15,8 +15,9 @@ from chunkmill.runtime import job as jobs
 from chunkmill.runtime import scheduler as scheduling
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime.job import Job, Stage, StageResult, TaskResult, run_job, run_stages
-from chunkmill.runtime.journal import JOB_PREFIX, Journal, fingerprint, unfinished_jobs
+from chunkmill.runtime.journal import JOB_PREFIX, Journal, fingerprint
 from chunkmill.runtime.progress import JobProgress
+from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
 
@@ -249,9 +250,10 @@ def test_a_repeated_task_sees_its_record(store):
     journal = Journal(store, "a/b", "put it", "plan")
     journal.begin({})
     shared = jobs._Stage(put, store, journal, 0)
-    first, _ = jobs.run_task(shared, 3, [3])
-    store.delete("data/3")
-    again, _ = jobs.run_task(shared, 3, [3])
+    with journal.running():
+        first, _ = jobs.run_task(shared, 3, [3])
+        store.delete("data/3")
+        again, _ = jobs.run_task(shared, 3, [3])
     assert again == first | {"n_repeated": 1}
     assert store.get("data/3") is None  # returned at once
 
@@ -259,7 +261,8 @@ def test_a_repeated_task_sees_its_record(store):
 def test_a_record_says_what_was_written(store):
     journal = Journal(store, "a/b", "put it", "plan")
     journal.begin({})
-    jobs.run_task(jobs._Stage(put, store, journal, 1), 9, [3])
+    with journal.running():
+        jobs.run_task(jobs._Stage(put, store, journal, 1), 9, [3])
     record = json.loads(store.get(f"{journal.prefix}1/9-{journal.run}"))
     assert record["keys"] == {"data/3": [3, 0x6064A37A]}
     assert record["counts"]["bytes_written"] == 3
@@ -272,17 +275,19 @@ def test_late_tasks_of_a_job_that_was_given_up(store):
     new = Journal(store, "a/b", "put it", "plan")
     with pytest.raises(JobError, match="another job has begun"):
         new.begin({})
-    new.discard()
-    new.begin({})
-    old.record(0, 3, {"n_keys": 1}, {})
-    assert new.done() == set()
-    assert new.recall(0, 3) is None
-    with pytest.raises(JobError, match="late"):
-        jobs.run_task(jobs._Stage(put, store, old, 0), 4, [4])
-    assert store.get("data/4") is None
-    new.finish()
-    with pytest.raises(JobError, match="late"):
-        new.recall(0, 4)
+    with old.running():
+        new.discard()
+        new.begin({})
+        with new.running():
+            old.record(0, 3, {"n_keys": 1}, {})
+            assert new.done() == set()
+            assert new.recall(0, 3) is None
+            with pytest.raises(JobError, match="was replaced by another one; this result is discarded"):
+                jobs.run_task(jobs._Stage(put, store, old, 0), 4, [4])
+            assert store.get("data/4") is None
+        new.finish()
+        with pytest.raises(JobError, match="the job has ended"):
+            new.recall(0, 4)
     resumed = Journal(store, "a/b", "put it", "plan")
     assert resumed.resume() is None
 
@@ -298,7 +303,7 @@ def test_a_job_that_another_process_ended_leaves_nothing(store):
             first.finish()
         return result
 
-    with pytest.raises(JobError, match="late"):
+    with pytest.raises(JobError, match="the job has ended"):
         run_job(make_job(store, n=9, function=ended))
     assert not journal_keys(store)
 
@@ -318,8 +323,9 @@ def test_values_that_are_not_as_on_record_are_written_again(store, seconds):
     n = 700
     journal = Journal(store, "a/b", "put it", "plan")
     journal.begin({})
-    for number in range(n):
-        jobs.run_task(jobs._Stage(put, store, journal, 0), number, [number])
+    with journal.running():
+        for number in range(n):
+            jobs.run_task(jobs._Stage(put, store, journal, 0), number, [number])
     store.set("data/3", b"torn")
     store.delete("data/600")
     store.set(f"{journal.prefix}0/650-{journal.run}", b"{")
@@ -334,7 +340,8 @@ def test_values_that_are_not_as_on_record_are_written_again(store, seconds):
     again.resume()
     assert {(0, number) for number in range(n)} - again.done() == {(0, 3), (0, 600), (0, 650)}
     assert bool(seconds) < len(threads) <= 17
-    assert again.recall(0, 3) is None  # its record is gone
+    with again.running():
+        assert again.recall(0, 3) is None  # its record is gone
 
 
 def test_nothing_is_on_record_when_there_is_no_room(store):
@@ -354,7 +361,7 @@ def test_interrupted(store):
 
     with dask.config.set(scheduler="sync"), pytest.raises(KeyboardInterrupt):
         run_job(make_job(store, function=interrupt))
-    assert [job["job"] for job in unfinished_jobs(store)] == ["put it"]
+    assert [job.job for job in unfinished_jobs(store)] == ["put it"]
     n_recorded = len(Journal(store, "a/b", "", "").done())
     assert run_job(make_job(store)).n_resumed == n_recorded
     assert not unfinished_jobs(store)

@@ -1,0 +1,139 @@
+"""Attempts at a job: the heartbeat of the client that makes one, and the question whether it still stands.
+
+An attempt is the work of one client on a job, from the moment when it begins or resumes the job until it ends, fails or
+is interrupted. It has a small object of its own in the journal, which the client rewrites every few seconds, and
+deletes at the end; whoever discards the job deletes it, too. So a task learns by one small request whether anybody
+still wants what it is about to write, and others see from the age of the object whether the client is alive.
+
+What this leaves open: a process may sleep between its question and its write. Where the store compares versions, the
+write then fails (`chunkmill.stores.metered`); where it does not, one store key for each thread of that process gets its
+old value back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from chunkmill.errors import JobError
+from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import scratch_store
+
+__all__ = ["CHECK_SECONDS", "HEARTBEAT_SECONDS", "LIVE_SECONDS", "Attempt", "is_live"]
+
+HEARTBEAT_SECONDS = 10.0
+"""Pause between two heartbeats of a client."""
+
+LIVE_SECONDS = 60.0
+"""Age of a heartbeat from which its client counts as dead: a few lost requests, or clocks that differ, do no harm."""
+
+CHECK_SECONDS = 1.0
+"""For so long a process relies on the answer that its attempt stands."""
+
+# Linux: the monotonic clock stops while a machine sleeps, and what was asked before would seem fresh after it
+_clock = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One client's attempt at a job; the client holds it as a context, tasks ask it by `check`.
+
+    Parameters
+    ----------
+    store, key
+        Where its object is, as long as it stands.
+    job
+        Description of the job for error messages.
+    """
+
+    store: Store
+    key: str
+    job: str
+
+    def check(self, *, now: bool = False) -> None:
+        """Raise `JobError` when the attempt is over; asks the store at most once in `CHECK_SECONDS`, unless `now`."""
+        place = (self.store.url, self.key)
+        asked = _clock()
+        if not now and asked - _STOOD.get(place, -CHECK_SECONDS) < CHECK_SECONDS:
+            return
+        if self.store.get(self.key) is None:
+            self._forget()
+            reason = "the job has ended, was interrupted, or was replaced by another one; this result is discarded"
+            raise JobError(job=self.job, reason=reason)
+        if len(_STOOD) > _MAX_STOOD:
+            _STOOD.clear()
+        _STOOD[place] = asked
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Keep the attempt alive inside; it is over at the end, however that comes."""
+        self.store.set_if(self.key, _heartbeat(), None)  # False means a lost response: names are never used twice
+        stopped = threading.Event()
+        beats = threading.Thread(target=self._beat, args=(stopped,), name="chunkmill-heartbeat", daemon=True)
+        beats.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            beats.join(HEARTBEAT_SECONDS)  # one that is under way could write the object after it is deleted
+            self.end()
+
+    def end(self) -> None:
+        """Delete the attempt's object, so that its tasks stop; nothing happens where it has ended."""
+        self._forget()
+        with suppress(OSError):  # the error that ended the attempt is told, and the heartbeats have stopped
+            self.store.delete(self.key)
+
+    def _forget(self) -> None:
+        _STOOD.pop((self.store.url, self.key), None)
+
+    def _beat(self, stopped: threading.Event) -> None:
+        if scratch_store(self.store) is not None:  # a zip file, which would grow, and has one writer only
+            return
+        while not stopped.wait(HEARTBEAT_SECONDS):
+            with suppress(OSError):  # the next one may succeed
+                found, version = self.store.get_versioned(self.key)
+                if found is None:  # ended by others: tasks must not find it again
+                    return
+                self.store.set_if(self.key, _heartbeat(), version)
+
+
+_STOOD: dict[tuple[str, str], float] = {}  # url and key of attempts -> when they were last found to stand
+_MAX_STOOD = 1024
+
+
+def _heartbeat() -> bytes:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return json.dumps({"seen": now, "host": socket.gethostname(), "pid": os.getpid()}).encode()
+
+
+def is_live(heartbeat: bytes) -> bool:
+    """Whether the client that wrote a heartbeat is alive, as far as can be told: it is fresh, and its process is there.
+
+    Examples
+    --------
+    >>> is_live(_heartbeat()), is_live(b'{"seen": "2020-01-01T00:00:00+00:00", "host": "elsewhere", "pid": 1}')
+    (True, False)
+    """
+    try:
+        known = json.loads(heartbeat)
+        age = (datetime.now(UTC) - datetime.fromisoformat(known["seen"])).total_seconds()
+        host, pid = known["host"], int(known["pid"])
+    except (ValueError, TypeError, KeyError):
+        return False
+    if host == socket.gethostname() and os.name == "posix":
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            pass  # the process of another user
+    return age < LIVE_SECONDS

@@ -1,0 +1,137 @@
+"""Jobs that began in a store and have not ended: found there, and refused by everyone else who would write there.
+
+Not here: what a job keeps of itself (`chunkmill.runtime.journal`), problems that are told of them
+(`chunkmill.checks.inventory`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from chunkmill.errors import JobError
+from chunkmill.hints import Hint
+from chunkmill.model.paths import parents_of
+from chunkmill.runtime.attempts import is_live
+from chunkmill.runtime.journal import JOB_PREFIX, PLAN, RUNNING, Journal, journal_prefix
+from chunkmill.stores.base import ByteSpan, Store
+
+__all__ = ["UnfinishedJob", "check_no_job", "discard_jobs", "jobs_at", "unfinished_jobs"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedJob:
+    """A job that began and has not ended.
+
+    Attributes
+    ----------
+    job
+        Description of the job for messages.
+    path
+        Of the node that it writes.
+    began, run
+        Time of its beginning, and name of its run.
+    key
+        Of its plan, in the store.
+    is_running
+        Whether a client that runs it is alive (see `chunkmill.runtime.attempts`).
+    is_block_write
+        Whether it is a ``to_store(resume=True)``.
+    """
+
+    job: str
+    path: str
+    began: str
+    run: str
+    key: str
+    is_running: bool
+    is_block_write: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.job!r}, begun {self.began}"
+
+
+def unfinished_jobs(store: Store) -> list[UnfinishedJob]:
+    """Return the jobs that began anywhere in `store` and have not ended: one listing of its root.
+
+    Examples
+    --------
+    >>> from chunkmill.runtime.journal import fingerprint
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> journal = Journal(store, "a", "convert to 'a'", fingerprint("x"))
+    >>> journal.begin({})
+    >>> [(job.job, job.path, job.is_running) for job in unfinished_jobs(store)]
+    [("convert to 'a'", 'a', False)]
+    >>> with journal.running():
+    ...     [job.is_running for job in unfinished_jobs(store)]
+    [True]
+    """
+    names = [name for name in store.list_dir("") if name.startswith(JOB_PREFIX) and name.endswith("/")]
+    return _found(store, names)
+
+
+def jobs_at(store: Store, path: str, *, below: bool = False) -> list[UnfinishedJob]:
+    """Return the unfinished jobs that write the node at `path` or a group above it: one request each, all at once.
+
+    With `below` also those that write nodes below it, for which the root is listed.
+    """
+    if below:
+        prefix = f"{path}/" if path else ""
+        above = {path, *parents_of(path)}
+        return [job for job in unfinished_jobs(store) if job.path in above or job.path.startswith(prefix)]
+    return _found(store, [journal_prefix(place) for place in (path, *parents_of(path))])
+
+
+def check_no_job(store: Store, path: str, *, overwrite: bool | None = None) -> None:
+    """Raise `JobError` when somebody else's job writes the node at `path`, a group above it, or what is overwritten.
+
+    Parameters
+    ----------
+    overwrite
+        Whether the caller deletes everything at `path` and below: then interrupted jobs there are no obstacle, as
+        `discard_jobs` deletes what they left. ``False``: the error says that it could. ``None``: it cannot.
+    """
+    for job in jobs_at(store, path, below=bool(overwrite)):
+        if job.is_running:
+            hint = Hint("wait until it is done, or stop it")
+        elif not overwrite or not _is_below(job.path, path):
+            hint = Hint("run it again to finish it, or with {} to begin again", ("resume", False))
+            hint = hint if overwrite is None else hint.also("{} discards it", ("overwrite", True))
+        else:
+            continue
+        where = f"{store.url}/{path}" if path else store.url
+        state = "is running" if job.is_running else "was interrupted"
+        raise JobError(job=f"write to {where}", reason=f"a job that writes there {state}: {job}", hint=hint)
+
+
+def discard_jobs(store: Store, path: str) -> None:
+    """Delete the journals of interrupted jobs at `path` and below, which is about to be deleted."""
+    for job in jobs_at(store, path, below=True):
+        if not job.is_running and _is_below(job.path, path):
+            Journal(store, job.path, job.job, "").discard()
+
+
+def _is_below(path: str, group: str) -> bool:
+    """Whether `path` is `group` or below it."""
+    return not group or path == group or path.startswith(f"{group}/")
+
+
+def _found(store: Store, prefixes: Iterable[str]) -> list[UnfinishedJob]:
+    keys = [f"{prefix}{PLAN}" for prefix in prefixes]
+    values = store.get_many(map(ByteSpan, keys))
+    return [_job(store, key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+
+
+def _job(store: Store, key: str, value: bytes) -> UnfinishedJob:
+    try:
+        plan = json.loads(value)
+        job, path, began, run = (str(plan.get(name, "")) for name in ("job", "path", "began", "run"))
+        is_block_write = bool(plan.get("is_block_write"))
+    except (ValueError, AttributeError):  # damaged: whoever runs the job again is told so
+        job, path, began, run, is_block_write = "", "", "", "", False
+    running = key.removesuffix(PLAN) + RUNNING
+    heartbeats = (store.get(running + name) for name in store.list_dir(running))
+    is_running = any(heartbeat is not None and is_live(heartbeat) for heartbeat in heartbeats)
+    return UnfinishedJob(job, path, began, run, key, is_running, is_block_write)

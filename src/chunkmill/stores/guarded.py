@@ -1,0 +1,124 @@
+"""A store that asks before every write whether its task may still write, and replaces only values that it has seen.
+
+For tasks that may outlive their job: a worker that was suspended, or cut from the network, carries on where it stopped.
+Between its question and its write nothing can be asked again; there the version decides, where the store compares
+versions: a value that came meanwhile stays. Not here: who answers (`chunkmill.runtime.cancellation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from typing import Protocol
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import set_parts
+
+__all__ = ["Guard", "GuardedStore", "guarded", "write_guard"]
+
+_ATTEMPTS = 100  # at replacing a value that others replace, too: tasks of one job that dask runs twice, and no more
+
+
+class Guard(Protocol):
+    """Question whether the calling task may still write."""
+
+    def __call__(self, *, now: bool = False) -> None:
+        """Raise where it may not; an answer of a second ago will do, unless `now`."""
+
+
+write_guard: ContextVar[Guard | None] = ContextVar("write_guard", default=None)
+"""Guard of the task that runs in this thread."""
+
+
+def guarded(store: Store) -> Store:
+    """Return the store as the task that runs in this thread may write to it, in all its threads."""
+    guard = write_guard.get()
+    return store if guard is None else GuardedStore(store, guard)
+
+
+class GuardedStore:
+    """`store`, for the writes of one task.
+
+    A value is created where there is none. Where there is one, its version is looked up, `guard` is asked again, and
+    the value replaced if it still has that version. From then on versions are looked up first, since this target is no
+    new one. Values that are written in parts are not compared: they may be too large for memory.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = GuardedStore(MemoryStore(), lambda *, now=False: None)
+    >>> store.set("a", b"1"), store.set("a", b"2"), store.get("a")
+    (None, None, b'2')
+    """
+
+    def __init__(self, store: Store, guard: Guard) -> None:
+        self.below = store
+        self.url = store.url
+        self.is_remote = store.is_remote
+        self.compares_versions = store.compares_versions
+        self._guard = guard
+        self._meets_values = False
+        # reading costs no further call
+        self.get = store.get
+        self.get_many = store.get_many
+        self.get_versioned = store.get_versioned
+        self.size = store.size
+        self.list_prefix = store.list_prefix
+        self.list_dir = store.list_dir
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value."""
+        if not self.compares_versions:
+            self._guard()
+            self.below.set(key, value)
+            return
+        version = self.below.get_versioned(key)[1] if self._meets_values else None
+        self._guard()
+        for _ in range(_ATTEMPTS):
+            if self.below.set_if(key, value, version):
+                return
+            self._meets_values = True
+            found, version = self.below.get_versioned(key)
+            self._guard(now=True)
+            if found == memoryview(value).tobytes():  # of another task for the same key; or of this one, whose response was lost
+                return
+        raise self._contended(key)
+
+    def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Store the joined parts, each written as it comes where the store can."""
+
+        def allowed() -> Iterator[bytes | bytearray | memoryview]:
+            for part in parts:
+                self._guard()
+                yield part
+                del part  # before the next one is made, so that it gets the same memory
+            self._guard()  # the store publishes the value when there are no more parts
+
+        set_parts(self.below, key, allowed())
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value (delete, when ``None``) if the key still has `version`."""
+        self._guard()
+        return self.below.set_if(key, value, version)
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        if not self.compares_versions:
+            self._guard()
+            self.below.delete(key)
+            return
+        for _ in range(_ATTEMPTS):
+            version = self.below.get_versioned(key)[1]
+            self._guard()
+            if version is None or self.below.set_if(key, None, version):
+                return
+        raise self._contended(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`."""
+        self._guard()
+        self.below.delete_prefix(prefix)
+
+    def _contended(self, key: str) -> StoreError:
+        return StoreError(url=self.url, key=key, reason=f"others replaced this value {_ATTEMPTS} times meanwhile")
