@@ -583,7 +583,9 @@ def test_a_job_of_another_plan_is_not_gone_on_with(tmp_path):
     array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40))
     store = LocalStore(tmp_path / "b.zarr")
     with pytest.raises((StoreError, ChunkError)):
-        rechunk(array, FailingStore(store, every=9, methods=["set", "set_if"], times=1), chunks=(40, 1), strategy="spill")
+        rechunk(
+            array, FailingStore(store, every=9, methods=["set", "set_if"], times=1), chunks=(40, 1), strategy="spill"
+        )
     assert unfinished_jobs(store)
     with pytest.raises(JobError, match="another plan"):
         rechunk(array, store, chunks=(10, 10))

@@ -85,7 +85,9 @@ def test_a_full_disk_loses_nothing(source):
     url, values = source
     store = MemoryStore()
     with pytest.raises((ChunkError, StoreError), match="No space left"):
-        cm.convert(url, FailingStore(store, every=40, methods=["set", "set_if"], reason="No space left on device"), format="n5")
+        cm.convert(
+            url, FailingStore(store, every=40, methods=["set", "set_if"], reason="No space left on device"), format="n5"
+        )
     report = cm.convert(url, store, format="n5")
     assert 0 < report.n_resumed < report.n_tasks
     check(store, values)

@@ -57,6 +57,7 @@ class GuardedStore:
         self.url = store.url
         self.is_remote = store.is_remote
         self.compares_versions = store.compares_versions
+        self.replaces_atomically = store.replaces_atomically
         self._guard = guard
         self._meets_values = False
         # reading costs no further call
@@ -81,8 +82,8 @@ class GuardedStore:
             self._meets_values = True
             found, version = self.below.get_versioned(key)
             self._guard(now=True)
-            if found == memoryview(value).tobytes():  # of another task for the same key; or of this one, whose response was lost
-                return
+            if found == memoryview(value).tobytes():
+                return  # another task for the same key stored it, or this one, and the response was lost
         raise self._contended(key)
 
     def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
