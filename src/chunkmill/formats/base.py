@@ -139,6 +139,10 @@ class Format(Protocol):
         """Last segments of the keys that are documents: what consolidated metadata answer for."""
 
     @property
+    def empty_groups(self) -> bool:
+        """Whether an empty folder is a group too, where groups need no document."""
+
+    @property
     def implicit_groups(self) -> bool:
         """Whether a prefix with anything below it is a group without any document."""
 

@@ -73,6 +73,7 @@ class N5:
     names_in_axes: ClassVar[bool] = True
     has_bool: ClassVar[bool] = False
     has_fill_value: ClassVar[bool] = False
+    empty_groups: ClassVar[bool] = True
     node_keys_known: ClassVar[bool] = True
     document_names: ClassVar[frozenset[str]] = frozenset()
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = CHUNK_KEYS

@@ -58,6 +58,7 @@ class ZarrV2:
     """
 
     separator_override: Literal[".", "/"] | None = None
+    empty_groups: ClassVar[bool] = False
     node_keys_known: ClassVar[bool] = True
     name: ClassVar[str] = "zarr2"
     default_codecs: ClassVar[str] = "default"

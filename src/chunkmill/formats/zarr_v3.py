@@ -62,6 +62,7 @@ class ZarrV3:
     ('c/1', '0x7fc12345')
     """
 
+    empty_groups: ClassVar[bool] = False
     node_keys_known: ClassVar[bool] = True
     name: ClassVar[str] = "zarr3"
     default_codecs: ClassVar[str] = "default"

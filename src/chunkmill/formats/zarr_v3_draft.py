@@ -96,6 +96,7 @@ class ZarrV3Draft:
     names_in_axes: ClassVar[bool] = False
     has_bool: ClassVar[bool] = True
     has_fill_value: ClassVar[bool] = True
+    empty_groups: ClassVar[bool] = False
     node_keys_known: ClassVar[bool] = False  # their suffix stands in the entry point
     document_names: ClassVar[frozenset[str]] = frozenset()
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("c", "/", "c")

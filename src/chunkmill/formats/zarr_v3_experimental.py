@@ -48,6 +48,7 @@ class ZarrV3Experimental:
     suffix: str = ".json"
     name: ClassVar[str] = "zarr3-experimental"
     default_codecs: ClassVar[str] = "gzip"
+    empty_groups: ClassVar[bool] = False
     masks_fill_value: ClassVar[bool] = True
     has_numcodecs: ClassVar[bool] = False
     names_in_axes: ClassVar[bool] = False

@@ -10,7 +10,7 @@ from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.nodes.api import open as open_url
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
-from chunkmill.nodes.hierarchy import open_node
+from chunkmill.nodes.hierarchy import as_stored, open_node
 from chunkmill.nodes.open_store import open_target_store
 from chunkmill.stores.base import Store
 
@@ -22,11 +22,11 @@ N = TypeVar("N", Array, Group)
 
 
 def open_source(source: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> Node:
-    """Return the node at a url or ``(url, path)``; an Array or a Group as it is."""
+    """Return the node at a url or ``(url, path)``, or the node itself; by its documents, not consolidated metadata."""
     if isinstance(source, (Array, Group)):
-        return source
+        return as_stored(source)
     url, path = _url_and_path(source, "source")
-    return open_url(url, path, storage_options=storage_options)
+    return as_stored(open_url(url, path, storage_options=storage_options))
 
 
 def open_target(target: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:

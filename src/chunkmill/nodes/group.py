@@ -5,14 +5,14 @@ Not here: opening by url (`chunkmill.nodes.hierarchy`), drawings (`chunkmill.nod
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from itertools import chain
 from math import prod
-from typing import Self
+from typing import Self, TypeAlias
 
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
-from chunkmill.errors import NodeNotFound, StoreError
+from chunkmill.errors import ChunkmillError, NodeNotFound, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.model.json_values import Attributes
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
@@ -28,7 +28,10 @@ from chunkmill.nodes.group_display import group_html, group_text, tree_text
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import limited_to, uncached
 
-__all__ = ["Group", "Node", "has_keys", "join_path", "parse_node"]
+__all__ = ["Group", "Node", "OnError", "is_folder", "join_path", "parse_node"]
+
+
+OnError: TypeAlias = Callable[[str, ChunkmillError], None]
 
 
 class Group:
@@ -54,6 +57,7 @@ class Group:
         self.documents = documents
         self.read_only = read_only
         self.read_missing: ReadMissing = "fill"
+        self.is_documented = True
 
     @property
     def format(self) -> str:
@@ -72,23 +76,84 @@ class Group:
 
     def children(self, *, without: Collection[str] = ()) -> dict[str, Node]:
         """Open every direct child but those named: one listing, then all documents at once where the store can."""
-        names = [name for name in _child_names(self.store, self.documents, self.path) if name not in without]
-        paths = {name: join_path(self.path, name) for name in names}
+        children = self._open_listed(_child_names(self.store, self.documents, self.path) - set(without))
+        return {name: node for name, node in children.items() if node is not None}
+
+    def members(self, *, without: Collection[str] = (), on_error: OnError | None = None) -> dict[str, Node]:
+        """Open every direct child, and as groups the folders without a document that contain nodes further down.
+
+        Such folders are not groups in Zarr v2 and v3, but some writers leave them out (TensorStore all, zarr-java's
+        OME-Zarr plates those of rows and wells), and the arrays below are found by their paths only. Each folder
+        without a document is listed, down to the first document.
+
+        Parameters
+        ----------
+        on_error
+            Called with path and error of each child that cannot be opened; by default the first error is raised.
+        """
+        names = _child_names(self.store, self.documents, self.path) - set(without)
+        try:
+            opened = self._open_listed(names)
+            for node in opened.values() if on_error is not None else ():
+                if isinstance(node, Array):
+                    node.check_codecs()
+        except ChunkmillError:
+            if on_error is None:
+                raise
+            opened = self._open_one_by_one(names, on_error)
+        for name, node in opened.items():
+            path = join_path(self.path, name)
+            if node is None and _contains_nodes(self.store, self.documents, path):
+                folder = self._group_at(path)
+                folder.is_documented = False
+                opened[name] = folder
+        return {name: node for name, node in opened.items() if node is not None}
+
+    def _open_listed(self, names: Collection[str]) -> dict[str, Node | None]:
+        """Open listed children; ``None`` for folders that are not nodes."""
+        paths = {name: join_path(self.path, name) for name in sorted(names)}
         keys = {name: self.documents.array_keys(path) for name, path in paths.items()}
         documents = fetch(self.store, chain.from_iterable(keys.values()))
         for name, path in paths.items():  # a group's are asked for where there is no array
             if documents[keys[name][0]] is None:
                 keys[name] = tuple(node_keys(self.documents, path))
         documents |= fetch(self.store, (key for key in chain.from_iterable(keys.values()) if key not in documents))
-        nodes = {name: self.parse_child(paths[name], {key: documents[key] for key in keys[name]}) for name in names}
-        return {name: node for name, node in nodes.items() if node is not None}
+        return {
+            name: self.parse_child(path, {key: documents[key] for key in keys[name]}, is_listed=True)
+            for name, path in paths.items()
+        }
 
-    def parse_child(self, path: str, documents: Documents) -> Node | None:
-        """Return the node at `path` below the group that `documents` describe; ``None`` when there is none."""
+    def _open_one_by_one(self, names: Collection[str], on_error: OnError) -> dict[str, Node | None]:
+        opened: dict[str, Node | None] = {}
+        for name in sorted(names):
+            try:
+                opened[name] = self[name]
+            except NodeNotFound:
+                opened[name] = None
+            except ChunkmillError as error:
+                on_error(join_path(self.path, name), error)
+        return opened
+
+    def parse_child(self, path: str, documents: Documents, *, is_listed: bool = False) -> Node | None:
+        """Return the node at `path` below the group that `documents` describe; ``None`` when there is none.
+
+        Parameters
+        ----------
+        is_listed
+            Whether a listing shows `path`: in N5 every folder is a group, empty ones too.
+        """
         node = parse_node(self.store, path, self.documents, documents, read_only=self.read_only)
-        if node is None and self.documents.implicit_groups and has_keys(self.store, self.documents, path):
-            node = Group(self.store, path, GroupMetadata(), self.documents, read_only=self.read_only)
+        if node is None and self.documents.implicit_groups:
+            is_group = is_listed and self.documents.empty_groups
+            if is_group or is_folder(self.store, self.documents, path):
+                node = self._group_at(path)
         return node if node is None or self.read_missing == "fill" else node.with_read_missing(self.read_missing)
+
+    def _group_at(self, path: str) -> Group:
+        """Return a group without a document."""
+        group = Group(self.store, path, GroupMetadata(), self.documents, read_only=self.read_only)
+        group.read_missing = self.read_missing
+        return group
 
     def with_read_missing(self, read_missing: ReadMissing) -> Group:
         """Return the group as if opened so: ``"error"`` makes its arrays raise where a chunk is absent."""
@@ -226,25 +291,42 @@ _WIDEST_ENCODED = 16  # bytes of an element after a codec that widens it
 _LONGEST_DOCUMENT = 16 * 2**20  # beside the array's chunks: its attributes
 
 
-def has_keys(store: Store, documents_format: Format, path: str) -> bool:
-    """Return whether a listing shows anything below `path`."""
+def is_folder(store: Store, documents_format: Format, path: str) -> bool:
+    """Return whether a listing shows anything below `path`, or an empty folder where that is a group."""
     try:
-        return any(store.list_dir(prefix) for prefix in documents_format.list_prefixes(path))
+        if any(store.list_dir(prefix) for prefix in documents_format.list_prefixes(path)):
+            return True
+        above, _, name = path.rpartition("/")
+        return documents_format.empty_groups and bool(name) and name in _child_names(store, documents_format, above)
     except StoreError:  # a server that cannot list
         return False
+
+
+def _contains_nodes(store: Store, documents_format: Format, folder: str) -> bool:
+    """Return whether a node is stored below a folder that has no document: lists it, down to the first document."""
+    todo = [folder]
+    while todo:
+        path = todo.pop()
+        documents = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
+        for prefix in documents_format.list_prefixes(path):
+            for listed in store.list_dir(prefix):
+                if f"{prefix}{listed}" in documents:
+                    return True
+                if (name := documents_format.child_name(path, prefix, listed)) is not None:
+                    todo.append(join_path(path, name))
+    return False
 
 
 _OURS = ".chunkmill-"  # journals of unfinished jobs: every folder is a group in N5
 
 
-def _child_names(store: Store, documents_format: Format, path: str) -> list[str]:
-    names = {
+def _child_names(store: Store, documents_format: Format, path: str) -> set[str]:
+    return {
         name
         for prefix in documents_format.list_prefixes(path)
         for listed in store.list_dir(prefix)
         if not listed.startswith(_OURS) and (name := documents_format.child_name(path, prefix, listed)) is not None
     }
-    return sorted(names)
 
 
 def join_path(path: str, name: str) -> str:

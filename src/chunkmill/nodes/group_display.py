@@ -37,8 +37,8 @@ class GroupLike(Protocol):
     def attributes(self) -> Mapping[str, Any]:
         """The user's attributes."""
 
-    def children(self) -> Mapping[str, Any]:
-        """Return every direct child, array or group, by name."""
+    def members(self) -> Mapping[str, Any]:
+        """Return every direct child by name, array or group, and folders that contain nodes."""
 
 
 def group_text(group: GroupLike) -> str:
@@ -52,7 +52,7 @@ def tree_text(group: GroupLike) -> str:
 
 
 def _branches(group: GroupLike) -> Iterator[str]:
-    todo = [("", deque(group.children().items()))]  # no recursion: a hierarchy may be deeper than Python's stack
+    todo = [("", deque(group.members().items()))]  # no recursion: a hierarchy may be deeper than Python's stack
     while todo:
         indent, children = todo[-1]
         if not children:
@@ -63,7 +63,7 @@ def _branches(group: GroupLike) -> Iterator[str]:
         what = f" {node.shape} {dtype_text(node)}" if isinstance(node, StoredArray) else ""
         yield f"{indent}{'└── ' if last else '├── '}{printable(name)}{what}"
         if not isinstance(node, StoredArray):
-            todo.append((indent + ("    " if last else "│   "), deque(node.children().items())))
+            todo.append((indent + ("    " if last else "│   "), deque(node.members().items())))
 
 
 def group_html(group: GroupLike) -> str:
@@ -78,7 +78,7 @@ def group_html(group: GroupLike) -> str:
 def _branch_html(group: GroupLike, left: list[int]) -> str:
     """Return what lies below a group, as a list; `left` nodes may still be shown in all."""
     try:
-        children = group.children()
+        children = group.members()
     except (ChunkmillError, OSError) as error:  # a drawing is no place to fail
         return f"<ul><li><i>{escape(f'{type(error).__name__}: {error}')}</i></li></ul>"
     items = []

@@ -34,14 +34,15 @@ from chunkmill.nodes.documents import (
     refresh_consolidated,
     write_consolidated,
 )
-from chunkmill.nodes.group import Group, Node, has_keys, parse_node
+from chunkmill.nodes.group import Group, Node, OnError, is_folder, parse_node
 from chunkmill.nodes.replacement import Replacement, stage_replacement
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import flush
+from chunkmill.stores.capabilities import can_list, flush, uncached
 from chunkmill.stores.overlay import OverlayStore
 
 __all__ = [
     "array_at",
+    "as_stored",
     "begin_replacement",
     "consolidate",
     "create_array",
@@ -89,7 +90,9 @@ def open_node(
             continue
         at = documents_format.normalize_path(path)
         documents |= fetch(store, set(node_keys(documents_format, at)) - documents.keys())
-        view = None if consolidated is False else _ConsolidatedView.find(store, documents_format, at, documents)
+        view = None
+        if consolidated is not False:
+            view = _ConsolidatedView.find(store, documents_format, at, documents, is_demanded=bool(consolidated))
         if view is None:
             node = parse_node(store, at, documents_format, documents, read_only=read_only)
         else:
@@ -135,14 +138,16 @@ class _ConsolidatedView:
     documents_format: Format
 
     @classmethod
-    def find(cls, store: Store, documents_format: Format, path: str, documents: Documents) -> _ConsolidatedView | None:
+    def find(
+        cls, store: Store, documents_format: Format, path: str, documents: Documents, *, is_demanded: bool
+    ) -> _ConsolidatedView | None:
         """Return the view by the consolidated metadata at `path`, else at the root; ``None`` when there are none."""
         for group in dict.fromkeys((path, "")):
             key = documents_format.consolidated_key(group)
             value = None if key is None else documents.get(key)
             found = None if value is None else documents_format.parse_consolidated(group, value)
             if found is not None:
-                overlay = OverlayStore(found, store, documents_format.document_names)
+                overlay = OverlayStore(found, store, documents_format.document_names, is_demanded=is_demanded)
                 return cls(store, overlay, group, documents_format)
         return None
 
@@ -250,21 +255,54 @@ def consolidate(store: Store, group: Group) -> None:
 
     def collect() -> dict[str, bytes]:
         documents: dict[str, bytes] = {}
-        for node in walk(group):
+        for node in walk(group, undocumented=False):  # zarr-python cannot open the root if groups are left out
             found = present(fetch(store, node_keys(group.documents, node.path)))
-            documents |= {key: own_part(group.documents, key, value) for key, value in found.items()}
+            for key, value in found.items():
+                try:
+                    documents[key] = own_part(group.documents, key, value)
+                except MetadataError:  # of broken consolidated metadata, which are about to be replaced
+                    documents[key] = value
         return documents
 
     write_consolidated(store, group.documents, group.path, collect)
 
 
-def walk(node: Node) -> Iterator[Node]:
-    """Yield `node` and everything below it, parents before children."""
+def walk(node: Node, *, undocumented: bool = True, on_error: OnError | None = None) -> Iterator[Node]:
+    """Yield `node` and everything below it, parents before children.
+
+    Below a group that was opened by consolidated metadata, those are walked: `as_stored` returns one that was not.
+
+    Parameters
+    ----------
+    undocumented
+        Yield nodes below folders without a document too, and those folders as groups (see `Group.members`).
+    on_error
+        Called with path and error of each node that cannot be opened; by default the first error is raised.
+    """
     todo = [node]  # no recursion: a hierarchy may be deeper than Python's stack
     while todo:
         yield (node := todo.pop())
         if isinstance(node, Group):
-            todo += reversed(node.children().values())
+            below = node.members(on_error=on_error) if undocumented else node.children()
+            todo += reversed(below.values())
+
+
+def as_stored(node: Node) -> Node:
+    """Return a group by its documents as they are now, where it was opened by consolidated metadata.
+
+    Those may be stale: whoever copies or compares nodes by them loses arrays. They stay in use where the caller
+    demanded them (``consolidated=True``), where the store cannot list, and where only they are left of a group.
+    """
+    if isinstance(node, Array) or not isinstance(node.store, OverlayStore) or node.store.is_demanded:
+        return node
+    below = uncached(node.store)
+    if not can_list(below):
+        return node
+    try:
+        stored = open_node(below, node.path, format=node.documents, consolidated=False, read_only=node.read_only)
+    except NodeNotFound:
+        return node
+    return stored.with_read_missing(node.read_missing)
 
 
 def _opening_keys(documents_format: Format, path: str, consolidated: bool | None) -> Iterator[str]:
@@ -281,7 +319,7 @@ def _is_implicit(store: Store, documents_format: Format, path: str, documents: D
     """Whether a prefix without documents is a group: only in a store that is known to be of such a format."""
     if not documents_format.implicit_groups:
         return False
-    if not has_keys(store, documents_format, path):
+    if not is_folder(store, documents_format, path):
         return False
     if given or any(documents.get(key) is not None for key in documents_format.root_keys()):
         return True

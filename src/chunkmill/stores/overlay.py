@@ -30,6 +30,8 @@ class OverlayStore:
         The store of everything else.
     answers
         Last segments of the keys that are answered here: ``{".zarray", ".zgroup", ".zattrs"}``.
+    is_demanded
+        Whether the caller asked for these documents, stale or not: jobs use them then, too.
 
     Examples
     --------
@@ -39,7 +41,9 @@ class OverlayStore:
     (b'{}', None, ['a/'])
     """
 
-    def __init__(self, documents: Mapping[str, bytes], below: Store, answers: frozenset[str]) -> None:
+    def __init__(
+        self, documents: Mapping[str, bytes], below: Store, answers: frozenset[str], *, is_demanded: bool = False
+    ) -> None:
         self.below = below
         self.url = below.url
         self.is_remote = below.is_remote
@@ -47,6 +51,7 @@ class OverlayStore:
         self.compares_versions = below.compares_versions
         self._documents = dict(documents)
         self._answers = answers
+        self.is_demanded = is_demanded
         self._written: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:

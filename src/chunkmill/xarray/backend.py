@@ -262,7 +262,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         if isinstance(node, Array):
             arrays = {node.path.rpartition("/")[2] or _ROOT_ARRAY: node}
             return decode(GroupVariables(arrays, {}, use_zarr_fill_value_as_mask), decoders)
-        arrays, _ = _split(node, dropped)
+        arrays, _ = _split(node.children(without=dropped))
         return decode(GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders)
 
     def open_datatree(  # noqa: D102 - as open_dataset
@@ -296,7 +296,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         todo = [("", root)]
         while todo:
             path, node = todo.pop(0)
-            arrays, groups = _split(node, dropped)
+            arrays, groups = _split(node.members(without=dropped))
             datasets[f"{top}{path}" or "."] = decode(
                 GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders
             )
@@ -319,8 +319,6 @@ def _dropped(drop_variables: str | Iterable[str] | None) -> frozenset[str]:
     return frozenset([drop_variables] if isinstance(drop_variables, str) else drop_variables or ())
 
 
-def _split(group: Group, dropped: frozenset[str]) -> tuple[dict[str, Array], dict[str, Group]]:
-    """Return the arrays and groups directly below `group`, opened together; dropped variables are not even parsed."""
-    children = group.children(without=dropped)
+def _split(children: Mapping[str, Node]) -> tuple[dict[str, Array], dict[str, Group]]:
     arrays = {name: node for name, node in children.items() if isinstance(node, Array)}
     return arrays, {name: node for name, node in children.items() if isinstance(node, Group)}

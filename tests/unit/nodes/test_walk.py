@@ -1,0 +1,172 @@
+"""Walks find every node: below folders without a document, and where consolidated metadata are stale."""
+
+import json
+
+import numpy as np
+import pytest
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import MetadataError
+from chunkmill.nodes.arguments import open_source
+from chunkmill.nodes.hierarchy import as_stored, walk
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+ZARR = ["zarr2", "zarr3"]
+GROUP_DOCUMENTS = (".zgroup", ".zattrs", "zarr.json")
+
+
+def make(store, path, fmt):
+    array = cm.create_array(store, path, shape=(4,), dtype="i4", chunks=(2,), format=fmt)
+    array[...] = np.arange(4)
+    return array
+
+
+def plate(fmt, store=None):
+    """Return a store like an OME-Zarr plate of zarr-java: documents at the root, of wells and of arrays only."""
+    store = MemoryStore() if store is None else store
+    cm.create_group(store, format=fmt)
+    for path in ("A/1/0", "A/2/0", "B/1/0"):
+        make(store, path, fmt)
+        for folder in (path[0], path[:3]):
+            for name in GROUP_DOCUMENTS:
+                store.delete(f"{folder}/{name}")
+    return store
+
+
+ALL = ["", "A", "A/1", "A/1/0", "A/2", "A/2/0", "B", "B/1", "B/1/0"]
+
+
+@pytest.mark.parametrize("fmt", ZARR)
+class TestFoldersWithoutADocument:
+    def test_nodes_below_them_are_found(self, fmt):
+        nodes = list(walk(cm.open_group(plate(fmt))))
+        assert [node.path for node in nodes] == ALL
+        assert [node.path for node in nodes if isinstance(node, cm.Group) and not node.is_documented] == [
+            "A", "A/1", "A/2", "B", "B/1",
+        ]  # fmt: skip
+
+    def test_they_are_no_children(self, fmt):
+        group = cm.open_group(plate(fmt))
+        assert list(group) == []
+        assert list(group.members()) == ["A", "B"]
+        assert [node.path for node in walk(group, undocumented=False)] == [""]
+
+    def test_a_tree_shows_them(self, fmt):
+        group = cm.open_group(plate(fmt))
+        assert group.tree().splitlines()[:4] == ["/", "├── A", "│   ├── 1", "│   │   └── 0 (4,) int32"]
+        assert "(4,) int32" not in repr(group)
+        assert group._repr_html_().count("int32") >= 3
+
+    def test_copies_have_all_and_equal_the_source(self, fmt):
+        source, target = plate(fmt), MemoryStore()
+        cm.convert(source, target, format="n5")
+        assert [node.path for node in walk(cm.open_group(target))] == ALL
+        report = cm.verify(source, target)
+        assert report.equal
+        assert report.n_arrays == 3
+        target.delete("B/1/0/attributes.json")
+        assert [each.path for each in cm.verify(source, target).differences] == ["B/1/0"]
+
+    def test_folders_with_chunks_only_are_no_groups(self, fmt):
+        store = plate(fmt)
+        make(store, "dead", fmt)
+        for name in (".zarray", ".zattrs", "zarr.json"):
+            store.delete(f"dead/{name}")
+        assert [node.path for node in walk(cm.open_group(store))] == ALL
+
+    def test_only_they_are_listed(self, fmt):
+        store = RecordingStore(MemoryStore())
+        for path in ("a", "g/b", "g/h/c"):
+            make(store, path, fmt)
+        group = cm.open_group(store)
+        store.clear()
+        assert len(list(walk(group))) == 6
+        assert sorted(store.keys("list_dir")) == ["", "g/", "g/h/"]
+
+    def test_consolidated_metadata_leave_them_out(self, fmt):
+        """zarr-python cannot open a root whose consolidated metadata name nodes without the groups above them."""
+        store = plate(fmt)
+        cm.consolidate(store)
+        assert [node.path for node in walk(cm.open_group(store, consolidated=True))] == [""]
+        assert [node.path for node in walk(open_source(store))] == ALL
+
+    def test_datatrees_have_them(self, fmt, tmp_path):
+        xr = pytest.importorskip("xarray")
+        plate(fmt, LocalStore(str(tmp_path)))
+        with xr.open_datatree(tmp_path, engine="chunkmill") as tree:
+            assert [node.path for node in tree.leaves] == ["/A/1", "/A/2", "/B/1"]
+            assert tree["A/1"]["0"].shape == (4,)
+
+
+def test_a_broken_document_is_told_and_the_others_are_found():
+    store = plate("zarr3")
+    store.set("A/1/0/zarr.json", b"{")
+    with pytest.raises(MetadataError):
+        list(walk(cm.open_group(store)))
+    told = []
+    nodes = list(walk(cm.open_group(store), on_error=lambda path, error: told.append((path, type(error)))))
+    assert told == [("A/1/0", MetadataError)]
+    assert [node.path for node in nodes] == [path for path in ALL if path != "A/1/0"]
+
+
+def test_an_empty_folder_of_n5_is_a_group(tmp_path):
+    cm.create_group(tmp_path, format="n5")
+    (tmp_path / "empty" / "below").mkdir(parents=True)
+    group = cm.open_group(tmp_path)
+    assert [node.path for node in walk(group)] == ["", "empty", "empty/below"]
+    assert list(group["empty"]) == ["below"]
+    assert list(cm.open_group(tmp_path, "empty/below")) == []
+    assert "none" not in group
+    cm.convert(tmp_path, tmp_path.with_name("v3"), format="zarr3")
+    assert list(cm.open_group(tmp_path.with_name("v3"), "empty")) == ["below"]
+
+
+@pytest.mark.parametrize("fmt", ZARR)
+class TestStaleConsolidatedMetadata:
+    @pytest.fixture
+    def store(self, fmt):
+        """Return a store with an array that somebody else has written since its metadata were consolidated."""
+        store, other = MemoryStore(), MemoryStore()
+        make(store, "g/a", fmt)
+        cm.consolidate(store)
+        make(other, "g/b", fmt)
+        for key in other.list_prefix("g/b/"):
+            store.set(key, other.get(key))
+        return store
+
+    def test_jobs_see_the_documents(self, store, fmt):
+        assert "g/b" not in cm.open_group(store)
+        assert [node.path for node in walk(open_source(store))] == ["", "g", "g/a", "g/b"]
+        assert [node.path for node in walk(open_source(cm.open_group(store)["g"]))] == ["g", "g/a", "g/b"]
+        target = MemoryStore()
+        cm.convert(store, target, format="n5")
+        np.testing.assert_array_equal(cm.open_array(target, "g/b")[...], np.arange(4))
+        assert cm.verify(store, target).n_arrays == 2
+
+    def test_unless_the_caller_demands_them(self, store, fmt):
+        group = cm.open_group(store, consolidated=True)
+        assert [node.path for node in walk(open_source(group))] == ["", "g", "g/a"]
+
+    def test_they_serve_where_no_documents_are_left(self, store, fmt):
+        group = cm.open_group(store)
+        for key in [key for key in store.list_prefix("") if key.endswith((".zgroup", "zarr.json"))]:
+            store.delete(key)
+        assert as_stored(group) is group
+
+    def test_missing_chunks_are_told_as_before(self, store, fmt):
+        group = cm.open_group(store, read_missing="error")
+        assert as_stored(group).read_missing == "error"
+
+
+def test_a_group_of_a_web_server_stays_as_it_is():
+    class WebServer(MemoryStore):
+        can_list = False
+
+    store = WebServer()
+    make(store, "a", "zarr2")
+    cm.consolidate(store)
+    group = cm.open_group(store)
+    assert as_stored(group) is group
+    assert json.loads(store.get(".zmetadata"))["metadata"].keys() >= {"a/.zarray"}
