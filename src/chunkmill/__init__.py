@@ -15,6 +15,7 @@ from chunkmill.checks.inventory import Problem
 from chunkmill.checks.verify import verify
 from chunkmill.checks.verify_job import Difference, VerifyReport
 from chunkmill.conversion.convert import convert, plan_convert
+from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
 from chunkmill.conversion.rechunk import plan_rechunk, rechunk
 from chunkmill.dask_arrays.write import WriteReport
 from chunkmill.errors import ChunkmillError
@@ -40,8 +41,12 @@ __all__ = [
     "DatasetReport",
     "Difference",
     "Group",
+    "JobCounts",
+    "Plan",
+    "PlannedStage",
     "Problem",
     "ReferencesReport",
+    "Report",
     "VerifyReport",
     "WriteReport",
     "check",

@@ -1,0 +1,185 @@
+"""Conversion of groups with everything below them, and the places that they are written to."""
+
+import json
+from itertools import product
+
+import dask
+import numpy as np
+import pytest
+from conversions import leftovers, make
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
+from chunkmill.runtime.journal import JOB_PREFIX
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture(autouse=True)
+def scheduler():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Hierarchies
+
+
+def make_tree(kind="zarr2"):
+    store = MemoryStore()
+    cm.create_group(store, format=kind, attributes={"title": "tree"})
+    cm.create_group(store, "empty", format=kind, attributes={"e": 1})
+    names = ("y", "x")
+    options = {"format": kind, "chunks": (3, 2), "dtype": "i2", "shape": (7, 5), "codecs": "gzip"}
+    for i, path in enumerate(["a", "deep/er/b", "deep/c"]):
+        cm.create_array(store, path, dimension_names=names, attributes={"i": i}, **options)
+        cm.open_array(store, path, mode="r+")[...] = np.arange(35).reshape(7, 5) + i
+    cm.create_array(store, "line", **options | {"shape": (4,), "chunks": (2,)})
+    return store
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(["zarr2", "zarr3", "zarr3-draft", "n5"], repeat=2)))
+def test_trees(old, new):
+    source = make_tree(old)
+    report = cm.convert(source, target := MemoryStore(), format=new)
+    assert cm.verify(source, target).equal
+    b = cm.open_group(target)
+    assert list(b) == ["a", "deep", "empty", "line"]
+    assert b["deep/er/b"].dimension_names == ("y", "x")
+    assert dict(b["empty"].attributes) == {"e": 1}
+    assert dict(b.attributes) == {"title": "tree"}
+    assert report.n_keys == 3 * 9 + 2
+    back = MemoryStore()
+    cm.convert(target, back, format=old)
+    differences = cm.verify(source, back).differences
+    if new == "zarr2":  # where the fill value marks missing elements for xarray: then it does so ever after
+        differences = [d for d in differences if "_FillValue" not in d.text]
+    assert not differences
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3"])
+def test_the_target_is_consolidated(kind):
+    source = make_tree("n5")
+    cm.convert(source, target := RecordingStore(MemoryStore()), format=kind)
+    last = [key for key in target.keys("set", "set_if") if not key.startswith(JOB_PREFIX)][-1]
+    assert last == {"zarr2": ".zmetadata", "zarr3": "zarr.json"}[kind]
+    target.clear()
+    g = cm.open_group(target, consolidated=True)
+    assert g["deep/er/b"].shape == (7, 5)
+    assert not target.keys("list_dir", "list_prefix")
+
+
+def test_below_and_beside():
+    source = make_tree()
+    target = MemoryStore()
+    cm.create_array(target, "other", shape=(1,), dtype="i1", chunks=(1,))
+    cm.consolidate(target)
+    cm.convert((source, "deep"), (target, "x/y"), format="zarr3")
+    assert cm.verify((source, "deep"), (target, "x/y")).equal
+    assert list(cm.open_group(target, consolidated=True)) == [
+        "other",
+        "x",
+    ]  # consolidated metadata are brought up to date
+    assert list(cm.open_group(target, "x/y")) == ["c", "er"]
+    cm.convert((source, "a"), (target, "x/a"), format="zarr3")
+    assert cm.verify((source, "a"), (target, "x/a")).equal
+
+
+def test_options_by_array():
+    source = make_tree()
+    plan = cm.plan_convert(source, target := MemoryStore(), format="zarr3", chunks={"a": (7, 5), "line": (4,)})
+    assert plan.actions == {"copy": 18, "rechunk": 2}
+    plan.run()
+    assert [cm.open_array(target, path).chunks for path in ("a", "deep/c", "line")] == [(7, 5), (3, 2), (4,)]
+    assert cm.verify(source, target).equal
+
+    plan = cm.plan_convert((source, "deep"), MemoryStore(), format="zarr3", chunks={"er/b": (7, 5)})
+    assert plan.actions == {"copy": 9, "rechunk": 1}
+    with pytest.raises(ValueError, match=r"chunks= names \['deep/c'\]"):
+        cm.plan_convert((source, "deep"), MemoryStore(), format="zarr3", chunks={"deep/c": (7, 5)})
+    with pytest.raises(cm.errors.RegionError, match="3 lengths for 2 axes"):
+        cm.plan_convert((source, "a"), MemoryStore(), format="zarr3", chunks=(1, 2, 3))
+
+    def series(array):
+        return (array.shape[0],) + (1,) * (array.ndim - 1)
+
+    cm.convert(source, target := MemoryStore(), format="zarr3", chunks=series)
+    assert cm.open_array(target, "deep/c").chunks == (7, 1)
+    cm.convert(source, target := MemoryStore(), format="zarr3", chunks=(6, 4), shards=(6, 4))
+    assert [cm.open_array(target, path).shards for path in ("a", "line")] == [(6, 4), None]
+
+
+def test_nothing_is_seen_before_all_is_done():
+    source = make_tree()
+    target = RecordingStore(MemoryStore())
+    cm.convert(source, target, format="zarr3")
+    keys = [key for key in target.keys("set", "set_if") if not key.startswith(JOB_PREFIX)]
+    first_document = next(i for i, key in enumerate(keys) if key.endswith("zarr.json"))
+    assert all(key.endswith("zarr.json") for key in keys[first_document:])
+    assert keys[-1] == "zarr.json"  # the root
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Targets
+
+
+def test_what_is_there_is_not_replaced_unasked():
+    source, values = make()
+    target = MemoryStore()
+    cm.create_array(target, "g/a", shape=(3,), dtype="i1", chunks=(1,))
+    cm.open_array(target, "g/a", mode="r+")[...] = 5
+    for asked in (source, (source, "g"), (source, "g/a")):
+        with pytest.raises(NodeExists):
+            cm.convert(asked, target, format="zarr3")
+    assert cm.open_array(target, "g/a")[0] == 5
+    assert not leftovers(target)
+    cm.convert(source, target, format="zarr3", overwrite=True)
+    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
+
+
+@pytest.mark.parametrize(("source", "target"), [("", ""), ("g", "g/"), ("g/a", "g"), ("g/a", "g/a/b"), ("g/a", "")])
+def test_source_and_target_are_the_same_place(source, target):
+    store, _ = make()
+    with pytest.raises((JobError, NodeExists)):
+        cm.convert((store, source), (store, target), format="zarr3", overwrite=True)
+    assert cm.open_array(store, "g/a")[0, 4] > 0
+
+
+def test_within_one_store():
+    store, values = make("zarr3")
+    cm.convert((store, "g/a"), (store, "copies/b"), format="zarr3", codecs="zstd")
+    np.testing.assert_array_equal(cm.open_array(store, "copies/b")[...], values)
+
+
+def test_into_a_zip_file(tmp_path):
+    source, values = make()
+    path = str(tmp_path / "x.zip")
+    cm.convert(source, path, format="zarr3")
+    np.testing.assert_array_equal(cm.open_array(path, "g/a")[...], values)
+    import zipfile
+
+    names = zipfile.ZipFile(path).namelist()
+    assert "zarr.json" in names
+    assert not [name for name in names if "chunkmill" in name]
+
+
+def test_nodes_whose_names_a_format_cannot_hold():
+    store = MemoryStore()
+    cm.create_group(store, "größe", format="zarr3")
+    with pytest.raises(UnsupportedFeature, match="größe"):
+        cm.plan_convert(store, MemoryStore(), format="zarr3-draft")
+
+
+def test_references_are_fetched(tmp_path):
+    source, values = make("zarr2")
+    chunks = {key: source.get(key) for key in source.list_prefix("") if "/.z" not in f"/{key}"}
+    (tmp_path / "all").write_bytes(b"".join(chunks.values()))
+    offset, refs = 0, {key: source.get(key).decode() for key in source.list_prefix("") if key not in chunks}
+    for key, value in chunks.items():
+        refs[key] = [str(tmp_path / "all"), offset, len(value)]
+        offset += len(value)
+    (tmp_path / "refs.json").write_text(json.dumps({"version": 1, "refs": refs}))
+    report = cm.convert(str(tmp_path / "refs.json"), target := MemoryStore(), format="zarr3")
+    assert report.actions == {"copy": 8, "absent": 1}
+    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
+    assert not leftovers(target)

@@ -1,0 +1,132 @@
+"""Plans before and after they run: nothing is touched, they can be pickled, and their figures are those of the run."""
+
+import pickle
+
+import dask
+import numpy as np
+import pytest
+from rechunks import check, make, planned_tightly
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import JobError
+from chunkmill.runtime import stage as stages
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    with dask.config.set(scheduler="threads", num_workers=2):
+        yield
+
+
+JOBS = {
+    "direct": lambda a, b: cm.plan_rechunk(a, b, chunks=(20, 7, 4), strategy="direct"),
+    "spill": lambda a, b: cm.plan_rechunk(a, b, chunks=(20, 7, 4), strategy="spill"),
+    "chunks stay": lambda a, b: cm.plan_rechunk(a, b, chunks=(3, 30, 10)),
+    "copy": lambda a, b: cm.plan_convert(a, b, format="zarr2"),
+    "other chunks": lambda a, b: cm.plan_convert(a, b, format="n5", chunks=(20, 7, 4)),
+    "repack": lambda a, b: cm.plan_convert(a, b, format="zarr3", shards=(6, 30, 10)),
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_plan_is_run_after_unpickling(job, tmp_path):
+    array, values = make(str(tmp_path / "a"))
+    plan = JOBS[job](array, str(tmp_path / "b"))
+    copy = pickle.loads(pickle.dumps(plan))
+    assert repr(copy) == repr(plan)
+    assert copy.job.fingerprint == plan.job.fingerprint
+    assert copy.run().n_tasks == plan.n_tasks
+    check(str(tmp_path / "b"), values, "")
+
+
+def test_a_plan_of_a_group_and_of_an_existing_array_is_run_after_unpickling(tmp_path):
+    cm.create_group(str(tmp_path / "a"), attributes={"title": "all"})
+    array, values = make(str(tmp_path / "a"), "g/x")
+    make(str(tmp_path / "a"), "g/line", shape=(12,), chunks=(5,))
+    plan = cm.plan_rechunk(str(tmp_path / "a"), str(tmp_path / "b"), chunks=(20, 7, 4))
+    pickle.loads(pickle.dumps(plan)).run()
+    assert cm.verify(str(tmp_path / "a"), str(tmp_path / "b")).equal
+    target = cm.create_array(str(tmp_path / "c"), shape=array.shape, dtype="i4", chunks=(7, 7, 7))
+    pickle.loads(pickle.dumps(cm.plan_rechunk(array, target, chunks=None))).run()
+    check(str(tmp_path / "c"), values, "")
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_planning_neither_lists_nor_changes_the_target(job):
+    array, _ = make(MemoryStore())
+    target = RecordingStore(MemoryStore())
+    JOBS[job](array, target)
+    assert not target.keys("list_dir", "list_prefix", "set", "set_if", "delete", "delete_prefix")
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_tasks_planned_are_the_tasks_of_the_run(job, monkeypatch):
+    """Also where more specs than a scheduler should see are grouped."""
+    monkeypatch.setattr(stages, "MAX_TASKS", 3)
+    array, values = make(store := MemoryStore())
+    plan = JOBS[job](array, (store, "b"))
+    if "rechunk" in plan.actions:
+        plan = planned_tightly(array, (store, "b"), chunks=(20, 7, 4), strategy=plan.strategy)
+        assert plan.n_tasks > 1
+    report = plan.run()
+    assert report.n_tasks == plan.n_tasks
+    assert [(each.name, each.n_tasks) for each in report.stages] == [(each.name, each.n_tasks) for each in plan.stages]
+    check(store, values)
+
+
+def test_a_pickled_plan_knows_its_unfinished_job(tmp_path):
+    array, values = make(str(tmp_path / "a"))
+    target = LocalStore(tmp_path / "b")
+    plan = cm.plan_rechunk(array, target, chunks=(20, 7, 4), max_mem="16 MiB")
+    broken = LocalStore(tmp_path / "a")
+    gone = cm.open_array(broken, "a").write_layout.locator.key((6, 0, 0))
+    value = broken.get(gone)
+    broken.set(gone, b"damaged")
+    with pytest.raises(cm.errors.ChunkError):
+        plan.run()
+    broken.set(gone, value)
+    copy = pickle.loads(pickle.dumps(plan))
+    assert copy.at_target() == "an unfinished job of this plan, which will be resumed"
+    copy.run()
+    check(target, values, "")
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_read_amplification_is_measured(strategy):
+    """Rows of 3 against rows of 2: a third of the source's elements are read twice, unless they are spilled."""
+    array, values = make(store := MemoryStore(), shape=(12, 4), chunks=(3, 4))
+    plan = planned_tightly(array, (store, "b"), chunks=(2, 4), strategy=strategy)
+    report = plan.run()
+    assert report.read_amplification == plan.read_amplification == (2.0 if strategy == "direct" else 1.0)
+    check(store, values)
+
+
+def test_columns_are_listed():
+    array, _ = make(MemoryStore())
+    plan = cm.plan_convert(array, MemoryStore(), format="zarr3")
+    for name in ("n_tasks", "bytes_read", "n_keys", "read_amplification", "actions"):
+        assert name in dir(plan)
+        assert getattr(plan, name) == getattr(plan.costs, name) == plan.to_dict()[name]
+    assert isinstance(plan, cm.Plan)
+    assert isinstance(plan.run(), cm.Report)
+
+
+@pytest.mark.parametrize("n_axes", [33, 64])
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_as_many_axes_as_numpy_has(n_axes, strategy):
+    shape, chunks = (4, 6, *(1,) * (n_axes - 2)), (1, 6, *(1,) * (n_axes - 2))
+    array, values = make(store := MemoryStore(), shape=shape, chunks=chunks)
+    plan = planned_tightly(array, (store, "b"), chunks=(4, 2, *(1,) * (n_axes - 2)), strategy=strategy)
+    plan.run()
+    check(store, values)
+
+
+def test_too_little_memory_of_one_array_of_many_names_it():
+    store = MemoryStore()
+    make(store, "g/x", shape=(64, 512), chunks=(64, 512))
+    with pytest.raises(JobError, match="rechunk 'g/x'"):
+        cm.plan_rechunk((store, "g"), (store, "h"), chunks=(1, 512), max_mem="1 MiB")
+    np.testing.assert_array_equal(list(cm.open_group(store)), ["g"])

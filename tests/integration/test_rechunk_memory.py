@@ -1,0 +1,83 @@
+"""The resident memory of a worker that rechunks."""
+
+import os
+import tempfile
+from math import prod
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+from clusters import cluster_of
+
+import chunkmill as cm
+from chunkmill.conversion.rechunk import plan_rechunk
+
+MIB = 2**20
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    with dask.config.set(scheduler="threads", num_workers=2):
+        yield
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Memory
+
+
+def resident(name):
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return next(1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{name}:"))
+
+
+def forget_peak():
+    """Make what is resident now the most that ever was, and return it."""
+    import chunkmill.conversion.rechunk  # noqa: F401 - what is imported is baseline
+
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return resident("VmRSS")
+
+
+BIG = pytest.mark.skipif("CHUNKMILL_BIG" not in os.environ, reason="25 GB of disk, minutes: set CHUNKMILL_BIG=1")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the peak of a while")
+@pytest.mark.parametrize(
+    ("n_images", "max_mem", "source", "target", "options"),
+    [
+        pytest.param(512, 256, (1, 1024, 1024), (-1, 32, 32), {}, id="256 MiB for 2 GiB, images to series"),
+        pytest.param(2048, 1024, (1, 1024, 1024), (-1, 32, 32), {}, id="1 GiB for 8 GiB, images to series", marks=BIG),
+        pytest.param(128, 64, (1, 1024, 1024), (-1, 32, 32), {"temp_codec": "lz4"}, id="64 MiB, lz4"),
+        pytest.param(128, 64, (-1, 32, 32), (1, -1, -1), {}, id="64 MiB, series to images"),
+        pytest.param(128, 64, (64, 64, 64), (128, 128, 16), {"strategy": "direct"}, id="64 MiB, regrid"),
+    ],
+)
+def test_memory_of_a_worker_stays_within_its_limit(n_images, max_mem, *, source, target, options):
+    """An array of eight times `max_mem`, of noise that does not compress: encoded chunks are as large as they get."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest would keep gigabytes
+        check_memory(Path(folder), n_images, max_mem, source=source, target=target, options=options)
+
+
+def check_memory(tmp_path, n_images, max_mem, *, source, target, options):
+    shape = (n_images, 1024, 1024)
+    array = cm.create_array(str(tmp_path / "a.zarr"), shape=shape, dtype="f4", chunks=source, codecs="zstd")
+    axis = 0 if array.chunks[0] < n_images else 1
+    length = array.chunks[axis]
+    random = np.random.Generator(np.random.SFC64(0))
+    part = (*shape[:axis], length, *shape[axis + 1 :])
+    for start in range(0, shape[axis], length):  # any bits will do, and are made faster than normal numbers
+        noise = random.integers(0, 2**64, prod(part) // 2, "u8", endpoint=False).view("f4").reshape(part)
+        array[(slice(None),) * axis + (slice(start, start + length),)] = noise
+    with cluster_of(1, 2) as client:
+        plan = plan_rechunk(array, str(tmp_path / "b.zarr"), chunks=target, max_mem=f"{max_mem} MiB", **options)
+        (baseline,) = client.run(forget_peak).values()
+        plan.run()
+        (peak,) = client.run(resident, "VmHWM").values()
+        got = cm.open_array(str(tmp_path / "b.zarr"))
+        corner = tuple(slice(0, 32) for _ in shape)
+        assert got[corner].tobytes() == array[corner].tobytes()
+    used = (peak - baseline) / MIB
+    print(f"planned {plan.peak_memory_bytes / MIB:.0f} MiB, used {used:.0f} MiB of {max_mem}")
+    assert used <= plan.peak_memory_bytes / MIB <= max_mem

@@ -1,0 +1,246 @@
+"""Targets of a rechunk: existing arrays, groups, and what is refused."""
+
+import contextlib
+from pathlib import Path
+
+import dask
+import pytest
+from rechunks import check, make
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.conversion.rechunk import plan_rechunk, rechunk
+from chunkmill.errors import (
+    AlignmentError,
+    JobError,
+    NodeExists,
+    NodeNotFound,
+    RegionError,
+    StoreError,
+    UnsupportedFeature,
+)
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    with dask.config.set(scheduler="threads", num_workers=2):
+        yield
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Targets
+
+
+def test_an_existing_array_says_the_chunks():
+    store = MemoryStore()
+    array, values = make(store, absent=[(0, 0, 0)])
+    target = cm.create_array(
+        store, "b", shape=array.shape, dtype="i4", chunks=(20, 7, 4), codecs="gzip", attributes={"x": 1}
+    )
+    target[...] = 99  # where the source is absent, this must go
+    rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=None)
+    got = check(store, values)
+    assert (got.chunks, got.attributes) == ((20, 7, 4), {"x": 1})
+    rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=(20, 7, 4))
+
+
+def test_an_existing_array_must_fit():
+    store = MemoryStore()
+    array, _ = make(store)
+    target = cm.create_array(store, "b", shape=array.shape, dtype="i4", chunks=(20, 7, 4))
+    with pytest.raises(AlignmentError, match="the target has its chunks already"):
+        plan_rechunk(array, target, chunks=(5, 5, 5))
+    with pytest.raises(AlignmentError, match="shape and dtype"):
+        plan_rechunk(array, cm.create_array(store, "c", shape=(2, 2), dtype="i4", chunks=(1, 1)), chunks=None)
+    with pytest.raises(StoreError, match="mode='r\\+'"):
+        plan_rechunk(array, cm.open_array(store, "b"), chunks=None)
+    with pytest.raises(TypeError, match="the source a group"):
+        plan_rechunk(cm.open_group(store), target, chunks=None)
+
+
+def test_a_fill_value_that_differs_is_written_out():
+    store = MemoryStore()
+    array, values = make(store, absent=[(0, 0, 0)], fill_value=5)
+    cm.create_array(store, "b", shape=array.shape, dtype="i4", chunks=(20, 7, 4), fill_value=6)
+    for strategy in ("direct", "spill"):
+        rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=None, strategy=strategy)
+        check(store, values)
+
+
+def test_a_node_is_in_the_way():
+    store = MemoryStore()
+    array, values = make(store)
+    make(store, "b")
+    with pytest.raises(NodeExists):
+        rechunk(array, (store, "b"), chunks=(5, 5, 5))
+    rechunk(array, (store, "b"), chunks=(5, 5, 5), overwrite=True)
+    assert check(store, values).chunks == (5, 5, 5)
+    with pytest.raises(JobError, match="same place"):
+        rechunk(array, (store, "a"), chunks=(5, 5, 5), overwrite=True)
+
+
+def test_nothing_is_seen_before_all_is_there(tmp_path):
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40))
+    target = LocalStore(tmp_path / "b.zarr")
+    seen = []
+
+    class Watching(RecordingStore):
+        def set(self, key, value):
+            with contextlib.suppress(NodeNotFound):
+                node = cm.open(target)
+                if b'"over": true' not in value:  # the journal's last word
+                    seen.append(node)
+            super().set(key, value)
+
+    plan_rechunk(array, Watching(target), chunks=(40, 1), strategy="spill").run()
+    assert not seen
+    check(target, values, "")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Groups
+
+
+@pytest.fixture
+def group():
+    store = MemoryStore()
+    cm.create_group(store, "g", attributes={"title": "all"})
+    _, image = make(store, "g/image", shape=(12, 12), chunks=(1, 12))
+    _, line = make(store, "g/sub/line", shape=(12,), chunks=(5,))
+    return store, {"image": image, "sub/line": line}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        pytest.param((12, 4), {"image": (12, 4), "sub/line": (5,)}, id="a shape: arrays of that rank"),
+        pytest.param({"sub/line": (3,)}, {"image": (1, 12), "sub/line": (3,)}, id="a dict"),
+        pytest.param({"/image": (4, 4)}, {"image": (4, 4), "sub/line": (5,)}, id="a dict with slashes"),
+        pytest.param(lambda a: (2,) * a.ndim, {"image": (2, 2), "sub/line": (2,)}, id="a callable"),
+        pytest.param(
+            lambda a: "keep" if a.ndim == 1 else (12, 1), {"image": (12, 1), "sub/line": (5,)}, id="that keeps"
+        ),
+    ],
+)
+def test_groups(group, chunks, expected):
+    store, values = group
+    report = rechunk((store, "g"), (store, "h"), chunks=chunks)
+    got = cm.open_group(store, "h")
+    assert got.attributes == {"title": "all"}
+    for path, shape in expected.items():
+        assert got[path].chunks == shape
+        check(store, values[path], f"h/{path}")
+    assert report.n_keys == sum(got[path].write_layout.grid.n_chunks for path in expected)
+
+
+def test_a_path_that_is_none_is_refused(group):
+    store, _ = group
+    with pytest.raises(ValueError, match="names \\['imgae'\\]"):
+        plan_rechunk((store, "g"), (store, "h"), chunks={"imgae": (1, 1)})
+
+
+def test_a_plan_of_many_arrays_says_what_each_gets(group):
+    store, _ = group
+    plan = plan_rechunk((store, "g"), (store, "h"), chunks=(12, 4))
+    assert {row["array"]: row["action"] for row in plan.arrays} == {"g/image": "direct", "g/sub/line": "copy"}
+    assert plan.actions == {"rechunk": 3, "copy": 3}
+    for text in (repr(plan), plan._repr_html_()):
+        assert "g/sub/line" in text
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What is refused
+
+
+def test_arguments():
+    store = MemoryStore()
+    array, _ = make(store)
+    with pytest.raises(RegionError, match="2 lengths for 3 axes"):
+        plan_rechunk(array, (store, "b"), chunks=(5, 5))
+    with pytest.raises(ValueError, match="expected 'raw' or 'lz4'"):
+        plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), temp_codec="zip")
+    with pytest.raises(TypeError, match="a target is"):
+        plan_rechunk(array, 5, chunks=(5, 5, 5))
+    with pytest.raises(AlignmentError, match="multiples of chunks"):
+        plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), shards=(7, 5, 5))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        pytest.param(
+            {"chunks": (0, 5, 5)}, RegionError, r"'a': chunks=\(0, 5, 5\) for an array .* -1 or edges", id="0"
+        ),
+        pytest.param({"chunks": (-2, 5, 5)}, RegionError, "chunk length -2 for an axis of 20", id="negative"),
+        pytest.param({"shards": (0, 5, 5)}, RegionError, r"'a': shards=\(0, 5, 5\)", id="shards of 0"),
+        pytest.param({"chunks": {"a": (5, 5, 5)}}, TypeError, "a dict is for the arrays of a group", id="dict"),
+        pytest.param(
+            {"shards": (10, 10, 10), "format": "zarr2"}, UnsupportedFeature, "shards=None, or", id="v2 shards"
+        ),
+        pytest.param({"max_mem": "abc"}, ValueError, "max_mem='abc': expected a number of bytes", id="max_mem text"),
+        pytest.param({"max_mem": -5}, ValueError, "max_mem=-5: expected a number of bytes above 0", id="max_mem < 0"),
+        pytest.param({"max_mem": b"1"}, ValueError, "max_mem=b'1': expected", id="max_mem of another type"),
+    ],
+)
+def test_messages(options, error, message):
+    store = MemoryStore()
+    array, _ = make(store)
+    with pytest.raises(error, match=message):
+        plan_rechunk(array, (store, "b"), **{"chunks": (5, 5, 5)} | options)
+    assert all(key.startswith("a/") or key == "zarr.json" for key in store.list_prefix(""))
+
+
+@pytest.mark.parametrize("place", [("url",), ("url", "path", "more"), ("url", None)])
+def test_places_that_are_none(place):
+    array, _ = make(MemoryStore())
+    with pytest.raises(TypeError, match=r"source=.*expected a url, \(url, path\)"):
+        plan_rechunk(place, "b", chunks=5)
+    with pytest.raises(TypeError, match=r"target=.*expected a url, \(url, path\)"):
+        plan_rechunk(array, place, chunks=5)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "overwrite", "message"),
+    [
+        pytest.param(("g.zarr", "a"), "g.zarr/a", True, "same place", id="the path in the url"),
+        pytest.param(("g.zarr", "a"), ("./g.zarr/../g.zarr", "a"), True, "same place", id="dots"),
+        pytest.param(("g.zarr", "a"), ("link", "a"), True, "same place", id="a link"),
+        pytest.param("link/a", "g.zarr/a", True, "same place", id="a link, and the path in the url"),
+        pytest.param("g.zarr/a", "g.zarr", True, "source, .* is inside the target, .* deleted", id="the group above"),
+        pytest.param("g.zarr/a", "g.zarr/a/b", False, "target, .* is inside the source", id="inside an array"),
+        pytest.param("g.zarr", ("link", "sub"), False, "target, .* is inside the source", id="inside a group"),
+    ],
+)
+@pytest.mark.parametrize("planner", [plan_rechunk, cm.plan_convert], ids=["rechunk", "convert"])
+def test_a_source_is_not_overwritten_by_whatever_name(
+    tmp_path, monkeypatch, planner, *, source, target, overwrite, message
+):
+    monkeypatch.chdir(tmp_path)
+    make("g.zarr")
+    Path("link").symlink_to("g.zarr")
+    options = {"chunks": 5} if planner is plan_rechunk else {"format": "zarr3"}
+    with pytest.raises(JobError, match=message):
+        planner(source, target, overwrite=overwrite, **options)
+    assert planner(("g.zarr", "a"), ("g.zarr", "ab"), **options)  # a name that only begins alike
+
+
+def test_too_little_memory_says_how_much_would_do():
+    store = MemoryStore()
+    array, values = make(store, shape=(64, 512), chunks=(64, 8))
+    with pytest.raises(JobError, match="smallest that works") as caught:
+        plan_rechunk(array, (store, "b"), chunks=(1, 512), max_mem="1 MiB")
+    needed = int(str(caught.value).partition("give max_mem=")[2].split()[0])
+    rechunk(array, (store, "b"), chunks=(1, 512), max_mem=needed)
+    check(store, values)
+
+
+def test_max_mem_from_the_config():
+    store = MemoryStore()
+    array, _ = make(store)
+    with (
+        dask.config.set({"chunkmill.max-mem": "1 KiB"}),
+        pytest.raises(JobError, match=r"1024 bytes .* are too little.* give max_mem="),
+    ):
+        plan_rechunk(array, (store, "b"), chunks=(5, 5, 5))

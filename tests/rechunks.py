@@ -1,0 +1,54 @@
+"""Arrays to rechunk, and checks of what comes of them: for the tests of rechunking."""
+
+from math import prod
+
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.conversion.rechunk import plan_rechunk
+from chunkmill.errors import JobError
+
+
+def numbers(shape, dtype="i4"):
+    values = np.arange(1, prod(shape) + 1).reshape(shape)
+    if np.dtype(dtype).kind == "T":
+        return np.array([f"number {n} " * (n % 3) for n in values.flat], dtype).reshape(shape)
+    return values.astype(dtype)
+
+
+def make(store, path="a", *, shape=(20, 30, 10), dtype="i4", chunks=(3, 30, 10), absent=(), **options):
+    """An array of distinct numbers; store keys at the coords `absent` are not there."""
+    array = cm.create_array(store, path, shape=shape, dtype=dtype, chunks=chunks, **options)
+    values = numbers(shape, dtype)
+    array[...] = values
+    for coords in absent:
+        array.store.delete(array.write_layout.locator.key(coords))
+        values[array.write_layout.grid.region(coords)] = array.fill_value
+    return array, values
+
+
+def planned_tightly(*arguments, **options):
+    """A plan with the least memory that will do."""
+    with pytest.raises(JobError, match="smallest that works") as caught:
+        plan_rechunk(*arguments, max_mem=1, **options)
+    needed = int(str(caught.value).partition("give max_mem=")[2].split()[0])
+    return plan_rechunk(*arguments, max_mem=needed, **options)
+
+
+def check(target, values, path="b"):
+    """The target is whole, and nothing else is left of the job."""
+    array = cm.open_array(target, path)
+    got = array[...]
+    assert got.dtype.kind == values.dtype.kind
+    np.testing.assert_array_equal(got, values)
+    assert not [key for key in array.store.list_prefix("") if "chunkmill" in key]
+    return array
+
+
+def keys(array):
+    """Coords of the store keys that are there."""
+    there = set(array.store.list_prefix(array.prefix))
+    return {
+        coords for coords in array.write_layout.grid.all_coords() if array.write_layout.locator.key(coords) in there
+    }
