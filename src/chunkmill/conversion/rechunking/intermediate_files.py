@@ -38,7 +38,7 @@ from chunkmill.conversion.rechunking.source_chunks import (
     unshifted,
     within,
 )
-from chunkmill.conversion.rechunking.tiled_copy import put_in_tiles
+from chunkmill.conversion.rechunking.tiled_copy import MAX_TILED_AXES, put_in_tiles
 from chunkmill.errors import StoreError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
@@ -106,10 +106,9 @@ def _fill_raw(rechunk: ArrayRechunk, source: StoredArray, file: ChunkCoords, rea
 
 def _tiles(out: NDArray[np.uint8], dtype: np.dtype[Any], sections: Sequence[Overlap]) -> NDArray[Any] | None:
     """Return the sections of a file as one array, without their trailers; ``None`` unless all have one shape."""
-    shapes = {region_shape(section.in_region) for section in sections}
-    if len(shapes) > 1:
+    shape, *others = {region_shape(section.in_region) for section in sections}
+    if others or len(shape) > MAX_TILED_AXES:
         return None
-    (shape,) = shapes
     number = tuple(b - a + 1 for a, b in zip(sections[0].coords, sections[-1].coords, strict=True))
     elements = out.reshape(len(sections), -1)[:, : prod(shape) * dtype.itemsize].view(dtype)
     return elements.reshape(*number, *shape)
