@@ -69,6 +69,7 @@ class TestNothingIsWrong:
         assert report.problems == ()
         assert (report.n_arrays, report.n_groups) == (3, 3)
 
+    @pytest.mark.filterwarnings("ignore:.*has no endian")
     def test_those_of_others(self):
         """Of 972 golden stores, all that were not made to be wrong; some have data types that we do not."""
         writers = [

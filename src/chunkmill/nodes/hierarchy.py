@@ -37,7 +37,7 @@ from chunkmill.nodes.documents import (
 from chunkmill.nodes.group import Group, Node, OnError, is_folder, parse_node
 from chunkmill.nodes.replacement import Replacement, stage_replacement
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_list, flush, uncached
+from chunkmill.stores.capabilities import can_list, documents_demanded, flush, uncached
 from chunkmill.stores.overlay import OverlayStore
 
 __all__ = [
@@ -293,10 +293,8 @@ def as_stored(node: Node) -> Node:
     Those may be stale: whoever copies or compares nodes by them loses arrays. They stay in use where the caller
     demanded them (``consolidated=True``), where the store cannot list, and where only they are left of a group.
     """
-    if isinstance(node, Array) or not isinstance(node.store, OverlayStore) or node.store.is_demanded:
-        return node
     below = uncached(node.store)
-    if not can_list(below):
+    if isinstance(node, Array) or below is node.store or documents_demanded(node.store) or not can_list(below):
         return node
     try:
         stored = open_node(below, node.path, format=node.documents, consolidated=False, read_only=node.read_only)

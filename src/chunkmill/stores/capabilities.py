@@ -13,7 +13,16 @@ from typing import Any, Protocol, runtime_checkable
 from chunkmill.model.references import Reference, References
 from chunkmill.stores.base import Store, WritesParts
 
-__all__ = ["HoldsReferences", "LocatesValues", "can_list", "explain_absence", "flush", "innermost", "limited_to"]
+__all__ = [
+    "HoldsReferences",
+    "LocatesValues",
+    "can_list",
+    "documents_demanded",
+    "explain_absence",
+    "flush",
+    "innermost",
+    "limited_to",
+]
 __all__ += ["list_sizes", "scratch_store", "set_parts", "stage", "swap_in", "sweep_partial_files", "uncached"]
 
 
@@ -57,6 +66,11 @@ def uncached(store: Store) -> Store:
     """Return the store without the documents that it answers from memory (attribute `uncached`); else the store."""
     found: Store = getattr(store, "uncached", store)
     return found
+
+
+def documents_demanded(store: Store) -> bool:
+    """Return whether the caller asked for the documents in memory, stale or not (attribute `is_demanded`)."""
+    return bool(getattr(store, "is_demanded", False))
 
 
 def flush(store: Store) -> None:
