@@ -1,12 +1,12 @@
-"""Conversion: encoded bytes that move unopened, and chunks that are decoded and encoded.
+"""Conversion: encoded bytes that are copied, and chunks that are decoded and encoded.
 
-``cp -r`` of the source is what moving costs at least with one process written in C. The bare loop is two plain threads
-with ``os.read`` and ``os.write`` (and numcodecs, where the codecs change), which know where everything goes: no
+``cp -r`` of the source shows the least that copying costs one process written in C. The bare loop is two plain threads
+with ``os.read`` and ``os.write`` (and numcodecs, where the codecs change), to which every path is known: no
 metadata, no checks, no journal, files written in place. Peers: tensorstore, copied in bands of 256 MiB; zarr-python
 through dask, a task for each store key of the target. Each run has a process of its own; planning is timed with it.
 
-``tiny chunks``: 10^5 chunks of 1 KiB, with tasks of up to 512 keys, and with a task for each key; what the scheduler
-takes is the same job with tasks that do nothing.
+``tiny chunks``: 10^5 chunks of 1 KiB, with tasks of up to 512 keys, and with a task for each key; the same job
+with tasks that do nothing shows what the scheduler costs.
 
 ``CHUNKMILL_BENCH_MIB=1024`` sets the size of the arrays; by default it is 256.
 """
@@ -48,9 +48,9 @@ BAND = 256 * MIB
 
 @dataclass(frozen=True)
 class Case:
-    """What is converted into what.
+    """One conversion: source, target and codecs.
 
-    ``encode`` is the target's codec where chunks are recoded, ``None`` where encoded bytes move.
+    ``encode`` is the target's codec where chunks are recoded, ``None`` where encoded bytes are copied.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Case:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether it is run by one and by two workers, too."""
+        """True when it is also run by one and by two workers."""
         return self.is_tiny or self.name.endswith(("to v3 blosc, 1 MiB", "to v3 zstd, 1 MiB"))
 
     def plan(self, source: Path, target: Path) -> cm.Plan:
@@ -191,7 +191,7 @@ class one_key_a_task:  # noqa: N801 - a context manager
 
 
 def empty(case: Case, source: Path, target: Path) -> dict[str, float]:
-    """Plan, and run tasks that do nothing, with nothing put on record: dask's share, and our task's own."""
+    """Plan, and run tasks that do nothing, with without a journal: dask's share, and that of our own task."""
     with harness.threads():
         (stage,) = case.plan(source, target).job.stages("")
         run_stages([replace(stage, function=nothing)])
@@ -222,8 +222,8 @@ def by_tensorstore(case: Case, source: Path, target: Path) -> dict[str, float]:
         for driver, p in ((case.layout.driver, source), ("zarr3", target))
     )
     a = a.T if case.layout.format == "n5" else a
-    unit = (case.shards or case.layout.keys)[0]
-    band = max(unit, BAND // (2 * prod(case.layout.shape[1:])) // unit * unit)
+    length = (case.shards or case.layout.keys)[0]
+    band = max(length, BAND // (2 * prod(case.layout.shape[1:])) // length * length)
     for start in range(0, case.layout.shape[0], band):
         stop = min(start + band, case.layout.shape[0])
         b[start:stop].write(a[start:stop]).result()
@@ -326,7 +326,7 @@ def test_every_contender_does_the_same(case, tmp_path):
             publish(case, source, tmp_path / "metadata")
             (target / "zarr.json").write_bytes((tmp_path / "metadata" / "zarr.json").read_bytes())
         if name == OURS:
-            # what is encoded anew is planned as if it did not compress
+            # chunks that are encoded again are planned as if they did not compress
             assert (0.6 if case.encode else 0.9) < counts["bytes over plan"] < 1.05
         np.testing.assert_array_equal(cm.open_array(str(target))[...], expected)
 

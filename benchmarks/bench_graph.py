@@ -1,9 +1,8 @@
-"""What a graph costs before anything is read: build, pickle, slice and cull, at 10^4 to 10^7 chunks.
+"""Graphs before anything is read: build, pickle, slice and cull, at 10^4 to 10^7 chunks.
 
-Nothing is stored: only the documents. ``open and build`` is what a user waits for; ``slice and cull`` is
-``(x + 1)[a few chunks]`` until the tasks are known; ``sum of a slice`` goes on to a sum, for which dask names every
-block of the array, unless the region was given to `from_store`; ``materialise`` writes out every task, as computing all
-does.
+Only documents are stored. ``open and build`` is what a user waits for; ``slice and cull`` is ``(x + 1)[a few chunks]``
+until the tasks are known; ``sum of a slice`` adds a sum, for which dask names every block of the array, unless
+`from_store` was told the region; ``materialise`` makes every task, as computing the whole array does.
 """
 
 from __future__ import annotations

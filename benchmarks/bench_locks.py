@@ -1,14 +1,14 @@
-"""Partial writes: what lock and fence cost one that meets nobody, and unaligned regions against aligned ones.
+"""Partial writes: cost of lock and version check without contention, and unaligned regions against aligned ones.
 
 ``one element``: a chunk is read, changed and written back. The bare loop does it with ``os.read``, numcodecs and a
-write in place: no lock, no fence, and a reader may see half a chunk.
-``region``: the same bytes, from blocks of a chunk's size, to a region that lies on the borders of store keys, and to
-one shifted by half a chunk along each axis: blocks are regrouped, and the keys at the rim read, changed and written
-back. Of n keys along each of two axes the shifted region touches (n + 1)² and reads 4 n, whoever writes it: that alone
-is 1.2 times the work at n = 12, and 1.6 times at n = 6. The values lie in memory, of the workers on a cluster. The
-peers write the shifted one: ``da.store`` under its one lock, xarray with ``safe_chunks=False`` (it refuses otherwise;
-two processes may lose data), tensorstore without dask. Target: at most 1.5 times the aligned one, and half
-of ``da.store``. On clusters (``--cluster``) of 2 and of 4 processes, all contenders on the same one.
+write in place: no lock, no version check, and a reader may see half a chunk.
+``region``: the same bytes, from blocks of a chunk's size, to a region aligned to store keys, and to one shifted by half
+a chunk along each axis: blocks are regrouped, and the keys at its border are read, changed and written back. Of n keys
+along each of two axes the shifted region touches (n + 1)² and reads 4 n, whichever library writes it: that alone is 1.2
+times the work at n = 12, and 1.6 times at n = 6. The values are in memory, of the workers on a cluster. The peers write
+the shifted one: ``da.store`` under its one lock, xarray with ``safe_chunks=False`` (it refuses otherwise; two processes
+may lose data), tensorstore without dask. Target: at most 1.5 times the aligned one, and half of ``da.store``. On
+clusters (``--cluster``) of 2 and of 4 processes, all contenders on the same one.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def bench_element(case: Case, folder: Path, *, quick: bool) -> list[Row]:
 
 
 def element_contenders(case: Case, folder: Path) -> dict[str, Callable[[int], Any]]:
-    """Return what writes value `i` to one element of chunk (0, 0), by contender."""
+    """Return functions that write value `i` to one element of chunk (0, 0), by contender."""
     import tensorstore
     import zarr
 
@@ -157,7 +157,7 @@ def time_of(lock: Callable[[], Any], n: int) -> float:
 
 
 def bench_cluster_lock(case: Case, folder: Path, client: Any, n_workers: int, *, quick: bool) -> list[Row]:
-    """Time the cluster's lock, which is asked for only when others are met, and a partial write that meets nobody."""
+    """Time the cluster's lock, which is acquired only under contention, and a partial write without contention."""
     array = case.create(folder / "lock")
     n = 20 if quick else 100
     contenders = {
@@ -249,7 +249,7 @@ def region_contenders(case: Case, folder: Path, client: Any = None) -> dict[str,
 
 
 def tensorstore_spec(folder: Path) -> dict[str, Any]:
-    # without syncing every file to the disk, which nobody else does
+    # without syncing every file to the disk, which no other library does
     return {
         "driver": "zarr",
         "kvstore": {"driver": "file", "path": str(folder), "file_io_sync": False},

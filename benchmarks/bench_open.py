@@ -1,8 +1,8 @@
 """Opening datasets with xarray: a thousand variables, on disk and over HTTP with 20 and 100 ms latency.
 
-What a user waits for in ``xr.open_dataset``: documents fetched and parsed, variables made, index coordinates read.
-xarray's own work is in all of the times. **xarray alone** is an engine that has its variables ready, and does nothing
-but make a dataset of them: no engine can be faster.
+The whole of ``xr.open_dataset`` is timed: documents are fetched and parsed, variables made, index coordinates read.
+All times include xarray's own work. **xarray alone** is an engine that has its variables ready, and only makes a
+dataset of them: no engine can be faster.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def fields(n: int) -> xr.Dataset:
 
 
 class Ready(BackendEntrypoint):
-    """An engine that asks no store: `fields`, with data that are never read."""
+    """Engine without a store: `fields`, with data that are never read."""
 
     def open_dataset(self, filename_or_obj: int, *, drop_variables: Any = None, **_: Any) -> xr.Dataset:  # noqa: ARG002
         template = _ready(filename_or_obj)
@@ -121,7 +121,7 @@ def one_by_one(url: str, n: int) -> float:
     store = open_store(url)
     start = time.perf_counter()
     for i in range(n):
-        store.get(f"v{i:04}/zarr.json")  # of v2 there is none, which takes as long to say
+        store.get(f"v{i:04}/zarr.json")  # v2 has no such key, and the answer takes as long
     return time.perf_counter() - start
 
 
@@ -129,7 +129,7 @@ def one_by_one(url: str, n: int) -> float:
 
 
 def test_requests_to_open(tmp_path):
-    """One document where metadata are consolidated; else a listing, and all documents at once."""
+    """Consolidated: one document; otherwise a listing, and then all documents at once."""
     from servers import serve_files
 
     n = 40

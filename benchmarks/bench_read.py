@@ -2,8 +2,8 @@
 
 ``sum``: every chunk is decoded and added up. ``all``: every chunk ends in one array in memory. The bare loop does the
 same in two plain threads with ``os.read`` and numcodecs. Peers: dask with zarr-python, with tensorstore and with z5py
-(the last two on the same graph as ours, which costs least), and tensorstore without dask. What dask takes for itself
-shows in the empty tasks, and in what our reading takes in the bare loop's two threads instead of dask's.
+(the last two on the same graph as ours, which costs least), and tensorstore without dask. Dask's own cost shows
+in the empty tasks, and in the time of our reading in the bare loop's two threads instead of dask's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ZARR, TENSORSTORE, Z5PY = "dask + zarr-python", "dask + tensorstore", "dask + z5
 TENSORSTORE_DIRECT, ZARR_DIRECT = "tensorstore", "zarr-python"
 PEERS = (ZARR, TENSORSTORE, Z5PY, TENSORSTORE_DIRECT, ZARR_DIRECT)
 
-# larger than those that are written: dask's fixed cost for each `compute`, some 5 ms, is not what is asked about
+# larger than those that are written: dask's fixed cost for each `compute`, some 5 ms, is not what is measured
 SHAPES = {64 * KIB: (512, 256, 256), MIB: (512, 512, 512)}
 
 
@@ -60,7 +60,7 @@ def layouts(*, quick: bool) -> list[Layout]:
 
 def fill(layout: Layout, path: Path) -> None:
     if layout.format == "n5":
-        (path.parent / "attributes.json").write_text('{"n5": "4.0.0"}')  # z5py opens nothing without
+        (path.parent / "attributes.json").write_text('{"n5": "4.0.0"}')  # z5py needs it to open anything
     cm.store(da.from_array(harness.volume(layout.shape), chunks=layout.keys), layout.create(path))
 
 
@@ -116,14 +116,14 @@ def bench_cluster(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
 
 
 def bare_sum(layout: Layout, path: Path) -> int:
-    def one(unit: tuple[str, Any]) -> int:
-        return sum(int(block.sum(dtype=np.uint64)) for _, block in layout.blocks(unit[0]))
+    def one(stored: tuple[str, Any]) -> int:
+        return sum(int(block.sum(dtype=np.uint64)) for _, block in layout.blocks(stored[0]))
 
-    return sum(harness.in_threads(one, layout.units(path)))
+    return sum(harness.in_threads(one, layout.store_keys(path)))
 
 
 def plain_sum(path: Path) -> int:
-    """What `OURS` does, without dask: the bare loop's threads take the store keys instead of the paths."""
+    """Read as `OURS` does, without dask: the bare loop's threads take store keys instead of paths."""
     a = cm.open_array(str(path))
     regions = slices_from_chunks(a.to_dask().chunks)
     return sum(harness.in_threads(lambda region: int(a[region].sum(dtype=np.uint64)), regions))
@@ -132,12 +132,12 @@ def plain_sum(path: Path) -> int:
 def bare_all(layout: Layout, path: Path) -> np.ndarray:
     out = np.empty(layout.shape, "u2")
 
-    def one(unit: tuple[str, Any]) -> None:
-        target = out[unit[1]]
-        for region, block in layout.blocks(unit[0]):
+    def one(stored: tuple[str, Any]) -> None:
+        target = out[stored[1]]
+        for region, block in layout.blocks(stored[0]):
             target[region] = block
 
-    harness.in_threads(one, layout.units(path))
+    harness.in_threads(one, layout.store_keys(path))
     return out
 
 
@@ -163,7 +163,7 @@ def read_tensorstore(array: Any, region: stores.Region) -> np.ndarray:
 
 
 class _Z5:
-    """A z5py dataset that pickles; opened once a process."""
+    """A z5py dataset that pickles; opened once in each process."""
 
     def __init__(self, file: str, name: str) -> None:
         self.file, self.name = file, name

@@ -1,11 +1,11 @@
 """Rechunking: images to time series, time series to images, blocks to other blocks.
 
-The bare loop is what the job takes at least: two plain threads with ``os.read``, numcodecs and numpy, which spill raw
-once where the chunks lie across each other. Peers: tensorstore, copied in bands of as many bytes as we may use, and
-dask's task rechunk between our own reading and writing. Each run has a process of its own, so that its peak resident
-memory is its own too, interpreter and libraries included.
+The bare loop is the least that the job takes: two plain threads with ``os.read``, numcodecs and numpy, which write raw
+intermediate files once where the chunks cross each other. Peers: tensorstore, copied in bands of as many bytes as we
+may use, and dask's task rechunk between our own reading and writing. Each run has a process of its own, so that its
+peak resident memory is its own too, interpreter and libraries included.
 
-``cpu`` is in seconds: on a busy machine it says more than the clock.
+``cpu`` is in seconds: on a busy machine it is more reliable than the clock.
 ``CHUNKMILL_BENCH_MIB=2048`` sets the size of the arrays; by default it is 512.
 """
 
@@ -78,7 +78,7 @@ N_TOGETHER = 16  # images, of 4 MiB each
 
 
 def bare_to_series(case: Case, source: Path, target: Path) -> None:
-    """Spill images by rows of series, then gather each row of series."""
+    """Write images to intermediate files by rows of series, then assemble each row of series."""
     n, rows, columns = case.shape
     width = case.target[1]
     piece = N_TOGETHER * width * columns * 4
@@ -91,13 +91,13 @@ def bare_to_series(case: Case, source: Path, target: Path) -> None:
         write_file(str(target / "tmp" / str(i)), out)
 
     def gather(row: int) -> None:
-        units = np.empty((columns // width, n, width, width), "f4")
+        cubes = np.empty((columns // width, n, width, width), "f4")
         for i in range(n // N_TOGETHER):
             data = read_part(target / "tmp" / str(i), piece, row * piece)
             block = np.frombuffer(data, "f4").reshape(N_TOGETHER, width, columns // width, width)
-            units[:, i * N_TOGETHER : (i + 1) * N_TOGETHER] = block.transpose(2, 0, 1, 3)
-        for column, unit in enumerate(units):
-            case.write(target, (0, row, column), unit)
+            cubes[:, i * N_TOGETHER : (i + 1) * N_TOGETHER] = block.transpose(2, 0, 1, 3)
+        for column, cube in enumerate(cubes):
+            case.write(target, (0, row, column), cube)
 
     in_threads(spill, range(n // N_TOGETHER))
     in_threads(gather, range(rows // width))
@@ -105,7 +105,7 @@ def bare_to_series(case: Case, source: Path, target: Path) -> None:
 
 
 def bare_to_images(case: Case, source: Path, target: Path) -> None:
-    """Spill rows of series by images, then gather some images at once."""
+    """Write rows of series to intermediate files by images, then assemble some images at once."""
     n, rows, columns = case.shape
     width = case.source[1]
     piece = N_TOGETHER * width * columns * 4
@@ -131,7 +131,7 @@ def bare_to_images(case: Case, source: Path, target: Path) -> None:
 
 
 def bare_regrid(case: Case, source: Path, target: Path) -> None:
-    """Read boxes that fit both grids: nothing needs to be spilled."""
+    """Read regions that are aligned to both grids: no intermediate files are needed."""
     box = tuple(np.lcm(case.source, case.target).tolist())
 
     def regrid(corner: Shape) -> None:
@@ -200,7 +200,7 @@ def ours_on_a_cluster(case: Case, source: Path, target: Path) -> dict[str, float
 
 
 def counted(plan: Any) -> dict[str, float]:
-    """Run a plan, and return what it did next to what it foresaw."""
+    """Run a plan, and return the measured counts beside the planned ones."""
     report = plan.run(progress=False)
     return {
         "tasks": report.n_tasks,
@@ -222,7 +222,7 @@ def _codecs(source: Path) -> list[dict[str, Any]]:
 
 
 def by_tensorstore(case: Case, source: Path, target: Path) -> dict[str, float]:
-    """Copy band after band; along the axis that the source's chunks are shortest on compared with the target's."""
+    """Copy band after band, along the axis on which the source's chunks are shortest compared with the target's."""
     import tensorstore as ts
 
     context = ts.Context({"file_io_sync": False, "data_copy_concurrency": {"limit": harness.N_THREADS}})
@@ -234,8 +234,8 @@ def by_tensorstore(case: Case, source: Path, target: Path) -> dict[str, float]:
     )
     axis = max(range(len(case.shape)), key=lambda i: case.source[i] / case.target[i])
     n_bands = -(-4 * int(np.prod(case.shape)) // MAX_MEM)
-    unit = case.target[axis]
-    band = max(unit, case.shape[axis] // n_bands // unit * unit)
+    length = case.target[axis]
+    band = max(length, case.shape[axis] // n_bands // length * length)
     for start in range(0, case.shape[axis], band):
         at = tuple(slice(start, min(start + band, n)) if i == axis else slice(None) for i, n in enumerate(case.shape))
         b[at].write(a[at]).result()

@@ -1,6 +1,6 @@
 """Reference sets: opening, first slice, full read and peak memory, against the JSON parser, fsspec and zarr-python.
 
-Every measurement is made in a process of its own, whose peak memory it is; contenders take turns.
+Every measurement is made in a process of its own, so that its peak memory is its own; contenders take turns.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from benchmarks.harness import Row
 
 PARSER, OURS, FSSPEC, COLUMNS = "json.loads", "chunkmill", "fsspec + zarr-python", "columns"
 N_JSON, N_PARQUET = 1_000_000, 10_000_000  # references
-MOST_TIMES, MOST_MB = 2.0, 400.0  # what opening JSON may cost, in multiples of the parser; all of a set in memory
+MOST_TIMES, MOST_MB = 2.0, 400.0  # limits: opening JSON, in multiples of the parser; a whole set in memory
 KEPT = "BENCH_REFERENCES"  # environment variable: a folder where sets are made once, and found again
-ITEMS = 25  # of a chunk: 100 bytes, since it is the references that are measured
+ITEMS = 25  # of a chunk: 100 bytes, since references are measured and not data
 PER_FILE = 1000  # chunks
 N_READ = 10_000  # chunks of the full read
 
@@ -243,7 +243,7 @@ def bench_set(case, path, names, *, quick):
 
 
 def met(row, target, is_met, *, quick):
-    """Say what was promised of a row, and whether it holds; small sets are mostly interpreter."""
+    """Set the target of a row, and whether it is met; small sets measure mostly the interpreter."""
     if not quick:
         row.target, row.met = target, bool(is_met)
     return row

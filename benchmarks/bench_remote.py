@@ -1,4 +1,4 @@
-"""Remote stores: HTTP with 20 ms latency, and S3 (moto, whose own slowness everyone shares).
+"""Remote stores: HTTP with 20 ms latency, and S3 (moto, which is slow for all of them).
 
 300 chunks of 256 KiB, not compressed. The servers run in processes of their own. The bare loop asks for whole values in
 as many threads as we have requests under way, each with a connection of its own that it keeps.
@@ -28,7 +28,7 @@ from chunkmill.stores.filesystems import max_requests
 
 OURS, DIRECT = "chunkmill", "chunkmill a[...]"
 ZARR, TENSORSTORE, OBSTORE = "dask + zarr-python + fsspec", "tensorstore", "obstore"
-IN_FLIGHT = max_requests()  # what a process of ours has under way: as many for everyone who can be told
+IN_FLIGHT = max_requests()  # requests that one of our processes has under way: the same for all that can be configured
 CHUNK = (32, 64, 64)  # of u2: 256 KiB
 GRID = (12, 5, 5)
 LATENCY = 0.02
@@ -92,7 +92,7 @@ def fill(grid: tuple[int, ...], url: str, options: dict[str, Any] | None = None)
 
 
 def n_requests(a: cm.Array) -> int:
-    """Return how many requests reading everything takes."""
+    """Return how many requests reading the whole array takes."""
     from chunkmill.stores.metered import Meter, MeteredStore
 
     meter = Meter()
@@ -114,7 +114,7 @@ def bare_read(url: str, keys: list[str]) -> int:
 
 
 def obstore_reader(url: str, keys: list[str]) -> Callable[[], Any] | None:
-    """Return what fetches every key with as many requests in flight as we have."""
+    """Return a function that fetches every key with as many requests in flight as ours."""
     try:
         import obstore
         from obstore.store import HTTPStore
@@ -187,7 +187,7 @@ def _servers() -> Any:
 
 
 def test_requests_at_once_are_as_many_whoever_reads(tmp_path):
-    """Directly, in one block, in a task a chunk on more threads than that: the bound is the process's."""
+    """Directly, in one block, in a task for each chunk on more threads than that: the limit is the process's."""
     values = fill(GRID, str(tmp_path / "a"))
     with _servers().serve_files(tmp_path, latency=LATENCY) as server:
         a = cm.open_array(f"{server.url}/a")

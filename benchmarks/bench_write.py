@@ -1,6 +1,6 @@
-"""Writing whole arrays that lie in memory, to directories without chunks; nothing synced to the disk.
+"""Writing whole arrays from memory, to directories without chunks; nothing is synced to the disk.
 
-(Over chunks that are there, ext4 begins to write the new ones out before the old ones go, whoever asks for it.)
+(Where chunks are replaced, ext4 begins to write the new ones out before the old ones are deleted, for every writer.)
 The bare loop encodes with numcodecs in two plain threads and writes each file in place: three system calls, and a
 reader may see half a chunk. We, zarr-python and tensorstore write to a hidden file and rename it.
 """
@@ -72,16 +72,16 @@ def bench_write(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
 
 
 def write_nothing(x: da.Array, array: cm.Array) -> None:
-    """Run the same graph with tasks that write nothing: what dask takes for itself."""
+    """Run the same graph with tasks that write nothing, which shows dask's own cost."""
     with mock.patch.object(graph_write, "_write", return_value=np.zeros(4, np.int64)):
         cm.store(x, array)
 
 
 def clear(layout: Layout, path: Path) -> None:
-    """Move the chunks out of the way, emptied: ext4 looks at all files that were just deleted for each that is new."""
+    """Move the chunks out of the way, emptied: for each new file, ext4 looks at all files that were just deleted."""
     aside = path.with_name("aside")
     aside.mkdir(exist_ok=True)
-    for name, _ in layout.units(path):
+    for name, _ in layout.store_keys(path):
         with suppress(FileNotFoundError):
             os.truncate(name, 0)
             Path(name).replace(aside / uuid4().hex)
@@ -90,12 +90,12 @@ def clear(layout: Layout, path: Path) -> None:
 def bare_write(layout: Layout, path: Path, values: np.ndarray) -> None:
     header = a_header(layout)
 
-    def one(unit: tuple[str, Any]) -> None:
-        block = np.ascontiguousarray(values[unit[1]], layout.stored)
+    def one(stored: tuple[str, Any]) -> None:
+        block = np.ascontiguousarray(values[stored[1]], layout.stored)
         data = layout.encode(block)
-        harness.write_file(unit[0], b"".join((header, data)) if header else data)
+        harness.write_file(stored[0], b"".join((header, data)) if header else data)
 
-    harness.in_threads(one, layout.units(path))
+    harness.in_threads(one, layout.store_keys(path))
 
 
 def a_header(layout: Layout) -> bytes:
@@ -108,8 +108,8 @@ def bare_write_shards(layout: Layout, path: Path, values: np.ndarray) -> None:
     """Write the shards the bare way; the index has no checksum, which would cost microseconds."""
     from google_crc32c import value as crc32c
 
-    def one(unit: tuple[str, Any]) -> None:
-        shard = values[unit[1]]
+    def one(stored: tuple[str, Any]) -> None:
+        shard = values[stored[1]]
         parts, index, offset = [], [], 0
         for coords in np.ndindex(*(s // c for s, c in zip(layout.shards, layout.chunks, strict=True))):
             cut = tuple(slice(c * n, (c + 1) * n) for c, n in zip(coords, layout.chunks, strict=True))
@@ -117,13 +117,13 @@ def bare_write_shards(layout: Layout, path: Path, values: np.ndarray) -> None:
             index.append((offset, len(parts[-1])))
             offset += len(parts[-1])
         tail = np.array(index, "<u8").tobytes()
-        harness.write_file(unit[0], b"".join([*parts, tail, crc32c(tail).to_bytes(4, "little")]))
+        harness.write_file(stored[0], b"".join([*parts, tail, crc32c(tail).to_bytes(4, "little")]))
 
-    harness.in_threads(one, layout.units(path))
+    harness.in_threads(one, layout.store_keys(path))
 
 
 def write_tensorstore(x: da.Array, array: Any) -> da.Array:
-    """Return what writes each block through tensorstore and gives a number for it."""
+    """Return a function that writes a block through tensorstore and returns a number."""
 
     def write(block: np.ndarray, block_info: Any = None) -> np.ndarray:
         region = tuple(slice(*cut) for cut in block_info[0]["array-location"])

@@ -1,7 +1,7 @@
-"""A web server that is far away, and does nothing else: canned answers, each after a wait.
+"""A web server that is far away: prepared answers, each after a wait.
 
 In a process of its own, on asyncio's bare protocol: 40 µs of processor a request, a tenth of what a framework takes, so
-that on a machine with two processors the wait is what is measured. GET and HEAD of small whole files, and
+that on a machine with two processors the wait is measured and not the server. GET and HEAD of small whole files, and
 of folders as pages of links.
 """
 
@@ -26,7 +26,7 @@ _MISSING = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 @contextmanager
 def far_away(folder: Path, latency: float) -> Iterator[str]:
-    """Serve the files below `folder` as they are now, each answer `latency` seconds late; yield the url."""
+    """Serve the files below `folder` as they are now, each answer after `latency` seconds; yield the url."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(str(folder), latency, theirs), daemon=True)
@@ -83,7 +83,7 @@ class _Connection(asyncio.Protocol):
             self.loop.call_later(self.latency, self.transport.write, head if method == b"HEAD" else head + body)
 
 
-def test_a_far_server_answers_late(tmp_path: Path) -> None:
+def test_a_far_server_is_slow(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").write_bytes(b"there")
     with far_away(tmp_path, 0.05) as url:

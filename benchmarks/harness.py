@@ -1,7 +1,7 @@
-"""What every benchmark shares: alternating repetitions, medians with spread, ratios, a table and a plot.
+"""Measure contenders in turn: alternating repetitions, medians with spread, ratios, processes of their own.
 
 A benchmark is a module ``bench_<topic>.py`` with a function ``run(quick: bool, cluster: bool) -> list[Row]``; its tests
-(``test_…``) call the same functions with small sizes and look at counts and results, never at times.
+(``test_…``) call the same functions with small sizes and check counts and results, never times.
 
 All contenders of a case run in turn in one process, the order reversed every other round, so that a machine that gets
 slower or faster does so for all of them. A ratio is the median of the ratios of each round, not the ratio of medians.
@@ -37,7 +37,7 @@ class Row:
     """One contender of one case.
 
     ``times`` in seconds, a round each; ``ratios`` to the bare loop, round by round (empty where there is none).
-    ``counts`` is what a clock does not say: tasks, requests, bytes, peak memory.
+    ``counts``: tasks, requests, bytes, peak memory.
     """
 
     benchmark: str
@@ -95,7 +95,7 @@ def rows(
 ) -> list[Row]:
     """Turn the times of one case into rows.
 
-    ``targets``: contender -> (another contender, or two joined by `` + ``: most times its time).
+    ``targets``: contender -> (another contender, or two joined by `` + ``; the largest allowed ratio to its time).
     """
     best = min((peer for peer in peers if peer in times), key=lambda p: statistics.median(times[p]), default=None)
     result = []
@@ -115,14 +115,14 @@ def rows(
 
 
 def paired(times: list[float], others: list[float]) -> list[float]:
-    """Return the ratios round by round; of the medians, where one took part in fewer rounds than the other."""
+    """Return the ratios round by round, or the ratio of the medians where the numbers of rounds differ."""
     if len(times) != len(others):
         return [statistics.median(times) / statistics.median(others)]
     return [a / b for a, b in zip(times, others, strict=True)]
 
 
 class _Shared:
-    """An iterator that threads may share."""
+    """Iterator that threads may share."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self.items, self.lock = iter(items), threading.Lock()
@@ -136,7 +136,7 @@ class _Shared:
 
 
 def in_threads(function: Callable[[Any], Any], items: Iterable[Any], n_threads: int = N_THREADS) -> list[Any]:
-    """Run `function` over `items` in plain threads that take the next one when they are done: the bare loop's."""
+    """Run `function` over `items` in plain threads, each of which takes the next item when it is done: a bare loop."""
     todo = _Shared(items)
     results: list[Any] = []
     errors: list[BaseException] = []
@@ -158,7 +158,7 @@ def in_threads(function: Callable[[Any], Any], items: Iterable[Any], n_threads: 
 
 
 def read_file(path: str) -> bytes:
-    """Read a file in four system calls: what no reader of chunks can do without."""
+    """Read a file in four system calls: the least that a reader of chunks needs."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, os.fstat(fd).st_size)
@@ -189,7 +189,7 @@ def peak_bytes(function: Callable[[], Any]) -> int:
 
 
 def volume(shape: tuple[int, ...], dtype: str = "u2", seed: int = 0) -> np.ndarray:
-    """Return what a camera sees: smooth structures and the noise of the sensor; it compresses to about 60 %."""
+    """Return data like a camera's: smooth structures and the noise of the sensor; they compress to about 60 %."""
     rng = np.random.default_rng(seed)
     axes = np.ogrid[tuple(slice(0, n) for n in shape)]
     smooth = sum(np.sin(axis / (7.0 + 5 * i)) for i, axis in enumerate(axes)) * 300 + 2000
@@ -198,7 +198,7 @@ def volume(shape: tuple[int, ...], dtype: str = "u2", seed: int = 0) -> np.ndarr
 
 
 def empty_graph(x: Any) -> Any:
-    """Return the dask array that `x` is, with tasks that read nothing: dask's own cost.
+    """Return a dask array like `x` with tasks that read nothing, which shows dask's own cost.
 
     The tasks get the same arguments and return a block of one element, whatever their chunk.
     """
@@ -212,7 +212,7 @@ def _nothing(region: Any) -> np.ndarray:
 def like(x: Any, read: Callable[..., Any], *arguments: Any) -> Any:
     """Return a dask array with the chunks of `x`, whose blocks are ``read(*arguments, region)``.
 
-    It is the cheapest graph we know of, our own: with it every peer gets the same cost from dask as we do.
+    It is our own graph, the cheapest that we know of: with it, dask costs every peer as much as us.
     """
     import dask.array as da
     from dask.base import tokenize
@@ -238,9 +238,9 @@ def n_tasks(x: Any) -> int:
 
 @contextmanager
 def measured() -> Iterator[dict[str, Any]]:
-    """Give a dict that has, when the block is left, its seconds and what a clock does not say.
+    """Yield a dict that has seconds and counts when the block is left.
 
-    ``cpu`` is that of this process and of those that it waited for; ``faults`` are page faults, in this one.
+    ``cpu`` is that of this process and of those that it waited for; ``faults`` are page faults of this process.
     """
     found: dict[str, Any] = {}
     before, start = _usage(), time.perf_counter()
@@ -268,10 +268,10 @@ def resident_peak() -> int:
 def in_own_process(module: str, *arguments: str, target: Path) -> dict[str, Any]:
     """Run ``python -m <module> one <arguments>``, make its files at `target` empty, and return what it prints, JSON.
 
-    Before it begins, what others have written is on the disk. Files are emptied, not deleted: ext4 gives none of the
-    inodes again that were deleted in the last minutes, and looks at all of them for every file that is created.
+    Before it begins, everything that others have written is synced to the disk. Files are emptied, not deleted: ext4
+    does not reuse inodes that were deleted in the last minutes, and looks at all of them for every new file.
     """
-    os.sync()  # what the one before wrote is not this one's to wait for
+    os.sync()  # or this contender would wait for the writes of the one before
     command = [sys.executable, "-m", module, "one", *arguments]
     root = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True)
@@ -292,8 +292,8 @@ def rounds_of_processes(
 ) -> tuple[dict[str, list[float]], dict[str, dict[str, float]]]:
     """Let contenders take turns, each run in a process of its own; return the seconds and the counts of each.
 
-    A process gets, behind its name and `arguments`, the path that it writes to, another one each time. Each round
-    begins with another contender. Those of `once`, slow ones, take part in the first round only.
+    A process gets its name, `arguments`, and the path that it writes to, another one each time. Each round begins with
+    another contender. Those in `once`, slow ones, take part in the first round only.
     """
     times: dict[str, list[float]] = {name: [] for name in names}
     counts: dict[str, dict[str, float]] = {}
@@ -320,7 +320,7 @@ def threads() -> Iterator[None]:
 
 @contextmanager
 def local_cluster(n_workers: int = N_THREADS) -> Iterator[Any]:
-    """A LocalCluster of two processes with a thread each."""
+    """Start a LocalCluster of two processes with a thread each."""
     from distributed import Client, LocalCluster
 
     with (

@@ -123,13 +123,13 @@ def plot(path: Path, title: str, results: list[Row]) -> None:
         cases = list(dict.fromkeys(row.case for row in results if row.benchmark == name))
         for row in (row for row in results if row.benchmark == name):
             own = [other for other in results if (other.benchmark, other.case) == (name, row.case)]
-            unit = next((r.seconds for r in own if r.contender == BARE), min(r.seconds for r in own))
+            baseline = next((r.seconds for r in own if r.contender == BARE), min(r.seconds for r in own))
             low, high = _quartiles(row.times)
             number = contenders.index(row.contender)
             ax.errorbar(
-                row.seconds / unit,
+                row.seconds / baseline,
                 cases.index(row.case) + (number - len(contenders) / 2) * 0.07,
-                xerr=[[(row.seconds - low) / unit], [(high - row.seconds) / unit]],
+                xerr=[[(row.seconds - low) / baseline], [(high - row.seconds) / baseline]],
                 fmt="D" if "chunkmill" in row.contender else "|" if row.contender == BARE else "o",
                 color="k" if row.contender == BARE else f"C{number % 10}",
                 ms=5,

@@ -1,6 +1,6 @@
-"""The arrays that reading and writing are timed on, and how each library and the bare loop gets at them.
+"""Arrays on which reading and writing are timed, and how each library and the bare loop opens them.
 
-A `Layout` is a format, codecs and sizes. Everything is a plain file below a temporary folder, and in the page cache.
+A `Layout` is a format, codecs and sizes. Every value is a plain file below a temporary folder, and in the page cache.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Region = tuple[slice, ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """What is stored, and how the bare loop decodes a chunk of it."""
+    """Format, codecs and sizes of a stored array, and how the bare loop decodes a chunk of it."""
 
     name: str
     format: str
@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def keys(self) -> tuple[int, ...]:
-        """Shape of what lies under one store key."""
+        """Shape of the value under one store key."""
         return self.shards or self.chunks
 
     def create(self, folder: Path) -> cm.Array:
@@ -62,8 +62,8 @@ class Layout:
             case _:
                 return ".".join(map(str, coords))
 
-    def units(self, folder: Path) -> list[tuple[str, Region]]:
-        """Return the path and the region of every store key: what the bare loop goes through."""
+    def store_keys(self, folder: Path) -> list[tuple[str, Region]]:
+        """Return the path and the region of every store key, for the bare loop."""
         counts = [n // k for n, k in zip(self.shape, self.keys, strict=True)]
         found = []
         for coords in itertools.product(*map(range, counts)):
@@ -72,7 +72,7 @@ class Layout:
         return found
 
     def blocks(self, path: str) -> Iterator[tuple[Region, np.ndarray]]:
-        """Read one store key the bare way: each chunk in it, and where it lies in it."""
+        """Read one store key the bare way: each chunk in it, and its region in it."""
         data = harness.read_file(path)
         if self.shards is None:
             block = np.frombuffer(self.decode(memoryview(data)[self.header :]), self.stored).reshape(self.chunks)
@@ -159,7 +159,7 @@ def _shape(size: int, quick: bool) -> tuple[int, ...]:
 
 
 def open_tensorstore(layout: Layout, folder: Path) -> Any:
-    """Open with tensorstore, in numpy's axis order; without syncing files to the disk, which no one else does."""
+    """Open with tensorstore, in numpy's axis order; without syncing files to the disk, which no other library does."""
     import tensorstore as ts
 
     context = {"file_io_sync": False}

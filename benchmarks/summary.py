@@ -1,7 +1,7 @@
 """``python -m benchmarks.summary``: write the README's table of figures from ``benchmarks/results/``.
 
-Not here: measuring. `LINES` chooses which cases the README shows, and who stands in which column; every figure is the
-median of a saved result, and what no result has stays out.
+`LINES` chooses which cases the README shows, and which contender is in which column; every figure is the median of a
+saved result, and cases without a result are left out.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _medians(line: Line, rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def written(readme: str, figures: str) -> str:
-    """Return the README with other figures between the marks."""
+    """Return the README with new figures between the marks."""
     before, _, rest = readme.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{figures}\n{END}{after}"
@@ -126,7 +126,7 @@ def written(readme: str, figures: str) -> str:
 
 
 def test_every_line_finds_its_figures():
-    """In the results that there are: a case or a contender with another name would drop out without a word."""
+    """Of the saved results: a case or a contender with another name would be missing without an error."""
     for line in LINES:
         path = RESULTS / f"{line.file}.json"
         if path.exists():
