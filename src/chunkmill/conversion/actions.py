@@ -1,13 +1,13 @@
-"""What to do with the chunks of one array, so that it becomes one of another format: the cheapest that is exact.
+"""Choose the cheapest exact action that turns the chunks of one array into those of another.
 
 - **copy**: store keys map one to one and their bytes mean the same; they move unopened.
-- **reframe**: the same but for what stands around the compressed bytes: N5's block header, a crc32c.
+- **reframe**: the same, but the frame around the compressed bytes changes: N5's block header, a crc32c.
 - **repack**: encoded chunks move into shards, out of shards, or from shards to others.
 - **recode**: decode and encode; the chunks stay the same.
 - **rechunk**: decode and encode other chunks.
 
-Pure functions of two descriptions. Not here: chunks (`chunkmill.conversion.convert_job`), how the target is described
-(`chunkmill.conversion.convert`).
+Pure functions of two metadata. Not here: moving chunks (`chunkmill.conversion.convert_tasks`), the target's metadata
+(`chunkmill.conversion.target_metadata`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Frame: TypeAlias = Literal["n5_block", "crc32c"]
 
 @dataclass(frozen=True, slots=True)
 class ChosenAction:
-    """What is done for each store key of the target.
+    """The action for the store keys of one array.
 
     Attributes
     ----------
@@ -49,11 +49,11 @@ class ChosenAction:
     counts
         Store keys (chunks, when repacked) by what is expected to be done for them.
     unframe, frame
-        What is taken off each chunk's bytes, and put around them then.
+        The frame to remove from each chunk's bytes, and the one to add.
     materialize
         Whether absent chunks are written out, because the target's fill value is another one.
     group
-        How many store keys of the target, along each axis, one task owns.
+        Number of store keys of the target, along each axis, that one task owns.
     """
 
     name: Action
@@ -87,7 +87,7 @@ def choose_action(
         Whether bytes may be copied only where the codecs have the same parameters, levels included: when the user
         asked for them. Otherwise it is enough that the target's codecs decode the source's bytes.
     max_bytes, max_keys, align_bytes
-        What one task may own of the target, as in `group_keys`.
+        Bounds of what one task owns of the target, as in `group_keys`.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def choose_action(
     new_core, frame = _unframed(new.codecs)
     reason = f"the codecs differ: {_shown(old.codecs)} and {_shown(new.codecs)}"
     hidden = materialize and any(codec.name == "sharding_indexed" for codec in old_core)
-    if hidden:  # chunks missing inside a chunk's bytes would read as another value
+    if hidden:  # inner chunks that are absent would read as another value
         reason = "the fill values differ, and chunks hold shards"
     if hidden or not _same_chain(old_core, new_core, source, exact=exact):
         return ChosenAction("recode", reason, {"recode": new.chunks.n_chunks}, None, None, materialize, group)
@@ -155,7 +155,7 @@ def _fill_bits(metadata: ArrayMetadata) -> Any:
 # --------------------------------------------------------------------------------------------------------------------
 # Chains
 
-# what a codec's parameters must agree on for one to decode the other's bytes; all, where a codec is not named here
+# parameters that must be equal for one codec to decode the other's bytes; all of them, for codecs not named here
 _DECODED_BY: Mapping[str, tuple[str, ...]] = {
     "gzip": (),
     "zstd": (),
@@ -169,7 +169,7 @@ _DECODED_BY: Mapping[str, tuple[str, ...]] = {
     "numcodecs.quantize": ("dtype", "astype"),
 }
 
-_SAME_BYTES = {  # names under which the same bytes go
+_SAME_BYTES = {  # names of codecs that write the same bytes
     "numcodecs.gzip": "gzip",
     "numcodecs.zstd": "zstd",
     "numcodecs.blosc": "blosc",
@@ -210,7 +210,7 @@ def _unframed(chain: tuple[NamedConfig, ...]) -> tuple[tuple[NamedConfig, ...], 
 
 
 def _same_sharding(old: NamedConfig | None, new: NamedConfig | None) -> bool:
-    """Whether shards differ in nothing but, perhaps, the parameters of the chunks' codecs."""
+    """Whether shards are equal but for the parameters of their chunks' codecs."""
     if old is None or new is None:
         return old is new
     members = ("chunk_shape", "index_codecs", "index_location")
@@ -224,7 +224,7 @@ def _same_sharding(old: NamedConfig | None, new: NamedConfig | None) -> bool:
 def group_keys(
     old: InnerLayout, new: InnerLayout, itemsize: int, *, max_bytes: int, max_keys: int, align_bytes: int | None = None
 ) -> tuple[int, ...]:
-    """Return how many store keys of the target, along each axis, one task owns.
+    """Return the number of store keys of the target, along each axis, that one task owns.
 
     Whole store keys of the source where that is possible, so that each is read by one task; then more along the last
     axes, while the limits allow.
@@ -232,7 +232,7 @@ def group_keys(
     Parameters
     ----------
     max_bytes, max_keys
-        What one task may own: decoded bytes, and store keys.
+        Decoded bytes, and store keys, that one task may own.
     align_bytes
         Bytes that it may own in order to read store keys of the source (shards) once; `max_bytes` when ``None``.
 
@@ -254,7 +254,7 @@ def group_keys(
         room = _room(group, n_bytes, max_bytes, max_keys)
         group[axis] = min(group[axis] * max(room, 1), limits[axis])
         if group[axis] < limits[axis]:
-            break  # what lies beyond would not be neighbours
+            break  # a group is contiguous in C order
     return tuple(group)
 
 
@@ -284,14 +284,14 @@ def _room(group: Sequence[int], n_bytes: int, max_bytes: int, max_keys: int) -> 
 
 
 def _aligning(old: RegularAxis | RunsAxis, new: RegularAxis | RunsAxis) -> int:
-    """Return the least number of new chunks after which a border of both grids falls."""
+    """Return the smallest number of new chunks whose end is a border of both grids."""
     if not isinstance(old, RegularAxis) or not isinstance(new, RegularAxis):
         return 1
     return old.chunk // gcd(old.chunk, new.chunk)
 
 
 def _n_cropped(grid: ChunkGrid) -> int:
-    """Return the number of chunks that the end of an axis crops."""
+    """Return the number of chunks that overhang the end of an axis."""
     n_whole = 1
     for axis in grid.axes:
         n = axis.n_chunks

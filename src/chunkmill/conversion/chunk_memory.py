@@ -1,4 +1,4 @@
-"""What a rechunk may hold and what it costs: workers, stores and codec chains -> the integers that planning takes.
+"""Memory that chunks need, decoded, encoded and in between, computed from codec chains and chunk shapes.
 
 Memory is counted for chunks that do not compress: each codec is taken to need its input and its output at once.
 Not here: planning (`chunkmill.conversion.rechunking.plan`).
@@ -20,11 +20,11 @@ __all__ = ["chunk_bytes", "index_size", "itemsize", "most_encoded", "n_decoding"
 
 
 _VARIABLE_ITEMSIZE = 64
-"""Taken for values of variable length: nothing says how long they are before they are read."""
+"""Assumed for values of variable length, whose length is not known before they are read."""
 
 
 def itemsize(array: StoredArray) -> int:
-    """Return the bytes that an element is taken to need."""
+    """Return the bytes assumed for an element."""
     return _VARIABLE_ITEMSIZE if array.dtype.kind in "OT" else array.dtype.itemsize
 
 
@@ -34,12 +34,12 @@ def chunk_bytes(array: StoredArray, layout: ChunkLayout) -> int:
 
 
 def most_encoded(array: StoredArray, layout: ChunkLayout) -> int:
-    """Return how many bytes one chunk may have as it is stored: of values that do not compress."""
+    """Return the largest size of one chunk as it is stored: with values that do not compress."""
     return _most_encoded(layout.codecs, layout.regular, itemsize(array), spread=64)
 
 
 def stored_bytes(array: StoredArray, layout: ChunkLayout, n_chunks: int, decoded_bytes: int) -> int:
-    """Return the bytes of some chunks as they are stored, where that is known; else of their values, and headers."""
+    """Return the stored size of chunks, where the codecs tell it; else the size of their values and headers."""
     exact, grid = layout.codecs.encoded_size(layout.regular), layout.grid
     if exact is not None and grid.is_regular:
         return exact * n_chunks
@@ -76,12 +76,12 @@ def index_size(layout: ChunkLayout) -> int:
 
 
 def n_decoding(codecs: CodecPipeline) -> int:
-    """Return how many buffers of a chunk's size are alive at once beside the encoded one."""
+    """Return the number of buffers of a chunk's size that are alive at once beside the encoded one."""
     return min(len(codecs.compressors), 2) + _n_serializing(codecs) + min(len(codecs.filters), 2)
 
 
 def n_encoding(codecs: CodecPipeline) -> int:
-    """Return how many are alive at once beside the values: padded or made contiguous, filtered, serialized, compressed.
+    """Return the number alive at once beside the values: padded or made contiguous, filtered, serialized, compressed.
 
     Compressors allocate for what does not compress, and copy what comes out.
     """
@@ -90,9 +90,9 @@ def n_encoding(codecs: CodecPipeline) -> int:
 
 def _n_serializing(codecs: CodecPipeline) -> int:
     serializer = codecs.serializer
-    if isinstance(serializer, N5Block):  # cut to what it has, joined to its header
+    if isinstance(serializer, N5Block):  # cropped to the array, joined to its header
         payload = serializer.payload
         return 1 + _n_serializing(payload) + min(len(payload.filters), 2) + min(2 * len(payload.compressors), 3)
     if serializer.name == "bytes":
         return 0 if getattr(serializer, "endian", None) in {None, sys.byteorder} else 1
-    return 2  # pieces, and the whole that they are joined to
+    return 2  # parts, and the whole that they are joined to

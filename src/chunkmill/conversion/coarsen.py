@@ -1,7 +1,7 @@
-"""Axes cut coarser, and how the cuts of two axes meet: the arithmetic under a rechunk plan.
+"""Join chunks of an axis to blocks, and count how the chunks of one axis overlap the blocks of another.
 
-Pure integers, and lazy: an axis of 10**12 equal chunks costs what one of ten costs. Not here: what is cheap
-(`chunkmill.conversion.rechunking.plan`), bytes, keys.
+Pure integers, and lazy: an axis of 10**12 equal chunks costs as much as one of ten. Not here: the cost of a rechunk
+(`chunkmill.conversion.rechunking.strategies`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Segment:
 
     @property
     def stop(self) -> int:
-        """The element behind the last chunk."""
+        """The element after the last chunk."""
         return self.start + self.length * self.count
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """How the chunks of one axis meet the blocks of another.
+    """Counts of overlaps between the chunks of an axis and blocks along it.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredAxis:
-    """An axis, with what planning asks of it again and again.
+    """An axis, with figures that planning needs often.
 
     Attributes
     ----------
@@ -61,10 +61,10 @@ class MeasuredAxis:
 
     Examples
     --------
-    >>> cut = MeasuredAxis.of(RegularAxis(10, 4))
-    >>> cut.segments
+    >>> axis = MeasuredAxis.of(RegularAxis(10, 4))
+    >>> axis.segments
     (Segment(start=0, length=4, count=2), Segment(start=8, length=2, count=1))
-    >>> cut.n_chunks, cut.longest, MeasuredAxis.of(RegularAxis(10, 100)).longest
+    >>> axis.n_chunks, axis.longest, MeasuredAxis.of(RegularAxis(10, 100)).longest
     (3, 4, 10)
     """
 
@@ -76,7 +76,7 @@ class MeasuredAxis:
 
     @classmethod
     def of(cls, axis: Axis) -> MeasuredAxis:
-        """Look at `axis` once."""
+        """Measure `axis`."""
         found = segments(axis)
         runs = ((axis.chunk, 1),) if isinstance(axis, RegularAxis) else axis.runs
         shortest = min((length for length, count in runs if length and count), default=1)
@@ -115,7 +115,7 @@ def _append(found: list[Segment], new: Segment) -> None:
 
 
 def coarsen(axis: Axis, multiple: int) -> Axis:
-    """MeasuredAxis the axis at every `multiple`-th border only.
+    """Return the axis divided at every `multiple`-th chunk border only.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def coarsen(axis: Axis, multiple: int) -> Axis:
     if isinstance(axis, RegularAxis):
         return RegularAxis(axis.size, max(1, min(axis.chunk * multiple, axis.size)))
     runs: list[tuple[int, int]] = []
-    begun, n_begun = 0, 0  # the block that the segments so far left unfinished
+    begun, n_begun = 0, 0  # length and chunks of the block that is not complete yet
     for segment in segments(axis):
         taken = min(segment.count, multiple - n_begun) if n_begun else 0
         begun, n_begun = begun + taken * segment.length, n_begun + taken
@@ -147,17 +147,17 @@ def coarsen(axis: Axis, multiple: int) -> Axis:
 
 
 def meet(chunks: MeasuredAxis, blocks: MeasuredAxis) -> Meeting:
-    """Count how the chunks of an axis meet blocks along it.
+    """Count the overlaps of the chunks of an axis with blocks along it.
 
-    20 elements, cut at every 5th and at every 7th; below, the sections that both cuts leave::
+    20 elements, divided at every 5th and at every 7th; below, their overlaps::
 
         chunks   |         |         |         |         |     4 chunks of 5
-        blocks    |             |             |           |     3 blocks of 7, the last of 6
-        sections   |         |   |     |       | |         |     6 pairs
+        blocks   |             |             |           |     3 blocks of 7, the last of 6
+        overlaps |         |   |     |       | |         |     6 pairs
 
-    The first block covers chunks 0 and 1 (10 elements), the second 1 and 2, the third 2 and 3: 30 elements in all are
-    decoded for 20. A border of blocks cuts a chunk in two unless both cut there: one pair more, and that chunk's length
-    more to decode.
+    The first block overlaps chunks 0 and 1 (10 elements), the second 1 and 2, the third 2 and 3: 30 elements in all
+    are decoded for 20. A block border divides a chunk in two unless it is a chunk border, too: one pair more, and that
+    chunk's length more to decode.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def meet(chunks: MeasuredAxis, blocks: MeasuredAxis) -> Meeting:
 
 
 def most_met(chunks: MeasuredAxis, length: int) -> int:
-    """Return how many chunks `length` elements in a row touch at most (rarely one less, never more).
+    """Return the largest number of chunks that `length` elements in a row overlap (rarely one too many).
 
     Examples
     --------
@@ -217,7 +217,7 @@ def _n_common(a: Segment, b: Segment) -> int:
 
 
 def multiples(axis: Axis, other: Axis) -> list[int]:
-    """Return how many chunks of `axis` a block may hold, ascending: few numbers, all that are worth a try.
+    """Return the numbers of chunks of `axis` that a block may hold and that are worth a try, ascending.
 
     Small ones, powers of two and three times them, all chunks, and those that make both axes' borders meet.
 

@@ -63,24 +63,24 @@ def plan_convert(
     codecs
         ``"keep"``: the chain as near as the format can express it; or as in `create_array`.
     max_mem
-        Bytes that the tasks of one worker hold at most, all its threads together, or as text (``"2 GiB"``). When
+        Largest memory of the tasks of one worker in bytes, all its threads together, or as text (``"2 GiB"``). When
         ``None``, arrays whose chunks change get ``chunkmill.max-mem`` of dask's config, or a share of the worker's
         memory limit; others need a few chunks at a time.
     temp
-        Where temporary files lie until the job is done, where chunks change: a url or a store that all workers reach;
-        beside the target when ``None``.
+        Where chunks change, the place of intermediate files until the job is done: a url or a store that all workers
+        reach; beside the target when ``None``.
     overwrite
         Replace what is at the target.
     allow
-        What may be lost where the format cannot hold it: ``"fill_value"`` (absent chunks are written out then),
-        ``"codecs"``, ``"dimension_names"``, ``"attributes"``. Values are never lost.
+        Losses that are allowed where the format cannot hold something: ``"fill_value"`` (absent chunks are written out
+        then), ``"codecs"``, ``"dimension_names"``, ``"attributes"``. Values are never lost.
     storage_options, target_storage_options
-        For the filesystems, as in fsspec; the target's are the source's where they are not given.
+        For the filesystems, as in fsspec; the target's default to the source's.
 
     Returns
     -------
     Plan
-        Prints what will be done; ``plan.run()`` does it.
+        Prints the actions and their estimated cost; ``plan.run()`` runs it.
 
     Raises
     ------
@@ -144,14 +144,14 @@ def convert(
     Returns
     -------
     Report
-        What was done for how many store keys, bytes, seconds. Absent chunks stay absent.
+        Store keys by action, bytes, seconds. Absent chunks stay absent.
 
     Raises
     ------
     UnsupportedFeature, NodeExists, JobError
         As in `plan_convert`; `JobError` too where a worker lacks a codec or cannot write.
     ChunkError
-        A chunk cannot be read or written. What is done stays done: the same call goes on from there.
+        A chunk cannot be read or written. Finished tasks are kept: the same call resumes from there.
 
     Examples
     --------
@@ -188,7 +188,7 @@ def intermediate_store(temp: Any, storage_options: Mapping[str, Any] | None) -> 
 
 
 def by_array(option: Any, node: Node, name: str) -> Any:
-    """Return a dict by path below `node` as a callable, and raise for paths and ranks that fit no array."""
+    """Return `option`, a dict by path below `node` as a callable; raise for paths and ranks that fit no array."""
     check_rank(node, option, name)
     if not isinstance(option, Mapping):
         return option

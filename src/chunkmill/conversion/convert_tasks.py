@@ -1,4 +1,4 @@
-"""The tasks of a action: each owns whole store keys of the target and brings their chunks over.
+"""Tasks of a conversion: each owns whole store keys of the target and writes their chunks.
 
 Encoded bytes move where they mean the same in the target; other chunks are decoded and encoded one by one. Presence is
 kept: what is absent in the source stays absent, what is there is written even when all of it is fill value.
@@ -40,20 +40,20 @@ _CRC32C = Crc32c()
 
 @dataclass(frozen=True, slots=True)
 class ArrayTransfer:
-    """One array on its way.
+    """One array whose chunks stay, as the tasks carry it.
 
     Attributes
     ----------
-    conversion
-        What is done for each store key.
+    action
+        The action for its store keys.
     fresh
-        Whether nothing lies below the target's keys yet, so that absent ones need not be deleted.
+        Whether there is nothing under the target's keys yet, so that absent ones need not be deleted.
     memory
-        What a task holds, and what it has on its way, by the plan.
+        Planned memory of a task, and requests under way.
     share
-        How much of what one task may do the store keys of one group are.
+        Fraction of one task's budget that the store keys of one group use.
     behind
-        What a task is storing while it goes on.
+        Values that are being stored while the task continues.
     scratch
         Memory that a task decodes into, by its shape: one at most.
     """
@@ -69,7 +69,7 @@ class ArrayTransfer:
 
 
 def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) -> TaskResult:
-    """Bring over the store keys of one group: `spec` is the array's number, and the group's."""
+    """Write the store keys of one group: `spec` is the array's number, and the group's."""
     which, number = spec
     planned = transfers[which]
     meter = Meter()
@@ -87,7 +87,7 @@ def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) ->
 def transfer_reads(
     transfers: Sequence[ArrayTransfer], spec: tuple[int, int]
 ) -> Iterator[tuple[StoredArray, list[str]]]:
-    """Yield which store keys of the source the task of `spec` asks for."""
+    """Yield the store keys of the source that the task of `spec` reads."""
     transfer = transfers[spec[0]]
     grid = transfer.target.write_layout.grid
     ranges = group_ranges(grid, transfer.action.group, spec[1])
@@ -102,12 +102,12 @@ def transfer_shows(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) ->
 
 
 def transfer_share(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) -> float:
-    """Return how much of what one task may do the group of `spec` is."""
+    """Return the fraction of one task's budget that the group of `spec` uses."""
     return transfers[spec[0]].share
 
 
 def covered(grid: ChunkGrid, ranges: Sequence[range]) -> Region:
-    """Return the region that some chunks of each axis cover together."""
+    """Return the region covered by the chunks in `ranges`, one range for each axis."""
     return tuple(
         slice(axis.start(r[0]), min(axis.start(r[-1]) + axis.length(r[-1]), axis.size))
         for axis, r in zip(grid.axes, ranges, strict=True)
@@ -119,7 +119,7 @@ def _count(actions: dict[str, int], name: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Bytes that move unopened
+# Encoded chunks that move unopened
 
 
 def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
@@ -136,7 +136,7 @@ def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[st
 
 
 def _move(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
-    """Bring over chunks one by one: out of shards, into shards, with another frame, or through both codec chains."""
+    """Move chunks one by one: out of shards, into shards, with another frame, or through both codec chains."""
     source, target = transfer.source, transfer.target
     grid = target.read_layout.grid
     filled = _Filled(transfer)
@@ -161,7 +161,7 @@ def _entries(
     filled: _Filled,
     actions: dict[str, int],
 ) -> Iterator[tuple[ChunkCoords, Buffer]]:
-    """Yield the chunks of one store key of the target that are not absent, as the target has them."""
+    """Yield the chunks of one store key of the target that are present, encoded as in the target."""
     for coords in below:
         found = next(data)
         if found is not None:
@@ -175,7 +175,7 @@ def _entries(
 
 
 def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actions: dict[str, int]) -> Buffer:
-    """Return a chunk's bytes as the target has them."""
+    """Return a chunk's bytes as encoded in the target."""
     source, target, action = transfer.source, transfer.target, transfer.action
     if action.moves:
         with chunk_step(source, source.read_layout, coords, action.name):
@@ -222,7 +222,7 @@ def _reframed(action: ChosenAction, layout: ChunkLayout, coords: ChunkCoords, da
 
 
 def _put_shard(transfer: ArrayTransfer, key: ChunkCoords, entries: Iterable[tuple[ChunkCoords, Buffer]]) -> None:
-    """Store a shard of encoded chunks; each is written as it comes, where the store can and the index is last."""
+    """Store a shard of encoded chunks, one after the other where the store can write parts and the index is last."""
     target = transfer.target
     locator = cast("ShardedChunks", target.read_layout.locator)
     axes = zip(target.write_layout.grid.axes, target.read_layout.grid.axes, key, strict=True)
@@ -258,7 +258,7 @@ def _within(region: Region) -> Any:
 
 
 class _Filled:
-    """What is written for absent chunks: nothing, or where the target's fill value differs, the source's."""
+    """Chunks written for absent ones: none, or where the fill values differ, chunks of the source's fill value."""
 
     def __init__(self, transfer: ArrayTransfer) -> None:
         self._transfer = transfer
@@ -293,11 +293,11 @@ def _fetch(
         with chunk_step(array, layout, each, "get"):
             data = next(results)
         yield data
-        del data  # what was given out is the caller's alone
+        del data  # only the caller refers to it from here on
 
 
 def _put(transfer: ArrayTransfer, key: ChunkCoords, value: Buffer | None) -> None:
-    """Store the object of one store key of the target; nothing, when it is ``None``."""
+    """Store the value of one store key of the target; ``None``: the key becomes absent."""
     target = transfer.target
     name = target.write_layout.locator.key(key)
     with chunk_step(target, target.write_layout, key, "set"):

@@ -1,7 +1,7 @@
-"""What moving the chunks of arrays to another format is expected to cost: memory, bytes, requests.
+"""Estimate memory, bytes and requests of a conversion.
 
-Not here: what is done with the chunks (`chunkmill.conversion.actions`), arrays that get others
-(`chunkmill.conversion.rechunking.plan`).
+Not here: the action for chunks (`chunkmill.conversion.actions`), arrays whose chunks change
+(`chunkmill.conversion.rechunking.strategies`).
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE, WritesParts
 __all__ = ["TaskMemory", "TransferEstimate", "estimate_transfers", "fit_memory", "task_memory"]
 
 _OBJECTS = 1 << 10
-"""Measured: Python's objects of a chunk that a task is going to move, such as its coords, key and range."""
+"""Bytes (measured): Python's objects of a chunk that a task is going to move, such as its coords, key and range."""
 
 _INDEX = 3
-"""How often a shard's index is in memory: decoded, encoded, with its checksum."""
+"""Copies of a shard's index in memory: decoded, encoded, with its checksum."""
 
 _FIRST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 16, 512, 64 << 20
-"""What stores with latency have on their way ahead of a task that asks for many chunks at once."""
+"""Chunks, and bytes, that stores with latency fetch ahead for a task that asks for many chunks at once."""
 
 
 _MOST_BEHIND, _BEHIND_BYTES = 16, 32 << 20
-"""What is on its way to a store with latency while a task goes on."""
+"""Values, and bytes, that are being stored, where requests cost latency, while a task continues."""
 
 
 class TaskMemory(NamedTuple):
-    """The memory of one task in bytes, and what it has on its way to and from stores with latency.
+    """Memory of one task in bytes, and its requests under way to stores with latency.
 
     Attributes
     ----------
     n_ahead
         Chunks that are fetched ahead, at most; 0: as many as the store likes.
     n_behind
-        Values that are being stored while the task goes on, at most; 0: it waits for each.
+        Values that are being stored while the task continues, at most; 0: it waits for each.
     """
 
     n_bytes: int
@@ -66,8 +66,8 @@ def task_memory(
 ) -> TaskMemory:
     """Return the memory of one task.
 
-    Chunks are counted as if they did not compress. Where `budget` allows fewer on their way than a store with latency
-    would have by itself, they are as many as it allows; one fetched ahead at least.
+    Chunks are counted as if they did not compress. Where `budget` allows fewer requests under way than a store with
+    latency would have by itself, there are as many as it allows, and at least one chunk is fetched ahead.
     """
     copies = action.name == "copy"
     fetched = most_encoded(source, source.write_layout if copies else source.read_layout)
@@ -83,12 +83,14 @@ def task_memory(
         n_bytes += _opened_bytes(source, target, action) + _stored_bytes(target)
         n_bytes += _INDEX * index_size(source.write_layout) * _n_shards(source, target, action)
     n_bytes += n_chunks * _OBJECTS
-    if action.materialize:  # what stands for absent chunks is kept: whole, and cut by the end of each axis
+    if (
+        action.materialize
+    ):  # encoded chunks of fill value are kept: a whole one, and one cropped by the end of each axis
         n_shapes = prod(1 + _n_ends(axis) for axis in target.read_layout.grid.axes)
         n_bytes += n_shapes * most_encoded(target, target.read_layout)
     n_behind = 0
     if target.store.is_remote:
-        held = 2 * most_encoded(target, target.write_layout)  # the value, and what the request is made of
+        held = 2 * most_encoded(target, target.write_layout)  # the value, and the request's copy of it
         n_behind = min(n_keys, _MOST_BEHIND, _BEHIND_BYTES // max(held, 1))
         if budget is not None:
             n_behind = max(0, min(n_behind, (budget - n_bytes) // 2 // max(held, 1)))
@@ -102,7 +104,7 @@ def task_memory(
 
 
 def fit_memory(source: StoredArray, target: StoredArray, action: ChosenAction, budget: int) -> ChosenAction:
-    """Return the conversion with tasks that stay within `budget`, or with the smallest where even they do not."""
+    """Return the action with tasks that stay within `budget`; with the smallest tasks, where even they do not."""
     layouts = inner_layout(source.metadata), inner_layout(target.metadata)
     while (n_keys := prod(action.group)) > 1 and task_memory(source, target, action, budget).n_bytes > budget:
         group = group_keys(*layouts, 1, max_bytes=1 << 62, max_keys=n_keys // 2, align_bytes=0)
@@ -111,7 +113,7 @@ def fit_memory(source: StoredArray, target: StoredArray, action: ChosenAction, b
 
 
 def _opened_bytes(source: StoredArray, target: StoredArray, action: ChosenAction) -> int:
-    """Return what it takes to make a chunk of the target of the bytes that were fetched."""
+    """Return the memory to turn fetched bytes into a chunk of the target."""
     moved = most_encoded(target, target.read_layout) if action.unframe or action.frame else 0
     if not action.materialize and not {"recode", "rechunk"} & action.counts.keys():
         return moved
@@ -121,7 +123,7 @@ def _opened_bytes(source: StoredArray, target: StoredArray, action: ChosenAction
 
 
 def _stored_bytes(target: StoredArray) -> int:
-    """Return what it takes to store what lies under one key of the target, chunks that come one by one."""
+    """Return the memory to store the value of one key of the target, whose chunks come one by one."""
     chunk = most_encoded(target, target.read_layout)
     if not isinstance(target.read_layout.locator, ShardedChunks):
         return chunk * target.store.is_remote
@@ -134,14 +136,14 @@ def _stored_bytes(target: StoredArray) -> int:
 
 
 def _n_ends(axis: RegularAxis | RunsAxis) -> int:
-    """Return how many shapes, along one axis, chunks have besides that of the first."""
+    """Return the number of chunk shapes, along one axis, besides that of the first chunk."""
     if isinstance(axis, RunsAxis):
         return len(axis.runs)
     return int(axis.n_chunks > 1 and axis.size % axis.chunk > 0)
 
 
 def _n_shards(source: StoredArray, target: StoredArray, action: ChosenAction) -> int:
-    """Return how many store keys of the source one task reads, at most."""
+    """Return the largest number of store keys of the source that one task reads."""
     axes = zip(source.write_layout.grid.axes, target.write_layout.grid.axes, action.group, strict=True)
     return prod(min(old.n_chunks, new.widest * n // _narrowest(old) + 2) for old, new, n in axes)
 
@@ -156,7 +158,7 @@ def _narrowest(axis: RegularAxis | RunsAxis) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TransferEstimate:
-    """What moving one array, or several, is expected to cost where every chunk is as those that were looked at."""
+    """Estimated bytes and requests of moving arrays whose chunks all are as those that were sampled."""
 
     bytes_read: int = 0
     bytes_written: int = 0
@@ -171,10 +173,10 @@ class TransferEstimate:
 
 
 def estimate_transfers(moved: Sequence[tuple[StoredArray, StoredArray, ChosenAction]]) -> list[TransferEstimate]:
-    """Return what moving each of some arrays is expected to cost.
+    """Estimate the bytes and requests of moving each of some arrays.
 
-    Encoded sizes are those of the source's store keys; of some of them, where they are many. Chunks that are encoded
-    anew count with the bytes of their values, unless all that the codecs make of them have the same size.
+    Encoded sizes are those of the source's store keys; of a sample, where there are many. Chunks that are encoded
+    again count with the bytes of their values, unless the codecs encode every chunk to the same size.
     """
     stored = _stored([source for source, _, _ in moved])
     return [_estimate(*each, sizes) for each, sizes in zip(moved, stored, strict=True)]
@@ -194,14 +196,14 @@ def _estimate(source: StoredArray, target: StoredArray, action: ChosenAction, st
         written -= round(stored.present * old.n_chunks) * size
         read += round(stored.present * (n_indexes - old.n_chunks)) * size
     share = 1 if action.materialize else stored.present
-    n_anew = n_chunks
+    n_recoded = n_chunks
     if action.moves and not action.materialize:
-        n_anew = action.counts.get("recode", 0)  # blocks at an end: made whole, or cut off
-        written += round(share * (n_chunks - n_anew)) * (_FRAMES[action.frame] - _FRAMES[action.unframe])
+        n_recoded = action.counts.get("recode", 0)  # blocks at an end: padded, or cropped
+        written += round(share * (n_chunks - n_recoded)) * (_FRAMES[action.frame] - _FRAMES[action.unframe])
     else:
         written = 0
-    decoded = target.nbytes if n_anew == n_chunks else 0
-    written += round(share * stored_bytes(target, target.read_layout, n_anew, decoded))
+    decoded = target.nbytes if n_recoded == n_chunks else 0
+    written += round(share * stored_bytes(target, target.read_layout, n_recoded, decoded))
     if target.read_layout is not target.write_layout and share:
         written += new.n_chunks * index_size(target.write_layout)
     return TransferEstimate(read, written, n_chunks + n_indexes + new.n_chunks)
@@ -212,18 +214,18 @@ _FRAMES = {None: 0, "n5_block": 16, "crc32c": 4}
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """Mean size of an array's store keys, absent ones included, and the share of those that are there."""
+    """Mean size of an array's store keys, absent ones included, and the fraction of present ones."""
 
     key_bytes: float
     present: float
 
 
 _MOST_ARRAYS = 64
-_MOST_KEYS, _MOST_KEYS_FAR = 1024, 64  # whose sizes are asked for; where each is a request that waits
+_MOST_KEYS, _MOST_KEYS_FAR = 1024, 64  # whose sizes are asked for; the second where each request costs latency
 
 
 def _stored(arrays: Sequence[StoredArray]) -> list[_Stored]:
-    """Look at some store keys of the largest arrays; others are taken to be like those."""
+    """Sample store keys of the largest arrays; the other arrays are assumed to be alike."""
     largest = sorted((i for i, array in enumerate(arrays) if array.size), key=lambda i: -arrays[i].nbytes)
     found: dict[int, _Stored] = {}
     for i in largest[:_MOST_ARRAYS]:

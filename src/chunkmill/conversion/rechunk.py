@@ -44,8 +44,8 @@ def plan_rechunk(
 ) -> Plan:
     """Plan to give an array, or every array of a group, other chunks; nothing is written before the plan runs.
 
-    Each element is read and written once. Where the chunks of source and target lie across each other, it also goes
-    through temporary files, few and large, so that memory stays bounded without workers talking to each other.
+    Each element is read and written once. Where the chunks of source and target run across each other, it also goes
+    through intermediate files, few and large, so that memory stays bounded without communication between workers.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def plan_rechunk(
         A url, ``(url, path)``, an Array or a Group.
     target
         A url or ``(url, path)``. There must be no node, unless `overwrite`; a Group stands for the place where it is.
-        An Array (opened with ``mode="r+"``) is written to as it is: it says the chunks.
+        An Array (opened with ``mode="r+"``) is written to as it is, in its own chunks.
     chunks
         Chunk shape (of the inner chunks when `shards` are given); ``-1`` for all of an axis. For a group: a shape for
         its arrays of that rank (the others keep their chunks), a dict by path below the group, or a callable of the
@@ -65,32 +65,32 @@ def plan_rechunk(
     codecs
         ``"keep"``: the source's chain, the inner one where shards come or go; or as in `chunkmill.create_array`.
     max_mem
-        Bytes that the tasks of one worker hold at most, all its threads together, on top of the interpreter and its
+        Largest memory of the tasks of one worker in bytes, all its threads together, on top of the interpreter and its
         libraries; or as text (``"256 MiB"``). When ``None``, ``chunkmill.max-mem`` in dask's config, or else a third of
         the worker's memory limit.
     temp
-        Where temporary files lie until the job is done, a url or a store that all workers reach; in the target's store,
-        where no reader takes them for a node (beside a zip file), when ``None``.
+        Place of intermediate files until the job is done: a url or a store that all workers reach. When ``None``, in
+        the target's store, where no reader takes them for a node (beside a zip file).
     temp_codec
-        ``"lz4"`` where bytes are dearer than time.
+        Codec of intermediate files: ``"lz4"`` where bytes cost more than time.
     strategy
-        ``"direct"`` or ``"spill"``, whatever the estimate says.
+        ``"direct"`` or ``"spill"``, instead of the one that is estimated to be faster.
     overwrite
         Replace what is at the target.
     storage_options, target_storage_options
-        For the filesystems, as in fsspec; the target's (and those of `temp`) are the source's where they are not given.
+        For the filesystems, as in fsspec; the target's (and those of `temp`) default to the source's.
 
     Returns
     -------
     Plan
-        Prints what will be done; ``plan.run()`` does it.
+        Prints the strategy and its estimated cost; ``plan.run()`` runs it.
 
     Raises
     ------
     JobError
-        `max_mem` is too little; says what is needed.
+        `max_mem` is too little; says how much is needed.
     AlignmentError
-        Shards are no multiple of the chunks, or `chunks` are not those of the Array to write to.
+        Shards are not multiples of the chunks, or `chunks` are not those of the Array to write to.
     UnsupportedFeature
         The format cannot hold such an array.
 
@@ -162,14 +162,14 @@ def rechunk(
     Returns
     -------
     Report
-        What was done for how many store keys, bytes, seconds, and the most memory that a process took.
+        Store keys by action, bytes, seconds, and the largest memory of a process.
 
     Raises
     ------
     UnsupportedFeature, NodeExists, AlignmentError, JobError
         As in `plan_rechunk`; `JobError` too where a worker lacks a codec or cannot write.
     ChunkError
-        A chunk cannot be read or written. What is done stays done: the same call goes on from there.
+        A chunk cannot be read or written. Finished tasks are kept: the same call resumes from there.
 
     Examples
     --------

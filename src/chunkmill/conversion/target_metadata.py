@@ -1,6 +1,6 @@
-"""An array of one format -> the description of its copy in another: chunks, shards and codecs kept or changed.
+"""Describe the copy of an array or a group in another format: chunks, shards and codecs kept or changed.
 
-Not here: what a format can hold (its ``adapt`` and ``emit_array`` say), what is done with the chunks
+Not here: what a format can hold (its ``adapt`` and ``emit_array``), the action for chunks
 (`chunkmill.conversion.actions`).
 """
 
@@ -32,9 +32,9 @@ from chunkmill.nodes.new_array import make_grid
 __all__ = ["ALLOWABLE", "check_rank", "describe_group_target", "describe_target", "fitted_to"]
 
 ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes")
-"""What a conversion may lose where the caller allows it. Never values: those are kept or refused."""
+"""Losses that the caller of a conversion can allow. Values are never lost: they are kept or refused."""
 
-# Codecs to fall back to where the source's are let go: the first that the format has.
+# Codecs used where the source's may be lost: the first that the format has.
 _FALLBACKS = ("default", "gzip", "raw")
 
 
@@ -59,7 +59,7 @@ def describe_target(
         ``"keep"``: the source's chain, as near as the format can express it without loss; or as in
         `chunkmill.create_array`.
     allow
-        What may be lost where the format cannot hold it: of `ALLOWABLE`.
+        Losses that are allowed where the format cannot hold something: of `ALLOWABLE`.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def describe_target(
     if kept and layout.sharding is not None and _is_keep(chunks) and _is_keep(codecs):
         with suppress(MetadataError):
             return fitted_to(metadata, documents_format, path, near=True)
-    # what lies in a shard is a chunk like any other: the format has its say of it first
+    # a chunk inside a shard is described as any other first
     keys = _shard_grid(source, layout, shards)
     plain = _plain(source, metadata, layout, chunks, codecs, keys=keys)
     try:
@@ -116,7 +116,7 @@ def describe_group_target(
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# What is asked for
+# Options
 
 
 def _shard_grid(source: Array, layout: InnerLayout, shards: Any) -> ChunkGrid | None:
@@ -136,9 +136,9 @@ def _grid(source: Array, option: Any, name: str, within: Any = None) -> ChunkGri
 
 
 def _marked(source: Array, documents_format: Format) -> ArrayMetadata:
-    """Return the source's description such that the same elements are missing ones for xarray as before.
+    """Return the source's metadata such that xarray reads the same elements as missing.
 
-    In Zarr v2 those equal to the fill value are; elsewhere the attribute ``_FillValue`` marks them.
+    In Zarr v2 these are equal to the fill value; elsewhere the attribute ``_FillValue`` marks them.
     """
     metadata = source.metadata
     fill, dtype = metadata.fill_value, metadata.dtype
@@ -153,7 +153,7 @@ def _marked(source: Array, documents_format: Format) -> ArrayMetadata:
 def _plain(
     source: Array, metadata: ArrayMetadata, layout: InnerLayout, chunks: Any, codecs: Any, *, keys: ChunkGrid | None
 ) -> ArrayMetadata:
-    """Return the description with other chunks and codecs, each chunk under a store key of its own."""
+    """Return the metadata with other chunks and codecs, each chunk under a store key of its own."""
     shape, dtype = metadata.shape, metadata.dtype
     chain = layout.codecs if _is_keep(codecs) else parse_codecs(codecs, dtype, ndim=len(shape))
     within = None if keys is None else keys.chunk_shape
@@ -181,7 +181,7 @@ def _packing(fitted: ArrayMetadata, layout: InnerLayout) -> NamedConfig:
 
 
 def check_rank(node: Node, option: Any, name: str) -> None:
-    """Raise `RegionError` for a shape, given as `name`, that no array at or below `node` has the rank of.
+    """Raise `RegionError` for a shape of option `name` whose rank no array at or below `node` has.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def check_rank(node: Node, option: Any, name: str) -> None:
 
 
 def _chosen(option: Any, source: Array, name: str) -> Any:
-    """Return what an option of a whole conversion says of one array."""
+    """Return the value of an option for one array."""
     if callable(option):
         option = option(source)
     elif isinstance(option, (tuple, list)) and len(option) != source.ndim:
@@ -236,11 +236,11 @@ def _is_keep(option: Any) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# What the format makes of it
+# Fitting metadata to the format
 
 
 def fitted_to(metadata: ArrayMetadata, documents_format: Format, path: str, *, near: bool) -> ArrayMetadata:
-    """Return the description as the format has it; `UnsupportedFeature` when anything would be lost."""
+    """Return the metadata as the format holds it; `UnsupportedFeature` when anything would be lost."""
     last: MetadataError | None = None
     for chain in _near_chains(metadata) if near else [metadata.codecs]:
         try:
@@ -255,7 +255,7 @@ def fitted_to(metadata: ArrayMetadata, documents_format: Format, path: str, *, n
 
 
 def _near_chains(metadata: ArrayMetadata) -> Iterator[tuple[NamedConfig, ...]]:
-    """Yield the chain, and others that hold the same values, laid out in another way."""
+    """Yield the chain, and others that hold the same values in another layout."""
     chain = metadata.codecs
     plain = tuple(codec for codec in chain if codec.name != "transpose")
     yield chain
@@ -268,7 +268,7 @@ def _near_chains(metadata: ArrayMetadata) -> Iterator[tuple[NamedConfig, ...]]:
 
 
 def _check_losses(wanted: ArrayMetadata, adapted: ArrayMetadata, documents_format: Format, path: str) -> None:
-    """Read back what the format would write, and raise for what is not in it any more."""
+    """Parse the documents that the format would write, and raise for anything that they have lost."""
     documents = documents_format.emit_array(path, adapted)
     found = documents_format.parse_array(path, documents)
     lost = None
@@ -287,13 +287,13 @@ def _check_losses(wanted: ArrayMetadata, adapted: ArrayMetadata, documents_forma
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# What is allowed to be lost
+# Losses that are allowed
 
 
 def _losing(
     metadata: ArrayMetadata, documents_format: Format, path: str, allow: set[str], error: MetadataError
 ) -> ArrayMetadata:
-    """Return the description without what may be lost; raise with what would have to be."""
+    """Return the metadata without what may be lost; raise with the losses that would have to be allowed."""
     needed = list(ALLOWABLE)
     if _relaxed(metadata, documents_format, path, needed) is None:
         raise error
@@ -312,7 +312,7 @@ def _losing(
 def _relaxed(
     metadata: ArrayMetadata, documents_format: Format, path: str, names: Collection[str]
 ) -> ArrayMetadata | None:
-    """Return the description as the format has it without what `names` say; ``None`` where that is not enough."""
+    """Return the metadata as the format holds it with the losses `names`; ``None`` where those are not enough."""
     if "fill_value" in names:
         serializers = {codec.name for codec in metadata.codecs}
         fill = zero(metadata.dtype, "vlen-bytes" if "vlen-bytes" in serializers else "")

@@ -1,4 +1,4 @@
-"""What a rechunk plan is made from, and what it foresees: grids, limits, costs, estimates.
+"""Input and output of planning a rechunk: grids, limits, unit costs, estimates.
 
 Plain values. Not here: choosing (`chunkmill.conversion.rechunking.strategies`).
 """
@@ -17,21 +17,21 @@ Strategy: TypeAlias = Literal["direct", "spill"]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One end of a rechunk.
+    """Source or target of a rechunk.
 
     Attributes
     ----------
     keys
         The grid of store keys, which are written whole: of shards, when sharded.
     chunks
-        The grid of what can be read alone: of inner chunks, when sharded.
+        The grid of chunks that can be read by themselves: of inner chunks, when sharded.
     working_bytes
         Memory to fetch and decode one of `chunks` (source), or to encode and store one of `keys` (target), without the
         block that it is copied to or from.
     ahead_bytes
-        Memory for what is fetched before it is used: none where a request costs no latency.
+        Memory for chunks that are fetched ahead of their use: none where a request costs no latency.
     is_sharded
-        Whether `chunks` are found through the index of their shard, be it all of the shard.
+        Whether `chunks` are found through the index of their shard, even where a shard has one chunk only.
     """
 
     keys: ChunkGrid
@@ -43,17 +43,17 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class IntermediateFormat:
-    """How intermediate files are written, should there be any.
+    """Format of intermediate files.
 
     Attributes
     ----------
     format
-        ``"raw"``: where a section lies is arithmetic. ``"coded"`` (lz4, values of variable length): each section is
+        ``"raw"``: the offset of a section is arithmetic. ``"coded"`` (lz4, values of variable length): each section is
         encoded, and found through an index at the head of its file.
     ahead_bytes
-        Memory for sections that are fetched before they are used: none where a request costs no latency.
+        Memory for sections that are fetched ahead of their use: none where a request costs no latency.
     n_copies
-        Copies that the store makes of a file while it takes it.
+        Copies that the store makes of a file while it writes it.
     """
 
     format: Literal["raw", "coded"] = "raw"
@@ -63,7 +63,7 @@ class IntermediateFormat:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a plan must keep to.
+    """Bounds of a plan.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class UnitCosts:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a strategy would do.
+    """Estimated cost of a strategy.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Estimate:
         Whether target chunks are cut out of a task's block when it is complete. Otherwise each is assembled in memory
         of its own, which copies every byte once less, in more and smaller copies.
     seconds
-        Cost: comparable among plans of one array, no promise.
+        Cost: comparable among plans of one array, not a prediction.
     """
 
     strategy: Strategy

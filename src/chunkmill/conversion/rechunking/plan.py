@@ -1,17 +1,18 @@
-"""How to bring an array from one chunk grid to another within a given memory: integers in, a frozen plan out.
+"""Plan how an array gets from one chunk grid to another within bounded memory: integers in, a frozen plan out.
 
-Say that the source lies in six chunks, its columns, and the target shall lie in three, its rows::
+Say that the source is stored in six chunks, its columns, and the target in three, its rows::
 
     source  ┌─┬─┬─┬─┬─┬─┐        target  ┌───────────┐
             │ │ │ │ │ │ │                ├───────────┤
             │ │ │ │ │ │ │                ├───────────┤
             └─┴─┴─┴─┴─┴─┘                └───────────┘
 
-**direct**: each task owns whole target chunks, here a row, and reads the chunks that it meets: all columns are decoded
-three times over. Where blocks of target chunks fit both grids, once.
+**direct**: each task owns whole target chunks, here a row, and reads the source chunks that they overlap: all columns
+are decoded three times over. Where blocks of target chunks fit both grids, once.
 
 **spill**: each task of stage 1 owns whole source chunks, here two columns, reads them once and writes one file, with a
-section for each task of stage 2. Each of those owns whole target chunks and reads one range of every file it meets::
+section for each task of stage 2. Each of those owns whole target chunks and reads one range of every file that they
+overlap::
 
             ┌───┬───┬───┐
             │a0 │b0 │c0 │        file a = a0 a1 a2        row 0 = a0 b0 c0
@@ -24,7 +25,7 @@ ranged reads as sections. The larger the blocks of both stages, the fewer sectio
 
 No element has two owners, and no task waits for another one of its stage. Nothing here walks a grid: 10**7 chunks are
 planned as fast as ten. The cheaper strategy that fits into memory is taken. Not here: stores, codecs, dask
-(`chunkmill.conversion.rechunking.job` runs what is planned here; a loop over numpy arrays does so in the tests).
+(`chunkmill.conversion.rechunking.job` runs these plans; a loop over numpy arrays does so in the tests).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RechunkPlan:
-    """Who reads and writes what.
+    """Regions that each task reads and writes.
 
     Attributes
     ----------
@@ -63,11 +64,11 @@ class RechunkPlan:
         The grid of the tasks that spill: each block is made of whole source chunks, and is one intermediate file.
         ``None`` when the strategy is direct.
     intermediate
-        How they are written.
+        Format of the intermediate files.
     trailer_bytes
-        Behind each section: a bit for each source chunk of the block, set where it is present.
+        Bytes after each section: a bit for each source chunk of the block, set where it is present.
     estimate, others
-        What the plan will do, and what the strategies would have done that were not chosen.
+        Estimate of the plan, and of the strategies that were not chosen.
     """
 
     source: Side
@@ -93,18 +94,18 @@ class RechunkPlan:
         return self.reads
 
     def sections(self, file: ChunkCoords) -> Iterator[Overlap]:
-        """Yield the sections of one intermediate file in order: `coords` are those of the task that fetches each."""
+        """Yield the sections of one intermediate file in order: `coords` are those of the task that reads each."""
         return self.writes.overlaps(self.files.region(file))
 
     def section_span(self, file: ChunkCoords, coords: ChunkCoords) -> tuple[int, int, int]:
         """Return number, offset and size in bytes of the section for task `coords` in a raw file, trailer included.
 
-        Pieces lie in C order, each contiguous. What lies before section (1, 2) of a file of 5 x 9 elements that is cut
-        into rows of 2, 3 and columns of 4, 2, 3::
+        Sections are stored in C order, each contiguous. The elements before section (1, 2) of a file of 5 x 9 elements
+        that is divided into rows of 2, 3 and columns of 4, 2, 3::
 
-            0 0 0 0|1 1|2 2 2      all of the row of sections above:      2 x 9
+            0 0 0 0|1 1|2 2 2      the whole row of sections above:   2 x 9
             0 0 0 0|1 1|2 2 2
-            -------+---+-----      in its own row, what is on the left: 3 x (4 + 2)
+            -------+---+-----      to the left in its own row:        3 x (4 + 2)
             3 3 3 3|4 4|. . .
             3 3 3 3|4 4|. . .      36 elements, and 5 trailers
             3 3 3 3|4 4|. . .
@@ -145,12 +146,12 @@ def choose_rechunk_strategy(
     strategy
         Consider only this one.
     intermediate
-        How intermediate files are written, should there be any.
+        Format of the intermediate files, should there be any.
 
     Raises
     ------
     JobError
-        Not even the smallest blocks fit; says what would.
+        Not even the smallest blocks fit; says how much memory would do.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Source, target and intermediate files of a rechunk as its planner sees them: grids, bytes, prices."""
+"""Describe source, target and intermediate files of a rechunk to its planner: grids, bytes, unit costs."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def read_side(array: StoredArray, worker: Worker) -> Side:
 
 
 def write_side(array: StoredArray) -> Side:
-    """Describe the target: memory to encode and store what lies under one of its keys."""
+    """Describe the target: memory to encode and store the value of one of its keys."""
     layout = array.write_layout
     working = chunk_bytes(array, layout) * n_encoding(layout.codecs)
     return Side(layout.grid, layout.grid, working + most_encoded(array, layout) * array.store.is_remote)
 
 
 def intermediate_codecs(array: StoredArray, *, compress: bool) -> CodecPipeline | None:
-    """Return what encodes sections in intermediate files, ``None`` where they are raw."""
+    """Return the codecs of sections in intermediate files, ``None`` where they are raw."""
     is_variable = array.dtype.kind in "OT"
     if not is_variable and not compress:
         return None
     chain = (default_serializer(array.dtype), NamedConfig("numcodecs.lz4", {"acceleration": 1}))
-    if array.dtype.kind == "O":  # what the values are, only the array's own codecs know
+    if array.dtype.kind == "O":  # only the array's own codecs know what the objects are
         return array.read_layout.codecs
     return build_pipeline(chain, ChunkSpec((1,) * array.ndim, array.dtype, array.fill_value))
 
@@ -56,7 +56,7 @@ _REMOTE_BYTE = 1e-8  # 100 MB/s for each thread
 
 
 def store_costs(source: Store, intermediate: Store, target: Store) -> UnitCosts:
-    """Return what requests and bytes cost with these stores."""
+    """Return the unit costs of requests and bytes with these stores."""
     local = UnitCosts()
     return UnitCosts(
         decoded_byte=_REMOTE_BYTE if source.is_remote else local.decoded_byte,

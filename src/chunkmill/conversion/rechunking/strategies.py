@@ -1,6 +1,6 @@
-"""The two ways to rechunk, weighed: what each would cost with given blocks, and the search for the best blocks.
+"""The two strategies of a rechunk: the cost of each with given blocks, and the search for the cheapest blocks.
 
-Pure integers. Not here: the plan that comes of it (`chunkmill.conversion.rechunking.plan`).
+Pure integers. Not here: the plan (`chunkmill.conversion.rechunking.plan`).
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from chunkmill.model.grid import ChunkGrid
 __all__ = ["Candidate", "Direct", "Spill", "State", "best_blocks", "smallest_blocks"]
 
 State: TypeAlias = tuple[int, ...]
-"""Which of its options each axis of each grid of blocks has."""
+"""Index of the option chosen for each axis of each grid of blocks."""
 
 
 _ALIGNMENT = 16
-"""Pieces in a file begin at multiples of this (as far as the itemsize allows it): numpy copies them word by word."""
+"""Sections of a file begin at multiples of this (as far as the itemsize allows): numpy copies them word by word."""
 
 
 class Candidate(Protocol):
-    """One strategy, for all blocks that its tasks could have."""
+    """One strategy, with all block shapes that its tasks could have."""
 
     options: Sequence[Sequence[MeasuredAxis]]
-    """For each axis of each grid of blocks the ways to cut it, those with short blocks first."""
+    """For each axis of each grid of blocks, the ways to divide it, shortest blocks first."""
 
     def peak_bytes(self, state: State) -> int:
         """Return the memory of one thread."""
 
     def estimate(self, state: State) -> Estimate:
-        """Return what the strategy does with those blocks."""
+        """Estimate the strategy with those blocks."""
 
 
 class Direct:
-    """Each task reads what it needs of the source, and writes whole target chunks.
+    """Each task writes whole target chunks, and reads the source chunks that they overlap.
 
     Memory of a thread: the block of a block, and either a source chunk that is being decoded into it, or a target chunk
     that is being encoded from it.
@@ -64,7 +64,7 @@ class Direct:
         return block + max(self.source.working_bytes + self.source.ahead_bytes, self.target.working_bytes)
 
     def estimate(self, state: State) -> Estimate:
-        """Return what the strategy does with those blocks."""
+        """Estimate the strategy with those blocks."""
         costs, limits = self.costs, self.limits
         n_bytes = self.itemsize * prod(self.target.keys.shape)
         n_tasks = self.grid(state).n_chunks
@@ -74,7 +74,7 @@ class Direct:
         n_indexes = 0
         if self.source.is_sharded:  # the index of every shard
             n_indexes = prod(meetings(0, i).n_pairs for meetings, i in zip(self._keys, state, strict=True))
-        through_block, work = _gather_seconds(n_bytes, n_reads, self._n_pairs, self.target.keys.n_chunks, costs)
+        through_block, work = _assembly_seconds(n_bytes, n_reads, self._n_pairs, self.target.keys.n_chunks, costs)
         work += decoded * costs.decoded_byte + n_bytes * costs.written_byte
         work += (n_reads + n_indexes) * costs.source_request + self.target.keys.n_chunks * costs.target_request
         return Estimate(
@@ -94,7 +94,7 @@ class Direct:
 
 
 class Spill:
-    """Each task of stage 1 turns whole source chunks into a file; each of stage 2 gathers sections to target chunks.
+    """Each task of stage 1 writes whole source chunks to a file; each of stage 2 makes target chunks from sections.
 
     Memory of a thread in stage 1: the file that is being filled, and a source chunk that is being decoded into it. In
     stage 2: the block, and either a section that is copied into it, or a target chunk that is being encoded from it.
@@ -134,7 +134,7 @@ class Spill:
         return [ways[i] for ways, i in zip(self.options, state, strict=True)]
 
     def trailer_bytes(self, state: State) -> int:
-        """Return the size of a bitmap of the source chunks of a block."""
+        """Return the size of a bitmap with a bit for each source chunk of a block."""
         reads = self._cuts(state)[: self.ndim]
         n_chunks = prod(most_met(cut, block.longest) for cut, block in zip(self._source_cuts, reads, strict=True))
         return -(-n_chunks // (8 * _ALIGNMENT)) * _ALIGNMENT
@@ -147,14 +147,14 @@ class Spill:
         n_sections = prod(most_met(cut, length) for cut, length in zip(cuts[self.ndim :], reads, strict=True))
         file = self.itemsize * prod(reads) + trailer * n_sections
         section = self.itemsize * prod(map(min, reads, writes)) + trailer
-        if not self.is_raw:  # beside the values the encoded ones, in a buffer that grows; encoded and decoded
+        if not self.is_raw:  # encoded beside decoded values, in a buffer that grows; both of a section
             file, section = file * 9 // 4, section * 2
         first = file + max(self.source.working_bytes + self.source.ahead_bytes, file * self.intermediate.n_copies)
         second = max(section + self.intermediate.ahead_bytes, self.target.working_bytes)
         return max(first, self.itemsize * prod(writes) + second)
 
     def estimate(self, state: State) -> Estimate:
-        """Return what the strategy does with those blocks."""
+        """Estimate the strategy with those blocks."""
         costs, limits = self.costs, self.limits
         n_bytes = self.itemsize * prod(self.target.keys.shape)
         reads, writes = (grid.n_chunks for grid in self.grids(state))
@@ -163,11 +163,11 @@ class Spill:
         n_reads, n_indexes = self.source.chunks.n_chunks, 0
         if self.source.is_sharded:
             n_indexes = prod(meetings(0, i).n_pairs for meetings, i in zip(self._keys, first, strict=True))
-        n_fetches = n_sections * (1 if self.is_raw else 2)  # of an encoded one the place first
+        n_fetches = n_sections * (1 if self.is_raw else 2)  # of an encoded one, its offset first
         intermediate = n_bytes + n_sections * (self.trailer_bytes(state) + (0 if self.is_raw else 8))
         n_scattered = prod(meetings(0, j).n_pairs for meetings, j in zip(self._chunks, second, strict=True))
         n_pairs = prod(meetings(0, i).n_pairs for meetings, i in zip(self._units, first, strict=True))
-        through_block, work_2 = _gather_seconds(n_bytes, n_sections, n_pairs, self.target.keys.n_chunks, costs)
+        through_block, work_2 = _assembly_seconds(n_bytes, n_sections, n_pairs, self.target.keys.n_chunks, costs)
         work_1 = n_bytes * costs.decoded_byte + (n_reads + n_indexes) * costs.source_request
         work_1 += reads * costs.intermediate_request
         work_1 += intermediate * costs.intermediate_byte / 2 + n_scattered * costs.copy
@@ -190,15 +190,15 @@ class Spill:
 
 
 class _Meetings:
-    """`meet` of the ways to cut one axis with the ways to cut it otherwise, each computed once."""
+    """`meet` of every two ways to divide an axis, computed when first asked for."""
 
     def __init__(self, chunks: Sequence[MeasuredAxis], blocks: Sequence[MeasuredAxis]) -> None:
-        self._chunks, self._boxes = chunks, blocks
+        self._chunks, self._blocks = chunks, blocks
         self._found: dict[tuple[int, int], Meeting] = {}
 
     def __call__(self, i: int, j: int) -> Meeting:
         if (i, j) not in self._found:
-            self._found[i, j] = meet(self._chunks[i], self._boxes[j])
+            self._found[i, j] = meet(self._chunks[i], self._blocks[j])
         return self._found[i, j]
 
 
@@ -210,27 +210,27 @@ def _zip(a: ChunkGrid, b: ChunkGrid) -> list[tuple[Axis, Axis]]:
     return list(zip(a.axes, b.axes, strict=True))
 
 
-def _ways(cuts: Sequence[Axis], other: Axis) -> list[MeasuredAxis]:
-    """Return blocks that an axis can be cut into, made of the chunks of each of `cuts`, the shortest first."""
+def _ways(axes: Sequence[Axis], other: Axis) -> list[MeasuredAxis]:
+    """Return the ways to divide an axis into blocks of the chunks of each of `axes`, shortest blocks first."""
     ways = {}
-    for axis in cuts:
+    for axis in axes:
         for multiple in multiples(axis, other):
             way = MeasuredAxis.of(coarsen(axis, multiple))
             ways[way.longest] = way
     return [ways[length] for length in sorted(ways)]
 
 
-def _gather_seconds(
-    n_bytes: int, n_into_blocks: int, n_into_units: int, n_chunks: int, costs: UnitCosts
+def _assembly_seconds(
+    n_bytes: int, n_into_blocks: int, n_into_chunks: int, n_chunks: int, costs: UnitCosts
 ) -> tuple[bool, float]:
-    """Return whether copying through blocks is cheaper than straight into target chunks, and what the cheaper costs."""
+    """Return whether copying through blocks is cheaper than into target chunks directly, and the cheaper cost."""
     through = (n_into_blocks + n_chunks) * costs.copy + n_bytes * costs.copied_byte
-    straight = n_into_units * costs.copy
+    straight = n_into_chunks * costs.copy
     return through < straight, min(through, straight)
 
 
 def _stage_seconds(n_tasks: int, limits: Limits, costs: UnitCosts, work: float) -> float:
-    """Return how long all threads take: at the end some of them wait, the more so the fewer tasks there are."""
+    """Return the seconds of all threads together: at the end some wait, the longer the fewer tasks there are."""
     if not n_tasks:
         return 0.0
     slots = limits.n_threads * limits.n_workers
@@ -239,14 +239,14 @@ def _stage_seconds(n_tasks: int, limits: Limits, costs: UnitCosts, work: float) 
 
 
 _WORTH_IT = 1e-3
-"""A step must make a plan cheaper by this share: memory is not spent for nothing."""
+"""A step must make a plan cheaper by this fraction, so that memory is not spent for nothing."""
 
 
 def best_blocks(candidate: Candidate, budget: int) -> State | None:
     """Return the cheapest blocks found that keep one thread's memory within `budget`; ``None`` when none do.
 
-    Begins with the smallest blocks and takes, again and again, the step along one axis of one grid that saves most for
-    what it adds to a block, until memory is used up or nothing is left to save.
+    Begins with the smallest blocks and takes, again and again, the step along one axis of one grid that saves most in
+    relation to the growth of a block, until memory is used up or nothing is left to save.
     """
     state: State = (0,) * len(candidate.options)
     if candidate.peak_bytes(state) > budget:
@@ -279,7 +279,7 @@ def smallest_blocks(candidate: Candidate) -> State:
 
 
 def _steps(candidate: Candidate, state: State) -> Iterator[tuple[State, float]]:
-    """Yield where one longer way to cut one axis leads, and by how much its blocks grow; the last axis first."""
+    """Yield the states with longer blocks along one axis, and the growth of those blocks; the last axis first."""
     for axis in reversed(range(len(state))):
         ways = candidate.options[axis]
         for i in range(state[axis] + 1, len(ways)):

@@ -1,6 +1,7 @@
-"""Equal tiles of a region, each in one section of memory, and one copy of a part of the region into all that it meets.
+"""Copy values into an array of equal tiles, each contiguous in memory, with one copy for all whole tiles.
 
-A copy for each tile costs the interpreter's lock a hand-over, and there may be thousands of tiles to a part.
+With a copy for each tile the threads would hand the interpreter's lock over each time, and one source chunk may overlap
+thousands of tiles.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MAX_TILED_AXES = 32
 
 
 def put_in_tiles(tiles: NDArray[Any], at: Region, values: NDArray[Any]) -> None:
-    """Copy `values` to where the region `at`, counted from the first tile, lies in the tiles.
+    """Copy `values` into the tiles, to the region `at` counted from the start of the first tile.
 
     Parameters
     ----------
@@ -43,9 +44,9 @@ def put_in_tiles(tiles: NDArray[Any], at: Region, values: NDArray[Any]) -> None:
 
 
 def _split(cut: slice, size: int) -> list[tuple[slice, slice, slice, tuple[int, int]]]:
-    """MeasuredAxis a part of an axis into its first tile, whole ones, and the last.
+    """Divide a slice of an axis into its overlaps with the first tile, with whole ones, and with the last.
 
-    Of each: which tiles, where inside them, which of the part's elements, and their number by tiles.
+    Of each: the tiles, the slice inside them, the slice of the values, and its shape in tiles and elements.
     """
     found = []
     start = cut.start
