@@ -1,7 +1,7 @@
 """The public operations that meet each other, and the places where they do.
 
-Every operation writes values that tell who wrote them, to an array of eight elements, so that a run takes some twenty
-store operations. Two operations at their places, in a format and on a ground, are a scenario.
+Every operation writes values that tell who wrote them, to an array of eight rows in two chunks, so that a run takes
+some twenty store operations. Two operations at their places, in a format and on a ground, are a scenario.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ __all__ = ["FORMATS", "GROUNDS", "OPERATIONS", "Operation", "Scenario", "scenari
 FORMATS = ("zarr3", "zarr2", "n5")
 GROUNDS = ("bare", "consolidated")
 MARKS = {"a": 100, "b": 200}
-SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +36,12 @@ class Call:
     format: str
     mark: int
 
-    def values(self, n: int = SIZE) -> np.ndarray:
-        return np.arange(n, dtype="i4") + self.mark
+    def blocks(self) -> da.Array:
+        return da.from_array(_values(self.mark), chunks=(4, 1))
 
-    def blocks(self, n: int = SIZE) -> da.Array:
-        return da.from_array(self.values(n), chunks=4)
-
-    def region(self, n: int = SIZE) -> slice:
-        """Elements that share chunks, and some elements, with those of the other."""
-        return slice(1, n - 2) if self.mark == MARKS["a"] else slice(3, n)
+    def region(self) -> slice:
+        """Rows that share chunks, and some rows, with those of the other."""
+        return slice(1, 6) if self.mark == MARKS["a"] else slice(3, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +66,17 @@ class Operation:
     formats: tuple[str, ...] = FORMATS
 
 
+def _values(mark: int) -> np.ndarray:
+    return np.arange(8, dtype="i4").reshape(8, 1) + mark
+
+
+def _new_array(call: Call, **attributes: Any) -> cm.Array:
+    about: dict[str, Any] = {"shape": (8, 1), "dtype": "i4", "chunks": (4, 1)}  # chunk keys of two axes are nested
+    return cm.create_array(call.store, call.path, format=call.format, attributes=attributes, **about)
+
+
 def _array(call: Call) -> None:
-    array = cm.create_array(
-        call.store, call.path, shape=SIZE, dtype="i4", chunks=4, format=call.format, attributes={"made": "before"}
-    )
-    array[...] = np.arange(SIZE, dtype="i4") + 1
+    _new_array(call, made="before")[...] = _values(1)
 
 
 def _dataset(n: int, mark: int) -> xr.Dataset:
@@ -106,9 +108,7 @@ def _store(call: Call) -> None:
 
 
 def _create_array(call: Call) -> None:
-    cm.create_array(
-        call.store, call.path, shape=SIZE, dtype="i4", chunks=4, format=call.format, attributes={"mark": call.mark}
-    )
+    _new_array(call, mark=call.mark)
 
 
 def _create_group(call: Call) -> None:
@@ -135,7 +135,7 @@ def _convert(call: Call) -> None:
 
 
 def _rechunk(call: Call) -> None:
-    cm.rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3,))
+    cm.rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3, 1))
 
 
 def _repair(call: Call) -> None:
@@ -149,7 +149,7 @@ OPERATIONS = {
     operation.name: operation
     for operation in (
         Operation("new", _to_store),
-        Operation("replace", lambda call: _to_store(call, mode="w", chunks=3, codecs="raw"), _array),
+        Operation("replace", lambda call: _to_store(call, mode="w", chunks=(3, 1), codecs="raw"), _array),
         Operation("region", _region, _array, in_place=True),
         Operation("resume", lambda call: _to_store(call, resume=True)),
         Operation("store", _store, _array, in_place=True),

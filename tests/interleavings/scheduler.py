@@ -20,6 +20,7 @@ from typing import Any
 from unittest import mock
 
 import dask
+from recording import _Wrapper
 
 from chunkmill.array import local_locks
 from chunkmill.errors import ChunkmillError
@@ -206,15 +207,11 @@ class _Scheduler:
                 self._pass_on()  # the one whose turn it is waits for us outside of the store
 
 
-class ActorStore:
+class ActorStore(_Wrapper):
     """The view of one actor on a store: every request is a step."""
 
-    is_remote = False
-    compares_versions = True
-
     def __init__(self, below: MemoryStore, scheduler: _Scheduler, actor: str) -> None:
-        self.url = below.url
-        self._below = below
+        super().__init__(below)
         self._scheduler = scheduler
         self._actor = actor
 
@@ -224,42 +221,14 @@ class ActorStore:
     def __dask_tokenize__(self) -> Any:
         return "ActorStore", self.url
 
-    def _step(self, method: str, key: str) -> MemoryStore:
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
         self._scheduler.step(self._actor, Access(method, key))
-        return self._below
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        return self._step("get", key).get(key, byte_range)
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Ask in the order of the keys, as that of sets may change from process to process."""
         asked = list(spans)
         found = {span: self.get(span.key, span.byte_range) for span in sorted(set(asked) - {None}, key=repr)}
         yield from map(found.get, asked)
-
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        self._step("set", key).set(key, value)
-
-    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        return self._step("get_versioned", key).get_versioned(key)
-
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        return self._step("set_if", key).set_if(key, value, version)
-
-    def size(self, key: str) -> int | None:
-        return self._step("size", key).size(key)
-
-    def delete(self, key: str) -> None:
-        self._step("delete", key).delete(key)
-
-    def delete_prefix(self, prefix: str) -> None:
-        self._step("delete_prefix", prefix).delete_prefix(prefix)
-
-    def list_prefix(self, prefix: str) -> Iterator[str]:
-        yield from list(self._step("list_prefix", prefix).list_prefix(prefix))
-
-    def list_dir(self, prefix: str) -> list[str]:
-        return self._step("list_dir", prefix).list_dir(prefix)
 
 
 # --------------------------------------------------------------------------------------------------------------------
