@@ -34,7 +34,9 @@ def test_intermediate_files_of_another_run():
     class Meanwhile(RecordingStore):
         def _before(self, method, key, byte_range=None):
             super()._before(method, key, byte_range)
-            if method == "get" and "-intermediate/" in key or "/intermediate/" in key and not spilled:  # the second stage begins
+            if (method == "get" and "-intermediate/" in key) or (
+                "/intermediate/" in key and not spilled
+            ):  # the second stage begins
                 spilled.append(key)
                 for spec in spill.tasks:
                     spill.function(stale, spec)

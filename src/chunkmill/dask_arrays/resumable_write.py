@@ -28,7 +28,7 @@ from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_file
 from chunkmill.runtime.journal import Journal, fingerprint
 from chunkmill.runtime.scheduler import Scheduler, optimised
 
-__all__ = ["discard_journal", "resumable_write"]
+__all__ = ["resumable_write"]
 
 _VERSION = 1  # of the block numbers in the records
 
@@ -82,13 +82,6 @@ def resumable_write(
     journal.finish()
     n_resumed = blocks.npartitions - len(keys)
     return replace(report(array, counts, n_regrouped), n_resumed=n_resumed)
-
-
-def discard_journal(array: StoredArray) -> None:
-    """Delete the journal of an unfinished job that writes to the path of `array`."""
-    journal = Journal(array.store, array.path, _job(array), "")
-    if array.store.get(journal.plan_key) is not None:
-        journal.discard()
 
 
 def _job(array: StoredArray) -> str:

@@ -104,6 +104,7 @@ def create_array(
         replacement.finish(get_format(format).emit_array(array.path, metadata))
         return array
     array, documents = hierarchy.create_array(target, path, metadata, format=format, overwrite=overwrite)
+    hierarchy.delete_stale_chunks(array)
     hierarchy.publish_and_refresh(target, documents, format, path)
     return array
 

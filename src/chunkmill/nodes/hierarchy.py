@@ -36,6 +36,7 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.nodes.group import Group, Node, OnError, is_folder, parse_node
 from chunkmill.nodes.replacement import Replacement, stage_replacement
+from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, documents_demanded, flush, uncached
 from chunkmill.stores.overlay import OverlayStore
@@ -47,6 +48,7 @@ __all__ = [
     "consolidate",
     "create_array",
     "create_group",
+    "delete_stale_chunks",
     "format_of_store",
     "is_bare",
     "open_node",
@@ -206,6 +208,7 @@ def begin_replacement(store: Store, path: str, format: str) -> Replacement | Non
         there = open_node(store, path, consolidated=False)
     except (NodeNotFound, MetadataError):
         return None
+    discard_jobs(store, check_no_job(store, path, overwrite=True))
     above = _parent_documents(store, path, documents_format)
     old = there.documents if isinstance(there, Group) else format_of_store(store, there.format)
     return stage_replacement(store, path, old, documents_format, above)
@@ -216,6 +219,14 @@ def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | For
     documents_format = format_of_store(store, format) if isinstance(format, str) else format
     path = documents_format.normalize_path(path)
     return Array(store, path, metadata, documents_format.name, documents_format.chunk_prefix(path))
+
+
+def delete_stale_chunks(array: Array) -> None:
+    """Delete what is stored under chunk keys of an array that is not visible yet: an interrupted write left it."""
+    keys = array.metadata.chunk_keys
+    for key in list(array.store.list_prefix(array.prefix)):
+        if keys.decode(key[len(array.prefix) :], array.ndim) is not None:
+            array.store.delete(key)
 
 
 def create_group(
@@ -327,9 +338,13 @@ def _is_implicit(store: Store, documents_format: Format, path: str, documents: D
 
 def _make_room(store: Store, path: str, documents_format: Format, *, overwrite: bool) -> dict[str, bytes]:
     """Check and clear `path`; return the documents of the parents that it needs and that are not there yet."""
+    interrupted = check_no_job(store, path, overwrite=overwrite)
     check_root(store, documents_format)
     parents = _parent_documents(store, path, documents_format)
+    discard_jobs(store, interrupted)
     _clear(store, path, documents_format, overwrite=overwrite)
+    if interrupted:
+        _delete_node(store, path, documents_format)  # their chunks, which no document makes a node of
     for key, value in fetch(store, node_keys(documents_format, path)).items():
         if value is not None and not documents_format.implicit_groups:
             store.delete(key)  # of a node that was half written or half deleted: no node is there

@@ -18,7 +18,7 @@ from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import as_region, full_region, region_shape
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
-from chunkmill.dask_arrays.resumable_write import discard_journal, resumable_write
+from chunkmill.dask_arrays.resumable_write import resumable_write
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
 from chunkmill.errors import RegionError
 from chunkmill.formats.registry import get_format
@@ -32,6 +32,7 @@ from chunkmill.nodes.new_array import describe_array, format_above
 from chunkmill.nodes.replacement import Replacement
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
+from chunkmill.runtime.unfinished_jobs import check_no_job, discard_block_write
 
 __all__ = ["store", "to_store"]
 
@@ -147,6 +148,7 @@ def to_store(
 
     def prepare() -> dict[str, bytes]:
         if existing is not None:
+            check_no_job(target, array.path)
             return {}
         return hierarchy.create_array(target, path, array.metadata, format=array.format, overwrite=mode == "w")[1]
 
@@ -157,13 +159,13 @@ def to_store(
     if resume:
         publish = partial(hierarchy.publish_and_refresh, target, format=array.format, path=array.path, again=True)
         return resumable_write(x, array, prepare=prepare, publish=publish, lock=factory, write_empty=write_empty_chunks)
+    if region is None:
+        discard_block_write(target, array.path)
     replacement = None
     if mode == "w":
         replacement = hierarchy.begin_replacement(target, path, array.format)
     if replacement is not None:
         return _replace(x, array, replacement, lock=factory, write_empty=write_empty_chunks, compute=compute)
-    if existing is None:
-        discard_journal(array)
     documents = prepare()
     counts, n_regrouped = write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks)
     finish = partial(_finish, n_regrouped=n_regrouped, array=array, documents=documents)
@@ -188,7 +190,6 @@ def _replace(
 def _finish_replacing(counts: Any, *, n_regrouped: int, array: Array, replacement: Replacement) -> WriteReport:
     """Put the new array in its place: the last step of a write."""
     replacement.finish(get_format(array.format).emit_array(array.path, array.metadata))
-    discard_journal(array)
     return report(array, counts, n_regrouped)
 
 
@@ -242,6 +243,7 @@ def store(
     planned = []
     for x, array, region in zip(map(as_dask, sources), targets, places, strict=True):
         array.check_writable()
+        check_no_job(array.store, array.path)
         where = _write_region(array, region)
         planned.append(write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks))
     check_writers(targets if compute else [])

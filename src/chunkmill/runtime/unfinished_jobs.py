@@ -1,6 +1,6 @@
-"""Jobs that began in a store and have not ended: found there, and refused by everyone else who would write there.
+"""Find the jobs that began in a store and have not ended, so that other writers refuse to write there.
 
-Not here: what a job keeps of itself (`chunkmill.runtime.journal`), problems that are told of them
+Not here: what a job keeps of itself (`chunkmill.runtime.journal`), reports about them
 (`chunkmill.checks.inventory`).
 """
 
@@ -17,7 +17,7 @@ from chunkmill.runtime.attempts import is_live
 from chunkmill.runtime.journal import JOB_PREFIX, PLAN, RUNNING, Journal, journal_prefix
 from chunkmill.stores.base import ByteSpan, Store
 
-__all__ = ["UnfinishedJob", "check_no_job", "discard_jobs", "jobs_at", "unfinished_jobs"]
+__all__ = ["UnfinishedJob", "check_no_job", "discard_block_write", "discard_jobs", "jobs_at", "unfinished_jobs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,45 +72,52 @@ def unfinished_jobs(store: Store) -> list[UnfinishedJob]:
     return _found(store, names)
 
 
-def jobs_at(store: Store, path: str, *, below: bool = False) -> list[UnfinishedJob]:
-    """Return the unfinished jobs that write the node at `path` or a group above it: one request each, all at once.
+def jobs_at(store: Store, *paths: str, below: bool = False) -> list[UnfinishedJob]:
+    """Return the unfinished jobs that write the nodes at `paths` or groups above them: a request each, all at once.
 
-    With `below` also those that write nodes below it, for which the root is listed.
+    With `below` also those that write nodes below them, for which the store's root is listed.
     """
-    if below:
-        prefix = f"{path}/" if path else ""
-        above = {path, *parents_of(path)}
-        return [job for job in unfinished_jobs(store) if job.path in above or job.path.startswith(prefix)]
-    return _found(store, [journal_prefix(place) for place in (path, *parents_of(path))])
+    places = dict.fromkeys(place for path in paths for place in (path, *parents_of(path)))
+    if not below:
+        return _found(store, map(journal_prefix, places))
+    return [job for job in unfinished_jobs(store) if job.path in places or any(_is_below(job.path, p) for p in paths)]
 
 
-def check_no_job(store: Store, path: str, *, overwrite: bool | None = None) -> None:
-    """Raise `JobError` when somebody else's job writes the node at `path`, a group above it, or what is overwritten.
+def check_no_job(store: Store, *paths: str, overwrite: bool | None = None) -> list[UnfinishedJob]:
+    """Raise `JobError` when a job writes the nodes at `paths`, groups above them, or what is to be overwritten.
 
     Parameters
     ----------
     overwrite
-        Whether the caller deletes everything at `path` and below: then interrupted jobs there are no obstacle, as
-        `discard_jobs` deletes what they left. ``False``: the error says that it could. ``None``: it cannot.
+        ``True``: the caller deletes the nodes and everything below them, so that interrupted jobs there are returned
+        instead, to be discarded before (`discard_jobs`). ``False``: the error says that it could. ``None``: it cannot.
     """
-    for job in jobs_at(store, path, below=bool(overwrite)):
+    discarded = []
+    for job in jobs_at(store, *paths, below=bool(overwrite)):
         if job.is_running:
             hint = Hint("wait until it is done, or stop it")
-        elif not overwrite or not _is_below(job.path, path):
+        elif overwrite and any(_is_below(job.path, path) for path in paths):
+            discarded.append(job)
+            continue
+        else:
             hint = Hint("run it again to finish it, or with {} to begin again", ("resume", False))
             hint = hint if overwrite is None else hint.also("{} discards it", ("overwrite", True))
-        else:
-            continue
-        where = f"{store.url}/{path}" if path else store.url
         state = "is running" if job.is_running else "was interrupted"
+        where = f"{store.url}/{paths[0]}" if paths[0] else store.url
         raise JobError(job=f"write to {where}", reason=f"a job that writes there {state}: {job}", hint=hint)
+    return discarded
 
 
-def discard_jobs(store: Store, path: str) -> None:
-    """Delete the journals of interrupted jobs at `path` and below, which is about to be deleted."""
-    for job in jobs_at(store, path, below=True):
-        if not job.is_running and _is_below(job.path, path):
-            Journal(store, job.path, job.job, "").discard()
+def discard_jobs(store: Store, jobs: Iterable[UnfinishedJob]) -> None:
+    """Delete the journals of jobs, before the values that they record are deleted."""
+    for job in jobs:
+        Journal(store, job.path, job.job, "").discard()
+
+
+def discard_block_write(store: Store, path: str) -> None:
+    """Delete the journal of an interrupted ``to_store(resume=True)`` of the array at `path`, which is written again."""
+    jobs = [job for job in jobs_at(store, path) if job.path == path and job.is_block_write and not job.is_running]
+    discard_jobs(store, jobs)
 
 
 def _is_below(path: str, group: str) -> bool:

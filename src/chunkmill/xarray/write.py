@@ -34,6 +34,7 @@ from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.open_store import open_target_store
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
+from chunkmill.runtime.unfinished_jobs import check_no_job
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.write_plan import (
@@ -203,6 +204,7 @@ def write_dataset(
     root = open_existing(store, groups[0].path, "r+" if must_exist else mode, Group)
     if root is not None:
         plan = plan_existing(groups, root, region=region, append_dim=append_dim, adds=mode == "a", keeps=keeps)
+        check_no_job(store, plan.path, *(planned.array.path for planned in plan.variables))
     else:
         name = format or format_above(store, groups[0].path)
         plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, name))

@@ -1,0 +1,170 @@
+"""Jobs and other writers at one place: an error that names the job, before anything is changed."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from recording import FailingStore, RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import ChunkError, JobError, StoreError
+from chunkmill.runtime.unfinished_jobs import unfinished_jobs
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.xarray.write import write_dataset
+
+VALUES = np.random.default_rng(0).integers(1, 1000, (16, 8)).astype("i4")
+OTHER = -VALUES
+
+
+def make_source(path="a"):
+    store = MemoryStore()
+    cm.create_array(store, path, shape=VALUES.shape, dtype="i4", chunks=(2, 2), format="zarr2")[...] = VALUES
+    return store
+
+
+def convert(target, source=None, **kwargs):
+    return cm.convert(source or make_source("g/a"), target, format="zarr3", **kwargs)
+
+
+def interrupt(target, source=None):
+    with pytest.raises((StoreError, ChunkError)):
+        convert(FailingStore(target, every=20, methods=["set", "set_if"]), source)
+    assert len(unfinished_jobs(target)) == 1
+
+
+def interrupt_block_write(target, x=None, **kwargs):
+    failing = FailingStore(target, every=9, methods=["set", "set_if"])
+    x = da.from_array(VALUES, (2, 2)) if x is None else x
+    with dask.config.set(scheduler="sync"), pytest.raises((StoreError, ChunkError)):
+        cm.to_store(x, failing, "g/a", resume=True, **kwargs)
+    assert len(unfinished_jobs(target)) == 1
+
+
+def content(store):
+    return {key: store.get(key) for key in store.list_prefix("")}
+
+
+WRITERS = {
+    "to_store": lambda store: cm.to_store(da.from_array(OTHER, (2, 2)), store, "g/a"),
+    "to_store delayed": lambda store: cm.to_store(da.from_array(OTHER, (2, 2)), store, "g/a", compute=False),
+    "create_array": lambda store: cm.create_array(store, "g/a", shape=(4,), dtype="i4", chunks=(2,)),
+    "create_array beside": lambda store: cm.create_array(store, "g/b", shape=(4,), dtype="i4", chunks=(2,)),
+    "create_group": lambda store: cm.create_group(store, "g"),
+    "write_dataset": lambda store: write_dataset(xr.Dataset({"a": (("x", "y"), OTHER)}), store, path="g"),
+    "convert below": lambda store: cm.convert(make_source(), (store, "g"), format="zarr3"),
+    "rechunk below": lambda store: cm.rechunk(make_source(), (store, "g"), format="zarr3", chunks=(4, 4)),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_an_interrupted_conversion_is_kept(writer):
+    """It was thrown away: its records, and with them the way to finish it."""
+    source, target = make_source("g/a"), MemoryStore()
+    interrupt(target, source)
+    before = content(target)
+    with pytest.raises(
+        JobError, match=r"was interrupted: 'convert to .*begun .*run it again to finish it.*resume=False"
+    ):
+        WRITERS[writer](target)
+    assert content(target) == before
+    assert convert(target, source).n_resumed > 0
+    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], VALUES)
+
+
+@pytest.mark.parametrize("writer", [*WRITERS, "overwrite"])
+def test_a_running_conversion_is_kept(writer):
+    """It was killed: its tasks found that their job was gone."""
+    source, target = make_source("g/a"), MemoryStore()
+    write = (
+        (lambda store: cm.create_array(store, "g", shape=(4,), dtype="i4", chunks=(2,), overwrite=True))
+        if (writer == "overwrite")
+        else WRITERS[writer]
+    )
+    errors = []
+
+    class Meanwhile(RecordingStore):
+        def _before(self, method, key, byte_range=None):
+            if method == "set_if" and key.startswith("g/a/c/") and not errors:
+                errors.append(None)
+                with pytest.raises(JobError, match=r"is running: 'convert to .*wait until it is done") as caught:
+                    write(target)
+                errors.append(caught.value)
+
+    convert(Meanwhile(target), source)
+    assert len(errors) == 2
+    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], VALUES)
+
+
+def test_onto_an_array_that_an_interrupted_write_overwrites():
+    target = MemoryStore()
+    a = cm.create_array(target, "g/a", shape=VALUES.shape, dtype="i4", chunks=(2, 2))
+    x = da.from_array(VALUES, (2, 2))
+    interrupt_block_write(target, x, mode="r+")
+    ones = da.ones((2, 2), dtype="i4")
+    region = (slice(0, 2), slice(0, 2))
+    for write in (
+        lambda: cm.store(ones, a, regions=region),
+        lambda: cm.to_store(ones, target, "g/a", region=region),
+        lambda: cm.convert(make_source(), (target, "g/a/b"), format="zarr3"),
+    ):
+        with pytest.raises(JobError, match=r"was interrupted: .write to 'g/a'"):
+            write()
+    assert cm.to_store(x, target, "g/a", mode="r+", resume=True).n_resumed > 0
+    cm.store(ones, a, regions=region)
+
+
+def test_overwriting_discards_an_interrupted_job():
+    target = MemoryStore()
+    interrupt(target)
+    cm.create_group(target, "", format="zarr3", overwrite=True)
+    assert list(target.list_prefix("")) == ["zarr.json"]
+    interrupt_block_write(target)
+    cm.create_array(target, "g/a", shape=(4,), dtype="i4", chunks=(2,), overwrite=True)
+    assert not unfinished_jobs(target)
+    assert not [key for key in target.list_prefix("g/a/") if not key.endswith("zarr.json")]
+    interrupt_block_write(target, mode="w")
+    cm.to_store(da.from_array(OTHER, (2, 2)), target, "g/a", mode="w")
+    assert not unfinished_jobs(target)
+    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], OTHER)
+
+
+def test_a_block_write_is_begun_again_by_another():
+    """As its error says: ``resume=False`` discards it, which is what `to_store` does by itself."""
+    target = MemoryStore()
+    interrupt_block_write(target)
+    cm.to_store(da.from_array(OTHER, (2, 2)), target, "g/a")
+    assert not unfinished_jobs(target)
+    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], OTHER)
+
+
+@pytest.mark.parametrize("layout", [{}, {"format": "zarr2"}, {"shards": (4, 4), "chunks": (2, 2)}])
+def test_what_an_interrupted_write_left_is_no_value_of_a_new_array(layout):
+    """49 of 64 elements of the write that died were shown."""
+    target = MemoryStore()
+    cm.create_group(target, "g", format=layout.get("format", "zarr3"))
+    failing = FailingStore(target, every=5, methods=["set", "set_if", "set_parts"])
+    with dask.config.set(scheduler="sync"), pytest.raises((StoreError, ChunkError)):
+        cm.to_store(da.from_array(VALUES, (4, 4)), failing, "g/a", **layout)
+    assert list(target.list_prefix("g/a/"))
+    a = cm.create_array(target, "g/a", shape=VALUES.shape, dtype="i4", **({"chunks": (4, 4)} | layout))
+    assert not a[...].any()
+    assert cm.check(target).ok
+
+
+def test_check_tells_a_running_job_from_an_interrupted_one():
+    source, target = make_source("g/a"), MemoryStore()
+    found = []
+
+    class Meanwhile(RecordingStore):
+        def _before(self, method, key, byte_range=None):
+            if method == "set_if" and key.startswith("g/a/c/") and not found:
+                found.append(None)
+                found.extend(p.reason for p in cm.check(target).problems if p.kind == "unfinished")
+
+    convert(Meanwhile(target), source)
+    interrupt(target_2 := MemoryStore(), source)
+    found.extend(p.reason for p in cm.check(target_2).problems if p.kind == "unfinished")
+    _, running, interrupted = found
+    assert running.endswith("is running")
+    assert interrupted.endswith("was interrupted: run it again to resume it")
