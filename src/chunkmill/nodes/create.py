@@ -104,7 +104,7 @@ def create_array(
         replacement.finish(get_format(format).emit_array(array.path, metadata))
         return array
     array, documents = hierarchy.create_array(target, path, metadata, format=format, overwrite=overwrite)
-    hierarchy.delete_stale_chunks(array)
+    _delete_stale_chunks(array)
     hierarchy.publish_and_refresh(target, documents, format, path)
     return array
 
@@ -157,3 +157,11 @@ def create_group(
     group, documents = hierarchy.create_group(target, path, metadata, format=format, overwrite=overwrite)
     hierarchy.publish_and_refresh(target, documents, format, path)
     return group
+
+
+def _delete_stale_chunks(array: Array) -> None:
+    """Delete what is stored under chunk keys of an array that is not visible yet: an interrupted write left it."""
+    keys = array.metadata.chunk_keys
+    for key in list(array.store.list_prefix(array.prefix)):
+        if keys.decode(key[len(array.prefix) :], array.ndim) is not None:
+            array.store.delete(key)

@@ -48,7 +48,6 @@ __all__ = [
     "consolidate",
     "create_array",
     "create_group",
-    "delete_stale_chunks",
     "format_of_store",
     "is_bare",
     "open_node",
@@ -219,14 +218,6 @@ def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | For
     documents_format = format_of_store(store, format) if isinstance(format, str) else format
     path = documents_format.normalize_path(path)
     return Array(store, path, metadata, documents_format.name, documents_format.chunk_prefix(path))
-
-
-def delete_stale_chunks(array: Array) -> None:
-    """Delete what is stored under chunk keys of an array that is not visible yet: an interrupted write left it."""
-    keys = array.metadata.chunk_keys
-    for key in list(array.store.list_prefix(array.prefix)):
-        if keys.decode(key[len(array.prefix) :], array.ndim) is not None:
-            array.store.delete(key)
 
 
 def create_group(
