@@ -43,6 +43,7 @@ from chunkmill.codecs.zfp import Zfp
 from chunkmill.codecs.zstd import Zstd
 from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec
 from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.small_dtypes import is_small
 
 __all__ = [
     "Kind",
@@ -151,7 +152,7 @@ def default_serializer(dtype: np.dtype[Any]) -> NamedConfig:
     """
     if dtype.kind in "OT":
         return NamedConfig("vlen-utf8")
-    if dtype.itemsize == 1 or (dtype.kind in "SV" and dtype.names is None):
+    if dtype.itemsize == 1 or (dtype.kind in "SV" and dtype.names is None and not is_small(dtype)):
         return NamedConfig("bytes")
     return NamedConfig("bytes", {"endian": "big" if dtype.byteorder == ">" else "little"})
 

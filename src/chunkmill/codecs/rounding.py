@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.model.small_dtypes import FloatRange, float_range, integer_range, n_bits
+from chunkmill.model.small_dtypes import FloatRange, float_range, integer_range, is_small, n_bits
 
 __all__ = ["OUT_OF_RANGE", "ROUNDINGS", "cast"]
 
@@ -43,6 +43,8 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], rounding: str, out_of_range
     """
     if values.dtype == dtype:
         return values
+    if not values.ndim:  # numpy warns of scalars that wrap around
+        return cast(values.reshape(1), dtype, rounding, out_of_range).reshape(())
     limits, known = integer_range(dtype), float_range(dtype)
     if limits is not None:
         if integer_range(values.dtype) is not None:
@@ -55,7 +57,7 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], rounding: str, out_of_range
 
 def _native(values: NDArray[Any]) -> NDArray[Any]:
     """Return numbers of ml_dtypes in the dtype of numpy's that holds them all."""
-    if values.dtype.kind in "iuf" and values.dtype.isbuiltin == 1:
+    if values.dtype.kind in "iuf" and not is_small(values.dtype):
         return values
     limits = integer_range(values.dtype)
     if limits is None:
@@ -84,7 +86,7 @@ def _to_integers(
 
 def _wrapped(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return integers modulo the range of `dtype`."""
-    if dtype.isbuiltin == 1:
+    if not is_small(dtype):
         return values.astype(dtype)
     raw = values.astype(np.int64).astype(np.uint8) & np.uint8((1 << n_bits(dtype)) - 1)
     return raw.view(dtype)
@@ -133,7 +135,7 @@ def _to_floats(
     values: NDArray[Any], dtype: np.dtype[Any], known: FloatRange, rounding: str, out_of_range: str | None
 ) -> NDArray[Any]:
     widened = values.dtype.kind == "f" and np.can_cast(values.dtype, dtype)  # numpy calls int64 to float64 safe, too
-    if dtype.isbuiltin == 1 and (rounding == "nearest-even" or widened):
+    if not is_small(dtype) and (rounding == "nearest-even" or widened):
         with np.errstate(all="ignore"):
             result = values.astype(dtype)  # numpy rounds once, to even
         beyond = np.isinf(result) & np.isfinite(values)

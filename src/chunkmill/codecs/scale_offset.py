@@ -66,7 +66,8 @@ class ScaleOffset:
                 raise ValueError(f"{chunk[lost].reshape(-1)[0]} scaled is not a finite {spec.dtype}")
             return encoded
         wide = _widened(chunk)
-        return _narrowed(_narrowed(wide - int(offset), limits, wide.dtype) * int(scale), limits, spec.dtype)
+        scaled = _narrowed(wide - int(offset), limits, wide.dtype) * int(scale)
+        return _narrowed(scaled, limits, spec.dtype).reshape(chunk.shape)
 
     def decode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:
         """Undo the scaling; integers that are no multiples of the scale raise."""
@@ -79,9 +80,9 @@ class ScaleOffset:
         wide = _widened(chunk)
         if int(scale) != 1:
             if (rest := wide % int(scale) != 0).any():
-                raise ValueError(f"{chunk[rest].reshape(-1)[0]} is not a multiple of the scale {int(scale)}")
+                raise ValueError(f"{wide[rest][0]} is not a multiple of the scale {int(scale)}")
             wide = wide // int(scale)
-        return _narrowed(wide + int(offset), limits, spec.dtype)
+        return _narrowed(wide + int(offset), limits, spec.dtype).reshape(chunk.shape)
 
     def _scalars(self, dtype: np.dtype[Any]) -> tuple[Any, Any]:
         if integer_range(dtype) is None and float_range(dtype) is None:
@@ -99,7 +100,7 @@ def _zero(dtype: np.dtype[Any]) -> Any:
 def _widened(chunk: NDArray[Any]) -> NDArray[Any]:
     """Return integers in which sums and products of two of them are exact: Python's own for those of 64 bits."""
     narrow = 8 * chunk.dtype.itemsize <= _EXACT_BITS
-    return chunk.astype(np.int64 if narrow else object)
+    return np.atleast_1d(chunk.astype(np.int64 if narrow else object))  # of no axes, objects would come out bare
 
 
 def _narrowed(values: NDArray[Any], limits: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:

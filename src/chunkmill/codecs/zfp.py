@@ -19,6 +19,7 @@ from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import byte_view
 from chunkmill.errors import UnknownCodec
 from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.model.small_dtypes import is_small
 
 __all__ = ["Zfp", "longest_stream"]
 
@@ -156,7 +157,7 @@ def _zfpy() -> Any:
 def _promoted_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.kind in "mM":
         return np.dtype(np.int64)
-    if dtype.kind not in "iuf" or dtype.isbuiltin != 1:
+    if dtype.kind not in "iuf" or is_small(dtype):
         raise ValueError(f"zfp needs numbers, not {dtype}")
     if dtype.kind == "f":
         return np.dtype(np.float32) if dtype.itemsize == 2 else dtype  # noqa: PLR2004 - float16

@@ -1,0 +1,81 @@
+# ruff: noqa: RUF012 - the class attributes are tables of cases
+import numpy as np
+import pytest
+from contracts.codec_contract import CodecContract, pipeline_of, spec_of
+from interop.zarrs_codecs import zarrs_decodes, zarrs_encodes
+
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.errors import MetadataError
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+CUBE = np.arange(24, dtype="u1").reshape(2, 3, 4)
+
+
+def reshape(*shape):
+    return {"name": "reshape", "configuration": {"shape": list(shape)}}
+
+
+class TestAxes(CodecContract):
+    chain = [reshape([0, 1], [2]), {"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE]
+    fixed_size = True
+    arrays = [CUBE, np.arange(24.0).reshape(2, 3, 4)[:, ::-1], np.zeros((0, 3, 4), "i2")]
+    # (1, 2, 2) -> (2, 2), turned
+    frozen = [(np.arange(4, dtype="u1").reshape(1, 2, 2), "00 02 01 03")]
+
+
+class TestWhatIsLeft(CodecContract):
+    chain = [reshape(2, -1), LITTLE]
+    fixed_size = True
+    arrays = [CUBE, np.asfortranarray(CUBE.astype("f4")), np.array([1, 2])]
+
+
+class TestSqueeze(CodecContract):
+    chain = [{"name": "zarrs.squeeze"}, {"name": "transpose", "configuration": {"order": [1, 0]}}, LITTLE]
+    fixed_size = True
+    arrays = [np.arange(6, dtype="i2").reshape(1, 2, 1, 3), np.arange(6.0).reshape(2, 3)]
+    frozen = [(np.arange(4, dtype="u1").reshape(1, 2, 1, 2), "00 02 01 03")]
+
+
+TURN = {"name": "transpose", "configuration": {"order": [1, 0]}}
+
+
+@pytest.mark.parametrize(
+    ("values", "codecs"),
+    [
+        (CUBE, [reshape([0, 1], [2]), TURN, "bytes"]),
+        (CUBE, [reshape([0], -1), TURN, "bytes"]),
+        (CUBE, [reshape(6, 4), TURN, "bytes"]),
+        (CUBE.reshape(2, 1, 12, 1), [{"name": "zarrs.squeeze", "configuration": {}}, TURN, "bytes"]),
+    ],
+)
+def test_zarrs_writes_and_reads_the_same(values, codecs):
+    codecs = [{"name": "bytes"} if codec == "bytes" else codec for codec in codecs]
+    pipeline = pipeline_of(codecs, spec_of(values))
+    ours = bytes(pipeline.encode(values, spec_of(values)))
+    assert ours == zarrs_encodes(values, "uint8", codecs)
+    assert np.array_equal(zarrs_decodes(ours, values, "uint8", codecs), values)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        [5, -1], [-1, -1], [[1], [0]], [[1, 0], 4], [[2], 6], [25], [0, -1], [-2], [2.0, 12], [True, 24], [[3]], [[-1]], "x", None, [[0, 2], [1]],
+        [[0], [0], 12], [6, [1], 2], [12, [0]],
+    ],
+)  # fmt: skip
+def test_shapes_that_do_not_fit(shape):
+    with pytest.raises(MetadataError):
+        pipeline_of([{"name": "reshape", "configuration": {"shape": shape}}, "bytes"], spec_of(CUBE))
+
+
+def test_chunks_of_other_shapes():
+    pipeline = pipeline_of([reshape([0, 1], [2]), LITTLE], spec_of(CUBE))
+    other = np.arange(10, dtype="u1").reshape(1, 5, 2)
+    assert np.array_equal(pipeline.decode(bytes(pipeline.encode(other, spec_of(other))), spec_of(other)), other)
+
+
+def test_squeeze_has_nothing_to_configure():
+    with pytest.raises(MetadataError):
+        pipeline_of(
+            [{"name": "zarrs.squeeze", "configuration": {"a": 1}}, "bytes"], ChunkSpec((1,), np.dtype("u1"), None)
+        )

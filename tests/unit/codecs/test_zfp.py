@@ -1,0 +1,128 @@
+# ruff: noqa: RUF012 - the class attributes are tables of cases
+import sys
+
+import numpy as np
+import pytest
+from contracts.codec_contract import CodecContract, pipeline_of, spec_of
+
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.zfp import longest_stream
+from chunkmill.errors import CodecError, MetadataError, UnknownCodec
+
+pytest.importorskip("zfpy")
+
+
+def zfp(mode="reversible", **parameters):
+    return {"name": "zfp", "configuration": {"mode": mode, **parameters}}
+
+
+ROWS = np.array([[0, 1, 2, 3, 4, 5], [24, 25, 26, 27, 28, 29], [48, 49, 50, 51, 52, 53], [72, 73, 74, 75, 76, 77]])
+# what zarrs 0.23 writes of them, and of their halves as floats
+ZARRS = {
+    "f4": "1522242210a910215185a80000000000",
+    "f8": "1510412202910a88205185a800000000",
+    "i1": "08890844101255880a00000000000000",
+    "i2": "100089084420001255880a0000000000",
+    "i4": "1f000040222000f90000001201054a02",
+    "i8": "3f00000000000080444000f2030000000000004804142809",
+    "M8[s]": "3f00000000000080444000f2030000000000004804142809",
+    "u1": "68a18840042d1455880a000000000000",
+    "u2": "700100a08840042e00001455880a0000",
+    "u4": "1f000040222000f90000001201054a02",
+    "u8": "3f00000000000080444000f2030000000000004804142809",
+}
+
+
+class TestReversible(CodecContract):
+    chain = [zfp()]
+    detects = False  # there is no length in a stream, nor a checksum
+    arrays = [ROWS.astype(dtype) for dtype in ZARRS] + [
+        np.array(3.5, "f2"),
+        np.arange(24, dtype="f8").reshape(1, 2, 3, 4),
+        np.zeros((0, 3), "i4"),
+    ]
+    frozen = [((ROWS / 2 if dtype in {"f4", "f8"} else ROWS).astype(dtype), text) for dtype, text in ZARRS.items()]
+
+
+class TestAccuracy(CodecContract):
+    chain = [zfp("fixed_accuracy", tolerance=0.05)]
+    detects = exact = False
+    arrays = [np.linspace(0, 1, 50, dtype="f4"), np.linspace(0, 9, 60).reshape(3, 4, 5)]
+
+    def test_it_is_kept(self):
+        for array, spec, pipeline in self.cases():
+            assert np.abs(pipeline.decode(bytes(pipeline.encode(array, spec)), spec) - array).max() <= 0.05
+
+
+class TestRate(CodecContract):
+    chain = [zfp("fixed_rate", rate=10)]
+    detects = exact = False
+    arrays = [np.linspace(0, 1, 50, dtype="f4"), np.linspace(0, 9, 60).reshape(3, 4, 5)]
+
+
+class TestPrecision(CodecContract):
+    chain = [zfp("fixed_precision", precision=20)]
+    detects = exact = False
+    arrays = [np.linspace(0, 1, 50, dtype="f4")]
+
+
+class TestExpert(CodecContract):
+    chain = [zfp("expert", minbits=1, maxbits=16658, maxprec=64, minexp=-10)]
+    detects = exact = False
+    arrays = [np.linspace(0, 1, 50, dtype="f4")]
+
+
+@pytest.mark.parametrize("shape", [(50,), (9, 7), (3, 4, 5), (2, 3, 4, 5)])
+def test_expert_streams_that_zfpy_has_no_word_for_are_read(shape):
+    """The bits of a fixed rate, said as an expert says them."""
+    values = np.random.default_rng(1).normal(size=shape)
+    spec = spec_of(values)
+    bits = 16 * 4 ** len(shape)
+    rate = pipeline_of([zfp("fixed_rate", rate=16)], spec)
+    expert = pipeline_of([zfp("expert", minbits=bits, maxbits=bits, maxprec=64, minexp=-1074)], spec)
+    encoded = bytes(rate.encode(values, spec))
+    assert np.array_equal(expert.decode(encoded, spec), rate.decode(encoded, spec))
+    with pytest.raises(CodecError, match="no expert mode"):
+        expert.encode(values, spec)
+
+
+def test_streams_are_bounded():
+    spec = ChunkSpec((4, 6), np.dtype("f4"), None)
+    pipeline = pipeline_of([zfp()], spec)
+    assert longest_stream((4, 6), np.dtype("f4")) < 200
+    for data in (b"", bytes(1000)):
+        with pytest.raises(CodecError):
+            pipeline.decode(data, spec)
+    assert pipeline.decode(b"\xff", spec).shape == (4, 6)  # the rest is read as zeros, not beyond the buffer
+
+
+def test_numbers_that_zfp_has_not():
+    values = np.array([2**32 - 1], "u4")
+    with pytest.raises(CodecError, match="greatest integer of zfp"):
+        pipeline_of([zfp()], spec_of(values)).encode(values, spec_of(values))
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        {}, {"mode": "lossy"}, {"mode": []}, {"mode": "fixed_rate"}, {"mode": "fixed_rate", "rate": 0}, {"mode": "fixed_rate", "rate": 1e300},
+        {"mode": "fixed_rate", "rate": float("nan")}, {"mode": "fixed_accuracy", "tolerance": "x"}, {"mode": "fixed_precision", "precision": 65},
+        {"mode": "reversible", "rate": 3}, {"mode": "expert", "minbits": 1, "maxbits": 2, "maxprec": 3}, {"mode": "reversible", "write_header": True},
+        {"mode": "expert", "minbits": 10**9, "maxbits": 1, "maxprec": 64, "minexp": 0}, {"mode": "fixed_rate", "rate": True},
+    ],
+)  # fmt: skip
+def test_bad_configurations(configuration):
+    with pytest.raises(MetadataError):
+        pipeline_of([{"name": "zfp", "configuration": configuration}], ChunkSpec((4,), np.dtype("f4"), None))
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((2,) * 5, "f4"), ((2,), "c8"), ((2,), "?"), ((2,), "S3")])
+def test_arrays_that_zfp_has_not(shape, dtype):
+    with pytest.raises(MetadataError):
+        pipeline_of([zfp()], ChunkSpec(shape, np.dtype(dtype), None))
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "zfpy", None)
+    with pytest.raises(UnknownCodec, match=r"zfp.*chunkmill\[codecs\]"):
+        pipeline_of([zfp()], ChunkSpec((4,), np.dtype("f4"), None))
