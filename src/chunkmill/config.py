@@ -1,6 +1,6 @@
 """Settings: the section ``chunkmill:`` of dask's config, and its defaults.
 
-What can be set, and how, is said in ``chunkmill.yaml`` beside this file; it is loaded when chunkmill is imported.
+``chunkmill.yaml`` beside this file explains each setting; it is loaded when chunkmill is imported.
 
 Examples
 --------
@@ -23,5 +23,5 @@ __all__ = ["DEFAULTS"]
 
 DEFAULTS: dict[str, Any] = yaml.safe_load(files("chunkmill").joinpath("chunkmill.yaml").read_text("utf-8"))
 
-dask.config.update_defaults(DEFAULTS)  # below what files, the environment and the program have set
+dask.config.update_defaults(DEFAULTS)  # values from files, the environment and the program come before them
 look_up_in(lambda name: dask.config.get(f"chunkmill.{name}"))

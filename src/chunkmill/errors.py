@@ -3,21 +3,21 @@
     ChunkmillError
     ├── NodeNotFound(KeyError,            no such array or group
     │                FileNotFoundError)
-    ├── NodeExists(FileExistsError)       something is there already
-    ├── MetadataError(ValueError)         a document does not say what its format demands
-    │   └── UnsupportedFeature            understood, and not guessed at
+    ├── NodeExists(FileExistsError)       a node is there already
+    ├── MetadataError(ValueError)         a document violates its format
+    │   └── UnsupportedFeature            a feature that chunkmill or the format does not have
     ├── UnknownCodec(ValueError)          no codec of that name
-    ├── CodecError(ValueError)            one codec failed on one chunk (standing alone, without a store)
+    ├── CodecError(ValueError)            one codec failed on one chunk (raised without a store)
     ├── ChunkError(RuntimeError)          the same, with store, key and chunk coords
-    ├── StoreError(OSError)               a store failed, or was asked for what it cannot do
-    ├── RegionError(IndexError)           an index that the array cannot answer
+    ├── StoreError(OSError)               a store failed, or does not support an operation
+    ├── RegionError(IndexError)           an index or a chunk shape that is invalid for the array
     ├── AlignmentError(ValueError)        blocks or a region that cut through store keys
     ├── DatasetError(ValueError)          a labelled dataset that does not fit what is stored
-    └── JobError(RuntimeError)            a whole-store job that cannot begin, or cannot go on
+    └── JobError(RuntimeError)            a whole-store job that cannot begin or resume
     NoWorkers(UserWarning)                tasks wait for a worker; a warning
 
-Each also is the builtin that users of such libraries catch. All fields go through ``__init__`` and pickle, so
-that an error raised in a worker reaches the client whole.
+Each is also the builtin error that users of such libraries catch. All fields go through ``__init__`` and pickle, so
+that an error raised in a worker reaches the client complete.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ChunkmillError(Exception):
     Parameters
     ----------
     **fields
-        What the message is made of; each becomes an attribute.
+        Contents of the message; each becomes an attribute.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class ChunkmillError(Exception):
 class NodeNotFound(ChunkmillError, KeyError, FileNotFoundError):
     """No node, or a node of the other kind, at ``path`` of the store at ``url``.
 
-    ``found`` is ``"array"``, ``"group"`` or ``None``; ``hint`` says the way out.
+    ``found`` is ``"array"``, ``"group"`` or ``None``; ``hint`` names the way out.
     """
 
     url: str
@@ -104,7 +104,7 @@ class NodeNotFound(ChunkmillError, KeyError, FileNotFoundError):
         super().__init__(url=url, path=path, found=found, wanted=wanted, hint=hint)
 
     def message(self) -> str:
-        """Say what was looked for, where, and what was there."""
+        """Return what was looked for, where, and what was found instead."""
         instead = f"there is {_ARTICLES[self.found]}" if self.found else "there is none"
         hint = f"; {self.hint}" if self.hint else ""
         return f"no {self.wanted} at path {self.path!r} of {self.url}: {instead}{hint}"
@@ -119,7 +119,7 @@ _REPLACE = Hint("{} replaces it", ("overwrite", True)).also(
 
 
 class NodeExists(ChunkmillError, FileExistsError):
-    """A node is there already and the mode does not allow to replace it; ``hint`` says the way out."""
+    """A node is there already and the mode does not allow replacing it; ``hint`` names the way out."""
 
     url: str
     path: str
@@ -130,14 +130,14 @@ class NodeExists(ChunkmillError, FileExistsError):
         super().__init__(url=url, path=path, found=found, hint=hint)
 
     def message(self) -> str:
-        """Say what is there and how to replace it."""
+        """Return what is there and how to replace it."""
         return f"cannot create {self.path!r} in {self.url}: there is {_ARTICLES[self.found]} already; {self.hint}"
 
 
 class MetadataError(ChunkmillError, ValueError):
-    """A metadata document is not what its format demands.
+    """A metadata document violates its format.
 
-    ``key`` is the document's store key, ``field`` the member, ``got`` and ``expected`` say the rest.
+    ``key`` is the document's store key, ``field`` the member, ``got`` its value, ``expected`` a valid one.
     """
 
     key: str
@@ -148,12 +148,12 @@ class MetadataError(ChunkmillError, ValueError):
     def __init__(self, *, key: str, field: str, got: Any, expected: str) -> None:
         if len(shown := repr(got)) > _MAX_SHOWN:
             got = _shortened(shown)
-        if len(expected) > _MAX_EXPECTED:  # it may tell what a codec said, and that what it was given
+        if len(expected) > _MAX_EXPECTED:  # it may quote a codec's error, and that its input
             expected = expected[:_MAX_EXPECTED] + "..."
         super().__init__(key=key, field=field, got=got, expected=expected)
 
     def message(self) -> str:
-        """Say which member of which document is wrong."""
+        """Return which member of which document is wrong."""
         return f"bad metadata in {self.key!r}, {self.field}: got {self.got!r}, expected {self.expected}"
 
 
@@ -162,12 +162,12 @@ _MAX_EXPECTED = 1000
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning of `text`: a hostile document must not make a hostile message."""
+    """Return at most the beginning of `text`: a hostile document must not flood the message."""
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
 
 
 class UnsupportedFeature(MetadataError):
-    """The feature is understood, or named by a document, and chunkmill will not guess at it."""
+    """A feature that the format or chunkmill does not support; nothing is guessed or dropped."""
 
     format: str
     feature: str
@@ -176,14 +176,14 @@ class UnsupportedFeature(MetadataError):
         ChunkmillError.__init__(self, format=format, feature=_shortened(feature), key=key, hint=hint)
 
     def message(self) -> str:
-        """Name the format and the feature."""
+        """Return the format and the feature."""
         where = f" (in {self.key!r})" if self.key else ""
         hint = f"; {self.hint}" if self.hint else ""  # type: ignore[attr-defined]
         return f"{self.format} does not support {self.feature}{where}{hint}"
 
 
 class UnknownCodec(ChunkmillError, ValueError):
-    """No codec of that name is known here; ``known`` lists those that are."""
+    """No codec of that name is known; ``known`` lists those that are."""
 
     name: str
     known: tuple[str, ...]
@@ -192,7 +192,7 @@ class UnknownCodec(ChunkmillError, ValueError):
         super().__init__(name=_shortened(name), known=known, reason=reason)
 
     def message(self) -> str:
-        """Name the codec and those there are."""
+        """Return the codec and the known ones."""
         reason = self._fields["reason"]
         known = f"; known are {', '.join(self.known)}" if self.known else ""
         return f"unknown codec {self.name!r}{': ' + reason if reason else ''}{known}"
@@ -208,7 +208,7 @@ class CodecError(ChunkmillError, ValueError):
         super().__init__(codec=codec, reason=reason, direction=direction)
 
     def message(self) -> str:
-        """Name the codec and the reason."""
+        """Return the codec and the reason."""
         return f"codec {self.codec!r} cannot {self._fields['direction']}: {self.reason}"
 
 
@@ -229,12 +229,12 @@ class ChunkError(ChunkmillError, RuntimeError):
         super().__init__(url=url, key=key, coords=coords, step=step, reason=reason)
 
     def message(self) -> str:
-        """Say which chunk, under which key, failed at which step."""
+        """Return which chunk, under which key, failed at which step."""
         return f"chunk {self.coords} (key {self.key!r} in {self.url}) failed at step {self.step!r}: {self.reason}"
 
 
 class StoreError(ChunkmillError, OSError):
-    """A store failed on ``key``, or was asked for something it cannot do."""
+    """A store failed on ``key``, or does not support an operation."""
 
     url: str
     key: str
@@ -244,12 +244,12 @@ class StoreError(ChunkmillError, OSError):
         super().__init__(url=url, key=key, reason=reason)
 
     def message(self) -> str:
-        """Say which key of which store failed."""
+        """Return which key of which store failed, and why."""
         return f"store {self.url}, key {self.key!r}: {self.reason}"
 
 
 class RegionError(ChunkmillError, IndexError):
-    """An index lies outside the array, is of an unknown kind, or asks for more than memory holds."""
+    """An index is outside the array, is of an unknown kind, or selects more than memory holds."""
 
     index: str
     shape: tuple[int, ...]
@@ -259,7 +259,7 @@ class RegionError(ChunkmillError, IndexError):
         super().__init__(index=index, shape=shape, reason=reason)
 
     def message(self) -> str:
-        """Say which index (or argument: ``chunks=…``) failed on which shape, and why."""
+        """Return which index (or argument: ``chunks=…``) failed on which shape, and why."""
         what = f"{self.index} for" if "=" in self.index else f"index {self.index} into"
         return f"{what} an array of shape {self.shape}: {self.reason}"
 
@@ -275,14 +275,14 @@ class AlignmentError(ChunkmillError, ValueError):
         super().__init__(expected=expected, got=got, fix=fix)
 
     def message(self) -> str:
-        """Say what was expected and the call that mends it."""
+        """Return what was expected and how to correct the call."""
         return f"not aligned to store keys: got {self.got}, expected {self.expected}; {self.fix}"
 
 
 class DatasetError(ChunkmillError, ValueError):
     """A variable of a labelled dataset cannot be stored, or does not fit what is stored already.
 
-    Nothing was written. ``variable`` names it (empty: the dataset itself), ``url`` the store, ``hint`` the way out.
+    Nothing was written. ``variable`` is its name (empty: the dataset itself), ``url`` the store, ``hint`` the way out.
     """
 
     variable: str
@@ -294,15 +294,15 @@ class DatasetError(ChunkmillError, ValueError):
         super().__init__(variable=variable, url=url, reason=reason, hint=hint)
 
     def message(self) -> str:
-        """Say which variable of which store, why, and what to do."""
+        """Return which variable of which store, why, and what to do."""
         what = f"variable {self.variable!r}" if self.variable else "dataset"
         return f"{what} in {self.url}: {self.reason}{'; ' + self.hint if self.hint else ''}"
 
 
 class JobError(ChunkmillError, RuntimeError):
-    """A whole-store job cannot begin, or cannot go on where it stopped.
+    """A whole-store job cannot begin or resume.
 
-    ``job`` says which (``"convert to 'a' in file:///x"``), ``hint`` the way out.
+    ``job`` names it (``"convert to 'a' in file:///x"``), ``hint`` the way out.
     """
 
     job: str
@@ -313,9 +313,9 @@ class JobError(ChunkmillError, RuntimeError):
         super().__init__(job=job, reason=reason, hint=hint)
 
     def message(self) -> str:
-        """Say which job, why, and what to do."""
+        """Return which job, why, and what to do."""
         return f"{self.job}: {self.reason}{'; ' + self.hint if self.hint else ''}"
 
 
 class NoWorkers(UserWarning):
-    """The cluster has no workers, so that tasks wait: a warning, as some may come."""
+    """The cluster has no workers, so that tasks wait; a warning, since workers may join."""

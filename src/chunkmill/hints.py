@@ -14,7 +14,7 @@ Argument: TypeAlias = tuple[str, Any]
 """Name and value of an argument; ``...`` stands for any value."""
 
 Renderer: TypeAlias = Callable[[str, Any], str | None]
-"""Function of an argument's name and value that returns its text, or ``None`` where there is no such argument."""
+"""Function of an argument's name and value that returns its text, or ``None`` for an unknown argument."""
 
 
 class _Sentence(NamedTuple):

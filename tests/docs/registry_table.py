@@ -92,7 +92,9 @@ OTHER_CODECS: Mapping[str, tuple[Any, list[Any]]] = {
     "numcodecs.zfpy": _alone("numcodecs.zfpy", mode=4, tolerance=0.001),
     "numcodecs.zlib": _after("numcodecs.zlib", level=1),
     "numcodecs.zstd": _after("numcodecs.zstd", level=1),
-    "https://codec.zarrs.dev/array_to_bytes/zfp": _alone("https://codec.zarrs.dev/array_to_bytes/zfp", mode="reversible"),
+    "https://codec.zarrs.dev/array_to_bytes/zfp": _alone(
+        "https://codec.zarrs.dev/array_to_bytes/zfp", mode="reversible"
+    ),
     "zarrs.gdeflate": _after("zarrs.gdeflate", compression_level=5),
     "zarrs.optional": _alone("zarrs.optional", mask_codecs=[], data_codecs=[]),
     "zarrs.squeeze": _before("zarrs.squeeze"),
@@ -144,7 +146,9 @@ GRIDS = {
 }
 OTHER_GRIDS = {"zarrs.regular_bounded": {"name": "zarrs.regular_bounded", "configuration": {"chunk_shape": [2, 4]}}}
 KEYS = {"default": DEFAULT, "v2": {"name": "v2", "configuration": {"separator": "."}}}
-OTHER_KEYS = {"zarrs.default_suffix": {"name": "zarrs.default_suffix", "configuration": {"separator": "/", "suffix": ".b"}}}
+OTHER_KEYS = {
+    "zarrs.default_suffix": {"name": "zarrs.default_suffix", "configuration": {"separator": "/", "suffix": ".b"}}
+}
 
 
 def row(name: str, extension: str, **members: Any) -> tuple[str, str, str, str]:
@@ -181,7 +185,10 @@ def names_in(written: Any) -> list[str]:
 
 def why(error: ChunkmillError) -> str:
     hint = str(getattr(error, "hint", "") or "")
-    known = {"UnknownCodec": "no library that chunkmill uses decodes it", "UnsupportedFeature": hint or "not the registry's"}
+    known = {
+        "UnknownCodec": "no library that chunkmill uses decodes it",
+        "UnsupportedFeature": hint or "not the registry's",
+    }
     return f"`{type(error).__name__}`: {known[type(error).__name__]}"
 
 
@@ -224,12 +231,21 @@ def sections() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
     chained = [row(name, "codecs", data_type=data_type, codecs=chain) for name, (data_type, chain) in codecs.items()]
     yield "Codecs of the registry", chained[: len(CODECS)]
     yield "Codecs under other names", chained[len(CODECS) :]
-    for title, types in (("Data types of the registry", DATA_TYPES), ("Data types under other names", OTHER_DATA_TYPES)):
-        yield title, [row(name, "data_type", data_type=value, codecs=[serializer(value)]) for name, value in types.items()]
+    for title, types in (
+        ("Data types of the registry", DATA_TYPES),
+        ("Data types under other names", OTHER_DATA_TYPES),
+    ):
+        yield (
+            title,
+            [row(name, "data_type", data_type=value, codecs=[serializer(value)]) for name, value in types.items()],
+        )
     grids = {**GRIDS, **OTHER_GRIDS}
     yield "Chunk grids", [row(name, "chunk_grid", chunk_grid=value) for name, value in grids.items()]
     keys = {**KEYS, **OTHER_KEYS}
-    yield "Chunk key encodings", [row(name, "chunk_key_encoding", chunk_key_encoding=value) for name, value in keys.items()]
+    yield (
+        "Chunk key encodings",
+        [row(name, "chunk_key_encoding", chunk_key_encoding=value) for name, value in keys.items()],
+    )
 
 
 def serializer(data_type: Any) -> Any:

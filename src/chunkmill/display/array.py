@@ -1,6 +1,6 @@
 """Draw an array as text and HTML.
 
-Not here: the drawing of a grid (`chunkmill.display.grid_svg`), plans and reports (`chunkmill.display.report`).
+Not here: the drawing of a grid (`chunkmill.display.grid_svg`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MAX_EDGES = 80  # letters
 
 
 def array_text(array: StoredArray) -> str:
-    """Return what an array is, in one line."""
+    """Return format, location, shape, dtype, chunks and shards of an array in one line."""
     shards = f" shards={shape_text(array.shards)}" if array.shards else ""
     what = f"shape={array.shape} {dtype_text(array)} chunks={shape_text(array.chunks)}{shards}"
     return printable(f"<chunkmill.Array {array.format} {location(array.url, array.path)} {what}>")
 
 
 def location(url: str, path: str) -> str:
-    """Return where a node is stored, in one word."""
+    """Return the location of a node: the store's url and the path in it."""
     return f"{url}/{path}" if path else url
 
 
@@ -55,7 +55,7 @@ def array_grid_svg(array: StoredArray) -> str:
 
 
 def array_html(array: StoredArray) -> str:
-    """Return the array as a table in dask's manner beside a drawing of its grid."""
+    """Return the array as a table like dask's, beside a drawing of its grid."""
     sized = [("Chunk", array.chunks, array.chunk_grid)]
     if array.shards:
         sized.append(("Shard", array.shards, array.write_layout.grid))
@@ -111,7 +111,7 @@ def _count(n: int, what: str) -> str:
 
 
 def shape_text(shape: tuple[Any, ...]) -> str:
-    """Return a shape as text; that of a rectilinear grid without all of its edges, where they are many.
+    """Return a shape as text; the edges of a rectilinear grid are summarised where there are many.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def _grid_bytes(array: StoredArray, shape: tuple[int, ...]) -> str:
 
 
 def attributes_html(attributes: Mapping[str, Any]) -> str:
-    """Return attributes as a table that unfolds; nothing where there are none."""
+    """Return attributes as a table that unfolds; an empty text where there are none."""
     if not attributes:
         return ""
     shown = islice(attributes.items(), _MAX_ATTRIBUTES)

@@ -1,6 +1,6 @@
-"""Drawings of chunk grids, in the manner of dask's: an edge, a plane, a cube, or several of them for more axes.
+"""Draw chunk grids like dask's arrays: an edge, a plane, a cube, or several of them for more axes.
 
-Integers in, SVG text out. Not here: tables and trees (`chunkmill.display.array`).
+Integers in, SVG text out.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from chunkmill.model.grid import ChunkGrid
 __all__ = ["grid_svg"]
 
 _SIDE = 150  # pixels of the longest axis
-_MAX_LINES = 32  # drawn along an axis: finer grids show every so many borders, on a darker ground
-_DEPTH = 1 / 1.7  # of the axis that leads away from the eye
+_MAX_LINES = 32  # drawn along an axis: of finer grids every n-th border is shown, on a darker ground
+_DEPTH = 1 / 1.7  # foreshortening of the axis that leads away from the viewer
 _MARGIN = 10
 _LABEL = 24  # pixels that a label takes beside the drawing
 _COARSE, _FINE = "#ecb172", "#b5772f"
@@ -25,16 +25,16 @@ Point = tuple[float, float]
 
 
 def grid_svg(grid: ChunkGrid, shards: ChunkGrid | None = None, names: Sequence[str | None] | None = None) -> str:
-    """Draw the chunks of a grid with thin lines, and what lies under one store key, when sharded, with thick ones.
+    """Draw the chunks of a grid with thin lines, and the shards of a sharded array with thick ones.
 
     Parameters
     ----------
     grid
-        Of the chunks: the inner ones, when sharded.
+        Grid of the chunks: the inner ones, when sharded.
     shards
-        Of the store keys, where they hold several chunks.
+        Grid of the shards, when sharded.
     names
-        Of the axes, to stand beside their lengths.
+        Names of the axes, to show beside their lengths.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def grid_svg(grid: ChunkGrid, shards: ChunkGrid | None = None, names: Sequence[s
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """One axis to draw: where the borders of chunks and of shards lie (0 to 1), and whether some are left out."""
+    """One axis to draw: positions of the borders of chunks and of shards (0 to 1), and whether some are left out."""
 
     pixels: float
     label: str
@@ -78,7 +78,7 @@ class _Axis:
     is_fine: bool
 
 
-_POINT = _Axis(14.0, "", ((0.0, 1.0), ()), is_fine=False)  # stands for the axis that an edge has not got
+_POINT = _Axis(14.0, "", ((0.0, 1.0), ()), is_fine=False)  # takes the place of the second axis in a drawing of one axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class _Drawing:
 
 
 def _groups(axes: Sequence[_Axis]) -> Iterator[Sequence[_Axis]]:
-    """Yield the axes by threes from the last one, and before them what is left."""
+    """Yield the axes in groups of three, counted from the last one; a smaller group comes first."""
     first = len(axes) % 3
     if first:
         yield axes[:first]
@@ -115,12 +115,12 @@ def _draw(axes: Sequence[_Axis]) -> _Drawing:
     bottom, end = front[1] + rows.pixels, front[0] + columns.pixels
     parts.append(_text(front[0] + columns.pixels / 2, bottom + 17, columns.label, 0))
     parts.append(_text(end + 14, front[1] + rows.pixels / 2, rows.label, -90))
-    n_letters = max(len(columns.label) - columns.pixels / 7, 0)  # a label wider than what it names
+    n_letters = max(len(columns.label) - columns.pixels / 7, 0)  # a label wider than its axis
     return _Drawing(parts, end + _LABEL + 4 * n_letters, bottom + _LABEL + (12 if depth is not None else 0))
 
 
 def _face(at: Point, first: tuple[_Axis, Point], second: tuple[_Axis, Point]) -> Iterator[str]:
-    """Yield a parallelogram, and its lines across `first` and `second`: an axis and the vector that it runs along."""
+    """Yield a parallelogram, and its lines across `first` and `second`, each an axis and its direction."""
     (rows, v), (columns, u) = first, second
     corners = [at, _plus(at, u), _plus(at, u, v), _plus(at, v)]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
@@ -159,7 +159,7 @@ def _is_fine(grid: ChunkGrid, axis: int) -> bool:
 
 
 def _borders(grid: ChunkGrid, axis: int) -> tuple[float, ...]:
-    """Return where the chunks of one axis begin, and 1: from 0 to 1, and not more than lines can tell apart."""
+    """Return where the chunks of one axis begin, as fractions, and 1; at most as many as can be told apart."""
     one = grid.axes[axis]
     n = one.n_chunks
     step = -(-n // _MAX_LINES)
@@ -167,7 +167,7 @@ def _borders(grid: ChunkGrid, axis: int) -> tuple[float, ...]:
 
 
 def _pixels(shape: Sequence[int]) -> list[float]:
-    """Return how long the axes are drawn: true to scale up to e, less so beyond, as in dask."""
+    """Return the drawn lengths of the axes: true to scale up to a ratio of e, compressed beyond, as in dask."""
     return [_SIDE / _softened(max(shape) / length) for length in shape]
 
 

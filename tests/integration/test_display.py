@@ -1,0 +1,84 @@
+"""Everything that shows itself: arrays, groups, plans and reports are well-formed, bounded and harmless."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from markup import sample_group, text_of
+
+import chunkmill as cm
+from chunkmill.display.array import array_html
+from chunkmill.nodes.group_display import group_html
+
+
+@pytest.fixture
+def group(tmp_path):
+    return sample_group(tmp_path / "g.zarr")
+
+
+EVIL = "<script>alert(1)<|script>\"'&<img src=x onerror=y>"
+
+
+def test_names_and_attributes_give_no_orders(tmp_path):
+    """Neither to a browser nor to a terminal."""
+    red = "\x1b[31m\nred\u202e"
+    cm.create_group(tmp_path, attributes={EVIL: EVIL, red: red})
+    cm.create_group(tmp_path, f"{EVIL}{red}")
+    array = cm.create_array(
+        tmp_path,
+        f"{EVIL}{red}/a",
+        shape=(4, 4),
+        dtype="U200",
+        chunks=(2, 2),
+        fill_value=EVIL,
+        dimension_names=[EVIL, red],
+    )
+    whole = cm.open_group(tmp_path)
+    for node in (array, whole, whole[f"{EVIL}{red}"], cm.verify(tmp_path, array), cm.check(tmp_path)):
+        html = node._repr_html_()
+        assert "<script" not in html
+        assert "<img" not in html
+        text_of(html)
+        assert not set("\x1b\u202e") & set(f"{node!r}{node}")
+    assert whole.tree().splitlines() == ["/", rf"└── {EVIL}\x1b[31m\nred\u202e", f"    └── a (4, 4) {array.dtype}"]
+    assert "\n" not in repr(array)
+
+
+def test_much_of_anything_is_bounded(tmp_path):
+    cm.create_group(tmp_path, attributes={f"{i}": "x" * 10_000 for i in range(5000)})
+    members = [(f"member_{i}", "i4") for i in range(500)]
+    arrays = [
+        cm.create_array(tmp_path, "edges", shape=(9000, 4), dtype="i4", chunks=([1] * 4000 + [5000], 2)),
+        cm.create_array(tmp_path, "structure", shape=(4,), dtype=members, chunks=(2,)),
+        cm.create_array(tmp_path, "axes", shape=(2,) * 64, dtype="i4", chunks=(1,) * 64),
+        cm.create_array(tmp_path, "text", shape=(4,), dtype=str, chunks=(2,), fill_value="x" * 100_000),
+    ]
+    assert all(len(repr(array)) < 1000 for array in arrays)
+    assert all(len(array_html(array)) < 60_000 for array in arrays)
+    html = group_html(cm.open_group(tmp_path))
+    assert len(html) < 200_000
+    assert "Attributes (5000)" in html
+    assert "… and 4,800 more" in text_of(html)
+
+
+def test_plans_and_reports(tmp_path, group):
+    target = str(tmp_path / "t.zarr")
+    plan = cm.plan_convert(group, target, format="zarr3", shards=None)
+    html = plan._repr_html_()
+    assert html.count("<svg") == 2
+    assert "a/cube" in text_of(html)
+    report = plan.run()
+    assert "convert: done" in text_of(report._repr_html_())
+    verified = cm.verify(group, target)
+    assert "verify: equal" in text_of(verified._repr_html_())
+    cm.open_array(target, "flat", mode="r+")[0, 0] = 1
+    assert "1 of 100" in text_of(cm.verify(group, target)._repr_html_())
+
+
+def test_reports_of_writes(tmp_path):
+    report = cm.to_store(np.ones((4, 4)), tmp_path / "a", chunks=(2, 2))
+    assert "4: of these 0 changed in part, 0 empty" in text_of(report._repr_html_())
+    ds = xr.Dataset({"t<b>": ("x", [1.0, 2.0])})
+    report = cm.write_dataset(ds, tmp_path / "ds")
+    html = report._repr_html_()
+    assert "t<b>" in text_of(html)
+    assert "<b>t" not in html.replace("<b>write", "")
