@@ -26,15 +26,12 @@ from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
 from chunkmill.runtime.job import Stage, TaskResult, run_once
 from chunkmill.runtime.journal import differences, records
+from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files
 
 __all__ = ["CheckReport", "check_store"]
-
-_MAX_TASK_BYTES = 64 << 20  # decoded, that one task opens
-_MAX_TASK_KEYS = 1024
-_LEAST_TASKS = 32
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -121,7 +118,7 @@ def check_store(
 def _groups(array: StoredArray, coords: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """Cut the coords of an array's store keys into what one task opens."""
     n_bytes = max(1, prod(array.write_layout.grid.chunk_shape) * array.dtype.itemsize)
-    size = min(_MAX_TASK_KEYS, max(1, _MAX_TASK_BYTES // n_bytes), max(1, len(coords) // _LEAST_TASKS))
+    size = min(MAX_TASK_KEYS, max(1, MAX_TASK_BYTES // n_bytes), max(1, len(coords) // LEAST_TASKS))
     yield from (coords[first : first + size] for first in range(0, len(coords), size))
 
 

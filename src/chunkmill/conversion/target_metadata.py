@@ -14,20 +14,20 @@ from typing import Any
 from chunkmill.array.layout import build_layouts
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.conversion.actions import same_fill
-from chunkmill.errors import AlignmentError, ChunkmillError, MetadataError, RegionError, UnsupportedFeature
+from chunkmill.errors import ChunkmillError, MetadataError, RegionError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.model.fill_values import zero
-from chunkmill.model.grid import ChunkGrid, RunsAxis
+from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import InnerLayout, inner_layout
 from chunkmill.model.json_values import same_json
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Node
 from chunkmill.nodes.hierarchy import walk
-from chunkmill.nodes.new_array import make_grid
+from chunkmill.nodes.new_array import check_shards, make_grid
 
 __all__ = ["ALLOWABLE", "check_rank", "describe_group_target", "describe_target", "fitted_to"]
 
@@ -89,7 +89,7 @@ def describe_target(
     if not can_shard:
         hint = Hint("give {}, or {}", ("shards", None), ("format", "zarr3"))
         raise UnsupportedFeature(format=documents_format.name, feature=f"shards for {source.path!r}", hint=hint)
-    _check_fit(plain.chunk_grid, keys)
+    check_shards(plain.chunk_grid, keys)
     packed = replace(fitted, chunk_grid=keys, codecs=(_packing(fitted, layout),))
     return fitted_to(packed, documents_format, path, near=False)
 
@@ -217,18 +217,6 @@ def _chosen(option: Any, source: Array, name: str) -> Any:
         msg = f"{name}={option!r} for {source.path!r}: expected 'keep', a shape or a callable"
         raise ValueError(msg)
     return option
-
-
-def _check_fit(chunks: ChunkGrid, shards: ChunkGrid) -> None:
-    fits = chunks.is_regular and all(
-        all(length % n == 0 for length, _ in axis.runs) if isinstance(axis, RunsAxis) else axis.chunk % n == 0
-        for axis, n in zip(shards.axes, chunks.chunk_shape, strict=True)
-    )
-    if not fits:
-        text = "give {} that are multiples of {}, or {}"
-        fix = Hint(text, ("shards", ...), ("chunks", ...), ("shards", None))
-        got = f"shards {shards.chunk_shape}"
-        raise AlignmentError(expected=f"multiples of chunks {chunks.chunk_shape}", got=got, fix=fix)
 
 
 def _is_keep(option: Any) -> bool:

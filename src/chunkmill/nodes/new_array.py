@@ -26,7 +26,7 @@ from chunkmill.nodes.documents import may_have
 from chunkmill.nodes.hierarchy import open_node
 from chunkmill.stores.base import Store
 
-__all__ = ["describe_array", "format_above", "make_grid"]
+__all__ = ["check_shards", "describe_array", "format_above", "make_grid"]
 
 _DEFAULT_FORMAT = "zarr3"
 
@@ -67,7 +67,7 @@ def describe_array(
     grid = make_grid(lengths, chunks, native, within=shards)
     if shards is not None:
         outer = make_grid(lengths, shards, native)
-        _check_shards(grid, outer)
+        check_shards(grid, outer)
         chain = (sharded(chain, grid.chunk_shape),)
         grid = outer
     if dimension_names is not None and len(dimension_names) != len(lengths):
@@ -169,16 +169,16 @@ def _auto_chunks(shape: tuple[int, ...], itemsize: int, *, divide: bool) -> tupl
     return tuple(chunk)
 
 
-def _check_shards(grid: ChunkGrid, outer: ChunkGrid) -> None:
-    fits = grid.is_regular and all(
+def check_shards(chunks: ChunkGrid, shards: ChunkGrid) -> None:
+    """Raise `AlignmentError` where shards are not made of whole chunks."""
+    fits = chunks.is_regular and all(
         all(length % n == 0 for length, _ in axis.runs) if isinstance(axis, RunsAxis) else axis.chunk % n == 0
-        for axis, n in zip(outer.axes, grid.chunk_shape, strict=True)
+        for axis, n in zip(shards.axes, chunks.chunk_shape, strict=True)
     )
     if not fits:
-        fix = Hint("give {} that are multiples of {}", ("shards", ...), ("chunks", ...))
-        raise AlignmentError(
-            expected=f"multiples of chunks {grid.chunk_shape}", got=f"shards {outer.chunk_shape}", fix=fix
-        )
+        fix = Hint("give {} that are multiples of {}, or {}", ("shards", ...), ("chunks", ...), ("shards", None))
+        got = f"shards {shards.chunk_shape}"
+        raise AlignmentError(expected=f"multiples of chunks {chunks.chunk_shape}", got=got, fix=fix)
 
 
 def _lengths(shape: int | Sequence[int], name: str) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.references.chunk_table import ChunkTable
 from chunkmill.runtime.job import Stage, StageResult, TaskResult, run_once
+from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_KEYS
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.capabilities import can_list, list_sizes
 from chunkmill.stores.metered import Meter
@@ -37,8 +38,6 @@ __all__ = ["Container", "ReferencedArray", "key_of", "locate_references"]
 Container: TypeAlias = Literal["object", "shard", "n5_block"]
 """What is stored under the key of a chunk: its bytes alone, a shard of many, or an N5 block: a header and its bytes."""
 
-_LEAST_TASKS = 128
-_MAX_TASK_KEYS = 1024
 _MAX_TASK_CHUNKS = 1 << 18  # of the shards of one task: their columns travel
 _MAX_PROBED = 100_000_000  # keys of a grid that are asked for one by one, where the store cannot list them
 _N_THREADS = 32  # requests for sizes at once
@@ -158,7 +157,7 @@ def _specs(which: int, referenced: ReferencedArray, keys: _StoreKeys) -> Iterato
     writing, reading = referenced.array.write_layout.grid, referenced.array.read_layout.grid
     n_inner = prod(writing.chunk_shape) // max(prod(reading.chunk_shape), 1)
     n_keys = len(keys.numbers)
-    size = max(1, min(n_keys // _LEAST_TASKS, _MAX_TASK_KEYS, _MAX_TASK_CHUNKS // max(n_inner, 1)))
+    size = max(1, min(n_keys // LEAST_TASKS, MAX_TASK_KEYS, _MAX_TASK_CHUNKS // max(n_inner, 1)))
     yield from ((which, keys.between(first, first + size)) for first in range(0, n_keys, size))
 
 
