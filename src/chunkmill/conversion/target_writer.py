@@ -97,19 +97,19 @@ class TargetWriter:
         return written
 
     def _write_documents(self, documents: Mapping[str, bytes]) -> list[str]:
-        below: dict[str, bytes] = {}
-        for path, group in self.groups.items():
-            below |= self.format.emit_group(path, group)
-        for plan in self.plans:
-            below |= self.format.emit_array(plan.target.path, plan.target.metadata)
+        nodes = {path: self.format.emit_group(path, group) for path, group in self.groups.items()}
+        nodes |= {
+            plan.target.path: self.format.emit_array(plan.target.path, plan.target.metadata) for plan in self.plans
+        }
+        below = {key: value for documents in nodes.values() for key, value in documents.items()}
         top = dict(documents)
         if self.path in self.groups and self.format.consolidated_key(self.path) is not None:
             consolidated = self.format.emit_consolidated(self.path, below)
-            top = {**consolidated, **{key: value for key, value in top.items() if key not in consolidated}}
-        below = {key: value for key, value in below.items() if key not in top}
-        publish(self.store, self.format, self.path, top, below=below, again=True)
+            top = {**{key: value for key, value in top.items() if key not in consolidated}, **consolidated}
+        others = {path: documents for path, documents in nodes.items() if path != self.path}
+        publish(self.store, self.format, self.path, top, below=others, again=True)
         if self.path:
-            refresh_consolidated(self.store, self.format, {**below, **documents})
+            refresh_consolidated(self.store, self.format, nodes)
         return [*below, *top]
 
 

@@ -96,6 +96,6 @@ def _changed(  # noqa: PLR0917 - of this module alone
         changed, emitted = emit(metadata, dict(change(metadata.attributes)))
         changes = {key: (seen[key], emitted.get(key)) for key in keys}
         if documents.replace(store, documents_format, changes):
-            documents.refresh_consolidated(store, documents_format, {key: emitted.get(key) for key in keys})
+            documents.refresh_consolidated(store, documents_format, [path])
             flush(store)
             return changed

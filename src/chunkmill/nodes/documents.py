@@ -86,22 +86,21 @@ def publish(
     path: str,
     documents: Mapping[str, bytes],
     *,
-    below: Mapping[str, bytes] | None = None,
+    below: Mapping[str, Mapping[str, bytes]] | None = None,
     again: bool = False,
 ) -> None:
     """Write the documents of a new node: groups above that are missing, what is below it, then its own.
 
-    Nothing is replaced: each document is written only while there is none. A group above the node that others made
-    since is left as it is.
+    No node is replaced. A group above that others made since is left as it is.
 
     Parameters
     ----------
     documents
-        Of the node and of groups above it, by store key; of the node's own the one that makes it visible first.
+        Of the node and of groups above it, by store key.
     below
-        Of nodes below it; written many at once where requests cost latency.
+        Path -> documents of nodes below it; written many at once where requests cost latency.
     again
-        Whether an earlier run of the same write may have written some of these: equal ones are fine then.
+        Whether an earlier run of the same write may have written some of these: equal ones are accepted then.
 
     Raises
     ------
@@ -109,20 +108,11 @@ def publish(
         Another node was made at `path`, below it, or (an array) above it, since room was made.
     """
     own = create_groups_above(store, documents_format, path, documents)
-    create = partial(_create, store, documents_format, again=again)
+    create = partial(_create_node, store, documents_format, again=again)
     with Behind(REQUESTS_AT_ONCE if store.is_remote else 0) as behind:
-        for key, value in (below or {}).items():
-            behind.call(create, key, value)
-    _check_absent(store, path, [key for key in node_keys(documents_format, path) if key not in own])
-    for key, value in reversed(own.items()):
-        create(key, value)
-    entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
-    try:  # array and group have documents of their own in some formats: both may have been written at once
-        _check_absent(store, path, sorted(entries - own.keys()))
-    except NodeExists:
-        for key, value in own.items():
-            _take_back(store, key, value)
-        raise
+        for each, its in (below or {}).items():
+            behind.call(create, each, its)
+    create(path, own)
 
 
 def create_groups_above(
@@ -135,49 +125,94 @@ def create_groups_above(
     NodeExists
         An array is there, which cannot have nodes below it.
     """
-    above = {key: group for group in parents_of(path) for key in documents_format.group_keys(group)}
-    above |= {key: "" for key in documents_format.root_keys() if path}
-    for key in sorted(documents.keys() & above.keys(), key=lambda key: (key.count("/"), key)):
-        _create_above(store, documents_format, above[key], key, documents[key])
-    return {key: value for key, value in documents.items() if key not in above}
+    left = dict(documents)
+    for group in reversed(parents_of(path)):
+        keys = (*documents_format.group_keys(group), *(documents_format.root_keys() if not group else ()))
+        its = {key: left.pop(key) for key in keys if key in left}
+        if its:
+            _create_node(store, documents_format, group, its, is_above=True)
+    return left
 
 
-def _create(store: Store, documents_format: Format, key: str, value: bytes, *, again: bool) -> None:
-    """Write a document where there is none; `NodeExists` where there is one."""
-    while not store.set_if(key, value, None):
-        there = store.get(key)
-        if there is None:
-            continue
-        if again and _same(documents_format, key, there, value):
-            return
-        path = _folder(key)
-        found = "array" if documents_format.parse_array(path, {key: there}) is not None else "group"
-        raise NodeExists(url=store.url, path=path, found=found, hint=_MEANWHILE)
+def _create_node(
+    store: Store,
+    documents_format: Format,
+    path: str,
+    documents: Mapping[str, bytes],
+    *,
+    again: bool = False,
+    is_above: bool = False,
+) -> None:
+    """Write the documents of one node, unless there is a node.
+
+    The document that makes the node one is written only while there is none: whoever writes it owns the node, and its
+    other documents, which come before it, are the owner's in the end.
+    """
+    entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
+    others = {key: documents.get(key) for key in node_keys(documents_format, path) if key not in entries}
+    entry = next((key for key in documents if key in entries), None)
+    further = {key: value for key, value in documents.items() if key not in entries | others.keys()}
+    for key in further.keys() & set(documents_format.root_keys()):
+        store.set_if(key, further.pop(key), None)  # refused: the store is configured already
+    if entry is not None:
+        replaced = _write_while_absent(store, entries, others)
+        if replaced is None or not store.set_if(entry, documents[entry], None):
+            for key, value in (replaced or {}).items():
+                _put_back(store, key, others[key], value)
+            found = present(fetch(store, [*entries, *others]))
+            is_array = documents_format.parse_array(path, found) is not None
+            if is_above and found and not is_array:
+                return
+            if not (again and entry in found and _same(documents_format, entry, found[entry], documents[entry])):
+                hint = "an array cannot have nodes below it" if is_above else _MEANWHILE
+                raise NodeExists(url=store.url, path=path, found="array" if is_array else "group", hint=hint)
+        if replaced is not None and present(fetch(store, sorted(entries - {entry}))):
+            # array and group have entries of their own in some formats, and others wrote theirs meanwhile
+            _put_back(store, entry, documents[entry], None)
+            for key, value in replaced.items():
+                _put_back(store, key, others[key], value)
+            raise NodeExists(url=store.url, path=path, found="node", hint=_MEANWHILE)
+    # written again: one that began while there was no node may be about to replace what it saw then
+    _write(store, others, again=True)
+    _write(store, further)
 
 
-def _create_above(store: Store, documents_format: Format, path: str, key: str, value: bytes) -> None:
-    """Write a document of a group above a new node where there is none; `NodeExists` where an array is."""
-    stored = False
+def _write_while_absent(
+    store: Store, entries: Iterable[str], documents: Mapping[str, bytes | None]
+) -> dict[str, bytes | None] | None:
+    """Write documents of a node that does not exist yet; return what they replaced, ``None`` when there is a node.
+
+    What is there without a node is of one that was half written.
+    """
+    replaced: dict[str, bytes | None] = {}
     while True:
-        there = present(fetch(store, {key: None, **dict.fromkeys(node_keys(documents_format, path))}))
-        if documents_format.parse_array(path, there) is not None:
-            if stored:
-                _take_back(store, key, value)
-            raise NodeExists(url=store.url, path=path, found="array", hint="an array cannot have nodes below it")
-        if key in there:
-            return
-        stored = store.set_if(key, value, None)
+        seen = {key: store.get_versioned(key) for key in documents}
+        if present(fetch(store, sorted(entries))):
+            for key, value in replaced.items():
+                _put_back(store, key, documents[key], value)
+            return None
+        todo = [key for key, (value, _) in seen.items() if value != documents[key]]
+        if not todo:
+            return replaced
+        for key in todo:
+            value, version = seen[key]
+            if store.set_if(key, documents[key], version):
+                replaced.setdefault(key, value)
 
 
-def _check_absent(store: Store, path: str, keys: Sequence[str]) -> None:
-    if any(value is not None for value in fetch(store, keys).values()):
-        raise NodeExists(url=store.url, path=path, found="node", hint=_MEANWHILE)
+def _write(store: Store, documents: Mapping[str, bytes | None], *, again: bool = False) -> None:
+    """Make documents what they are to be (``None``: absent), under a new version where they are so already."""
+    for key, value in documents.items():
+        there, version = store.get_versioned(key)
+        while (there != value or (again and value is not None)) and not store.set_if(key, value, version):
+            there, version = store.get_versioned(key)
 
 
-def _take_back(store: Store, key: str, value: bytes) -> None:
+def _put_back(store: Store, key: str, written: bytes | None, before: bytes | None) -> None:
+    """Undo a write that nobody else has written over."""
     there, version = store.get_versioned(key)
-    if there == value:
-        store.set_if(key, None, version)
+    if there == written:
+        store.set_if(key, before, version)
 
 
 _MEANWHILE = "it was made by others after this write began, and is left as it is; give another path, or mode='w'"
@@ -245,56 +280,60 @@ def _folder(key: str) -> str:
     return key.rpartition("/")[0]
 
 
-def refresh_consolidated(
-    store: Store, documents_format: Format, changed: Mapping[str, bytes | None], *, gone: str | None = None
-) -> None:
-    """Bring consolidated metadata above documents that changed up to date, where there are some.
+def refresh_consolidated(store: Store, documents_format: Format, paths: Iterable[str], *, gone: bool = False) -> None:
+    """Bring the consolidated metadata above nodes up to date with the nodes' documents, where there are some.
 
-    Each is read, changed and written back until nobody else changed it in between.
+    Each is read, changed and written back until nobody else changed it in between. The groups above the nodes are
+    brought up to date as well: whoever made them may have died before doing so.
 
     Parameters
     ----------
-    changed
-        Store key -> the document, without consolidated metadata; ``None``: deleted.
+    paths
+        Nodes that were written, changed or deleted.
     gone
-        Path of a node that was deleted, or replaced by what `changed` says, with everything below it.
+        Whether what was below them is gone, too.
     """
-    groups = parents_of(gone) if gone is not None else {group for key in changed for group in parents_of(key)}
-    keys = {group: key for group in groups if (key := documents_format.consolidated_key(group)) is not None}
-    found = fetch(store, keys.values())
-    for group in sorted(keys, reverse=True):
-        value = found[keys[group]]
-        while value is not None:
-            known = documents_format.parse_consolidated(group, value)
-            if known is None:
-                break
-            after = _applied(known, group, changed, gone)
-            if after == known:
-                break
-            value, version = store.get_versioned(keys[group])
+    paths = list(paths)
+    above = {group: key for group in _ancestors(paths) if (key := documents_format.consolidated_key(group)) is not None}
+    found = fetch(store, above.values())
+    for group in sorted(above, reverse=True):
+        if found[above[group]] is None:
+            continue
+        nodes = {node for path in paths for node in (path, *parents_of(path)) if _is_below(node, group)}
+        keys = [key for node in sorted(nodes) for key in node_keys(documents_format, node)]
+        while True:
+            value, version = store.get_versioned(above[group])
             known = None if value is None else documents_format.parse_consolidated(group, value)
             if known is None:
                 break
-            emitted = documents_format.emit_consolidated(group, _applied(known, group, changed, gone))
-            if store.set_if(keys[group], emitted[keys[group]], version):
+            there = {k: None if v is None else own_part(documents_format, k, v) for k, v in fetch(store, keys).items()}
+            kept = {k: v for k, v in known.items() if not (gone and any(k.startswith(f"{path}/") for path in paths))}
+            after = {k: v for k, v in {**kept, **there}.items() if v is not None}
+            if _alike(after, known):
+                break
+            emitted = documents_format.emit_consolidated(group, after)[above[group]]
+            if store.set_if(above[group], emitted, version):
                 break
 
 
-def _applied(
-    known: Mapping[str, bytes], group: str, changed: Mapping[str, bytes | None], gone: str | None
-) -> dict[str, bytes]:
-    prefix = f"{group}/" if group else ""
-    kept = {k: v for k, v in known.items() if gone is None or not k.startswith(f"{gone}/")}
-    merged: dict[str, bytes | None] = {**kept, **{k: v for k, v in changed.items() if k.startswith(prefix)}}
-    return {k: v for k, v in merged.items() if v is not None}
+def _ancestors(paths: Iterable[str]) -> set[str]:
+    return {group for path in paths for group in parents_of(path)}
+
+
+def _is_below(path: str, group: str) -> bool:
+    return not group or path.startswith(f"{group}/")
+
+
+def _alike(a: Mapping[str, bytes], b: Mapping[str, bytes]) -> bool:
+    """Compare documents as JSON: those in consolidated metadata are spelled otherwise than alone."""
+    return a.keys() == b.keys() and all(a[k] == b[k] or same_json(parse_json(k, a[k]), parse_json(k, b[k])) for k in a)
 
 
 def forget_consolidated(store: Store, path: str) -> None:
     """Take a node that is gone, and what was below it, out of consolidated metadata above it, of whatever format."""
     for documents_format in FORMATS:
         if may_have(documents_format, path):
-            gone = dict.fromkeys(node_keys(documents_format, path))
-            refresh_consolidated(store, documents_format, gone, gone=path)
+            refresh_consolidated(store, documents_format, [path], gone=True)
 
 
 def write_consolidated(store: Store, documents_format: Format, path: str, collect: Collect) -> None:

@@ -247,8 +247,9 @@ def publish_and_refresh(
     """Publish the node at `path`, bring consolidated metadata up to date, and flush the store (see `publish`)."""
     if documents:
         documents_format = format_of_store(store, format)
-        publish(store, documents_format, documents_format.normalize_path(path), documents, again=again)
-        refresh_consolidated(store, documents_format, documents)
+        path = documents_format.normalize_path(path)
+        publish(store, documents_format, path, documents, again=again)
+        refresh_consolidated(store, documents_format, [path])
     flush(store)
 
 
@@ -336,9 +337,6 @@ def _make_room(store: Store, path: str, documents_format: Format, *, overwrite: 
     _clear(store, path, documents_format, overwrite=overwrite)
     if interrupted:
         _delete_node(store, path, documents_format)  # their chunks, which no document makes a node of
-    for key, value in fetch(store, node_keys(documents_format, path)).items():
-        if value is not None and not documents_format.implicit_groups:
-            store.delete(key)  # of a node that was half written or half deleted: no node is there
     missing = {k: v for k, v in documents_format.emit_root().items() if store.get(k) is None}
     return {**parents, **missing}
 

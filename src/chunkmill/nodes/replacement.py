@@ -63,7 +63,7 @@ class Replacement:
         swap_in(self.store, prefix, self.staged)
         if self.replaced_format != self.format:
             forget_consolidated(self.store, self.path)
-        refresh_consolidated(self.store, documents_format, documents, gone=self.path)
+        refresh_consolidated(self.store, documents_format, [self.path], gone=True)
         flush(self.store)
 
     def discard(self) -> None:

@@ -76,7 +76,7 @@ class TestCreate:
         store = RecordingStore(MemoryStore())
         make(store, "a/b", fmt)
         written = store.keys("set_if")
-        assert sorted(written) == DOCUMENTS[fmt]
+        assert sorted(set(written)) == DOCUMENTS[fmt]
         if fmt == "zarr2":
             assert written.index("a/b/.zattrs") < written.index("a/b/.zarray")
 
