@@ -22,7 +22,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["CAN_LOCK", "PARTIAL_SUFFIX", "is_abandoned", "locked", "locks_reach_all", "partial_name"]
+__all__ = ["CAN_LOCK", "PARTIAL_SUFFIX", "is_abandoned", "locked", "locks_reach_all", "partial_files"]
+__all__ += ["partial_name"]
 
 CAN_LOCK = bool(fcntl)
 
@@ -191,6 +192,18 @@ def _process() -> str:
 _NUMBERS = itertools.count()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_process.cache_clear)
+
+
+def partial_files(directory: str, *, recursive: bool) -> Iterator[str]:
+    """Yield the paths of partial files in `directory`, and below it if `recursive`."""
+    todo = [directory]  # no os.walk: it calls itself for each level, and there may be more than Python's stack holds
+    while todo:
+        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    todo += [entry.path] if recursive else []
+                elif entry.name.endswith(PARTIAL_SUFFIX):
+                    yield entry.path
 
 
 def is_abandoned(path: str, *, after: float | None = None) -> bool:

@@ -20,10 +20,12 @@ from chunkmill.stores.directory_lock import (
     is_abandoned,
     locked,
     locks_reach_all,
+    partial_files,
     partial_name,
 )
 from chunkmill.stores.posix_file import (
     create,
+    leads_up,
     open_to_read,
     read_part,
     sync_directory,
@@ -72,6 +74,7 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str], *, fsync: bool | None = None) -> None:
         self._root = os.path.abspath(os.path.expanduser(os.fspath(root)))  # noqa: PTH100, PTH111
         self._base = self._root.rstrip(os.sep) + os.sep
+        self._was_there = False  # this directory, when a value was read: sent to other processes, too
         self._fsync = bool(setting("fsync")) if fsync is None else fsync
         self.url = "file://" + ("" if self._root.startswith("/") else "/") + self._root.replace(os.sep, "/")
 
@@ -149,14 +152,38 @@ class LocalStore:
         return data, status
 
     def _opened(self, key: str, path: str) -> int | None:
+        for _ in range(_ATTEMPTS):
+            try:
+                fd = open_to_read(path)
+            except _ABSENT as error:
+                if not self._is_there(key, path, error):
+                    return None
+            except OSError as error:
+                raise self._failed(key, "cannot open", error) from error
+            else:
+                self._was_there = True
+                return fd
+        reason = f"the file system says {_ATTEMPTS} times both that there is such a file and that there is none"
+        raise StoreError(url=self.url, key=key, reason=reason)
+
+    def _is_there(self, key: str, path: str, error: OSError) -> bool:
+        """Ask again about a file that is absent: what is absent for certain is read as fill values."""
         try:
-            return open_to_read(path)
-        except _ABSENT as error:
-            if os.path.islink(path):  # noqa: PTH114
-                raise self._failed(key, "cannot follow the symbolic link", error) from error
-            return None
-        except OSError as error:
-            raise self._failed(key, "cannot open", error) from error
+            status = os.lstat(path)
+        except _ABSENT:
+            self._check_root(key)
+            return False
+        except OSError as other:
+            raise self._failed(key, "cannot look at", other) from other
+        if not stat.S_ISLNK(status.st_mode) or os.path.exists(path):  # noqa: PTH110
+            return True
+        raise self._failed(key, "cannot follow the symbolic link", error) from error
+
+    def _check_root(self, key: str) -> None:
+        """Raise when the store's directory was there and is gone: then no key is known to be absent."""
+        if self._was_there and not os.path.isdir(self._root):  # noqa: PTH112
+            reason = "the directory of the store is gone: deleted, or on a file system that is not mounted"
+            raise StoreError(url=self.url, key=key, reason=reason)
 
     def _bounds(self, key: str, status: os.stat_result, byte_range: ByteRange | None) -> tuple[int, int]:
         if not stat.S_ISREG(status.st_mode):
@@ -171,6 +198,7 @@ class LocalStore:
         try:
             status = os.stat(path)  # noqa: PTH116
         except _ABSENT:
+            self._check_root(key)
             return None
         except OSError as error:
             raise self._failed(key, "cannot look at", error) from error
@@ -244,6 +272,7 @@ class LocalStore:
     def delete_prefix(self, prefix: str) -> None:
         """Delete a directory and all below it; of a symbolic link, the link."""
         path = self._directory(prefix)
+        self._was_there = self._was_there and bool(prefix)
         try:
             if os.path.islink(path):  # noqa: PTH114
                 os.unlink(path)  # noqa: PTH108
@@ -282,13 +311,11 @@ class LocalStore:
                 for part in parts:
                     write_all(fd, part)
                     del part  # before the next one is made, so that it gets the same memory
-                # a version is inode, time and size. The kernel's own clock ticks every few milliseconds and inodes are
+                # a version is inode, times and size. The kernel's own clock ticks every few milliseconds and inodes are
                 # used again: within a tick two writes bring an old version back
                 now = time.time_ns()
-                try:  # noqa: SIM105 - every value that is stored comes by here
+                with contextlib.suppress(OSError):  # not every file system keeps times
                     os.utime(fd if _BY_DESCRIPTOR else partial, ns=(now, now))
-                except OSError:
-                    pass  # not every file system keeps times
                 if self._fsync:
                     os.fsync(fd)
             finally:
@@ -313,7 +340,7 @@ class LocalStore:
                     yield keys + name
                     continue
                 below = os.path.join(path, name)  # noqa: PTH118
-                if not (is_link and _is_ancestor(below, path)):  # a link up the tree would never end
+                if not (is_link and leads_up(below, path)):  # a link up the tree would never end
                     todo.append((f"{keys}{name}/", below))
 
     def list_dir(self, prefix: str) -> list[str]:
@@ -328,6 +355,7 @@ class LocalStore:
                     if not entry.name.endswith(PARTIAL_SUFFIX):
                         yield entry.name, entry.is_dir(), entry.is_symlink()
         except _ABSENT:
+            self._check_root(prefix)
             return
         except OSError as error:
             raise self._failed(prefix, "cannot list", error) from error
@@ -339,7 +367,7 @@ class LocalStore:
         on other machines and are younger than an hour, stay.
         """
         found = []
-        for path in _partials(self._directory(prefix), recursive=recursive):
+        for path in partial_files(self._directory(prefix), recursive=recursive):
             if is_abandoned(path):
                 found.append(os.path.relpath(path, self._root).replace(os.sep, "/"))
                 if remove:
@@ -370,19 +398,3 @@ class LocalStore:
         failed = StoreError(url=self.url, key=key, reason=f"{what}: {error.strerror or error} ({type(error).__name__})")
         failed.errno = error.errno
         return failed
-
-
-def _is_ancestor(link: str, path: str) -> bool:
-    target = os.path.realpath(link)
-    return os.path.commonpath([target, os.path.realpath(path)]) == target
-
-
-def _partials(directory: str, *, recursive: bool) -> Iterator[str]:
-    todo = [directory]  # no os.walk: it calls itself for each level, and there may be more than Python's stack holds
-    while todo:
-        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    todo += [entry.path] if recursive else []
-                elif entry.name.endswith(PARTIAL_SUFFIX):
-                    yield entry.path

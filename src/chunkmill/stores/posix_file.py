@@ -9,7 +9,16 @@ import contextlib
 import os
 import stat
 
-__all__ = ["create", "open_to_read", "read_part", "sync_directory", "version_from", "version_of", "write_all"]
+__all__ = [
+    "create",
+    "leads_up",
+    "open_to_read",
+    "read_part",
+    "sync_directory",
+    "version_from",
+    "version_of",
+    "write_all",
+]
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # means nothing for a file; a pipe would be waited for without end
@@ -74,8 +83,13 @@ def sync_directory(directory: str) -> None:
 
 
 def version_from(status: os.stat_result) -> str:
-    """Return the version of an open file: different for each value that is stored."""
-    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+    """Return the version of an open file: different for each value that is stored.
+
+    The time of the last change to the inode finds also what was written in place by a program that sets the time of the
+    content back (rsync --inplace --times, cp --preserve, editors). It changes with links and permissions too, which
+    costs a writer who compares versions one more read.
+    """
+    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_size}"
 
 
 def version_of(path: str) -> str | None:
@@ -89,3 +103,9 @@ def version_of(path: str) -> str | None:
     finally:
         os.close(fd)
     return None if stat.S_ISDIR(status.st_mode) else version_from(status)
+
+
+def leads_up(link: str, path: str) -> bool:
+    """Return whether a symbolic link in directory `path` leads to that directory, or to one above it."""
+    target = os.path.realpath(link)
+    return os.path.commonpath([target, os.path.realpath(path)]) == target

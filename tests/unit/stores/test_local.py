@@ -4,6 +4,7 @@ import errno
 import inspect
 import multiprocessing
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from servers import FORK_WARNING
 
 from chunkmill.errors import StoreError
-from chunkmill.stores import directory_lock, local
+from chunkmill.stores import directory_lock, local, posix_file
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.local import PARTIAL_SUFFIX, LocalStore
 
@@ -88,7 +89,8 @@ def test_a_get_is_four_system_calls(tmp_path):
         ["openat", "fstat", "read", "close"],
         ["openat", "fstat", "pread64", "close"],
         ["openat", "fstat", "pread64", "close"],
-        ["openat", "fstat"],  # of a link: one that leads nowhere is not absent
+        # of the path: a link that leads nowhere is not absent; of the store's directory: one that is gone has no keys
+        ["openat", "fstat", "fstat"],
     ]
 
 
@@ -479,6 +481,97 @@ def test_set_if_in_a_directory_that_goes(store):
     assert not store.set_if("a/k", None, version)
     assert not store.set_if("a/k", b"2", version)
     assert store.set_if("a/k", b"2", None)
+
+
+def test_a_file_system_that_says_enoent_now_and_then(store, monkeypatch):
+    """It read as absent, which is fill values."""
+    store.set("a/k", b"value")
+    n_calls = 0
+
+    def sometimes(path):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls % 2:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return posix_file.open_to_read(path)
+
+    monkeypatch.setattr(local, "open_to_read", sometimes)
+    for _ in range(4):
+        assert store.get("a/k") == b"value"
+        assert store.get_versioned("a/k")[0] == b"value"
+    assert store.get("a/absent") is None
+
+
+def test_a_file_that_is_there_and_never_opens(store, monkeypatch):
+    store.set("a/k", b"value")
+
+    def never(path):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(local, "open_to_read", never)
+    with pytest.raises(StoreError, match=r"'a/k'.*both that there is such a file and that there is none"):
+        store.get("a/k")
+
+
+@pytest.mark.parametrize("how", ["same process", "pickled"])
+def test_a_store_that_is_gone_has_no_absent_keys(tmp_path, how):
+    """An unmounted source read as fill values."""
+    folder = tmp_path / "mounted"
+    store = LocalStore(folder)
+    store.set("a/k", b"value")
+    store.get("a/k")
+    if how == "pickled":
+        store = pickle.loads(pickle.dumps(store))
+    folder.rename(tmp_path / "unmounted")
+    gone = pytest.raises(StoreError, match="the directory of the store is gone")
+    for request in (store.get, store.get_versioned, store.size):
+        with gone:
+            request("a/k")
+    for request in (store.list_dir, lambda prefix: list(store.list_prefix(prefix))):
+        with gone:
+            request("a/")
+    (tmp_path / "unmounted").rename(folder)
+    assert store.get("a/k") == b"value"
+    store.delete_prefix("")
+    assert store.get("a/k") is None
+    assert store.list_dir("") == []
+
+
+def test_versions_find_writes_in_place_with_the_old_time(store, tmp_path):
+    """rsync --inplace --times does so: the value was replaced by one made from the old bytes."""
+    store.set("a/k", b"old")
+    value, version = store.get_versioned("a/k")
+    (path,) = tmp_path.rglob("k")
+    status = path.stat()
+    time.sleep(0.02)  # the kernel's clock ticks every few milliseconds
+    with path.open("r+b") as file:
+        file.write(b"new")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_mtime_ns == status.st_mtime_ns
+    assert not store.set_if("a/k", value + b"!", version)
+    assert store.get("a/k") == b"new"
+
+
+def test_a_hard_link_costs_one_more_read(store, tmp_path):
+    """A backup by hard links changes the inode, and no value."""
+    store.set("a/k", b"1")
+    _, version = store.get_versioned("a/k")
+    time.sleep(0.02)
+    (path,) = tmp_path.rglob("k")
+    os.link(path, tmp_path / "backup")
+    assert not store.set_if("a/k", b"2", version)
+    _, version = store.get_versioned("a/k")
+    assert store.set_if("a/k", b"2", version)
+    assert (tmp_path / "backup").read_bytes() == b"1"
+
+
+def test_versions_stay_while_nothing_is_written(store):
+    store.set("a/k", b"1")
+    _, version = store.get_versioned("a/k")
+    store.set("a/other", b"2")
+    time.sleep(0.02)
+    store.get("a/k")
+    assert store.get_versioned("a/k") == (b"1", version)
 
 
 def test_versions_tell_writes_apart(store):
