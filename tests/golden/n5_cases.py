@@ -1034,9 +1034,8 @@ def _experimental_cases() -> Iterator[Case]:
         (7, 5),
         (3, 2),
         path="data",
-        may_refuse=True,
         **draft,
-        note="storage transformer `indexed` of zarr-python, 2x2 chunks a shard; refusing is fine, reading raw is not",
+        note="storage transformer `indexed` of zarr-python, 2x2 chunks a shard",
     )
 
 

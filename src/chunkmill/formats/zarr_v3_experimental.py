@@ -16,20 +16,22 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NoReturn
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.formats.base import get_member, normalize_path, parse_json, split_dimension_names
+from chunkmill.formats.base import check_shape, get_member, normalize_path, parse_json, split_dimension_names
 from chunkmill.formats.zarr_v2_codecs import parse_chain
 from chunkmill.formats.zarr_v3_draft import parse_grid, require_understood
 from chunkmill.model import fill_values
 from chunkmill.model.byte_order import to_native
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import STRING, DType, parse_v2
-from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata, NamedConfig
 
 __all__ = ["ZarrV3Experimental"]
 
 _ENTRY = "zarr.json"
 _PROTOCOL = re.compile(r"https?://purl\.org/zarr/spec/protocol/core/3\.\d+", re.ASCII)
 _CODEC = re.compile(r"https://purl\.org/zarr/spec/codec/(\w+)/\d+\.\d+", re.ASCII)
+_SHARDING = re.compile(r"https?://purl\.org/zarr/spec/storage_transformers/sharding/1\.\d+", re.ASCII)
 _BARE = {"bool": "|b1", "u1": "|u1", "i1": "|i1"}  # the only types without an order of bytes, and without its sign
 _CONSOLIDATED = "consolidated/"  # meta/root/consolidated/.zmetadata; the group that zarr-python makes besides is one
 
@@ -75,6 +77,9 @@ class ZarrV3Experimental:
         if not isinstance(version, str) or not _PROTOCOL.fullmatch(version):
             return None
         require_understood(_ENTRY, document, self.name)
+        if "metadata_key_suffix" not in document:
+            feature = "the draft of Zarr v3 before October 2020, as early zarrita and zarr_implementations wrote it"
+            raise UnsupportedFeature(format=self.name, feature=feature, key=_ENTRY)
         suffix = get_member(_ENTRY, document, "metadata_key_suffix", str)
         if "/" in suffix or "\0" in suffix:
             raise MetadataError(key=_ENTRY, field="metadata_key_suffix", got=suffix, expected="a suffix")
@@ -137,8 +142,6 @@ class ZarrV3Experimental:
             return None
         document = parse_json(key, value)
         require_understood(key, document, self.name)
-        if document.get("storage_transformers"):
-            raise UnsupportedFeature(format=self.name, feature="storage transformers (sharding)", key=key)
         grid, keys = parse_grid(key, document)
         stored = _parse_data_type(key, document)
         filters, attributes = _split_filters(get_member(key, {"attributes": {}, **document}, "attributes", dict))
@@ -147,6 +150,11 @@ class ZarrV3Experimental:
             raise MetadataError(key=key, field="chunk_memory_layout", got=order, expected="'C' or 'F'")
         codecs = parse_chain([*filters, *_parse_compressor(key, document)], order, stored, grid.ndim, key=key)
         names = {codec.name for codec in codecs}
+        chunks_per_shard = _parse_transformers(key, document, grid.ndim)
+        if chunks_per_shard is not None:
+            codecs = _in_shards(codecs, grid.chunk_shape)
+            shards = [n * length for n, length in zip(chunks_per_shard, grid.chunk_shape, strict=True)]
+            grid = ChunkGrid.regular(grid.shape, check_shape(shards, key=key, field="storage_transformers"))
         dtype = STRING if stored.kind == "O" and "vlen-utf8" in names else to_native(stored)
         fill_value = fill_values.parse_v2(
             get_member(key, document, "fill_value", (object, bool)),
@@ -205,6 +213,37 @@ def _split_filters(attributes: dict[str, JSON]) -> tuple[list[dict[str, JSON]], 
     if not isinstance(filters, list) or not all(isinstance(codec, dict) and "id" in codec for codec in filters):
         return [], attributes
     return filters, {name: value for name, value in attributes.items() if name != "filters"}
+
+
+def _parse_transformers(key: str, document: Mapping[str, JSON], ndim: int) -> tuple[int, ...] | None:
+    """Return the chunks of a shard along each axis; ``None`` without the one storage transformer that there was."""
+    transformers = document.get("storage_transformers") or []
+    if not transformers:
+        return None
+    ok = isinstance(transformers, list) and len(transformers) == 1 and isinstance(transformers[0], dict)
+    first = transformers[0] if ok else {}
+    if not _SHARDING.fullmatch(str(first.get("extension"))) or first.get("type") != "indexed":
+        names = [each.get("extension") if isinstance(each, dict) else each for each in transformers]
+        raise UnsupportedFeature(format=ZarrV3Experimental.name, feature=f"storage transformers {names}", key=key)
+    configuration = get_member(key, first, "configuration", dict)
+    counts = check_shape(get_member(key, configuration, "chunks_per_shard", list), key=key, field="chunks_per_shard")
+    counts = () if ndim == 0 and counts == (1,) else counts
+    if len(counts) > ndim or 0 in counts:
+        expected = f"at least one chunk along each of at most {ndim} axes"
+        raise MetadataError(key=key, field="chunks_per_shard", got=list(counts), expected=expected)
+    return counts + (1,) * (ndim - len(counts))
+
+
+def _in_shards(codecs: tuple[NamedConfig, ...], chunk_shape: tuple[int, ...]) -> tuple[NamedConfig, ...]:
+    """Return the codec that packs chunks as the storage transformer did: the index last and without a checksum."""
+    inner = [{"name": codec.name, "configuration": dict(codec.configuration)} for codec in codecs]
+    configuration = {
+        "chunk_shape": list(chunk_shape),
+        "codecs": inner,
+        "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "index_location": "end",
+    }
+    return (NamedConfig("sharding_indexed", configuration),)
 
 
 def _parse_compressor(key: str, document: Mapping[str, JSON]) -> list[dict[str, JSON]]:

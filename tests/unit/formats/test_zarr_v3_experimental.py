@@ -126,10 +126,48 @@ def test_dimension_names() -> None:
     assert (metadata.dimension_names, metadata.attributes) == (("y", "x"), {})
 
 
+SHARDING = "https://purl.org/zarr/spec/storage_transformers/sharding/1.0"
+
+
+def transformer(chunks_per_shard: Any, extension: str = SHARDING, kind: str = "indexed") -> list[dict[str, Any]]:
+    return [{"extension": extension, "type": kind, "configuration": {"chunks_per_shard": chunks_per_shard}}]
+
+
+def test_shards_of_the_storage_transformer() -> None:
+    metadata = array(storage_transformers=transformer([2]), chunk_memory_layout="F")
+    plain = array(chunk_memory_layout="F")
+    lengths = plain.chunk_grid.chunk_shape
+    assert metadata.chunk_grid.chunk_shape == (2 * lengths[0], *lengths[1:])  # axes that are not named are not sharded
+    (sharding,) = metadata.codecs
+    assert sharding.configuration["chunk_shape"] == list(lengths)
+    assert [codec["name"] for codec in sharding.configuration["codecs"]] == [codec.name for codec in plain.codecs]
+    assert [codec["name"] for codec in sharding.configuration["index_codecs"]] == ["bytes"]
+
+
+def test_drafts_before_october_2020_are_named() -> None:
+    entry = {
+        "zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0",
+        "metadata_encoding": "application/json",
+        "extensions": [],
+    }
+    with pytest.raises(UnsupportedFeature, match=r"draft of Zarr v3 before October 2020.*zarrita"):
+        ZarrV3Experimental().configured({"zarr.json": json.dumps(entry).encode()})
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"storage_transformers": [{"extension": "…/sharding/1.0", "type": "indexed", "configuration": {}}]},
+        {"storage_transformers": [{"extension": SHARDING, "type": "indexed", "configuration": {}}]},
+        {"storage_transformers": transformer([2, 2], extension="…/sharding/1.0")},
+        {"storage_transformers": transformer([2, 2], kind="padded")},
+        {"storage_transformers": transformer([2, 2]) * 2},
+        {"storage_transformers": transformer([0, 2])},
+        {"storage_transformers": transformer([2, 2, 2])},
+        {"storage_transformers": transformer([2.0, 2])},
+        {"storage_transformers": transformer([2**62, 2])},
+        {"storage_transformers": transformer("2")},
+        {"storage_transformers": ["sharding"]},
+        {"storage_transformers": {"sharding": 1}},
         {"extensions": [{"extension": "x", "must_understand": True}]},
         {"compressor": {"codec": "https://example.org/gzip", "configuration": {}}},
         {"compressor": {"codec": "https://purl.org/zarr/spec/codec/pickle/1.0", "configuration": {}}},
