@@ -22,6 +22,7 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, DecompressesInto
+from chunkmill.codecs.blosc_snappy import is_snappy, unsnapped
 from chunkmill.codecs.bounds import check_claim, integer
 from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.model.metadata import JSON, NamedConfig
@@ -178,6 +179,8 @@ class Blosc(DecompressesInto):
         # an array, unlike bytes, is writable: the chunk needs no copy
         if out is None or out.nbytes != stated:
             out = np.empty(stated, np.uint8)
+        if is_snappy(header):
+            return unsnapped(data, out)
         return numcodecs.blosc.decompress(data, out)  # type: ignore[no-any-return]
 
 

@@ -1,0 +1,115 @@
+"""TensorStore writes blosc with snappy; numcodecs' blosc is built without it."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorstore
+from contracts.codec_contract import pipeline_of
+
+import chunkmill as cm
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.blosc_snappy import is_snappy
+from chunkmill.errors import ChunkError, CodecError
+
+BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+
+
+def written(folder, values, shuffle, driver="zarr", blocksize=0):
+    """Have TensorStore write `values` in one chunk; return its bytes."""
+    blosc = {"cname": "snappy", "clevel": 5, "blocksize": blocksize}
+    if driver == "zarr":
+        metadata = {
+            "shape": values.shape,
+            "chunks": values.shape,
+            "dtype": values.dtype.str,
+            "compressor": {"id": "blosc", "shuffle": shuffle, **blosc},
+        }
+    else:
+        name = ["noshuffle", "shuffle", "bitshuffle"][shuffle]
+        blosc |= {"shuffle": name, "typesize": values.itemsize}
+        grid = {"name": "regular", "configuration": {"chunk_shape": values.shape}}
+        metadata = {
+            "shape": values.shape,
+            "data_type": values.dtype.name,
+            "chunk_grid": grid,
+            "codecs": [BYTES, {"name": "blosc", "configuration": blosc}],
+        }
+    spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(folder)}, "metadata": metadata, "create": True}
+    tensorstore.open(spec).result().write(values).result()
+    return next(
+        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".z", "zarr"))
+    ).read_bytes()
+
+
+def walk(dtype, n):
+    steps = np.random.default_rng(0).integers(-2, 3, n)
+    return np.cumsum(steps).astype(dtype)
+
+
+@pytest.mark.parametrize("shuffle", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("dtype", "n"),
+    [
+        ("<i4", 50_000),
+        ("<f8", 4001),
+        ("|u1", 3000),
+        ("<i2", 2**17 + 3),
+        ("<i8", 800),
+        ("<i4", 7),
+        ("<c16", 3000),
+        ("<i4", 33),
+    ],
+)
+def test_frames_of_tensorstore(tmp_path, shuffle, dtype, n):
+    values = walk("i8", n).astype(dtype)
+    data = written(tmp_path, values, shuffle)
+    if n > 100 and values.itemsize > 1:
+        assert is_snappy(data[:16])  # short ones are copied, which numcodecs reads
+    array = cm.open_array(str(tmp_path))
+    assert array[...].tobytes() == values.tobytes()
+
+
+def test_blocks(tmp_path):
+    values = walk("<i4", 30_000)
+    written(tmp_path, values, 1, "zarr3", blocksize=4096)
+    assert np.array_equal(cm.open_array(str(tmp_path))[...], values)
+
+
+def pipeline_and_frame(tmp_path):
+    values = walk("<i4", 3000)
+    data = written(tmp_path, values, 1)
+    spec = ChunkSpec(values.shape, values.dtype, None)
+    return pipeline_of([BYTES, "blosc"], spec), data, spec, values
+
+
+def test_malformed_frames_are_refused_or_keep_the_shape(tmp_path):
+    pipeline, data, spec, values = pipeline_and_frame(tmp_path)
+    assert np.array_equal(pipeline.decode(data, spec), values)
+    refused = 0
+    for i in range(0, len(data), 7):
+        for bits in (0xFF, 0x80, 1):
+            broken = bytearray(data)
+            broken[i] ^= bits
+            try:
+                assert pipeline.decode(bytes(broken), spec).shape == values.shape
+            except CodecError:
+                refused += 1
+    assert refused > 20
+    for end in (0, 15, 16, 20, len(data) - 1):
+        with pytest.raises(CodecError):
+            pipeline.decode(data[:end], spec)
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    written(tmp_path, walk("<i4", 3000), 1)
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    with pytest.raises(ChunkError, match="cramjam"):
+        cm.open_array(str(tmp_path))[...]
+
+
+def test_it_is_not_written(tmp_path):
+    written(tmp_path, walk("<i4", 3000), 1)
+    array = cm.open_array(str(tmp_path), mode="r+")
+    with pytest.raises(ChunkError, match="snappy"):
+        array[:10] = 1
