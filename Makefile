@@ -1,4 +1,4 @@
-# Everything a fresh machine needs is Python 3.11, git, make and pip.
+# A fresh machine needs Python 3.11, git, make and pip.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,9 +9,9 @@ help:
 	@echo "make demo      the main job on real climate data, on a local Dask cluster"
 	@echo "make test      the tests (make test-all: the slow ones too)"
 	@echo "make check     formatting, lint, types, layers"
-	@echo "make bench     the benchmarks, side by side with other libraries"
+	@echo "make bench     the benchmarks, compared with other libraries"
 
-# One environment for everything; made again when what it is made of changes.
+# One environment for everything, built again when its requirements change.
 $(VENV)/.made: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: set PYTHON=python3.x (3.11 or later)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -21,7 +21,7 @@ $(VENV)/.made: pyproject.toml constraints.txt
 
 env: $(VENV)/.made
 
-# zarr-python 2, a judge that cannot live beside zarr-python 3
+# zarr-python 2, a reference implementation for the tests, which cannot be installed beside zarr-python 3
 $(VENV)/peers/zarr2/.made: $(VENV)/.made
 	$(PYTHON) -m venv $(VENV)/peers/zarr2
 	$(VENV)/peers/zarr2/bin/python -m pip install --quiet zarr==2.18.7 numcodecs==0.15.2 numpy==2.4.6 fsspec==2026.9.0 msgpack==1.2.4 crc32c==2.9.post0

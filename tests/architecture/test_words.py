@@ -27,6 +27,8 @@ CLEAN = (
     "src/chunkmill/display",
     "src/chunkmill/errors.py",
     "src/chunkmill/hints.py",
+    "src/chunkmill/__init__.py",
+    "src/chunkmill/references",
 )
 
 # in docstrings, comments, messages and Markdown: what is struck, and what to say
