@@ -1,1 +1,1 @@
-"""Prove what is stored: decode everything (`check`), compare two nodes (`verify`)."""
+"""Check stored data: decode every chunk (`check`), compare two nodes (`verify`)."""

@@ -1,17 +1,17 @@
-"""The public function that checks a store: arguments in, one call down.
+"""Check a store: the public function.
 
-Not here: what is looked at (`chunkmill.checks.check_job`).
+Not here: the work (`chunkmill.checks.check_job`).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from chunkmill.checks.check_job import CheckReport, check_store
 from chunkmill.errors import ChunkmillError
 from chunkmill.nodes.api import open as open_node
+from chunkmill.nodes.arguments import StoreLocation
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.open_store import open_plain_store
@@ -22,30 +22,32 @@ __all__ = ["check"]
 
 
 def check(
-    url: str | os.PathLike[str] | Store | Array | Group,
+    url: StoreLocation | Array | Group,
     path: str = "",
     *,
     repair: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | str | None = None,
 ) -> CheckReport:
-    """Open everything at and below a node, in parallel on the current dask scheduler, and report what is wrong.
+    """Decode everything at and below a node, in parallel on the current dask scheduler, and report all problems.
 
-    Torn, short and corrupt chunks; orphans: keys outside an array's grid, or of no node; values that killed writers
-    left; consolidated metadata that are stale; jobs that were cut off. What carries no checksum and decodes cannot be
-    known to be damaged.
+    Finds torn, short and corrupt chunks; orphans (keys outside an array's grid, or of no node); partial files of
+    writers that died; stale consolidated metadata; jobs that are running or were interrupted. Damage to a chunk
+    without a checksum that still decodes cannot be detected.
 
     Parameters
     ----------
-    url, path
-        A url, a store, an Array or a Group, and where to begin below it.
-    repair
-        Put right what follows from what is there: remove leftovers, write stale consolidated metadata anew. Chunks,
-        orphans and unfinished jobs are never touched.
-    storage_options
-        For the filesystem, as in fsspec.
-    progress
-        Show a bar; ``None``: as ``chunkmill.progress`` in dask's config says.
+    url : str, path, store, Array or Group
+        What to check.
+    path : str
+        Path below `url`.
+    repair : bool
+        Remove leftovers, and write stale consolidated metadata again. Chunks, orphans and unfinished jobs are never
+        changed.
+    storage_options : dict, optional
+        Options for the filesystem, as in fsspec.
+    progress : bool or str, optional
+        Show a bar; ``None``: the setting ``chunkmill.progress`` of dask's config.
 
     Returns
     -------
@@ -78,8 +80,8 @@ def check(
     return check_store(uncached(store), path, repair=repair, progress=progress)
 
 
-def _store_of(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None) -> Store:
-    """Return the store, or the one behind a reference set; that its root does not open is for the check to find."""
+def _store_of(url: StoreLocation, storage_options: Mapping[str, Any] | None) -> Store:
+    """Return the store, or that of a reference set; a root that does not open is a problem for the report."""
     try:
         return open_node(url, storage_options=storage_options, consolidated=False).store
     except ChunkmillError:

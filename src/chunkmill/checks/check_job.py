@@ -1,7 +1,7 @@
-"""Opening everything that a store holds, in parallel tasks, and putting right what can be derived.
+"""Decode every chunk of a store in parallel tasks, and repair what can be derived.
 
-What a checksum or a codec does not notice is not found: a chunk without either, of the right size, may hold anything.
-Not here: arguments (`chunkmill.checks.check`), what keys are (`chunkmill.checks.inventory`).
+Damage that neither a checksum nor a codec notices is not found.
+Not here: arguments (`chunkmill.checks.check`), classifying keys (`chunkmill.checks.inventory`).
 """
 
 from __future__ import annotations
@@ -33,21 +33,30 @@ from chunkmill.stores.capabilities import sweep_partial_files
 
 __all__ = ["CheckReport", "check_store"]
 
+_MAX_NAMED = 5
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CheckReport(ReportMixin):
-    """What `chunkmill.check` found.
+    """Report of `chunkmill.check`.
 
     Attributes
     ----------
+    url, path
+        Store and path that were checked.
     problems
         Everything that is wrong, chunks last.
     n_arrays, n_groups, n_keys
-        Nodes, and store keys of chunks, each of which was opened.
+        Nodes, and store keys of chunks, each of which was decoded.
     n_tasks
-        Tasks that opened them.
+        Tasks that decoded them.
     bytes_read
-        Encoded bytes.
+        Encoded bytes that were read.
+    seconds
+        Duration.
+    undocumented
+        Paths of nodes below folders without a group document: checked, copied and compared by chunkmill, but other
+        readers find them only by their paths.
     """
 
     url: str
@@ -59,18 +68,24 @@ class CheckReport(ReportMixin):
     n_tasks: int
     bytes_read: int
     seconds: float
+    undocumented: tuple[str, ...] = ()
 
     _computed = ("ok",)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong, or all that was is put right."""
+        """Whether there are no problems, or all have been repaired."""
         return all(problem.repaired for problem in self.problems)
 
     def _facts(self) -> list[tuple[str, str]]:
         speed = f"{format_bytes(self.bytes_read)} read in {self.seconds:.1f} s"
         counted = f"{self.n_groups:,} groups, {self.n_arrays:,} arrays, {self.n_keys:,} store keys, {speed}"
-        return [("store", f"{self.url}/{self.path}" if self.path else self.url), ("checked", counted)]
+        facts = [("store", f"{self.url}/{self.path}" if self.path else self.url), ("checked", counted)]
+        if self.undocumented:
+            shown = ", ".join(map(repr, self.undocumented[:_MAX_NAMED]))
+            more = f" and {len(self.undocumented) - _MAX_NAMED:,} more" if len(self.undocumented) > _MAX_NAMED else ""
+            facts.append(("undocumented", f"{shown}{more}, below folders without a group document"))
+        return facts
 
     def _tables(self) -> list[list[tuple[str, ...]]]:
         rows = [
@@ -90,7 +105,7 @@ class CheckReport(ReportMixin):
 def check_store(
     store: Store, path: str = "", *, repair: bool = False, progress: bool | str | None = None
 ) -> CheckReport:
-    """Check what lies at and below `path`; see `chunkmill.check`."""
+    """Check everything at and below `path`; see `chunkmill.check`."""
     start = time.perf_counter()
     found = take_inventory(store, path)
     specs = [(i, rows) for i, array in enumerate(found.arrays) for rows in _groups(array, found.chunks[i])]
@@ -112,11 +127,12 @@ def check_store(
         len(specs),
         results[0].counts.get("bytes_read", 0),
         time.perf_counter() - start,
+        tuple(found.undocumented),
     )
 
 
 def _groups(array: StoredArray, coords: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Cut the coords of an array's store keys into what one task opens."""
+    """Divide the coords of an array's store keys among tasks."""
     n_bytes = max(1, prod(array.write_layout.grid.chunk_shape) * array.dtype.itemsize)
     size = min(MAX_TASK_KEYS, max(1, MAX_TASK_BYTES // n_bytes), max(1, len(coords) // LEAST_TASKS))
     yield from (coords[first : first + size] for first in range(0, len(coords), size))
@@ -146,14 +162,14 @@ def _check_keys(arrays: Sequence[StoredArray], spec: tuple[int, NDArray[np.int64
         if isinstance(data, Exception):
             key = array.write_layout.locator.key(coords)
             problems.append(Problem("failed", array.path, key, str(data), coords))
-        elif data is not None:  # else deleted meanwhile
+        elif data is not None:  # else deleted since it was listed
             n_bytes += len(data)
-            problems.extend(_opened(array, coords, data))
+            problems.extend(_decoded(array, coords, data))
     return TaskResult({"n_keys": len(todo), "bytes_read": n_bytes}, {}, problems)
 
 
 def _fetched(array: StoredArray, todo: Sequence[ChunkCoords]) -> Iterator[tuple[ChunkCoords, bytes | Exception | None]]:
-    """Yield the values of store keys, all requested at once where that pays, and the errors of those that fail."""
+    """Yield the values of store keys, requested together where that is faster, and the errors of those that fail."""
     first = 0
     while first < len(todo):
         values = array.store.get_many([ByteSpan(array.write_layout.locator.key(coords)) for coords in todo[first:]])
@@ -167,8 +183,8 @@ def _fetched(array: StoredArray, todo: Sequence[ChunkCoords]) -> Iterator[tuple[
             yield coords, value
 
 
-def _opened(array: StoredArray, coords: ChunkCoords, data: bytes) -> Iterator[Problem]:
-    """Decode one store key's value; yield what is wrong with it."""
+def _decoded(array: StoredArray, coords: ChunkCoords, data: bytes) -> Iterator[Problem]:
+    """Decode the value of one store key; yield its problems."""
     try:
         decode_chunk(array, array.write_layout, coords, data)
     except ChunkError as error:
@@ -180,7 +196,7 @@ def _opened(array: StoredArray, coords: ChunkCoords, data: bytes) -> Iterator[Pr
 
 
 def _inner_problems(array: StoredArray, coords: ChunkCoords) -> Iterator[Problem]:
-    """Look for the damaged chunks of a shard, one by one; there are none when the shard's index is what is wrong."""
+    """Yield the damaged chunks of a shard, read one by one; none if the shard's index is damaged."""
     layout = array.read_layout
     if layout is array.write_layout:
         return
@@ -211,7 +227,7 @@ def _kind(layout: ChunkLayout, error: ChunkError, data: bytes | None) -> str:
     return "corrupt"
 
 
-# of our codecs' own messages
+# in error messages of chunkmill's codecs
 _ENDS_EARLY = re.compile(r"end before|truncated|cut off|too few|cannot hold|no data")
 _COUNTED = re.compile(r"(\d+) bytes, expected (\d+)|states (\d+) compressed bytes, there are (\d+)")
 
@@ -221,11 +237,11 @@ def _reason(error: ChunkError) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# What unfinished jobs have put on record
+# Records of unfinished jobs
 
 
 def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
-    """Return the stage that compares what unfinished jobs have written with their records; none without records."""
+    """Return the stage that compares values that unfinished jobs wrote with their records; none without records."""
     paths = {problem.path for problem in found.problems if problem.kind == "unfinished"}
     specs = []
     for job in unfinished_jobs(store) if paths else []:
@@ -237,9 +253,9 @@ def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
 
 def _check_record(store: Store, spec: tuple[str, str]) -> TaskResult:
     path, record = spec
-    hint = "delete it and run the job again, which writes it anew"
+    hint = "delete it and run the job again, which writes it again"
     problems = [
-        Problem("corrupt", path, key, f"an unfinished job's: {reason}; {hint}")
+        Problem("corrupt", path, key, f"of an unfinished job: {reason}; {hint}")
         for key, reason in differences(store, record, read=True)
     ]
     return TaskResult({}, {}, problems)
@@ -250,7 +266,7 @@ def _check_record(store: Store, spec: tuple[str, str]) -> TaskResult:
 
 
 def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
-    """Put right what follows from what is there, and mark it; nothing else is touched."""
+    """Repair leftovers and stale consolidated metadata, and mark those problems; nothing else is changed."""
     done: set[tuple[str, str]] = set()
     for problem in problems:
         if problem.kind == "leftover":
@@ -260,7 +276,7 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
     unreadable = [problem.path for problem in problems if problem.kind in {"metadata", "unsupported"}]
     for group in found.stale:
         prefix = f"{group.path}/" if group.path else ""
-        if not any(path.startswith(prefix) for path in unreadable):  # or it would be left out for good
+        if not any(path.startswith(prefix) for path in unreadable):  # else consolidated metadata would lose that node
             hierarchy.consolidate(group.store, group)
             done.add(("stale", by_path[group.path].key))
     return [replace(p, repaired=True) if (p.kind, p.key) in done else p for p in problems]

@@ -1,27 +1,27 @@
-"""Consolidated metadata against the documents that they stand for.
+"""Compare consolidated metadata with the documents that they copy.
 
 Not here: writing them (`chunkmill.nodes.hierarchy.consolidate`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from chunkmill.errors import MetadataError
-from chunkmill.formats.base import Format, parse_json
+from chunkmill.formats.base import parse_json
 from chunkmill.model.json_values import same_json
+from chunkmill.nodes.documents import fetch, node_keys, present
 from chunkmill.nodes.group import Group, Node
-from chunkmill.stores.base import ByteSpan
 
-__all__ = ["node_keys", "staleness"]
+__all__ = ["staleness"]
 
 _MAX_NAMED = 5  # of what differs, in one reason
 
 
 def staleness(group: Group, key: str, nodes: Iterable[Node]) -> str | None:
-    """Say how the consolidated metadata under `key` differ from the documents of `nodes`; ``None`` when they do not.
+    """Describe how the consolidated metadata under `key` differ from the documents of `nodes`.
 
-    ``None`` too when the group has none.
+    ``None`` when they do not, or when the group has none.
     """
     value = group.store.get(key)
     if value is None:
@@ -37,25 +37,17 @@ def staleness(group: Group, key: str, nodes: Iterable[Node]) -> str | None:
     if not differing:
         return None
     more = f" and {len(differing) - _MAX_NAMED} more" if len(differing) > _MAX_NAMED else ""
-    return f"differs from what is there in {', '.join(map(repr, differing[:_MAX_NAMED]))}{more}"
-
-
-def node_keys(documents_format: Format, path: str) -> Iterator[str]:
-    """Yield the keys of the documents that a node at `path` may have."""
-    yield from documents_format.array_keys(path)
-    yield from documents_format.group_keys(path)
+    return f"differs from the documents at {', '.join(map(repr, differing[:_MAX_NAMED]))}{more}"
 
 
 def _actual(group: Group, nodes: Iterable[Node], known: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the documents that consolidated metadata of the group should hold, as they are now."""
+    """Return the current documents that consolidated metadata of the group should hold."""
     prefix = f"{group.path}/" if group.path else ""
     wanted = set(known)
     for node in nodes:
         if node.path.startswith(prefix) and node.path != group.path:
             wanted.update(node_keys(group.documents, node.path))
-    keys = sorted(wanted)
-    values = group.store.get_many([ByteSpan(key) for key in keys])
-    return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
+    return present(fetch(group.store, sorted(wanted)))
 
 
 def _same(known: Mapping[str, bytes], actual: Mapping[str, bytes], key: str) -> bool:

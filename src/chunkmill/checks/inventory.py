@@ -1,6 +1,6 @@
-"""What every key of a store is: a node's document, a chunk, a job's record, something left behind, or nobody's.
+"""Classify every key of a store: document of a node, chunk, record of a job, leftover, or orphan.
 
-Listings and documents only; no chunk is opened. Not here: whether chunks decode (`chunkmill.checks.check_job`).
+Reads listings and documents only. Not here: whether chunks decode (`chunkmill.checks.check_job`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.checks.consolidated import node_keys, staleness
+from chunkmill.checks.consolidated import staleness
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError, UnknownCodec, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import node_keys
 from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.journal import JOB_PREFIX
 from chunkmill.runtime.preflight import PROBE_PREFIX
@@ -30,27 +31,28 @@ __all__ = ["Inventory", "Problem", "take_inventory"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a store.
+    """A problem in a store, found by `chunkmill.check`.
 
     Attributes
     ----------
     kind
-        ``"torn"``: a shard whose index does not fit it; ``"short"``: a value that ends too early; ``"corrupt"``: one
-        that does not decode for another reason; ``"failed"``: one that the store could not deliver.
-        ``"orphan"``: a key that is no chunk in its array's grid, or that belongs to no node.
-        ``"leftover"``: a value that was being written when its writer died, or what a job forgot.
-        ``"unfinished"``: a job that was cut off. ``"stale"``: consolidated metadata that are not what they stand for.
-        ``"metadata"``: a document that is wrong; ``"unsupported"``: one that asks for what chunkmill cannot do.
+        ``"torn"``: a shard whose index does not fit it; ``"short"``: a value that ends too early; ``"corrupt"``: a
+        value that does not decode for another reason; ``"failed"``: a value that the store could not return.
+        ``"orphan"``: a key that is not a chunk in its array's grid, or that belongs to no node.
+        ``"leftover"``: a partial file of a writer that died, or files that a job did not delete.
+        ``"unfinished"``: a job that was interrupted; ``"running"``: a job whose client is alive.
+        ``"stale"``: consolidated metadata that differ from the documents.
+        ``"metadata"``: an invalid document; ``"unsupported"``: a document with a feature that chunkmill lacks.
     path
-        Of the node.
+        Path of the node.
     key
-        The store key.
+        Store key.
     coords
-        Of the chunk: in the array's chunk grid, or for a shard as a whole in the grid of shards.
+        Coordinates of the chunk in the array's chunk grid; of a whole shard, in the grid of shards.
     reason
-        What is wrong with it.
+        Description of the problem.
     repaired
-        Whether `chunkmill.check` has put it right.
+        Whether `chunkmill.check` has repaired it.
     """
 
     kind: str
@@ -68,16 +70,20 @@ class Problem:
 
 @dataclass(slots=True)
 class Inventory:
-    """What lies at and below a node.
+    """Nodes and keys at and below a path.
 
     Attributes
     ----------
     arrays, groups
         The nodes.
     chunks
-        For each array the coords of the store keys that are there, one row each.
+        For each array the coords of its stored keys, one row each.
     stale
         Groups whose consolidated metadata are stale.
+    undocumented
+        Paths of nodes that no group above them leads to, since folders in between have no document of a group.
+    problems
+        Problems found so far.
     """
 
     store: Store
@@ -86,6 +92,7 @@ class Inventory:
     groups: list[Group] = field(default_factory=list)
     chunks: list[NDArray[np.int64]] = field(default_factory=list)
     stale: list[Group] = field(default_factory=list)
+    undocumented: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -94,20 +101,20 @@ class Inventory:
         return [*self.groups, *self.arrays]
 
     def add(self, node: Node) -> None:
-        """Put a node where it belongs."""
+        """Add an array or a group; of a folder without a document only the nodes below it count."""
         if isinstance(node, Array):
             self.arrays.append(node)
-        else:
+        elif node.is_documented:
             self.groups.append(node)
 
 
 def take_inventory(store: Store, path: str = "") -> Inventory:
-    """List a store below `path` and say what its keys are.
+    """List a store below `path` and classify its keys.
 
     Raises
     ------
     NodeNotFound
-        There is nothing at `path`, not even a job that was to write it.
+        There is nothing at `path`, not even an unfinished job.
     """
     found = Inventory(store, path.strip("/"))
     try:
@@ -115,23 +122,25 @@ def take_inventory(store: Store, path: str = "") -> Inventory:
     except StoreError:  # a web server
         return _without_listing(found)
     top, nothing = _top(found)
-    for node in () if top is None else _walk(found, top):
-        found.add(node)
+    if top is not None:
+        _add_nodes(found, top)
     _Keys(found, jobs).sort(_listed(store, found, top))
     if nothing is not None and not (jobs or found.arrays or found.groups):
         raise nothing
     _leftovers(found)
+    undocumented = set(found.undocumented)  # not in consolidated metadata: no group leads to them
+    listed = [node for node in found.nodes if node.path not in undocumented]
     for group in found.groups:
         key = group.documents.consolidated_key(group.path)
-        if key is not None and (reason := staleness(group, key, found.nodes)):
+        if key is not None and (reason := staleness(group, key, listed)):
             found.stale.append(group)
             found.problems.append(Problem("stale", group.path, key, reason))
     return found
 
 
 def _top(found: Inventory) -> tuple[Node | None, NodeNotFound | None]:
-    """Open the node; without, return the error when nothing at all is there, or report what is wrong with it."""
-    for consolidated in (False, None):  # where only consolidated metadata are left, those
+    """Open the node; without one, return the error if nothing at all is there, or report the invalid document."""
+    for consolidated in (False, None):  # consolidated metadata, where only those are left
         try:
             return hierarchy.open_node(found.store, found.path, consolidated=consolidated, read_only=False), None
         except NodeNotFound as error:
@@ -143,13 +152,12 @@ def _top(found: Inventory) -> tuple[Node | None, NodeNotFound | None]:
 
 
 def _without_listing(found: Inventory) -> Inventory:
-    """Take what the metadata tell of, consolidated ones too, where the store lists nothing."""
-    for node in hierarchy.walk(hierarchy.open_node(found.store, found.path)):
-        found.add(node)
+    """Take the nodes that metadata name, consolidated ones too, and all chunks of their grids."""
+    _add_nodes(found, hierarchy.open_node(found.store, found.path))
     for array in found.arrays:
         grid_shape = array.write_layout.grid.grid_shape
         if prod(grid_shape) > _MAX_UNLISTED:
-            reason = f"the store lists nothing, and a grid of {grid_shape} store keys is too large to ask for each"
+            reason = f"the store cannot list keys, and a grid of {grid_shape} store keys is too large to try each"
             raise StoreError(url=array.url, key=array.prefix, reason=reason)
         found.chunks.append(np.indices(grid_shape, np.int64).reshape(array.ndim, -1).T)
     return found
@@ -158,45 +166,15 @@ def _without_listing(found: Inventory) -> Inventory:
 _MAX_UNLISTED = 1 << 22
 
 
-def _walk(found: Inventory, node: Node) -> Iterator[Node]:
-    """Yield `node` and what is below it; what cannot be opened is a problem."""
-    todo = [node]
-    while todo:
-        yield (node := todo.pop())
-        if isinstance(node, Group):
-            todo += reversed(list(_children(found, node)))
-
-
-def _children(found: Inventory, group: Group) -> Iterable[Node]:
-    listed: list[Node] = []
-    try:
-        for node in group.children().values():
-            if isinstance(node, Array):
-                node.check_codecs()
-            listed.append(node)
-    except ChunkmillError:
-        pass  # one of them, so one by one
-    else:
-        return listed
-    nodes = []
-    for path in _child_paths(group):
-        try:
-            nodes.append(group[path[len(group.path) :].strip("/")])
-        except NodeNotFound:
-            continue
-        except ChunkmillError as error:
-            _report_document(found, path, error)
-    return nodes
-
-
-def _child_paths(group: Group) -> list[str]:
-    names = {
-        name
-        for prefix in group.documents.list_prefixes(group.path)
-        for listed in group.store.list_dir(prefix)
-        if (name := group.documents.child_name(group.path, prefix, listed)) is not None
-    }
-    return sorted(f"{group.path}/{name}".strip("/") for name in names)
+def _add_nodes(found: Inventory, top: Node) -> None:
+    """Add `top` and everything below it; nodes that cannot be opened are problems."""
+    folders: list[str] = []
+    for node in hierarchy.walk(top, on_error=lambda path, error: _report_document(found, path, error)):
+        found.add(node)
+        if isinstance(node, Group) and not node.is_documented:
+            folders.append(f"{node.path}/")
+        elif node.path.startswith(tuple(folders)):
+            found.undocumented.append(node.path)
 
 
 def _report_document(found: Inventory, path: str, error: ChunkmillError) -> None:
@@ -222,7 +200,7 @@ def _listed(store: Store, found: Inventory, top: Node | None) -> Iterator[str]:
 
 
 class _Keys:
-    """Sorts keys: into chunks of arrays, what is known, and problems."""
+    """Sort keys into chunks of arrays, known keys, and problems."""
 
     def __init__(self, found: Inventory, jobs: Iterable[UnfinishedJob]) -> None:
         self.found = found
@@ -245,7 +223,7 @@ class _Keys:
             self.chunks.append([])
 
     def sort(self, keys: Iterable[str]) -> None:
-        """Sort all keys, and take up the nodes that only their documents tell of."""
+        """Sort all keys, and add the nodes that only their documents show."""
         unknown = [key for key in keys if not self._sorted(key)]
         if self._discovered(unknown):
             unknown = [key for key in unknown if not self._sorted(key)]
@@ -266,7 +244,7 @@ class _Keys:
         return which is not None
 
     def _discovered(self, unknown: Iterable[str]) -> bool:
-        """Open nodes below what is no group by its documents: they are there for those who give their path."""
+        """Open nodes of other formats, and below folders that were not walked; return whether there are any."""
         names = {key.rpartition("/")[2] for each in FORMATS if each.node_keys_known for key in node_keys(each, "a")}
         paths = {key.rpartition("/")[0] for key in unknown if key.rpartition("/")[2] in names}
         n_before = len(self.found.nodes)
@@ -281,11 +259,12 @@ class _Keys:
                 self.hidden = (*self.hidden, *_prefixes(path))
             else:
                 self.found.add(node)
+                self.found.undocumented.append(node.path)
                 self._know(node)
         return len(self.found.nodes) > n_before
 
     def _owner(self, key: str) -> int | None:
-        """Return the number of the array below whose prefix the key lies."""
+        """Return the number of the array to whose prefix the key belongs."""
         end = len(key)
         while (end := key.rfind("/", 0, end)) >= 0:
             if (which := self.owners.get(key[: end + 1])) is not None:
@@ -297,10 +276,10 @@ class _Keys:
         coords = array.metadata.chunk_keys.decode(key[len(array.prefix) :], array.ndim)
         shape = array.metadata.chunk_grid.grid_shape  # not of its layout: its codecs may be unknown here
         if coords is None:
-            reason = "it lies below an array and is none of its chunk keys"
+            reason = "it is below an array and is not one of its chunk keys"
             self.found.problems.append(Problem("orphan", array.path, key, reason))
         elif any(i >= n for i, n in zip(coords, shape, strict=True)):
-            reason = f"it lies outside the grid of {shape} store keys"
+            reason = f"it is outside the grid of {shape} store keys"
             self.found.problems.append(Problem("orphan", array.path, key, reason, coords))
         else:
             self.chunks[which].append(coords)
@@ -320,7 +299,7 @@ def _document_keys(formats: Iterable[Format], path: str) -> Iterator[str]:
 
 
 def _prefixes(path: str) -> Iterator[str]:
-    """Yield what the chunks of an array at `path` begin with, in every format."""
+    """Yield the key prefix of the chunks of an array at `path` in every format."""
     for documents_format in FORMATS:
         try:
             yield documents_format.chunk_prefix(documents_format.normalize_path(path))
@@ -329,7 +308,7 @@ def _prefixes(path: str) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# What jobs and writers left
+# Leftovers of jobs and writers
 
 
 def _unfinished(found: Inventory) -> list[UnfinishedJob]:
@@ -339,20 +318,21 @@ def _unfinished(found: Inventory) -> list[UnfinishedJob]:
             jobs.append(job)
             state = "is running" if job.is_running else "was interrupted: run it again to resume it"
             reason = f"{job.job}, begun {job.began}, {state}"
-            found.problems.append(Problem("unfinished", job.path, job.key, reason))
+            kind = "running" if job.is_running else "unfinished"
+            found.problems.append(Problem(kind, job.path, job.key, reason))
     return jobs
 
 
 def _leftovers(found: Inventory) -> None:
-    """Find what nobody will come back for."""
+    """Find files of writers and jobs that are over."""
     store, problems = found.store, found.problems
-    reason = "a value that was being written when its writer died"
+    reason = "a partial file of a writer that died"
     partial = sweep_partial_files(store, f"{found.path}/" if found.path else "", remove=False)
     problems.extend(Problem("leftover", "", key, reason) for key in partial)
     if found.path:
         return
     for name in store.list_dir(""):
         if name.startswith(PROBE_PREFIX):
-            problems.append(Problem("leftover", "", name, "a probe of a job's workers"))
+            problems.append(Problem("leftover", "", name, "a probe that a job's workers wrote"))
         elif name.startswith(JOB_PREFIX) and store.get(f"{name}plan.json") is None:
-            problems.append(Problem("leftover", "", name, "records of a job whose plan is gone"))
+            problems.append(Problem("leftover", "", name, "records of a job without a plan"))

@@ -1,4 +1,7 @@
-"""Compare two arrays or groups: the public function."""
+"""Compare two arrays or groups: the public function.
+
+Not here: the comparison (`chunkmill.checks.verify_job`).
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from chunkmill.checks.verify_job import VerifyReport, compare
-from chunkmill.nodes.arguments import open_source
+from chunkmill.nodes.arguments import NodeLocation, open_source
 
 __all__ = ["verify"]
 
 
 def verify(
-    a: Any,
-    b: Any,
+    a: NodeLocation,
+    b: NodeLocation,
     *,
     sample: float | None = None,
     seed: int = 0,
@@ -23,29 +26,33 @@ def verify(
 ) -> VerifyReport:
     """Compare two arrays or groups, chunk by chunk, in parallel on the current dask scheduler.
 
-    Values are compared bit for bit (NaN payloads, ``-0.0``), whatever chunks and codecs hold them; so are shapes,
-    dtypes, attributes, dimension names and the nodes of groups.
+    Values are compared bit for bit (NaN payloads, ``-0.0``), whatever the chunks and codecs; so are shapes, dtypes,
+    attributes, dimension names and the nodes of groups, those below folders without a group document included.
+    Consolidated metadata are not trusted, unless a group was opened with ``consolidated=True``.
 
     Parameters
     ----------
-    a, b
+    a, b : str, path, store, tuple, Array or Group
         A url, ``(url, path)``, an Array or a Group.
-    sample, seed
-        Share of the blocks to compare, chosen by `seed`: ``0.01`` for one in a hundred. ``None``: all.
-    storage_options, storage_options_b
-        For the filesystems of `a` and of `b`, as in fsspec; those of `b` are those of `a` where they are not given.
-    progress
-        As in `Plan.run`.
+    sample : float, optional
+        Share of the blocks to compare: ``0.01`` for one in a hundred. ``None``: all.
+    seed : int
+        Seed of the random choice of the sample.
+    storage_options, storage_options_b : dict, optional
+        Options for the filesystems of `a` and of `b`, as in fsspec; `b` uses those of `a` by default.
+    progress : bool or str, optional
+        Show a bar, as in `Plan.run`.
 
     Returns
     -------
     VerifyReport
-        ``.equal``, and in ``.differences`` where and how they differ. An absent chunk equals one of fill values.
+        ``.equal``, and in ``.differences`` where and how they differ. An absent chunk equals one of fill values. Two
+        groups without any array are not equal: no value was compared, and an empty copy must not pass for a whole one.
 
     Raises
     ------
     NodeNotFound, MetadataError, StoreError
-        One of both cannot be opened; what cannot be decoded is a difference.
+        `a` or `b` cannot be opened; a chunk that cannot be decoded is a difference.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Comparing two arrays or groups bit for bit, in parallel tasks aligned to the chunks of both.
+"""Compare two arrays or groups bit for bit, in parallel tasks aligned to the chunks of both.
 
-Not here: arguments (`chunkmill.conversion.convert`).
+Not here: arguments (`chunkmill.checks.verify`).
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ _MAX_BLOCK_BYTES = 256 << 20
 _N_BLOCKS = 3  # held at once: of both arrays, and where they differ
 _LEAST_TO_SAMPLE = 64  # blocks to choose from, where the chunks allow it
 
-# Attributes in which formats without dimension names keep them: they say nothing more than the names do.
+# Attributes that hold dimension names in formats without them: they add nothing to the names.
 _NAMES = {"_ARRAY_DIMENSIONS": 1, "axes": -1}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing in which the two differ.
+    """Difference between two nodes.
 
     Attributes
     ----------
     path
-        Of the node, below the nodes that are compared.
+        Path of the node, below the nodes that are compared.
     kind
-        ``"missing"``, ``"shape"``, ``"dtype"``, ``"attributes"``, ``"dimension names"``, ``"values"``, or
-        ``"unreadable"``.
+        ``"missing"``, ``"shape"``, ``"dtype"``, ``"attributes"``, ``"dimension names"``, ``"values"``,
+        ``"unreadable"``, or ``"no arrays"``: there is nothing to compare.
     text
-        How they differ.
+        Description of the difference.
     region
-        Start and stop along each axis of the block that differs, of values.
+        Start and stop, along each axis, of the block whose values differ.
     n_elements
         Elements that differ in the block.
     """
@@ -79,20 +79,22 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VerifyReport(ReportMixin):
-    """What `chunkmill.verify` found.
+    """Report of `chunkmill.verify`.
 
     Attributes
     ----------
+    a, b
+        Urls, with paths, of the nodes.
     differences
-        Where and how the two differ; empty when they are equal.
+        Where and how they differ; empty when they are equal.
     n_arrays, n_blocks
         Arrays on both sides, and blocks of them, whose values were compared.
-    n_tasks
-        The same as `n_blocks`: each block is a task.
     sampled
         Whether only a sample of the blocks was compared.
     bytes_read
-        Encoded bytes, of both.
+        Encoded bytes that were read, of both.
+    seconds
+        Duration.
     """
 
     a: str
@@ -108,12 +110,12 @@ class VerifyReport(ReportMixin):
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs in what was compared."""
+        """Whether arrays were compared and nothing differs."""
         return not self.differences
 
     @property
     def n_tasks(self) -> int:
-        """Tasks that compared values."""
+        """Tasks that compared values: one for each block."""
         return self.n_blocks
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -140,7 +142,7 @@ def compare(
     """Compare two nodes and everything below them; see `chunkmill.verify`."""
     start = time.perf_counter()
     if sample is not None and not 0 < sample <= 1:
-        msg = f"sample={sample}: expected a share above 0 and at most 1"
+        msg = f"sample={sample}: expected a number above 0 and at most 1"
         raise ValueError(msg)
     differences: list[Difference] = []
     pairs: list[_Pair] = []
@@ -152,7 +154,9 @@ def compare(
             max_mem = min(worker.max_mem, _N_BLOCKS * worker.n_threads * most)
             pairs.append(_Pair.of(path, first, second, replace(worker, max_mem=max_mem)))
     title = f"verify {_shown(a)} and {_shown(b)}"
-    specs = _specs([pair.boxes.n_chunks for pair in pairs], sample, seed, title)
+    if not pairs and not differences:
+        differences.append(Difference("", "no arrays", "there are no arrays on either side: no value was compared"))
+    specs = _specs([pair.blocks.n_chunks for pair in pairs], sample, seed, title)
     stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_reads, _block_shows)
     arrays = (array for pair in pairs for array in (pair.a, pair.b))
     (result,) = run_once([stage], name="verify", arrays=arrays, title=title, progress=progress)
@@ -216,7 +220,7 @@ _ABSENT = _Absent()
 
 
 def _own_attributes(node: Node, other: Node) -> dict[str, Any]:
-    """Return the attributes that say more than the dimension names do, and than the other's fill value."""
+    """Return the attributes without those that repeat the dimension names or the other's fill value."""
     names = node.dimension_names if isinstance(node, Array) else None
     return {
         name: value
@@ -227,7 +231,7 @@ def _own_attributes(node: Node, other: Node) -> dict[str, Any]:
 
 
 def _marks_the_same(value: Any, other: Array) -> bool:
-    """Whether the attribute ``_FillValue`` says what the fill value of the other does, where that marks the missing."""
+    """Return whether the attribute ``_FillValue`` equals the other's fill value, where that marks missing elements."""
     fill = other.fill_value
     if "_FillValue" in other.attributes or fill is None or not get_format(other.format).masks_fill_value:
         return False
@@ -239,7 +243,7 @@ def _kind(node: Node | None) -> str:
 
 
 def _specs(n_blocks: Sequence[int], sample: float | None, seed: int, job: str) -> list[tuple[int, int]]:
-    """Return pair and number of the blocks that are to be compared."""
+    """Return pair and number of each block to compare."""
     total = sum(n_blocks)
     if sample is None:
         check_n_tasks(job, total)
@@ -262,24 +266,24 @@ def _shown(node: Node) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two arrays of one shape and dtype, and the boxes by which they are compared."""
+    """Two arrays of one shape and dtype, and the grid of blocks in which they are compared."""
 
     path: str
     a: Array
     b: Array
-    boxes: ChunkGrid
+    blocks: ChunkGrid
 
     @classmethod
     def of(cls, path: str, a: Array, b: Array, worker: Worker) -> _Pair:
-        return cls(path, a, b, _boxes(a, b, worker))
+        return cls(path, a, b, _blocks(a, b, worker))
 
     def region(self, number: int) -> Region:
-        """Return what one box covers."""
-        return self.boxes.region(self.boxes.coords_of(number))
+        """Return the region of one block."""
+        return self.blocks.region(self.blocks.coords_of(number))
 
 
-def _boxes(a: Array, b: Array, worker: Worker) -> ChunkGrid:
-    """Return boxes made of whole store keys of one array that read as little as memory allows twice of the other."""
+def _blocks(a: Array, b: Array, worker: Worker) -> ChunkGrid:
+    """Return blocks of whole store keys of one array that read as little of the other twice as memory allows."""
     max_mem = worker.max_mem // _N_BLOCKS
     while True:
         plans = []
@@ -291,11 +295,11 @@ def _boxes(a: Array, b: Array, worker: Worker) -> ChunkGrid:
                 plans.append(choose_rechunk_strategy(read, owned, itemsize(b), limits, costs=costs, strategy="direct"))
         if plans:
             return min(plans, key=lambda plan: plan.estimate.seconds).writes
-        max_mem = 2 * max_mem + 1  # chunks that exceed what may be held are compared all the same
+        max_mem = 2 * max_mem + 1  # chunks that exceed the limit are compared nevertheless
 
 
 def _grid(array: Array) -> ChunkGrid:
-    """Return the grid to align to: of store keys, or of the chunks in shards that are too large to hold."""
+    """Return the grid to align to: of store keys, or of the inner chunks of shards that are too large to hold."""
     keys = array.write_layout.grid
     return keys if prod(keys.chunk_shape) * array.dtype.itemsize <= _MAX_BLOCK_BYTES else array.read_layout.grid
 
@@ -350,15 +354,15 @@ def _bits(value: Any) -> str:
 
 
 def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool]:
-    """Return which elements differ in a bit, in C order."""
+    """Return which elements differ in any bit, in C order."""
     dtype = a.dtype
     if dtype.hasobject or dtype.kind == "T":
         pairs = zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)
         return np.array([not _same_object(x, y) for x, y in pairs], bool)
-    unit = next(size for size in (8, 4, 2, 1) if dtype.itemsize % size == 0)
-    words = [np.ascontiguousarray(each).reshape(-1).view(f"u{unit}") for each in (a, b)]
+    size = next(size for size in (8, 4, 2, 1) if dtype.itemsize % size == 0)
+    words = [np.ascontiguousarray(each).reshape(-1).view(f"u{size}") for each in (a, b)]
     differs: NDArray[np.bool] = words[0] != words[1]
-    n_words = dtype.itemsize // unit
+    n_words = dtype.itemsize // size
     if n_words > 1:
         differs = np.logical_or.reduce(differs.reshape(-1, n_words), axis=1)
     return differs

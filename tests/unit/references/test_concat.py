@@ -1,0 +1,44 @@
+"""Sets are joined by their references alone."""
+
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import MetadataError
+
+
+@pytest.fixture
+def sets(tmp_path):
+    urls = []
+    for day in range(3):
+        cm.create_array(
+            tmp_path / f"{day}", "t", shape=(4, 2), dtype="i4", chunks=(2, 2), dimension_names=["time", "x"]
+        )[...] = day
+        urls.append(tmp_path / f"{day}.json")
+        cm.to_references(tmp_path / f"{day}", urls[-1], progress=False)
+    return urls
+
+
+def test_along_a_dimension(sets):
+    joined = cm.concat_references(sets, dim="time")
+    assert joined["t"].shape == (12, 2)
+    np.testing.assert_array_equal(joined["t"][:, 0], np.repeat([0, 1, 2], 4))
+
+
+def test_nodes_serve_as_sets_and_a_target_is_written(sets, tmp_path):
+    nodes = [cm.open_group(url) for url in sets]
+    joined = cm.concat_references(nodes, dim="time", target=tmp_path / "all.json")
+    assert joined.store.url.endswith("all.json")
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "all.json", "t")[::4, 1], [0, 1, 2])
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written(sets, tmp_path):
+    with pytest.raises(MetadataError, match="'z'"):
+        cm.concat_references(sets, dim="z", target=tmp_path / "all.json")
+    assert not (tmp_path / "all.json").exists()
+
+
+def test_what_is_no_set(tmp_path):
+    array = cm.create_array(tmp_path / "x", "t", shape=(4,), dtype="i4", chunks=(2,))
+    with pytest.raises(TypeError, match="expected the url of a reference set"):
+        cm.concat_references([array], dim="time")
