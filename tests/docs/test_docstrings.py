@@ -24,6 +24,6 @@ def test_there_are_functions():
 def test_sections(function):
     found = sections(function)
     assert {"Parameters", "Returns", "Raises", "Examples"} <= set(found)
-    heads = re.findall(r"^(\S.*)$", found["Parameters"], flags=re.MULTILINE)
+    heads = re.findall(r"^(\S.*?)(?: : .*)?$", found["Parameters"], flags=re.MULTILINE)  # names, and perhaps a type
     named = {name.strip(" *") for head in heads for name in head.split(",")}
     assert named == set(inspect.signature(function).parameters)

@@ -21,6 +21,7 @@ class SqliteStore:
 
     is_remote = False
     compares_versions = True
+    replaces_atomically = True
 
     def __init__(self, path: str) -> None:
         self.path = str(Path(path).absolute())
