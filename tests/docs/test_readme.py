@@ -60,6 +60,12 @@ def test_make_targets_exist():
     assert set(named) <= set(targets)
 
 
+def test_extras_are_those_of_the_package():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    (named,) = re.findall(r"# extras: (.*)", README)
+    assert set(named.split(", ")) == set(extras)
+
+
 def test_settings_are_the_defaults():
     (settings,) = [block for language, block in BLOCKS if language == "yaml"]
     assert yaml.safe_load(settings) == DEFAULTS
