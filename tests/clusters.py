@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from subprocess import DEVNULL, Popen
 from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
 
-__all__ = ["cluster_of", "kill_worker", "worker_pids"]
+__all__ = ["cluster_of", "cluster_without_nannies", "kill_worker", "worker_pids"]
 
 
 @contextlib.contextmanager
@@ -27,6 +29,36 @@ def cluster_of(n_workers: int = 2, n_threads: int = 1, config: dict[str, Any] | 
     ):
         client.wait_for_workers(n_workers)
         yield client
+
+
+@contextlib.contextmanager
+def cluster_without_nannies(n_workers: int = 2, config: dict[str, Any] | None = None) -> Iterator[list[Popen[bytes]]]:
+    """Run workers of one thread that nobody restarts, and yield their processes; a Client is set as dask's scheduler.
+
+    A nanny kills a worker that was suspended for long; but a machine that sleeps suspends its nannies, too.
+    """
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with (
+        dask.config.set(config or {}),
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+        contextlib.ExitStack() as workers,
+    ):
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address]
+        command += ["--no-nanny", "--nthreads", "1", "--no-dashboard"]
+        started = [workers.enter_context(_process(command, environment)) for _ in range(n_workers)]
+        client.wait_for_workers(n_workers)
+        yield started
+
+
+@contextlib.contextmanager
+def _process(command: list[str], environment: dict[str, str]) -> Iterator[Popen[bytes]]:
+    process = Popen(command, env=environment, stdout=DEVNULL, stderr=DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def worker_pids(client: Client) -> dict[str, int]:

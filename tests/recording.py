@@ -6,14 +6,18 @@ All pickle with the store they wrap; a log stays in the process that made it.
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 
-__all__ = ["FailingStore", "RecordingStore", "SlowStore", "UnfencedStore"]
+__all__ = ["FailingStore", "RecordingStore", "SlowStore", "SuspendingStore", "UnfencedStore"]
 
 
 class _Wrapper:
@@ -148,6 +152,22 @@ class SlowStore(_Wrapper):
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
         if not self.methods or method in self.methods:
             time.sleep(self.seconds)
+
+
+class SuspendingStore(_Wrapper):
+    """Suspends the process that is the first to write a value below `prefix`, right before; its id is in `file`."""
+
+    def __init__(self, below: Store, prefix: str, file: Path) -> None:
+        super().__init__(below)
+        self.prefix = prefix
+        self.file = file
+
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
+        if method in {"set", "set_if"} and key.startswith(self.prefix):
+            with suppress(FileExistsError), self.file.open("x") as file:
+                file.write(str(os.getpid()))
+                file.flush()
+                os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class UnfencedStore(_Wrapper):

@@ -370,7 +370,7 @@ def run_task(
             add_counts(counts, result.counts)
             writes.update(result.writes)
             details.extend(result.details)
-    add_counts(counts, {"peak_memory_bytes": peak_memory()})
-    if journal is not None:
-        journal.record(stage.number, index, counts, writes)
+        add_counts(counts, {"peak_memory_bytes": peak_memory()})
+        if journal is not None:
+            journal.record(stage.number, index, counts, writes)
     return counts, details

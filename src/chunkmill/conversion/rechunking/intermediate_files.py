@@ -44,6 +44,7 @@ from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.runtime.job import TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
+from chunkmill.stores.guarded import guarded
 from chunkmill.stores.metered import Meter
 
 __all__ = ["intermediate_values", "write_intermediate_file"]
@@ -60,9 +61,8 @@ def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[int, i
     value = fill(rechunk, source, file, reads)
     if value is None:
         key, value = f"{key}{_ABSENT}", memoryview(b"")
-    rechunk.intermediate.set(
-        key, value
-    )  # not through the meter: a file that is soon deleted needs no checksum in the journal
+    # not through the meter: a file that is soon deleted needs no checksum in the journal
+    guarded(rechunk.intermediate).set(key, value)
     counts = meter.counts()
     counts["n_requests"] += 1
     counts["bytes_written"] += value.nbytes
