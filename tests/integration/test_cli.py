@@ -229,9 +229,9 @@ def test_progress_goes_to_stderr(archive, tmp_path):
     ("args", "message"),
     [
         (["info", "x", "--option", "anon"], "is not KEY=VALUE"),
-        (["convert", "a", "b", "--chunks", "1,two"], "is no shape"),
+        (["convert", "a", "b", "--chunks", "1,two"], "is not a shape"),
         (["convert", "a", "b", "--codecs", "[{]"], "not JSON"),
-        (["convert", "a", "b", "--max-mem", "much"], "is no number of bytes"),
+        (["convert", "a", "b", "--max-mem", "much"], "is not a number of bytes"),
         (["convert", "a", "b", "--scheduler", "cluster"], "no address"),
         (["convert", "a", "b", "--format", "hdf5"], "'hdf5' is not one of"),
         (["verify", "a", "b", "--sample", "2"], "not in the range"),
@@ -285,7 +285,7 @@ def test_interrupted_exits_with_130(archive, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cm, "plan_convert", interrupt)
-    assert "goes on" in run("convert", archive, tmp_path / "i.zarr", code=130).stderr
+    assert "to resume" in run("convert", archive, tmp_path / "i.zarr", code=130).stderr
 
 
 @pytest.mark.parametrize("name", [None, *sorted(main.commands)])

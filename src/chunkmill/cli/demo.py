@@ -1,8 +1,8 @@
-"""The main job, end to end on real data: ``chunkmill demo``.
+"""Run the main job end to end on real data: ``chunkmill demo``.
 
 Climate model output and satellite sea surface temperatures, from netCDF to Zarr v2 to sharded Zarr v3 with chunks for
 time series; a netCDF file by reference, and from the references to sharded Zarr v3; a brain with scale levels as N5,
-and as sharded Zarr v3. All of it checked, computed on and drawn, on a local Dask cluster of processes.
+and as sharded Zarr v3. All results are verified, computed on and plotted, on a local Dask cluster of processes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _SOURCES = (
 _BRAIN = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 _SCALES = 3
 
-Step = tuple[str, int, float, float]  # what, tasks, seconds, bytes
+Step = tuple[str, int, float, float]  # description, tasks, seconds, bytes
 
 
 def run_demo(output: str | os.PathLike[str], *, n_workers: int = 2) -> dict[str, Any]:
-    """Run the main job, leave its stores and a plot in the folder `output`, and return what was measured.
+    """Run the main job, keep its stores and a plot in the folder `output`, and return the measurements.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def run_demo(output: str | os.PathLike[str], *, n_workers: int = 2) -> dict[str,
         Client(cluster),
     ):
         means = _climate(folder, steps)
-        _virtual(folder, steps)
+        _by_reference(folder, steps)
         slices = _brain(folder, steps)
     plot = folder / "demo.png"
     _plot({**means, **slices}, plot)
@@ -95,7 +95,7 @@ def _climate(folder: Path, steps: list[Step]) -> dict[str, Any]:
     return means
 
 
-def _virtual(folder: Path, steps: list[Step]) -> None:
+def _by_reference(folder: Path, steps: list[Step]) -> None:
     """Make references to a netCDF file, convert them to sharded Zarr v3, and compare both with the file."""
     file, name, _ = _SOURCES[0]
     path = _sample(file)
@@ -241,7 +241,7 @@ def _plot(pictures: dict[str, Any], path: Path) -> None:
 
 
 def _table(steps: list[Step]) -> Table:
-    table = Table("step", title="what was done")
+    table = Table("step", title="steps")
     for column in ("tasks", "MB", "seconds", "MB/s"):
         table.add_column(column, justify="right")
     for step, n_tasks, seconds, n_bytes in steps:
@@ -252,7 +252,7 @@ def _table(steps: list[Step]) -> Table:
 
 
 class _Timed:
-    """Seconds that a block takes."""
+    """Measure the seconds that a `with` block takes."""
 
     seconds = 0.0
 

@@ -1,7 +1,7 @@
-"""Command line: thin over the public functions.
+"""Commands of ``chunkmill``: each calls one public function and prints its result.
 
-Also ``dask chunkmill …``, by the entry point ``dask_cli``. Not here: what commands share (`chunkmill.cli.options`),
-what they print of nodes (`chunkmill.cli.node_facts`).
+Also available as ``dask chunkmill …``, by the entry point ``dask_cli``. Not here: arguments and options
+(`chunkmill.cli.options`), descriptions of nodes (`chunkmill.cli.node_facts`).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ __all__ = ["main"]
 _EPILOG = """\b
 Exit codes:
   0    done
-  1    what was compared differs, or what was checked is damaged
+  1    verify found a difference, or check found a problem
   2    wrong arguments
   3    an error, shown on stderr
-  130  interrupted: the same command goes on with an unfinished job
+  130  interrupted: the same command resumes an unfinished job
 
 \b
 Shell completion, for bash, zsh or fish:
   eval "$(_CHUNKMILL_COMPLETE=bash_source chunkmill)"
 
-Settings lie in dask's config, under `chunkmill:`.
+Settings are in dask's config, under `chunkmill:`.
 """
 
 
@@ -62,7 +62,7 @@ def main() -> None:
     """Read, write, rechunk and convert chunked arrays on Dask.
 
     A store is a path (of a folder, a zip file or a reference set) or any url that fsspec opens; a node inside it is
-    named with --path. The format of what is read is found out.
+    named with --path. The format of a source is detected.
     """
 
 
@@ -73,13 +73,15 @@ def main() -> None:
 @click.argument("url", type=PLACE)
 @store_options
 @click.option(
-    "--missing", is_flag=True, help="Count absent chunks and stored bytes: a listing, and a size for each key."
+    "--missing",
+    is_flag=True,
+    help="Count absent chunks and stored bytes; costs a listing, and a request for the size of each key.",
 )
 def info(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, missing: bool) -> None:
     """Describe the array or group at URL: metadata, codecs, chunk sizes, attributes.
 
-    With --missing also how much of it is stored: absent chunks, bytes, and the compression ratio, which is the
-    decoded bytes over the stored ones.
+    With --missing also what is stored of it: absent chunks, bytes, and the compression ratio: decoded bytes divided
+    by stored bytes.
     """
     with errors_shown():
         facts = describe(cm.open(url, path, storage_options=storage_options), count=missing)
@@ -127,7 +129,7 @@ main.add_command(ls, "tree")
     "--allow",
     multiple=True,
     type=click.Choice(["fill_value", "codecs", "dimension_names", "attributes"]),
-    help="What may be lost where the format cannot hold it (may be given more than once); values never are.",
+    help="What may be lost if the format cannot hold it (repeatable); values never are.",
 )
 @job_options
 def convert(
@@ -135,8 +137,8 @@ def convert(
 ) -> None:
     """Convert the array or group SOURCE, with everything below it, to another format at TARGET.
 
-    Encoded bytes move unopened wherever they mean the same in the target. The target appears when it is complete; a
-    job that was cut off goes on when the command is run again.
+    Chunks are copied without decoding wherever their bytes mean the same in the target. The target appears when it is
+    complete; an interrupted job resumes when the command is run again.
     """
     _run_plan(cm.plan_convert, (source, path), (target, target_path), options | {"format": format_, "allow": allow})
 
@@ -155,14 +157,16 @@ def convert(
 @click.option("--format", "format_", type=FORMATS, help="Format of the target; the source's by default.")
 @click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
 @click.option(
-    "--strategy", type=click.Choice(["direct", "spill"]), help="Instead of the one that is estimated to be faster."
+    "--strategy",
+    type=click.Choice(["direct", "spill"]),
+    help="Strategy to use instead of the one estimated to be faster.",
 )
 @job_options
 def rechunk(source: str, target: str, *, path: str, target_path: str, format_: str | None, **options: Any) -> None:
     """Write the array SOURCE, or every array of a group, with other chunks to TARGET, within a bound on memory.
 
-    Each element is read and written once; where the chunks lie across each other it also goes through temporary
-    files, which are gone when the job is done.
+    Each element is read and written once; where few target chunks fit in memory at a time, it also passes through
+    intermediate files, which are deleted when the job is done.
     """
     _run_plan(cm.plan_rechunk, (source, path), (target, target_path), options | {"format": format_})
 
@@ -203,13 +207,13 @@ def verify(
 
 
 @main.command(
-    short_help="Find what is damaged or left behind.",
+    short_help="Find damaged chunks and leftovers.",
     epilog=examples("chunkmill check archive.zarr", "chunkmill check --repair --json s3://bucket/archive.zarr"),
 )
 @click.argument("url", type=PLACE)
 @click.option("--path", default="", help="Path of the node inside the store.")
 @storage_option("--option", "storage_options", "")
-@click.option("--repair", is_flag=True, help="Remove leftovers, and write stale consolidated metadata anew.")
+@click.option("--repair", is_flag=True, help="Remove leftovers, and write stale consolidated metadata again.")
 @run_options
 def check(
     url: str,
@@ -221,7 +225,7 @@ def check(
     progress: bool | None,
     as_json: bool,
 ) -> None:
-    """Open everything at and below URL; list torn, short and corrupt chunks, orphans, leftovers, unfinished jobs.
+    """Decode everything at and below URL; list torn, short and corrupt chunks, orphans, leftovers, unfinished jobs.
 
     Exit code 1 when something is wrong and was not repaired.
     """

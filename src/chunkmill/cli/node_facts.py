@@ -1,4 +1,4 @@
-"""What the command line says of a node: facts for programs, and the same for people.
+"""Describe nodes for the command line: facts as plain values, and the same facts as text.
 
 Not here: commands (`chunkmill.cli.main`).
 """
@@ -29,7 +29,7 @@ _BATCH = 1 << 14  # chunks looked up at once
 
 
 def describe(node: Node, *, count: bool = False) -> dict[str, Any]:
-    """Return what a node is; with `count`, also how much of it is stored, which takes a listing."""
+    """Return the facts of a node; with `count`, also how much of it is stored, which costs a listing."""
     facts: dict[str, Any] = {"kind": _kind(node), "format": node.format, "url": node.url, "path": node.path}
     if isinstance(node, Array):
         facts |= _array_facts(node)
@@ -62,13 +62,13 @@ def _array_facts(array: Array) -> dict[str, Any]:
         "codecs": [{"name": c.name, "configuration": dict(c.configuration)} for c in array.codecs],
         "dimension_names": array.dimension_names,
     }
-    if not array.shards:  # every chunk has a store key of its own: the same numbers again
+    if not array.shards:  # every chunk has a store key of its own, and the numbers are the same
         del facts["n_store_keys"], facts["store_key_bytes"]
     return facts
 
 
 def stored(array: Array) -> dict[str, Any]:
-    """Count what is stored of an array: one listing, a size for every key, and the index of every shard."""
+    """Count absent chunks and stored bytes of an array: one listing, the size of each key, the index of each shard."""
     grid = array.write_layout.grid
     keys = [key for key in array.store.list_prefix(array.prefix) if _is_chunk(array, key)]
     with ThreadPoolExecutor(_CONCURRENT if array.store.is_remote else 1) as pool:
@@ -80,7 +80,7 @@ def stored(array: Array) -> dict[str, Any]:
 
 
 def _missing_inner_chunks(array: Array) -> int | None:
-    """Return how many chunks of shards are absent; ``None`` where a shard cannot be looked into without decoding it."""
+    """Return how many chunks of shards are absent; ``None`` if a shard's index cannot be read by itself."""
     layout = array.read_layout
     if layout is array.write_layout:
         return None
@@ -110,7 +110,7 @@ def _stored_below(group: Group) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return `value` made of what JSON has: NaN and infinities, bytes and other things as text.
+    """Return `value` as JSON types: NaN, infinities, bytes and other values become text.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def plain(value: Any) -> Any:
 
 
 def facts_text(facts: Mapping[str, Any]) -> str:
-    """Return the facts of `describe` for people."""
+    """Return the facts of `describe` as text."""
     where = f"{facts['url']}/{facts['path']}" if facts["path"] else facts["url"]
     rows = [
         (name.replace("_", " "), line)

@@ -1,6 +1,6 @@
-"""What the commands share: types of arguments, options, the scheduler, how errors are shown.
+"""Types of arguments, common options, scheduler, output and errors of all commands.
 
-Not here: the commands (`chunkmill.cli.main`), what they print of nodes (`chunkmill.cli.node_facts`).
+Not here: the commands (`chunkmill.cli.main`), descriptions of nodes (`chunkmill.cli.node_facts`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Shape(_ParamType):
         try:
             return tuple(int(part) for part in value.strip("()[] ").split(",") if part.strip())
         except ValueError:
-            self.fail(f"{value!r} is no shape: write it as 1,512,512", param, ctx)
+            self.fail(f"{value!r} is not a shape: write it as 1,512,512", param, ctx)
 
 
 class _Codecs(_ParamType):
@@ -98,7 +98,7 @@ class _Memory(_ParamType):
         try:
             return parse_bytes(value)
         except ValueError:
-            self.fail(f"{value!r} is no number of bytes: write it as 2GiB", param, ctx)
+            self.fail(f"{value!r} is not a number of bytes: write it as 2GiB", param, ctx)
 
 
 class _KeyValue(_ParamType):
@@ -127,7 +127,9 @@ class _Scheduler(_ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value not in self.known and "://" not in value:
             self.fail(
-                f"{value!r} is none of {', '.join(self.known)}, and no address such as tcp://host:8786", param, ctx
+                f"{value!r} is neither one of {', '.join(self.known)} nor an address such as tcp://host:8786",
+                param,
+                ctx,
             )
         return value
 
@@ -140,7 +142,7 @@ def _starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
 
 
 SHAPE, CODECS, _MEMORY = _Shape(), _Codecs(), _Memory()
-PLACE = click.Path()  # or a url: for what shells complete
+PLACE = click.Path()  # or a url; shells complete paths
 
 
 def _as_dict(_: click.Context, __: click.Parameter, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
@@ -148,8 +150,8 @@ def _as_dict(_: click.Context, __: click.Parameter, pairs: Sequence[tuple[str, A
 
 
 def storage_option(flag: str, name: str, of: str) -> Callable[[Command], Command]:
-    """Return an option, to be given several times, that makes a dict of ``storage_options``."""
-    text = f"Option of the filesystem{of}, as in fsspec (may be given more than once): anon=true."
+    """Return a repeatable option that collects a dict of ``storage_options``."""
+    text = f"Option of the filesystem{of}, as in fsspec (repeatable): anon=true."
     return click.option(flag, name, multiple=True, type=_KeyValue(), callback=_as_dict, help=text)
 
 
@@ -192,7 +194,7 @@ job_options = _all(
         "--resume/--restart",
         default=True,
         show_default=True,
-        help="Go on with an unfinished job of the same plan, or discard it.",
+        help="Resume an unfinished job of the same plan, or discard it.",
     ),
     click.option("--dry-run", is_flag=True, help="Print the plan and write nothing."),
     storage_option("--option", "storage_options", " of the source (and of the target)"),
@@ -207,7 +209,7 @@ def examples(*lines: str) -> str:
 
 
 def say(text: str, **style: Any) -> None:
-    """Print a text; what names and attributes may hold to steer a terminal is shown, not sent."""
+    """Print a text; control characters in names and attributes are shown as escapes, not sent to the terminal."""
     click.secho("\n".join(map(printable, text.split("\n"))), **style)
 
 
@@ -246,11 +248,11 @@ def _as_option(name: str, value: Any) -> str | None:
 
 @contextmanager
 def errors_shown() -> Iterator[None]:
-    """Show what users can do something about as one message, without a traceback, and exit with 3."""
+    """Print errors that users can act on as one message, without a traceback, and exit with 3."""
     try:
         yield
     except KeyboardInterrupt:
-        click.secho("interrupted; an unfinished job goes on when the command is run again", fg="yellow", err=True)
+        click.secho("interrupted; run the command again to resume an unfinished job", fg="yellow", err=True)
         sys.exit(INTERRUPTED)
     except click.exceptions.Exit:
         raise
@@ -267,7 +269,7 @@ def errors_shown() -> Iterator[None]:
 
 @contextmanager
 def scheduled(scheduler: str, *, progress: bool | None) -> Iterator[None]:
-    """Run what is inside on a scheduler, with or without bars; show errors."""
+    """Run the commands of a `with` block on a scheduler, with or without progress bars; print errors."""
     with errors_shown(), ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("always", NoWorkers)

@@ -1,7 +1,4 @@
-"""The commands on reference sets: make, combine, info.
-
-Thin over the public functions, as `chunkmill.cli.main`, which they are registered in.
-"""
+"""Commands on reference sets: make, combine, info; `chunkmill.cli.main` registers them."""
 
 from __future__ import annotations
 
@@ -37,9 +34,14 @@ from chunkmill.stores.reference import ReferenceStore
 __all__ = ["refs"]
 
 _KIND = click.option(
-    "--kind", "format", type=click.Choice(["json", "parquet"]), help="By the name of the target by default."
+    "--kind",
+    "format",
+    type=click.Choice(["json", "parquet"]),
+    help="Kind of set; derived from the name of the target by default.",
 )
-_VERSION = click.option("--version", type=click.IntRange(0, 1), default=1, show_default=True, help="Of a set in JSON.")
+_VERSION = click.option(
+    "--version", type=click.IntRange(0, 1), default=1, show_default=True, help="Version of a JSON set."
+)
 _RECORD_SIZE = click.option("--record-size", default=10_000, show_default=True, help="References in one parquet file.")
 _OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace the set at the target.")
 _TARGET_OPTION = storage_option("--target-option", "target_storage_options", " of the target")
@@ -64,17 +66,17 @@ def refs() -> None:
 @click.argument("source", type=PLACE)
 @click.argument("target", type=PLACE)
 @click.option("--path", default="", help="Path of the node inside the source.")
-@click.option("--target-path", default="", help="Path of the node inside the set; xarray wants arrays in groups.")
+@click.option("--target-path", default="", help="Path of the node inside the set; xarray only finds arrays in groups.")
 @_KIND
 @_VERSION
 @_RECORD_SIZE
-@click.option("--zarr-format", type=click.IntRange(2, 3), help="What the arrays are described as; 2 where that can be.")
+@click.option("--zarr-format", type=click.IntRange(2, 3), help="Format that describes the arrays; 2 if it can.")
 @click.option(
     "--end-blocks",
     type=click.Choice(["inline", "refuse"]),
     default="inline",
     show_default=True,
-    help="What to do with the truncated blocks of N5: hold them in the set, or fail.",
+    help="Store truncated N5 blocks in the set, or fail.",
 )
 @_OVERWRITE
 @storage_option("--option", "storage_options", " of the source (and of the target)")
@@ -93,7 +95,7 @@ def make(
 ) -> None:
     """Write a reference set over the array or group SOURCE to TARGET: no data is copied.
 
-    What reads kerchunk's sets reads it as Zarr. It is right as long as nobody writes to the source.
+    Readers of kerchunk's sets read it as Zarr. It is valid until somebody writes to the source.
     """
     with scheduled(scheduler, progress=progress):
         show(cm.to_references((source, path), (target, target_path), **options), as_json=as_json)
@@ -115,12 +117,13 @@ def make(
 @_OVERWRITE
 @storage_option("--option", "storage_options", " of the sets (and of the target)")
 @_TARGET_OPTION
-@click.option("--dry-run", is_flag=True, help="Say what the set would be; nothing is written.")
+@click.option("--dry-run", is_flag=True, help="Describe the set without writing it.")
 @JSON_FLAG
 def combine(sets: tuple[str, ...], target: str, *, dry_run: bool, as_json: bool, **options: Any) -> None:
-    """Join reference SETS along a dimension, in the order given, and write the result to TARGET.
+    """Join reference SETS along a dimension, in their order, and write the result to TARGET.
 
-    They must agree in all but the length of that dimension; what does not is listed, and nothing is written then.
+    They must agree in everything but the length of that dimension; otherwise nothing is written, and all arrays that
+    differ are listed.
     """
     with errors_shown():
         node = cm.concat_references(sets, target=None if dry_run else target, **options)
@@ -137,7 +140,7 @@ def combine(sets: tuple[str, ...], target: str, *, dry_run: bool, as_json: bool,
 def info(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool) -> None:
     """Describe the reference set at URL: its arrays, how many references it has and where they point.
 
-    All of the set is read. `chunkmill info` and `ls` describe the arrays in it, as in any store.
+    The whole set is read. `chunkmill info` and `ls` describe its arrays, as in any store.
     """
     with errors_shown():
         _show_set(open_reference_store(url, storage_options), as_json=as_json)
@@ -165,7 +168,7 @@ _FEW = 3  # targets shown
 
 
 def _facts(store: ReferenceStore) -> dict[str, Any]:
-    """Return what a set is; reads all of it."""
+    """Return the facts of a set; reads the whole set."""
     references = in_memory(store.references)
     documents, arrays, rows = split_by_array(references)
     found = []
@@ -189,7 +192,7 @@ def _facts(store: ReferenceStore) -> dict[str, Any]:
         "n_documents": len(documents),
         "n_references": sum(each["n_references"] for each in found),
         "n_inline": sum(each["n_inline"] for each in found),
-        "bytes_referenced": bytes_referenced,  # without those of whole files, whose size the set does not say
+        "bytes_referenced": bytes_referenced,  # without references to whole files, whose sizes are not in the set
         "bytes_inline": bytes_inline,
         "n_targets": len(used),
         "targets": [str(references.urls[number]) for number in sorted(used)[:_FEW]],

@@ -1,0 +1,84 @@
+"""Facts of nodes, for programs and for people."""
+
+import json
+
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.cli.node_facts import describe, facts_text, listing, plain, stored
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def group():
+    store = MemoryStore()
+    sharded = cm.create_array(
+        store, "sharded", shape=(8,), dtype="i4", chunks=(2,), shards=(4,), codecs="raw", attributes={"x": "\x1b"}
+    )
+    sharded[:2] = 1
+    cm.create_array(store, "g/plain", shape=(5,), dtype="f8", chunks=(2,), codecs="raw", fill_value=np.nan)[3:] = 1
+    return cm.open_group(store)
+
+
+def test_an_array(group):
+    facts = describe(group["g/plain"])
+    assert (facts["kind"], facts["path"], facts["n_chunks"], facts["chunk_bytes"]) == ("array", "g/plain", 3, 16)
+    assert "n_store_keys" not in facts
+    assert "stored_bytes" not in facts
+    facts = describe(group["sharded"])
+    assert (facts["n_chunks"], facts["n_store_keys"], facts["store_key_bytes"]) == (4, 2, 16)
+
+
+def test_a_group(group):
+    facts = describe(group, count=True)
+    assert (facts["kind"], facts["children"], facts["n_arrays"]) == ("group", ["g", "sharded"], 2)
+    assert facts["missing_chunks"] == 1 + 3
+    assert facts["stored_bytes"] == sum(stored(group[path])["stored_bytes"] for path in ("sharded", "g/plain"))
+
+
+def test_what_is_stored_of_an_array(group):
+    facts = stored(group["sharded"])
+    assert (facts["missing_store_keys"], facts["missing_chunks"]) == (1, 3)
+    group.store.set("g/plain/c/99", b"of no chunk")
+    facts = stored(group["g/plain"])
+    assert facts == {"missing_chunks": 1, "stored_bytes": 32, "compression_ratio": 1.25}
+    empty = cm.create_array(MemoryStore(), shape=(5,), dtype="f8", chunks=(2,))
+    assert stored(empty) == {"missing_chunks": 3, "stored_bytes": 0, "compression_ratio": None}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32("inf"), "Infinity"),
+        (-np.inf, "-Infinity"),
+        (np.datetime64("2020-01-01"), "2020-01-01"),
+        (b"x", "b'x'"),
+        (np.bool_(True), True),
+        ({1: (None, [2.5])}, {"1": [None, [2.5]]}),
+    ],
+)
+def test_plain_values(value, expected):
+    assert plain(value) == expected
+    json.dumps(plain(value), allow_nan=False)
+
+
+def test_facts_as_text(group):
+    text = facts_text(describe(group["g/plain"]))
+    assert text.startswith("array memory-store://")
+    assert "chunk bytes" in text
+    assert "\x1b" not in facts_text(describe(group["sharded"]))
+    assert "children" in facts_text(describe(group))
+
+
+def test_a_table_of_all_arrays(group):
+    lines = listing(group).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["path", "g/plain", "sharded"]
+    assert "(4,)" in lines[3]
+    assert listing(group["g/plain"]).splitlines()[2].split()[0] == "g/plain"
+
+
+def test_arrays_below_folders_without_a_document_are_listed(group):
+    group.store.delete("g/zarr.json")
+    assert "g/plain" in listing(group)
+    assert describe(group, count=True)["n_arrays"] == 2

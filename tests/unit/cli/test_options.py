@@ -1,0 +1,142 @@
+"""Arguments of commands: parsed, completed, written back in hints; errors and output for terminals."""
+
+from functools import partial
+
+import click
+import dask
+import pytest
+from click.testing import CliRunner
+
+from chunkmill.cli.options import (
+    CODECS,
+    SHAPE,
+    errors_shown,
+    examples,
+    job_options,
+    say,
+    scheduled,
+    show,
+    storage_option,
+    with_options,
+)
+from chunkmill.errors import JobError
+from chunkmill.hints import Hint
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [("1,512", (1, 512)), ("(1, 512)", (1, 512)), ("[-1]", (-1,)), ("none", None), ("keep", "keep"), (" 7 ", (7,))],
+)
+def test_shapes(text, shape):
+    assert SHAPE.convert(text, None, None) == shape
+
+
+@pytest.mark.parametrize("text", ["a", "1,2.5", "1 2"])
+def test_texts_that_are_no_shapes(text):
+    with pytest.raises(click.BadParameter, match="not a shape"):
+        SHAPE.convert(text, None, None)
+
+
+def test_codecs():
+    assert CODECS.convert("zstd", None, None) == "zstd"
+    assert CODECS.convert('{"name": "gzip"}', None, None) == [{"name": "gzip"}]
+    assert CODECS.convert('[{"name": "gzip"}]', None, None) == [{"name": "gzip"}]
+    with pytest.raises(click.BadParameter, match="not JSON"):
+        CODECS.convert("[", None, None)
+    assert [item.value for item in CODECS.shell_complete(None, None, "z")] == ["zstd"]
+
+
+def command(function, *decorators):
+    if not hasattr(function, "__dict__"):
+        function = partial(function)  # which takes attributes, as click wants
+    for decorator in reversed(decorators):
+        function = decorator(function)
+    return click.command("command")(function)
+
+
+def run(function, *args, decorators=(), code=0):
+    result = CliRunner().invoke(command(function, *decorators), args)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_options_of_filesystems_are_json_where_they_can_be():
+    seen = {}
+    option = storage_option("--option", "storage_options", "")
+    run(seen.update, "--option", "anon=true", "--option", "key=abc", "--option", "n=5", decorators=[option])
+    assert seen == {"storage_options": {"anon": True, "key": "abc", "n": 5}}
+    run(seen.update, decorators=[option])
+    assert seen == {"storage_options": None}
+    assert "is not KEY=VALUE" in run(seen.update, "--option", "anon", decorators=[option], code=2).output
+
+
+def test_options_of_jobs():
+    seen = {}
+    run(seen.update, "--max-mem", "2GiB", "--restart", "--scheduler", "tcp://h:1", decorators=[job_options])
+    assert (seen["max_mem"], seen["resume"], seen["scheduler"]) == (2 << 30, False, "tcp://h:1")
+    assert "--max-mem" in run(seen.update, "--max-mem", "much", decorators=[job_options], code=2).output
+    assert "is neither one of" in run(seen.update, "--scheduler", "x", decorators=[job_options], code=2).output
+
+
+def test_hints_name_options():
+    def function(**_):
+        say(with_options(Hint("give {}, or {}", ("resume", False), ("overwrite", True))))
+        say(with_options("as it is"))
+
+    assert run(function, decorators=[job_options]).output == "give --restart, or --overwrite\nas it is\n"
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    result = run(lambda: say("a\x1b[31m\nb"))
+    assert result.output.count("\n") == 2
+    assert "\x1b" not in result.output
+    assert "[31m" in result.output
+
+
+def test_results_as_text_and_as_json():
+    class Report:
+        def __str__(self):
+            return "report: done"
+
+        def to_dict(self):
+            return {"n": 1}
+
+    assert run(lambda: show(Report(), as_json=False, at_target="", other="x")).output == "report: done\nother: x\n"
+    assert run(lambda: show(Report(), as_json=True, at_target="y")).output == '{\n  "n": 1,\n  "at_target": "y"\n}\n'
+
+
+def test_errors_end_with_their_own_codes():
+    def fail(error):
+        with errors_shown():
+            raise error
+
+    told = run(lambda: fail(JobError(job="j", reason="r\x1b", hint="h")), code=3)
+    assert told.stderr.startswith("JobError: ")
+    assert "\x1b" not in told.stderr
+    assert "resume" in run(lambda: fail(KeyboardInterrupt()), code=130).stderr
+    assert "Traceback" not in run(lambda: fail(OSError("gone")), code=3).stderr
+    assert run(lambda: fail(AssertionError("a bug")), code=1).stderr == ""
+
+
+def test_the_scheduler_is_set_inside_only():
+    def function():
+        with scheduled("synchronous", progress=False):
+            say(f"{dask.config.get('scheduler')} {dask.config.get('chunkmill.progress')}")
+        say(str(dask.config.get("scheduler", None)))
+
+    assert run(function).output == "synchronous False\nNone\n"
+
+
+def test_nobody_listens():
+    def function():
+        with scheduled("tcp://127.0.0.1:1", progress=None):
+            say("never")
+
+    result = run(function, code=3)
+    assert "dask scheduler" in result.stderr
+    assert "never" not in result.output
+
+
+def test_examples_are_not_wrapped():
+    assert examples("chunkmill ls x") == "\b\nExample:\n  chunkmill ls x"
+    assert examples("a", "b").splitlines()[1] == "Examples:"
