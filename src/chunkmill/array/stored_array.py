@@ -5,6 +5,7 @@ Not here: reading and writing (`chunkmill.array.chunk_io`), the public face (`ch
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,11 +21,37 @@ from chunkmill.model.inner_layout import inner_grid
 from chunkmill.model.json_values import Attributes
 from chunkmill.model.metadata import JSON, ArrayMetadata, NamedConfig
 from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import n_publications
 
-__all__ = ["ReadMissing", "StoredArray", "check_read_missing"]
+__all__ = ["CHECK_INTERVAL", "LastSeen", "ReadMissing", "StoredArray", "check_read_missing"]
+
+CHECK_INTERVAL = 1.0
+"""Seconds after which tasks read the metadata of an array again, to see whether it was replaced."""
 
 ReadMissing = Literal["fill", "error"]
 """Result of reading an absent chunk: its fill value, or `ChunkError`."""
+
+
+@dataclass(slots=True)
+class LastSeen:
+    """When the stored document of an array was last known to be as its metadata (`chunkmill.array.staleness`).
+
+    Attributes
+    ----------
+    n_publications
+        Publications of this process until then; -1 in a process that has not read the document itself.
+    valid_until
+        Time, by ``time.monotonic``, until which the document need not be read again.
+    was_found
+        Whether the document has been read beside consolidated metadata that hold it, too.
+    has_grown
+        Whether the array was longer in the store.
+    """
+
+    n_publications: int
+    valid_until: float
+    was_found: bool = False
+    has_grown: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,9 +79,11 @@ class StoredArray:
     prefix: str
     read_only: bool = field(default=False, kw_only=True)
     read_missing: ReadMissing = field(default="fill", kw_only=True)
+    last_seen: LastSeen = field(init=False)  # where the array was made, it has just been read or is about to be stored
 
     def __post_init__(self) -> None:
         check_read_missing(self.read_missing)
+        self.__dict__["last_seen"] = LastSeen(n_publications(), time.monotonic() + CHECK_INTERVAL)
 
     @cached_property
     def _layouts(self) -> tuple[ChunkLayout, ChunkLayout]:
@@ -190,7 +219,9 @@ class StoredArray:
 
     def __reduce__(self) -> tuple[Any, ...]:
         own = self.store, self.path, self.metadata, self.format, self.prefix
-        return _rebuild, (type(self), *own, self.read_only, self.read_missing)
+        # what was pickled before this process published documents is not what is pickled after: workers, which keep
+        # what they unpickled, read the metadata again then
+        return _rebuild, (type(self), *own, self.read_only, self.read_missing, n_publications())
 
 
 def _rebuild(  # noqa: PLR0917 - called by pickle
@@ -202,8 +233,11 @@ def _rebuild(  # noqa: PLR0917 - called by pickle
     prefix: str,
     read_only: bool,
     missing: ReadMissing,
+    published: int,  # noqa: ARG001 - tells pickles apart
 ) -> StoredArray:
-    return kind(store, path, metadata, name, prefix, read_only=read_only, read_missing=missing)
+    array = kind(store, path, metadata, name, prefix, read_only=read_only, read_missing=missing)
+    array.last_seen.n_publications = -1
+    return array
 
 
 def check_read_missing(read_missing: str) -> ReadMissing:

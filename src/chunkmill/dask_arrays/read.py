@@ -21,6 +21,7 @@ from dask.utils import parse_bytes
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.references import held_references, without_references
 from chunkmill.array.selection import full_region, region_shape
+from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.reference_subsets import SubsetRegions, read_subset
@@ -66,6 +67,7 @@ def read_graph(
 
 def read_block(array: StoredArray, region: Region) -> Any:
     """Read one block: the task of each key of the layer."""
+    check_unchanged(array, may_grow=True)
     return read_region(array, region)
 
 

@@ -99,13 +99,20 @@ def check_source(x: da.Array, shape: tuple[int, ...]) -> None:
 
 
 def write_graph(
-    x: da.Array, array: StoredArray, region: Region, *, lock: LockFactory, write_empty: bool = False
+    x: da.Array,
+    array: StoredArray,
+    region: Region,
+    *,
+    lock: LockFactory,
+    write_empty: bool = False,
+    stored: StoredArray | None = None,
 ) -> tuple[da.Array, int]:
     """Return a dask array that, computed, writes `x` to `region` of `array`, and the number of blocks regrouped.
 
-    The result is one block of `WriteCounts`.
+    The result is one block of `WriteCounts`. `stored` is the array as it must be in the store when tasks write: `array`
+    itself, or a shorter one that is appended to; ``None`` for an array that is not published yet.
     """
-    counts, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty)
+    counts, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, stored=stored)
     return _sum_blocks(counts), n_regrouped
 
 
@@ -142,6 +149,7 @@ def write_blocks(
     lock: LockFactory,
     write_empty: bool = False,
     journal: Journal | None = None,
+    stored: StoredArray | None = None,
 ) -> tuple[da.Array, int]:
     """Return what `write_graph` does before the sum: `WriteCounts` of each block, along a last axis."""
     check_source(x, region_shape(region))
@@ -158,6 +166,7 @@ def write_blocks(
         lock=lock,
         write_empty=write_empty,
         journal=journal,
+        stored=stored,
         # unique: dask must not take it for a result that it has
         name=f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}",
         client_process=os.getpid(),

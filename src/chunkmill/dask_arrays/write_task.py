@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import LockFactory, puts_at_once, write_part
 from chunkmill.array.metered import metered
+from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.dask_arrays.regroup import AssembledBlock
@@ -76,6 +77,8 @@ class WriteTask:
         Of the store keys that the region covers partly.
     journal
         Where each block is recorded, and looked up before it is written.
+    stored
+        The array as it must be in the store when the block is written; ``None``: not published yet.
     name
         Of the write, by which it is given up.
     client_process, needs
@@ -88,6 +91,7 @@ class WriteTask:
     lock: LockFactory
     write_empty: bool
     journal: Journal | None
+    stored: StoredArray | None
     name: str
     client_process: int
     needs: bytes
@@ -96,6 +100,8 @@ class WriteTask:
         """Write the block and return its `WriteCounts`, as a block."""
         if os.getpid() != self.client_process:
             check_process(self.needs)  # a worker may have joined after the others were checked
+        if self.stored is not None:
+            check_unchanged(self.stored, may_grow=False)
         region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, self.start, strict=True))
         with unless_cancelled(self.name, None if self.journal is None else self.journal.check) as guard:
             if self.journal is None:

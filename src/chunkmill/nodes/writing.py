@@ -167,7 +167,7 @@ def to_store(
     if replacement is not None:
         return _replace(x, array, replacement, lock=factory, write_empty=write_empty_chunks, compute=compute)
     documents = prepare()
-    counts, n_regrouped = write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks)
+    counts, n_regrouped = write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks, stored=existing)
     finish = partial(_finish, n_regrouped=n_regrouped, array=array, documents=documents)
     return run([counts], finish, compute=compute, arrays=[array])
 
@@ -245,7 +245,7 @@ def store(
         array.check_writable()
         check_no_job(array.store, array.path)
         where = _write_region(array, region)
-        planned.append(write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks))
+        planned.append(write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks, stored=array))
     check_writers(targets if compute else [])
     finish = partial(_reports, n_regrouped=[n for _, n in planned], arrays=targets)
     return run([counts for counts, _ in planned], finish, compute=compute, arrays=targets)

@@ -22,6 +22,7 @@ __all__ = [
     "flush",
     "innermost",
     "limited_to",
+    "n_publications",
 ]
 __all__ += ["list_sizes", "scratch_store", "set_parts", "stage", "swap_in", "sweep_partial_files", "uncached"]
 
@@ -77,6 +78,16 @@ def flush(store: Store) -> None:
     """Make what was written visible to others now (`flush()`); stores without that method do so at each write."""
     if (own := _ability(store, "flush")) is not None:
         own()
+    _Publications.n += 1
+
+
+def n_publications() -> int:
+    """Return how often this process has published documents: what it knows of others may be out of date since."""
+    return _Publications.n
+
+
+class _Publications:
+    n = 0
 
 
 def sweep_partial_files(store: Store, prefix: str = "", *, remove: bool = True, recursive: bool = True) -> list[str]:

@@ -24,6 +24,7 @@ from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntry
 from xarray.core import indexing
 
 from chunkmill.array.advanced_indexing import read_outer, read_points
+from chunkmill.array.staleness import check_unchanged
 from chunkmill.errors import ChunkmillError, DatasetError
 from chunkmill.formats.registry import get_format
 from chunkmill.nodes import api
@@ -62,10 +63,12 @@ class LazyArray(BackendArray):
         return LazyArray, (self.array,)
 
     def _outer(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        check_unchanged(self.array, may_grow=True)
         values = None if self.index_coordinates is None else self.index_coordinates.read(self.array)
         return read_outer(self.array, key) if values is None else values[key].copy()
 
     def _points(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        check_unchanged(self.array, may_grow=True)
         return read_points(self.array, key)
 
 

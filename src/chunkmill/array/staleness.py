@@ -1,0 +1,132 @@
+"""Detect that an array was replaced in its store after it was opened: its metadata would misread the new chunks.
+
+A dask graph holds the metadata of its arrays and may be computed long after it was built. Where the new chunks have as
+many bytes as the old ones, no codec notices. So tasks compare the stored document with the metadata they hold: when an
+array arrives in a process, after this process published documents, and otherwise once a second at most, or less often
+where requests are slow. Not compared are attributes and dimension names.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray
+from chunkmill.errors import ChunkmillError, StoreError
+from chunkmill.formats.base import Format
+from chunkmill.formats.registry import get_format
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.metadata import ArrayMetadata
+from chunkmill.stores.base import ByteSpan
+from chunkmill.stores.capabilities import n_publications, uncached
+
+__all__ = ["check_unchanged"]
+
+_SHARE = 0.01  # of a task's time at most, where reading the document is slow
+
+
+def check_unchanged(array: StoredArray, *, may_grow: bool) -> None:
+    """Raise `StoreError` where the stored document of `array` no longer describes the chunks as `array` does.
+
+    Parameters
+    ----------
+    may_grow
+        Whether the stored array may have become longer: that harms readers of the shorter one no more than others'
+        writes, while a writer would take the last chunks for shorter than they are.
+    """
+    seen, begun, n = array.last_seen, time.monotonic(), n_publications()
+    if seen.n_publications == n:
+        if begun < seen.valid_until and (may_grow or not seen.has_grown):
+            return
+        seen.valid_until = begun + CHECK_INTERVAL  # one thread reads the document again, the others go on meanwhile
+    _compare(array, may_grow=may_grow)
+    now = time.monotonic()
+    seen.n_publications, seen.valid_until = n, now + max(CHECK_INTERVAL, (now - begun) / _SHARE)
+
+
+def _compare(array: StoredArray, *, may_grow: bool) -> None:
+    documents_format, key, documents = _documents(array)
+    if key not in documents:
+        if uncached(array.store) is not array.store and not array.last_seen.was_found:
+            return  # only consolidated metadata describe it
+        raise _stale(array, key, "it has been deleted")
+    stored = documents_format.parse_array(array.path, documents)
+    if stored is None:
+        raise _stale(array, key, "another node has taken its path")
+    array.last_seen.was_found, array.last_seen.has_grown = True, stored.shape != array.shape
+    changes = _differences(array.metadata, stored, may_grow=may_grow)
+    if changes and (own := _as_stored(array.metadata, documents_format, array.path)) is not None:
+        changes = _differences(own, stored, may_grow=may_grow)
+    if changes:
+        raise _stale(array, key, f"it has been replaced: {', '.join(changes)}")
+
+
+def _documents(array: StoredArray) -> tuple[Format, str, dict[str, bytes]]:
+    """Return the format, the key of the array's document, and the documents that exist."""
+    store = uncached(array.store)
+    documents_format = get_format(array.format)
+    if not documents_format.node_keys_known:
+        root = {key: value for key in documents_format.root_keys() if (value := store.get(key)) is not None}
+        documents_format = documents_format.configured(root) or documents_format
+    keys = documents_format.array_keys(array.path)[:1]  # the others hold attributes
+    values = store.get_many([ByteSpan(key) for key in keys])
+    return documents_format, keys[0], {k: v for k, v in zip(keys, values, strict=True) if v is not None}
+
+
+def _as_stored(metadata: ArrayMetadata, documents_format: Format, path: str) -> ArrayMetadata | None:
+    """Return metadata as they are read after they were written: a new array may hold defaults that are left out."""
+    try:
+        return documents_format.parse_array(path, documents_format.emit_array(path, metadata))
+    except ChunkmillError:
+        return None
+
+
+def _differences(own: ArrayMetadata, stored: ArrayMetadata, *, may_grow: bool) -> list[str]:
+    """Return the differences that matter to stored chunks, as ``shape (4,), now (8,)``."""
+    found = [
+        f"{name} {old}, now {new}"
+        for name, old, new in (
+            ("data type", own.dtype, stored.dtype),
+            ("fill value", repr(own.fill_value), repr(stored.fill_value)),
+            ("codecs", _names(own), _names(stored)),
+            ("chunk keys", own.chunk_keys, stored.chunk_keys),
+        )
+        if old != new
+    ]
+    if own.codecs != stored.codecs and _names(own) == _names(stored):
+        found.append(f"options of the codecs {_names(own)}")
+    if own.shape != stored.shape and not (may_grow and _is_longer(own.chunk_grid, stored.chunk_grid)):
+        found.insert(0, f"shape {own.shape}, now {stored.shape}")
+    elif not _has_same_chunks(own.chunk_grid, stored.chunk_grid):
+        found.insert(0, f"chunks {_lengths(own.chunk_grid)}, now {_lengths(stored.chunk_grid)}")
+    return found
+
+
+def _names(metadata: ArrayMetadata) -> str:
+    return " ".join(codec.name for codec in metadata.codecs)
+
+
+def _lengths(grid: ChunkGrid) -> str:
+    return str(grid.chunk_shape) if grid.is_regular else f"of irregular lengths on a grid of {grid.grid_shape}"
+
+
+def _is_longer(own: ChunkGrid, stored: ChunkGrid) -> bool:
+    return own.ndim == stored.ndim and all(a <= b for a, b in zip(own.shape, stored.shape, strict=True))
+
+
+def _has_same_chunks(own: ChunkGrid, stored: ChunkGrid) -> bool:
+    """Whether the chunks of `own` are chunks of the same declared extent in `stored`, which may be longer."""
+    if own.ndim != stored.ndim:
+        return False
+    for a, b in zip(own.axes, stored.axes, strict=True):
+        if type(a) is type(b) and replace(a, size=0) == replace(b, size=0):
+            continue
+        n = a.n_chunks
+        if n > b.n_chunks or any(a.start(i) != b.start(i) or a.length(i) != b.length(i) for i in range(n)):
+            return False
+    return True
+
+
+def _stale(array: StoredArray, key: str, change: str) -> StoreError:
+    reason = f"array {array.path!r} is not as it was when it was opened: {change}; open it again, and build again what"
+    return StoreError(url=array.url, key=key, reason=f"{reason} was computed from it")

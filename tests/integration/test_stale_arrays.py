@@ -1,0 +1,147 @@
+"""Dask graphs of arrays that were replaced since the graph was built: one clear error, no garbage."""
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from clusters import cluster_of
+from datasets import LAYOUTS, series
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.array import staleness
+from chunkmill.errors import StoreError
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.open import open_store
+
+REPLACED = r"array 'a' is not as it was when it was opened: it has been replaced: .*; open it again"
+
+
+def create(store, shape=(4, 4), chunks=(4, 1), value=None, **kwargs):
+    array = cm.create_array(store, "a", shape=shape, chunks=chunks, **({"dtype": "i4", "codecs": None} | kwargs))
+    array[...] = np.arange(16, dtype="i4").reshape(shape) if value is None else value
+    return array
+
+
+@pytest.fixture(params=["memory", "local"])
+def place(request, tmp_path):
+    return MemoryStore() if request.param == "memory" else str(tmp_path / "s")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({"chunks": (2, 2)}, r"chunks \(4, 1\), now \(2, 2\)"),
+        ({"dtype": "f4"}, "data type int32, now float32"),
+        ({"shape": (2, 8), "chunks": (2, 2)}, r"shape \(4, 4\), now \(2, 8\)"),
+    ],
+    ids=["chunks", "dtype", "shape"],
+)
+def test_reading(place, layout, change, shown):
+    """The new chunks have as many bytes as the old ones, and no codec notices."""
+    codecs = "gzip" if layout["format"] == "n5" else None
+    x = create(place, codecs=codecs, **layout).to_dask()
+    np.testing.assert_array_equal(x.compute(scheduler="sync"), np.arange(16).reshape(4, 4))
+    create(place, codecs=codecs, overwrite=True, **layout, **change)
+    with pytest.raises(StoreError, match=REPLACED) as caught:
+        x.compute(scheduler="sync")
+    message = str(caught.value)
+    assert x.dask.layers[x.name].collection_annotations["url"] in message
+    with pytest.raises(StoreError, match=shown):
+        x.sum().compute(scheduler="threads")
+
+
+@pytest.mark.parametrize("change", [{"fill_value": 7}, {"codecs": "zstd"}], ids=["fill value", "codecs"])
+def test_what_absent_or_encoded_chunks_mean(place, change):
+    x = create(place, fill_value=3, value=3).to_dask()
+    create(place, overwrite=True, value=7, **{"fill_value": 3} | change)
+    with pytest.raises(StoreError, match=REPLACED):
+        x.compute(scheduler="sync")
+
+
+def test_deleted_arrays(place):
+    x = create(place).to_dask()
+    cm.create_group(place, "a", overwrite=True)
+    with pytest.raises(StoreError, match="another node has taken its path"):
+        x.compute(scheduler="sync")
+
+
+def test_writing(place):
+    old = create(place)
+    x = da.zeros((4, 4), chunks=(4, 1), dtype="i4")
+    later = [cm.store(x, old, compute=False), cm.to_store(x, place, "a", mode="r+", compute=False)]
+    new = create(place, chunks=(2, 2), overwrite=True)
+    for write in later:
+        with pytest.raises(StoreError, match=REPLACED):
+            write.compute(scheduler="sync")
+    with pytest.raises(StoreError, match=REPLACED):
+        cm.store(x, old)
+    np.testing.assert_array_equal(new[...], np.arange(16).reshape(4, 4))
+
+
+def test_an_array_that_became_longer(url):
+    """Readers read what there was; a writer would take the last chunk for shorter than it is."""
+    ds = series(5)[["v"]].drop_vars("x")
+    cm.write_dataset(ds, url, encoding={"v": {"chunks": (4, 4)}})
+    old = cm.open_array(url, "v", mode="r+")
+    x = old.to_dask()
+    cm.write_dataset(series(3, "2000-01-06")[["v"]].drop_vars("x"), url, append_dim="time")
+    np.testing.assert_array_equal(x.compute(scheduler="sync"), ds.v)
+    with pytest.raises(StoreError, match=r"'v' is not as it was.*shape \(5, 4\), now \(8, 4\)"):
+        cm.store(da.zeros((5, 4), chunks=4, dtype="f4"), old)
+    np.testing.assert_array_equal(cm.open_array(url, "v")[...], series(8).v)
+
+
+def test_changes_that_leave_chunks_alone(place):
+    array = create(place)
+    x = array.to_dask()
+    cm.open_array(place, "a", mode="r+").update_attributes({"units": "K"})
+    np.testing.assert_array_equal(x.compute(scheduler="sync"), array[...])
+    pickled = pickle.loads(pickle.dumps(array)) if isinstance(place, str) else array
+    np.testing.assert_array_equal(pickled.to_dask().compute(scheduler="sync"), array[...])
+
+
+@pytest.mark.parametrize("lazily", [{}, None], ids=["dask", "lazy"])
+def test_variables_of_xarray(url, lazily):
+    cm.write_dataset(series(), url, encoding={"v": {"chunks": (4, 1)}})
+    ds = xr.open_dataset(url, engine="chunkmill", chunks=lazily)
+    cm.write_dataset(series(), url, mode="w", encoding={"v": {"chunks": (2, 2)}})
+    with pytest.raises(StoreError, match=r"'v' is not as it was.*chunks \(4, 1\), now \(2, 2\)"):
+        ds.v.compute()
+
+
+def test_another_process_replaced_it(url, monkeypatch):
+    """This process has published nothing since: metadata are read again after a while."""
+    monkeypatch.setattr(staleness, "CHECK_INTERVAL", 0)
+    array = create(url)
+    x = array.to_dask()
+    monkeypatch.setattr(staleness, "n_publications", lambda: array.last_seen.n_publications)
+    x.compute(scheduler="sync")
+    create(url, chunks=(2, 2), overwrite=True)
+    array.last_seen.valid_until = 0
+    with pytest.raises(StoreError, match=REPLACED):
+        x.compute(scheduler="sync")
+
+
+def test_metadata_are_read_once_in_a_computation(url):
+    recording = RecordingStore(open_store(url))
+    create(recording)
+    x = cm.open_array(recording, "a").to_dask()
+    create(recording, overwrite=True)
+    recording.log.clear()
+    x.compute(scheduler="sync")
+    assert [key for key in recording.keys("get") if key.endswith(".json")] == ["a/zarr.json"]
+
+
+@pytest.mark.slow
+def test_workers_see_at_once_what_the_client_replaced(url):
+    array = create(url)
+    with cluster_of(2, 1):
+        x = array.to_dask()
+        np.testing.assert_array_equal(x.compute(), np.arange(16).reshape(4, 4))
+        create(url, chunks=(2, 2), overwrite=True)
+        with pytest.raises(StoreError, match=REPLACED):
+            x.compute()
