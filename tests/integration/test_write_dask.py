@@ -367,7 +367,7 @@ def test_onto_what_is_read(tmp_path, case, source):
 def test_onto_what_other_tasks_are_made_from(tmp_path, make, source):
     values = np.arange(400.0).reshape(20, 20)
     a = _stored(tmp_path, values, (5, 5))
-    with pytest.raises(JobError, match=r"\[0:5, .* is made from \[.* of the same array.*persist\(\)"):
+    with pytest.raises(JobError, match=r"\[0:5, .* is computed from \[.* of the same array.*persist\(\)"):
         cm.to_store(make(source(a)), tmp_path / "a", mode="r+")
     np.testing.assert_array_equal(a[...], values)
 

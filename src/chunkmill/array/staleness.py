@@ -45,7 +45,10 @@ def check_unchanged(array: StoredArray, *, may_grow: bool) -> None:
 
 
 def _compare(array: StoredArray, *, may_grow: bool) -> None:
-    documents_format, key, documents = _documents(array)
+    try:
+        documents_format, key, documents = _documents(array)
+    except OSError:
+        return  # a store that fails: reading or writing the chunk will say so, with its key
     if key not in documents:
         if uncached(array.store) is not array.store and not array.last_seen.was_found:
             return  # only consolidated metadata describe it
