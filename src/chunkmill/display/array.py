@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from itertools import islice
 from math import prod
 from typing import Any
@@ -16,7 +15,7 @@ from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.grid_svg import grid_svg
-from chunkmill.display.report import LEFT, TABLE, facts_html, printable
+from chunkmill.display.report import LEFT, TABLE, facts_html, html_text, printable
 from chunkmill.model.metadata import NamedConfig
 
 __all__ = ["array_grid_svg", "array_html", "array_text", "attributes_html", "codecs_text", "dtype_text", "location"]
@@ -65,10 +64,10 @@ def array_html(array: StoredArray) -> str:
         ["Count", _count(array.size, "element"), *(_count(grid.n_chunks, name.lower()) for name, _, grid in sized)],
     ]
     head = "".join(f"<th {LEFT}>{name}</th>" for name in ("", "Array", *(name for name, _, _ in sized)))
-    cells = ("".join(f"<td {LEFT}>{escape(cell)}</td>" for cell in line[1:]) for line in lines)
+    cells = ("".join(f"<td {LEFT}>{html_text(cell)}</td>" for cell in line[1:]) for line in lines)
     body = [f"<tr><th {LEFT}>{line[0]}</th>{row}</tr>" for line, row in zip(lines, cells, strict=True)]
     span = f"colspan='{len(sized) + 1}' {LEFT}"
-    body += [f"<tr><th {LEFT}>{escape(k)}</th><td {span}>{escape(v)}</td></tr>" for k, v in _array_facts(array)]
+    body += [f"<tr><th {LEFT}>{html_text(k)}</th><td {span}>{html_text(v)}</td></tr>" for k, v in _array_facts(array)]
     table = f"{TABLE}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
     picture = array_grid_svg(array)
     return f"<table><tr><td>{table}{attributes_html(array.attributes)}</td><td>{picture}</td></tr></table>"

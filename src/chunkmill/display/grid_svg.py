@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from math import e, log
 
+from chunkmill.display.report import html_text
 from chunkmill.model.grid import ChunkGrid
 
 __all__ = ["grid_svg"]
@@ -147,7 +148,7 @@ def _text(x: float, y: float, text: str, angle: int) -> str:
         return ""
     turned = f' transform="rotate({angle} {x:.1f} {y:.1f})"' if angle else ""
     style = 'font-size="12" text-anchor="middle" fill="currentColor" stroke="none"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}{turned}>{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}{turned}>{html_text(text)}</text>'
 
 
 def _label(length: int, name: str | None) -> str:

@@ -12,7 +12,18 @@ from dataclasses import asdict, fields, is_dataclass
 from html import escape
 from typing import Any, ClassVar, cast
 
-__all__ = ["LEFT", "TABLE", "Facts", "ReportMixin", "Table", "facts_html", "printable", "report_html", "report_text"]
+__all__ = [
+    "LEFT",
+    "TABLE",
+    "Facts",
+    "ReportMixin",
+    "Table",
+    "facts_html",
+    "html_text",
+    "printable",
+    "report_html",
+    "report_text",
+]
 
 Facts = Iterable[tuple[str, str]]
 Table = Sequence[Sequence[str]]  # the first row is the head
@@ -153,6 +164,17 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def html_text(text: str) -> str:
+    r"""Return text for HTML: markup is escaped and control characters are spelled out, since notebooks are printed too.
+
+    Examples
+    --------
+    >>> html_text("<b>\x1b[31m")
+    '&lt;b&gt;\\x1b[31m'
+    """
+    return escape(printable(text))
+
+
 # ESC and other control characters, characters that reverse the direction of text, and halves of surrogate pairs, which
 # cannot be encoded for a terminal
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -171,22 +193,22 @@ def report_html(
     shown = "".join(_table_html(table, max_rows) for table in tables if table)
     picture = f"<td style='vertical-align:top;white-space:nowrap'>{drawing}</td>" if drawing else ""
     body = f"<table><tr><td>{facts_html(facts)}</td>{picture}</tr></table>"
-    return f"<div><b>{escape(title)}</b>{body}{shown}</div>"
+    return f"<div><b>{html_text(title)}</b>{body}{shown}</div>"
 
 
 def facts_html(facts: Facts) -> str:
     """Return names and values as a table of two columns."""
-    rows = (f"<tr><th {LEFT}>{escape(name)}</th><td {LEFT}>{escape(value)}</td></tr>" for name, value in facts)
+    rows = (f"<tr><th {LEFT}>{html_text(name)}</th><td {LEFT}>{html_text(value)}</td></tr>" for name, value in facts)
     return f"{TABLE}{''.join(rows)}</table>"
 
 
 def _table_html(table: Table, max_rows: int | None) -> str:
     shown, n_more = _shown(table, max_rows)
-    head = "".join(f"<th {LEFT}>{escape(cell)}</th>" for cell in shown[0])
-    body = "".join(f"<tr>{''.join(f'<td {LEFT}>{escape(c)}</td>' for c in row)}</tr>" for row in shown[1:])
+    head = "".join(f"<th {LEFT}>{html_text(cell)}</th>" for cell in shown[0])
+    body = "".join(f"<tr>{''.join(f'<td {LEFT}>{html_text(c)}</td>' for c in row)}</tr>" for row in shown[1:])
     n_rows = len(table) - 1
     state = " open" if n_rows <= _MAX_OPEN else ""
-    summary = f"<summary>{escape(table[0][0])}s ({n_rows:,})</summary>"
+    summary = f"<summary>{html_text(table[0][0])}s ({n_rows:,})</summary>"
     more = f"<i>… and {n_more:,} more</i>" if n_more else ""
     return f"<details{state}>{summary}{TABLE}<tr>{head}</tr>{body}</table>{more}</details>"
 

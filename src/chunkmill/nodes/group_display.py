@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from html import escape
 from typing import Any, Protocol
 
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.array import array_html, attributes_html, dtype_text, location, shape_text
-from chunkmill.display.report import printable
+from chunkmill.display.report import html_text, printable
 from chunkmill.errors import ChunkmillError
 
 __all__ = ["GroupLike", "group_html", "group_text", "tree_text"]
@@ -72,7 +71,7 @@ def group_html(group: GroupLike) -> str:
     Of many nodes, the first 200; arrays among the first 20 unfold to what `array_html` shows of them.
     """
     left = [_MAX_NODES]
-    return f"<div><b>{escape(repr(group))}</b>{attributes_html(group.attributes)}{_branch_html(group, left)}</div>"
+    return f"<div><b>{html_text(repr(group))}</b>{attributes_html(group.attributes)}{_branch_html(group, left)}</div>"
 
 
 def _branch_html(group: GroupLike, left: list[int]) -> str:
@@ -80,7 +79,7 @@ def _branch_html(group: GroupLike, left: list[int]) -> str:
     try:
         children = group.members()
     except (ChunkmillError, OSError) as error:  # a drawing is no place to fail
-        return f"<ul><li><i>{escape(f'{type(error).__name__}: {error}')}</i></li></ul>"
+        return f"<ul><li><i>{html_text(f'{type(error).__name__}: {error}')}</i></li></ul>"
     items = []
     for n_shown, (name, node) in enumerate(children.items()):
         if not left[0]:
@@ -94,12 +93,12 @@ def _branch_html(group: GroupLike, left: list[int]) -> str:
 def _leaf_html(name: str, node: StoredArray | GroupLike, left: list[int]) -> str:
     if not isinstance(node, StoredArray):
         below = attributes_html(node.attributes) + _branch_html(node, left)
-        return f"<details open><summary><b>{escape(name)}/</b></summary>{below}</details>"
+        return f"<details open><summary><b>{html_text(name)}/</b></summary>{below}</details>"
     names = f"({', '.join(name or '?' for name in node.dimension_names)}) " if node.dimension_names else ""
     shards = f", shards {shape_text(node.shards)}" if node.shards else ""
     grid = f"chunks {shape_text(node.chunks)}{shards}"
     what = f"{names}{shape_text(node.shape)} {dtype_text(node)}, {grid}, {format_bytes(node.nbytes)}"
-    line = f"<b>{escape(name)}</b> {escape(what)}"
+    line = f"<b>{html_text(name)}</b> {html_text(what)}"
     if left[0] < _MAX_NODES - _MAX_DRAWN:
         return line
     return f"<details><summary>{line}</summary>{array_html(node)}</details>"

@@ -170,3 +170,24 @@ def test_a_group_of_a_web_server_stays_as_it_is():
     group = cm.open_group(store)
     assert as_stored(group) is group
     assert json.loads(store.get(".zmetadata"))["metadata"].keys() >= {"a/.zarray"}
+
+
+def test_control_characters_are_in_no_drawing():
+    """Of names, attributes, dimensions and errors: notebooks are printed, too."""
+    store = MemoryStore()
+    cm.create_group(store, "g\x1b[31m", attributes={"k\x1b": "v\x1b", "n": ["\x9b"]})
+    cm.create_array(
+        store, "g\x1b[31m/a\x1b", shape=(2, 2), dtype="i4", chunks=(1, 1), dimension_names=["x\x1b", "\u202ey"],
+        attributes={"\x1bunits": "K\x07"},
+    )  # fmt: skip
+    group = cm.open_group(store)
+    for drawn in (group, group["g\x1b[31m"], group["g\x1b[31m/a\x1b"]):
+        for text in (drawn._repr_html_(), repr(drawn), drawn.tree() if isinstance(drawn, cm.Group) else ""):
+            assert not set(text) & set("\x1b\x9b\x07\u202e")
+    assert "a\\x1b" in group._repr_html_()
+    store.set("g\x1b[31m/a\x1b/zarr.json", b'{"zarr_format": 3, "node_type": "array", "shape": "\\u001b"}')
+    assert "\x1b" not in group._repr_html_()
+    report = cm.check(store)
+    assert not report.ok
+    assert "\x1b" not in report._repr_html_()
+    assert "\\x1b" in report._repr_html_()
