@@ -142,9 +142,19 @@ class Case:
                 yield tuple(slice(s.start, min(s.stop, n)) for s, n in zip(region, shape))
 
 
+def plain(values: Any) -> Array:
+    """Return the bits of ml_dtypes' floats, and int8 or uint8 for its integers: the cases need numpy only."""
+    values = np.asarray(values)
+    if values.dtype.type.__module__ != "ml_dtypes":
+        return values
+    if "int" in values.dtype.name:
+        return values.astype("u1" if values.dtype.name[0] == "u" else "i1")
+    return values.view(f"u{values.dtype.itemsize}")
+
+
 def same(actual: Any, expected: Array) -> bool:
     """Whether two arrays agree in shape, dtype (but for byte order) and every bit; objects are compared by type and value."""
-    actual = np.asarray(actual)
+    actual = plain(actual)
     if actual.shape != expected.shape:
         return False
     if expected.dtype.kind == "O":
@@ -861,6 +871,56 @@ _add(
     fill_value=0,
     optional="float8_e4m3fn, here as uint8 bits",
 )
+# what the registry has besides: bits of the first values and of the fill value, 1, which stands in the chunk that is missing
+_ONES = {
+    "bfloat16": ("u2", 0x3F80), "float4_e2m1fn": ("u1", 2), "float6_e2m3fn": ("u1", 8), "float6_e3m2fn": ("u1", 12), "float8_e3m4": ("u1", 0x30),
+    "float8_e4m3": ("u1", 0x38), "float8_e4m3b11fnuz": ("u1", 0x58), "float8_e4m3fnuz": ("u1", 0x40), "float8_e5m2": ("u1", 0x3C), "float8_e5m2fnuz": ("u1", 0x40),
+    "float8_e8m0fnu": ("u1", 0x7F), "int2": ("i1", 1), "int4": ("i1", 1), "uint2": ("u1", 1), "uint4": ("u1", 1), "complex_float16": ("u4", 0x3C003C00),
+    "complex_bfloat16": ("u4", 0x3F803F80),
+}  # fmt: skip
+
+
+def _small_values(name: str) -> Callable[[], Array]:
+    dtype, one = _ONES[name]
+    if "int" in name:
+        bits = int(name[-1])
+        low = 0 if name[0] == "u" else -(1 << (bits - 1))
+        return lambda: (low + index_code((5, 3)) // 3 % (1 << bits)).astype(dtype)
+    if name.startswith("complex"):
+        return lambda: (one + 0x00100008 * (index_code((5, 3)) % 9)).astype(dtype)
+    bits = 16 if name == "bfloat16" else int(name[5])
+    return lambda: (index_code((5, 3)) * (0x110 if bits == 16 else 1) % (1 << (bits - 1))).astype(dtype)
+
+
+for _name, (_dtype, _one) in _ONES.items():
+    for _codec in ("bytes", "packbits"):
+        _add(f"type-{_name.replace('_', '-')}-{_codec}", _small_values(_name), chunks=(3, 2), fill_value=_one, missing=((1, 1),),
+             optional=f"{_name}, here as bits")  # fmt: skip
+_add("codec-packbits-bool", lambda: index_code((5, 3)) % 2 == 0, chunks=(3, 2), fill_value=True)
+_add(
+    "codec-packbits-some",
+    lambda: (2 * index_code((5, 3)) % 64).astype("u2"),
+    chunks=(3, 2),
+    fill_value=0,
+    note="bits 1 to 5, the padding last",
+)
+_add("codec-reshape", codes((6, 4), "i4"), chunks=(3, 2), fill_value=-1, note="axes joined, another added, then turned")
+_add("codec-squeeze", codes((4, 1, 6), "i4"), chunks=(2, 1, 3), fill_value=-1, note="zarrs.squeeze, then turned")
+_add(
+    "codec-conditional",
+    codes((8, 6), "i4"),
+    chunks=(4, 3),
+    fill_value=-1,
+    note="each chunk with another mask of shuffle and zlib",
+)
+_add(
+    "codec-n5-default",
+    codes((5, 3), "i2"),
+    chunks=(3, 2),
+    fill_value=0,
+    note="blocks of tensorstore's N5; the dataset is in the same folder",
+)
+_add("codec-zfp", codes((5, 7), "i4"), chunks=(4, 6), fill_value=-1, note="zfp, lossless, without a header")
 _add("r24", _void3, dtype="|V3", fill_value=np.void(b"\x01\x02\xff"), **_SMALL)
 
 # --------------------------------------------------------------------------------------------------------------------

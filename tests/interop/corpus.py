@@ -109,12 +109,6 @@ def goldens() -> list[Golden]:
 GOLDENS = goldens()
 
 UNWRITTEN = {
-    "zarr_v2/tensorstore-0.1.86/bfloat16": "no such data type",
-    "zarr_v3/tensorstore-0.1.86/bfloat16": "no such data type",
-    "zarr_v3/tensorstore-0.1.86/float8-e4m3fn": "no such data type",
-    "zarr_v3/tensorstore-0.1.86/int4": "no such data type",
-    "zarr_v3/zarr-python-3.4.2/codec-cast-value": "no such codec",
-    "zarr_v3/zarr-python-3.4.2/codec-scale-offset": "no such codec",
     "n5/zarr-python-2.18.7/compression_lzma_alone": "a compression of zarr-python alone",
     "n5/zarr-python-2.18.7/dtype_bool": "no data type of N5",
     "n5/zarr-python-2.18.7/zero_d": "N5 has no arrays without dimensions",

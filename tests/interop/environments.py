@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interop.peers import Read
+from interop.peers import Read, unmoved
 
 __all__ = ["interpreter", "read_all"]
 
@@ -48,4 +48,4 @@ def read_all(python: Path, script: str, jobs: Sequence[dict[str, Any]], folder: 
 def _answer(answer: dict[str, Any], values: Path) -> Read | Exception:
     if "error" in answer:
         return RuntimeError(f"{answer['error']} ({answer['trace'].splitlines()[-2].strip()})")
-    return Read(np.load(values, allow_pickle=True), answer["attributes"], answer["names"])
+    return Read(np.load(values, allow_pickle=True), unmoved(answer["attributes"]), answer["names"])

@@ -19,6 +19,7 @@ _OBJECTS = "json2 msgpack2 vlen-array"
 _FILTERS = "codec-delta* codec-fixedscaleoffset* codec-quantize* codec-bitround codec-astype codec-packbits transpose-delta order-f-filters"
 _CHECKSUMS = "codec-crc32 codec-crc32-end codec-adler32 codec-fletcher32 codec-jenkins-lookup3"
 _RARE = "codec-lzma* codec-lz4"
+_REGISTERED = "codec-cast-value codec-scale-offset codec-reshape codec-squeeze codec-packbits-* codec-zfp codec-n5-default codec-conditional"
 _LZ4 = "compression_lz4:* lz4_*"
 
 
@@ -28,9 +29,11 @@ def _of(fmt: str, *names: str) -> list[str]:
 
 _ZARR_PYTHON = {
     "zarr-python 3 has no such data type": [
-        *_of("zarr2", _OBJECTS, "categorize struct-nested struct-subarray"),
+        *_of("zarr2", _OBJECTS, "categorize struct-nested struct-subarray bfloat16"),
         *_of("zarr3", "r24 void-3 V4"),  # the registered name; zarr-python alone calls it raw_bytes
+        *_of("zarr3", "bfloat16 float8-e4m3fn int4 type-*"),
     ],
+    "zarr-python 3.1 has no such codec; 3.4 has some of them": _of("zarr3", _REGISTERED),
     "zarr-python 3.1 knows structured types by its own name and bytes; from 3.2 on it reads the registered one": _of(
         "zarr3", "struct*"
     ),
@@ -64,7 +67,11 @@ KNOWN: dict[str, dict[str, list[str]]] = {
         "tensorstore has no such data type": [
             *_of("zarr2", _STRINGS, "unicode-* fill-null-string *:sub/deeper/c U3", _TIMES, _OBJECTS),
             *_of("zarr3", _STRINGS, _TEXT, _TIMES, _FIELDS, "r24 void-3 V4"),
+            *_of("zarr3", "type-complex-* type-float6-* type-float8-e4m3-* type-uint*"),
         ],
+        "tensorstore reads other values for the fill value 1 of float8_e8m0fnu": _of(
+            "zarr3", "type-float8-e8m0fnu-bytes"
+        ),
         "tensorstore gives bytes as one more axis": _of("zarr2", "bytes-6 fill-short-base64 void-3 S5 V4"),
         "tensorstore reads one field at a time": _of("zarr2", _FIELDS),
         "tensorstore has no such codec": [
@@ -72,12 +79,12 @@ KNOWN: dict[str, dict[str, list[str]]] = {
                 "zarr2", _FILTERS, _CHECKSUMS, _RARE, "codec-crc32c* codec-shuffle codec-zstd-checksum zlib-in-filters"
             ),
             *_of("zarr3", _FILTERS, _CHECKSUMS, _RARE, "codec-zfpy codec-pcodec codec-bz2 codec-zlib codec-shuffle"),
+            *_of("zarr3", _REGISTERED, "type-*-packbits"),
             *_of("n5", _LZ4),
         ],
         "tensorstore has no rectilinear grids": _of("zarr3", "rectilinear*"),
         "tensorstore wants nothing behind sharding": _of("zarr3", "shard-outer-crc32c shard-outer-gzip"),
         "tensorstore wants different names for the dimensions": _of("zarr3", "dimension-names-same"),
-        "tensorstore wants `axes`, `units` and `resolution` of its own kind": _of("n5", "axes:* axes_wrong_length:*"),
     },
     "zarr-python 2": {
         "zarr-python 2 gives the fill value of bytes as it stands in JSON": _of("zarr2", "vlen-bytes vlen-bytes-fill"),

@@ -9,7 +9,17 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
-__all__ = ["READERS", "WARNINGS", "Read", "Reader", "read_tensorstore", "read_z5py", "read_zarr_python", "read_zarrs"]
+__all__ = [
+    "READERS",
+    "WARNINGS",
+    "Read",
+    "Reader",
+    "read_tensorstore",
+    "read_z5py",
+    "read_zarr_python",
+    "read_zarrs",
+    "unmoved",
+]
 
 
 # zarr-python's notes on data types and codecs without a specification, and on consolidated metadata in v3
@@ -82,7 +92,13 @@ def read_z5py(store: Path, path: str, fmt: str) -> Read:
         hidden = {"dimensions", "blockSize", "dataType", "compression"}
         attributes = {name: value for name, value in json.loads(_attributes(store, path)).items() if name not in hidden}
         assert {name: dataset.attrs[name] for name in attributes} == attributes
-        return Read(dataset[:], attributes)
+        return Read(dataset[:], unmoved(attributes))
+
+
+def unmoved(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of an N5 dataset with those that tensorstore would refuse in their own place."""
+    rest = dict(attributes)
+    return rest | rest.pop("_chunkmill_attributes", {})
 
 
 def _attributes(store: Path, path: str) -> str:

@@ -10,9 +10,9 @@ Checked against: tests/golden/n5 (written by z5py 3.0.2, tensorstore 0.1.86, zar
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import isfinite, prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,6 +47,18 @@ _DTYPES = {
 _OTHER_DTYPES = {"string", "object"}  # N5 for Java: values of variable length, in blocks of mode 1 and 2
 _DATASET = ("dimensions", "blockSize", "dataType", "compression")
 _HIDDEN = {*_DATASET, "compressionType"}
+def _all_text(values: Sequence[JSON]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+# of a dataset's attributes, those that TensorStore reads, and for which it refuses the dataset where they are not one
+# value for each axis: in CF `units` is a string. There they are stored under a key of their own.
+_BY_AXIS: Mapping[str, Callable[[Sequence[JSON]], bool]] = {
+    "axes": lambda names: _all_text(names) and len(set(filter(None, names))) == len(list(filter(None, names))),
+    "units": _all_text,
+    "resolution": lambda steps: all(type(n) in {int, float} and isfinite(n) for n in steps),
+}
+_MOVED = "_chunkmill_attributes"
 
 _MAX_BLOCK_DIMENSION = (1 << 31) - 1  # a Java int
 _MAX_BLOCK_BYTES = 1 << 31  # README, "Chunks cannot be larger than 2GB"
@@ -148,7 +160,8 @@ class N5:
             return None
         shape, chunk_shape = _parse_shapes(key, document)
         dtype = _parse_dtype(key, document)
-        attributes = _visible(path, {name: v for name, v in document.items() if name not in _HIDDEN})
+        attributes = _visible(path, {name: v for name, v in document.items() if name not in {*_HIDDEN, _MOVED}})
+        attributes |= get_member(key, {_MOVED: {}, **document}, _MOVED, dict)
         return ArrayMetadata(
             dtype=dtype,
             chunk_grid=ChunkGrid.regular(shape, chunk_shape),
@@ -187,15 +200,16 @@ class N5:
         (key,) = self.array_keys(path)
         _check_holdable(metadata, key)
         attributes = dict(metadata.attributes)
-        if taken := sorted(_HIDDEN & attributes.keys()):
+        if taken := sorted({*_HIDDEN, _MOVED} & attributes.keys()):
             raise UnsupportedFeature(format="n5", feature=f"user attributes named {taken} on a dataset", key=key)
         document = {
             "dimensions": list(metadata.shape[::-1]),
             "blockSize": list(metadata.chunk_grid.chunk_shape[::-1]),
             "dataType": metadata.dtype.name,
             "compression": emit_compression(metadata.codecs),
-            **self._with_version(key, path, attributes),
-            **_axes_from_names(key, metadata),
+            **_by_axis(
+                {**self._with_version(key, path, attributes), **_axes_from_names(key, metadata)}, len(metadata.shape)
+            ),
         }
         return {key: emit_json(key, document)}
 
@@ -280,6 +294,17 @@ def _axes_from_names(key: str, metadata: ArrayMetadata) -> dict[str, JSON]:
         feature = f"dimension names {names} beside an attribute 'axes' that says {metadata.attributes['axes']!r}"
         raise UnsupportedFeature(format="n5", feature=feature, key=key, hint="'axes' is where N5 keeps the names")
     return {"axes": axes}
+
+
+def _by_axis(attributes: dict[str, JSON], rank: int) -> dict[str, JSON]:
+    """Return the attributes, those under one key that have names of N5's but not one value for each axis."""
+    moved = {}
+    for name, is_valid in _BY_AXIS.items():
+        value = attributes.get(name, [])
+        if name in attributes and not (isinstance(value, list | tuple) and len(value) == rank and is_valid(value)):
+            moved[name] = value
+    kept = {name: value for name, value in attributes.items() if name not in moved}
+    return {**kept, _MOVED: moved} if moved else kept
 
 
 def _check_holdable(metadata: ArrayMetadata, key: str) -> None:

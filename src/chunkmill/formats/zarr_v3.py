@@ -30,7 +30,7 @@ from chunkmill.formats.base import (
     split_dimension_names,
 )
 from chunkmill.formats.n5_compression import zarr_chain
-from chunkmill.formats.zarr_v3_codecs import byte_order_of, emit_chain, named, parse_chain
+from chunkmill.formats.zarr_v3_codecs import byte_order_of, emit_chain, named, parse_chain, split_quantize
 from chunkmill.model import fill_values
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import emit_v3, parse_v3
@@ -204,7 +204,7 @@ class ZarrV3:
 
         `UnsupportedFeature` for what v3 cannot say.
         """
-        codecs = zarr_chain(metadata.codecs)
+        codecs = split_quantize(zarr_chain(metadata.codecs))
         value = metadata.fill_value
         if value is None:
             serializer = "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in codecs) else ""

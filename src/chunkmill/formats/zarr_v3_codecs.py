@@ -29,7 +29,7 @@ from chunkmill.model.byte_order import ByteOrder, byte_order
 from chunkmill.model.dtypes import DType
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["AxisLengths", "byte_order_of", "emit_chain", "named", "parse_chain"]
+__all__ = ["AxisLengths", "byte_order_of", "emit_chain", "named", "parse_chain", "split_quantize"]
 
 _FORMAT = "zarr3"
 _MAX_NESTING = 8  # shards in shards
@@ -221,6 +221,29 @@ def byte_order_of(chain: Sequence[NamedConfig]) -> ByteOrder:
 
 # --------------------------------------------------------------------------------------------------------------------
 # Emit
+
+
+def split_quantize(chain: Sequence[NamedConfig]) -> tuple[NamedConfig, ...]:
+    """Return `chain` with the cast out of ``quantize``, in a codec of its own: the same bytes.
+
+    zarr-python 3.1 forgets that a ``quantize`` with ``astype`` changes the data type, and then finds too few bytes.
+
+    Examples
+    --------
+    >>> quantize = NamedConfig("numcodecs.quantize", {"digits": 1, "dtype": "<f8", "astype": "<f4"})
+    >>> [codec.name for codec in split_quantize([quantize])]
+    ['numcodecs.quantize', 'numcodecs.astype']
+    """
+    result: list[NamedConfig] = []
+    for codec in chain:
+        before, after = codec.configuration.get("dtype"), codec.configuration.get("astype")
+        if codec.name == "numcodecs.quantize" and after is not None and before not in (None, after):
+            rest = {name: value for name, value in codec.configuration.items() if name != "astype"}
+            cast = {"encode_dtype": after, "decode_dtype": before}
+            result += [NamedConfig(codec.name, rest), NamedConfig("numcodecs.astype", cast)]
+        else:
+            result.append(codec)
+    return tuple(result)
 
 
 def emit_chain(chain: Sequence[NamedConfig], *, key: str) -> list[JSON]:

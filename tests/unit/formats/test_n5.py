@@ -3,10 +3,12 @@
 import copy
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorstore
 
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.n5 import CHUNK_KEYS, N5
@@ -232,7 +234,42 @@ def test_axes_that_do_not_fit_are_an_attribute(axes: Any) -> None:
     metadata = dataset(axes=axes)
     assert metadata.dimension_names is None
     assert metadata.attributes == {"axes": axes}
-    assert emitted(metadata)["axes"] == axes
+    document = emitted(metadata)
+    assert "axes" not in document  # where TensorStore would refuse the dataset
+    assert document["_chunkmill_attributes"] == {"axes": axes}
+    assert N5().parse_array("", {"attributes.json": json.dumps(document).encode()}) == metadata
+
+
+CF = {"units": "K", "resolution": "0.25 degrees", "axes": "T", "long_name": "temperature"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "moved"),
+    [
+        (CF, {"units", "resolution", "axes"}),
+        ({"units": ["nm", "nm", ""], "resolution": [4, 4.0, 40], "axes": ["x", "", ""]}, set()),
+        ({"units": ["nm"], "resolution": [1, 2, "3"], "axes": ["x", "y", "x"]}, {"units", "resolution", "axes"}),
+        ({"units": None, "resolution": [1, 2, True]}, {"units", "resolution"}),
+        ({"unit": "K", "downsamplingFactors": "x"}, set()),
+    ],
+)
+def test_attributes_that_tensorstore_would_refuse_are_moved(
+    attributes: dict[str, Any], moved: set[str], tmp_path: Any
+) -> None:
+    metadata = replace(dataset(), attributes=attributes)
+    document = emitted(metadata)
+    assert set(document.get("_chunkmill_attributes", {})) == moved
+    assert N5().parse_array("", {"attributes.json": json.dumps(document).encode()}).attributes == attributes
+    (tmp_path / "attributes.json").write_text(json.dumps(document))
+    kvstore = {"driver": "file", "path": f"{tmp_path}/"}
+    assert tensorstore.open({"driver": "n5", "kvstore": kvstore}).result().rank == 3
+
+
+def test_the_key_of_moved_attributes_is_ours() -> None:
+    with pytest.raises(UnsupportedFeature, match="_chunkmill_attributes"):
+        emitted(replace(dataset(), attributes={"_chunkmill_attributes": {}}))
+    with pytest.raises(MetadataError, match="_chunkmill_attributes"):
+        dataset(_chunkmill_attributes="x")
 
 
 def plain(**changes: Any) -> ArrayMetadata:

@@ -1,0 +1,89 @@
+"""What `convert` writes is read exactly by every peer that knows the format, with the attributes of CF and OME data."""
+
+from functools import partial
+
+import numcodecs
+import numpy as np
+import pytest
+from interop.corpus import Expected
+from interop.peers import READERS, WARNINGS
+from interop.verdict import judge_all
+
+import chunkmill as cm
+
+pytestmark = WARNINGS
+
+VALUES = np.linspace(-1, 3, 7 * 5).reshape(7, 5).round(3)
+
+CF = {
+    "units": "K",
+    "resolution": "0.25 degrees",
+    "axes": "T",
+    "standard_name": "air_temperature",
+    "scale_factor": 0.01,
+    "valid_range": [0, 400],
+    "flag_meanings": "good bad",
+    "cell_methods": "time: mean",
+    "history": "2026-11-22: made — été",
+}
+OME = {
+    "ome": {"version": "0.5"},
+    "multiscales": [
+        {
+            "axes": [
+                {"name": "y", "type": "space", "unit": "micrometer"},
+                {"name": "x", "type": "space", "unit": "micrometer"},
+            ],
+            "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [0.5, 0.25]}]}],
+        }
+    ],
+    "omero": {"channels": [{"color": "00FF00", "window": {"start": 0, "end": 65535.0}}]},
+    "axes": [{"name": "y"}, {"name": "x"}],
+    "units": ["micrometer", "micrometer"],
+    "resolution": [0.5, 0.25],
+}
+
+SOURCES = {
+    "plain": {"dtype": "f4", "codecs": "default"},
+    "gzip": {"dtype": "i2", "codecs": "gzip"},
+    "blosc-big": {"dtype": ">f8", "codecs": "blosc"},
+    "quantize with astype": {"dtype": "f8", "codecs": [numcodecs.Quantize(2, "f8", "f4")]},
+    "delta with astype": {"dtype": "i4", "codecs": [numcodecs.Delta("i4", "i2")]},
+    "scaled": {"dtype": "f8", "codecs": [numcodecs.FixedScaleOffset(0, 1000, "f8", "i2")]},
+    "cast": {"dtype": "f8", "codecs": [numcodecs.AsType("f4", "f8")]},
+    "bitround": {"dtype": "f4", "codecs": [numcodecs.BitRound(6)]},
+    "order-f": {"dtype": "u2", "codecs": [{"name": "transpose", "configuration": {"order": [1, 0]}}, "zstd"]},
+}
+FILTERED = {"quantize with astype", "delta with astype", "scaled", "cast", "bitround"}
+# which peers have no such filters; Zarr v2 knows no other orders of axes, and N5 none at all
+KNOWS = {
+    "zarr-python": set(SOURCES),
+    "zarrs": set(SOURCES) - FILTERED,
+    "tensorstore": set(SOURCES) - FILTERED,
+    "z5py": set(SOURCES),
+}
+
+
+@pytest.mark.parametrize("attributes", [CF, OME], ids=["CF", "OME"])
+@pytest.mark.parametrize("target", ["zarr2", "zarr3", "n5"])
+@pytest.mark.parametrize("source", ["zarr2", "zarr3"])
+@pytest.mark.parametrize("name", SOURCES)
+def test_conversion(tmp_path, name, source, target, attributes):
+    given = SOURCES[name]
+    url, copy = tmp_path / "source", tmp_path / "copy"
+    made = cm.create_array(
+        url, "a", shape=(7, 5), chunks=(3, 2), format=source, fill_value=0, attributes=attributes, **given
+    )
+    made[...] = (VALUES * 100).astype(given["dtype"])
+    values = np.asarray(cm.open_array(url, "a")[...])  # as its filters leave them
+    cm.convert(url, copy, format=target, **({"codecs": "gzip"} if target == "n5" else {}))
+    array = cm.open_array(copy, "a", format=target)
+    assert np.array_equal(array[...], values)
+    assert dict(array.attributes) == attributes
+    expected = Expected("a", values, attributes, None)
+    wrong = [
+        judge_all(peer, f"{target}:{name}", partial(read, copy, "a", target), expected)
+        for peer, (read, formats) in READERS.items()
+        if target in formats and (name in KNOWS[peer] or target == "n5")
+    ]
+    assert not list(filter(None, wrong))
