@@ -47,6 +47,8 @@ _DTYPES = {
 _OTHER_DTYPES = {"string", "object"}  # N5 for Java: values of variable length, in blocks of mode 1 and 2
 _DATASET = ("dimensions", "blockSize", "dataType", "compression")
 _HIDDEN = {*_DATASET, "compressionType"}
+
+
 def _all_text(values: Sequence[JSON]) -> bool:
     return all(isinstance(value, str) for value in values)
 

@@ -6,6 +6,7 @@ opening a thousand of them takes. Not here: how variables are opened (`chunkmill
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,7 +29,7 @@ def decode(source: AbstractDataStore, decoders: Mapping[str, Any]) -> Dataset:
     Equivalent to xarray's ``StoreBackendEntrypoint().open_dataset(source, **decoders)``.
     """
     variables, attributes = source.load()  # type: ignore[no-untyped-call]
-    plain = _undecoded(variables, decoders)
+    plain = _undecoded(variables, decoders) | _undecodable(variables, decoders)
     rest = {name: variable for name, variable in variables.items() if name not in plain}
     decoded, attributes, coordinates = conventions.decode_cf_variables(rest, attributes, **decoders)
     data: dict[Any, Any] = {}
@@ -62,6 +63,23 @@ def _undecoded(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) -
             encoding.setdefault("dtype", variable.dtype)
             plain[name] = variable
     return plain
+
+
+def _undecodable(variables: Mapping[Any, Variable], decoders: Mapping[str, Any]) -> dict[Any, Variable]:
+    """Return the variables of structured and other opaque values, whose fill value xarray would fail on; warn of it."""
+    wanted = decoders.get("mask_and_scale", True) is not False
+    opaque = {name: variable for name, variable in variables.items() if variable.dtype.kind == "V"}
+    for name, variable in opaque.items():
+        ignored = sorted(_DECODED & variable.attrs.keys())
+        if ignored and wanted:
+            text = (
+                f"variable {name!r} of {variable.dtype} is not decoded: CF has no {', '.join(ignored)} for such values"
+            )
+            warnings.warn(text, UserWarning, stacklevel=2)
+        if "_FillValue" in variable.attrs:
+            variable.encoding["_FillValue"] = variable.attrs.pop("_FillValue")
+        variable.encoding.setdefault("dtype", variable.dtype)
+    return opaque
 
 
 def _is_plain(variable: Variable, *, masks: bool) -> bool:

@@ -6,6 +6,7 @@ import xarray as xr
 from xarray.backends.common import AbstractDataStore
 from xarray.backends.store import StoreBackendEntrypoint
 
+import chunkmill as cm
 from chunkmill.xarray.decode import _undecoded, decode
 
 PLAIN = {
@@ -56,3 +57,34 @@ def test_the_dataset_is_that_of_xarray(mask_and_scale):
     assert {name: repr(v.encoding) for name, v in ours.variables.items()} == {
         name: repr(v.encoding) for name, v in theirs.variables.items()
     }
+
+
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+@pytest.mark.parametrize("decode_coords", [True, "all"])
+def test_structured_values_are_not_decoded(fmt, decode_coords):
+    dtype = np.dtype([("a", "i2"), ("b", "f4")])
+    url = f"memory://structured-{fmt}-{decode_coords}"
+    values = np.array([(1, 2.5), (3, 4.5), (0, 0)], dtype)
+    attributes = {"scale_factor": 2.0, "long_name": "pairs"}
+    array = cm.create_array(
+        url, "s", shape=(3,), chunks=(2,), dtype=dtype, dimension_names=("x",), format=fmt, fill_value=values[2],
+        attributes=attributes, overwrite=True,
+    )  # fmt: skip
+    array[...] = values
+    scaled = cm.create_array(
+        url,
+        "t",
+        shape=(3,),
+        chunks=(2,),
+        dtype="i4",
+        dimension_names=("x",),
+        format=fmt,
+        attributes=attributes,
+        overwrite=True,
+    )
+    scaled[...] = np.array([1, 2, 3])
+    with pytest.warns(UserWarning, match=r"variable 's' of .* is not decoded: CF has no .*scale_factor"):
+        dataset = xr.open_dataset(url, engine="chunkmill", decode_coords=decode_coords)
+    assert dataset.s.values.tolist() == values.tolist()
+    assert dataset.s.attrs == attributes
+    np.testing.assert_array_equal(dataset.t, [2, 4, 6])  # the others are
