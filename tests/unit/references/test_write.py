@@ -1,0 +1,108 @@
+"""Sets over plain stores, other sets and zip files: where their ranges point, and what the report counts."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import StoreError
+
+
+def make(url, path="a", **more):
+    array = cm.create_array(url, path, **{"shape": (8,), "dtype": "i4", "chunks": (2,), "codecs": "raw"} | more)
+    array[:6] = np.arange(1, 7)
+    return array
+
+
+def refs(path):
+    return json.loads(path.read_text())["refs"]
+
+
+@pytest.fixture
+def source(tmp_path):
+    make(tmp_path / "source", shards=(4,))
+    return tmp_path / "source"
+
+
+def test_ranges_of_shards(source, tmp_path):
+    report = cm.to_references(source, tmp_path / "set.json", progress=False)
+    assert (report.n_references, report.n_inline, report.n_absent, report.n_arrays) == (3, 0, 1, 1)
+    assert report.bytes_referenced == 3 * 8
+    found = refs(tmp_path / "set.json")
+    assert sorted(entry[1:] for key, entry in found.items() if key.startswith("a/") and "." not in key) == [
+        [0, 8], [0, 8], [8, 8],
+    ]  # fmt: skip
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "set.json", "a")[...], [1, 2, 3, 4, 5, 6, 0, 0])
+
+
+def test_ranges_through_a_set_point_into_its_source(source, tmp_path):
+    cm.to_references(source, tmp_path / "one.json", progress=False)
+    report = cm.to_references(tmp_path / "one.json", tmp_path / "two.json", progress=False)
+    assert report.n_references == 3
+    assert refs(tmp_path / "one.json")["a/2"] == refs(tmp_path / "two.json")["a/2"]
+
+
+def test_chunks_that_a_set_holds_stay_in_it(tmp_path):
+    make(tmp_path / "x.n5", shape=(7,), format="n5")
+    cm.open_array(tmp_path / "x.n5", "a", mode="r+")[6:] = 9
+    one = cm.to_references(tmp_path / "x.n5", tmp_path / "one.json", progress=False)
+    two = cm.to_references(tmp_path / "one.json", tmp_path / "two.json", progress=False)
+    for report in (one, two):
+        assert (report.n_references, report.n_inline, report.bytes_inline) == (3, 1, 8)
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "two.json", "a")[...], [1, 2, 3, 4, 5, 6, 9])
+
+
+def test_members_of_a_zip_file(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_STORED) as archive:
+        make(tmp_path / "x")
+        for file in sorted((tmp_path / "x").rglob("*")):
+            if file.is_file():
+                archive.write(file, file.relative_to(tmp_path / "x"))
+    cm.to_references(tmp_path / "x.zip", tmp_path / "set.json", progress=False)
+    url, offset, length = refs(tmp_path / "set.json")["a/1"]
+    assert url.endswith("x.zip")
+    assert length == 8
+    np.testing.assert_array_equal(np.frombuffer((tmp_path / "x.zip").read_bytes()[offset : offset + 8], "<i4"), [3, 4])
+
+
+def test_a_compressed_member_has_no_range(tmp_path):
+    make(tmp_path / "x", shape=(8000,), chunks=(8000,))
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted((tmp_path / "x").rglob("*")):
+            if file.is_file():
+                archive.write(file, file.relative_to(tmp_path / "x"))
+    with pytest.raises(StoreError, match="compressed"):
+        cm.to_references(tmp_path / "x.zip", tmp_path / "set.json", progress=False)
+    assert not (tmp_path / "set.json").exists()
+
+
+def test_at_a_path_of_the_set(source, tmp_path):
+    cm.to_references((source, "a"), (tmp_path / "set.json", "in/b"), progress=False)
+    group = cm.open_group(tmp_path / "set.json")
+    assert group["in/b"].shape == (8,)
+
+
+def test_nothing_is_looked_up_before_arguments_are_right(source, tmp_path):
+    with pytest.raises(ValueError, match="end_blocks"):
+        cm.to_references(source, tmp_path / "set.json", end_blocks="drop")
+    (tmp_path / "set.json").write_text("{")
+    with pytest.raises(StoreError, match="not a reference set"):
+        cm.to_references(source, tmp_path / "set.json")
+
+
+def test_a_report(source, tmp_path):
+    report = cm.to_references((source, "a"), tmp_path / "set.parq", progress=False)
+    assert isinstance(report, cm.ReferencesReport)
+    assert (report.kind, report.source) == ("parquet", f"file://{source}/a")
+    assert report.to_dict()["n_references"] == 3
+    assert "3 chunks, 24 B" in str(report)
+
+
+def test_arrays_below_folders_without_a_document_are_in_the_set(tmp_path):
+    make(tmp_path / "x", "g/h/a")
+    for folder in ("g", "g/h"):
+        (tmp_path / "x" / folder / "zarr.json").unlink()
+    assert cm.to_references(tmp_path / "x", tmp_path / "set.json", progress=False).n_arrays == 1
+    assert list(cm.open_group(tmp_path / "set.json", "g/h")) == ["a"]
