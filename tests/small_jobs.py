@@ -1,0 +1,29 @@
+"""A job of tiny tasks, each of which stores one key."""
+
+from __future__ import annotations
+
+from chunkmill.runtime.job import Job, Stage, TaskResult
+from chunkmill.runtime.journal import JOB_PREFIX
+from chunkmill.stores.metered import Meter, MeteredStore
+
+__all__ = ["journal_keys", "make_job", "put"]
+
+
+def put(store, number):
+    """A task: one key of `number` bytes."""
+    meter = Meter()
+    MeteredStore(store, meter).set(f"data/{number}", bytes(number))
+    return TaskResult.of(meter, n_keys=1, peak_x=number)
+
+
+def make_job(store, *, n=5, mark="plan", prepare=lambda: {"doc": b"there"}, n_stages=1, function=put):
+    def publish(documents):
+        for key, value in documents.items():
+            store.set(key, value)
+
+    stages = [Stage(f"put-{i}", function, store, range(n)) for i in range(n_stages)]
+    return Job("put it", store, "a/b", mark, (), (), prepare, lambda _: stages, publish)
+
+
+def journal_keys(store):
+    return [key for key in store.list_prefix("") if key.startswith(JOB_PREFIX)]

@@ -1,0 +1,56 @@
+"""What plans and reports show."""
+
+import json
+
+import pytest
+from small_jobs import make_job
+
+from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def store():
+    return MemoryStore()
+
+
+def make_plan(store):
+    costs = JobCounts(
+        n_tasks=5, bytes_read=1 << 20, bytes_written=1 << 10, n_requests=9, actions={"copy": 4, "recode": 1}
+    )
+    stage = PlannedStage("put-0", 5, 1 << 20, 1 << 10, 9)
+    rows = [{"array": f"<a{i}>", "action": "copy"} for i in range(50)]
+    return Plan("convert", "here", "there", "copy", "because", costs, (stage,), make_job(store), rows, "<svg/>")
+
+
+def test_a_plan_shows_itself(store):
+    plan = make_plan(store)
+    text = repr(plan)
+    for part in ("here", "there", "copy: because", "1.00 MiB", "copy 4, recode 1", "put-0", "<a0>", "… and 10 more"):
+        assert part in text
+    html = plan._repr_html_()
+    assert "&lt;a0&gt;" in html
+    assert "<a0>" not in html
+    assert "<svg/>" in html
+
+
+def test_columns_are_attributes(store):
+    plan = make_plan(store)
+    assert (plan.n_tasks, plan.n_requests, plan.actions["copy"]) == (5, 9, 4)
+    with pytest.raises(AttributeError, match="'Plan' object has no attribute 'n_thinks'"):
+        plan.n_thinks  # noqa: B018
+    as_dict = plan.to_dict()
+    assert as_dict["n_tasks"] == 5
+    assert as_dict["stages"][0]["name"] == "put-0"
+    assert not {"job", "drawing", "costs"} & as_dict.keys()
+    json.dumps(as_dict)
+
+
+def test_a_report_is_measured(store):
+    report = make_plan(store).run(progress=False)
+    assert (report.n_tasks, report.n_keys, report.bytes_written) == (5, 5, 10)
+    assert report.stages[0].seconds is not None
+    assert report.seconds > 0
+    json.dumps(report.to_dict())
+    assert "convert: done" in repr(report)
+    assert "<table>" in report._repr_html_()

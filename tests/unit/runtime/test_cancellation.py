@@ -1,0 +1,135 @@
+"""Tasks of cancelled writes: stopped before the next store key, and waited for."""
+
+import threading
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.errors import JobError
+from chunkmill.runtime import cancellation
+from chunkmill.runtime.cancellation import (
+    abandon,
+    abandon_on_error,
+    remove_partial_files,
+    remove_partial_files_beside,
+    unless_cancelled,
+)
+from chunkmill.stores.directory_lock import PARTIAL_SUFFIX
+from chunkmill.stores.guarded import write_guard
+from chunkmill.stores.local import LocalStore
+
+
+def test_a_task_writes_until_its_write_is_abandoned():
+    with unless_cancelled("write-x") as guard:
+        assert write_guard.get() is guard
+        guard()
+        cancellation._writes.abandoned.add("write-x")
+        with pytest.raises(JobError, match="write-x: this task belongs to a write that was cancelled or has failed"):
+            guard()
+    assert write_guard.get() is None
+    with pytest.raises(JobError), unless_cancelled("write-x"):
+        pytest.fail("it began")
+    with unless_cancelled("write-y") as guard:
+        guard()
+
+
+def test_a_further_question():
+    asked = []
+    with unless_cancelled("write-z", lambda *, now=False: asked.append(now)) as guard:
+        guard()
+        guard(now=True)
+    assert asked == [False, True]
+
+
+def test_abandoning_waits_for_what_is_writing():
+    begun, ended, go = threading.Event(), [], threading.Event()
+
+    def task():
+        with unless_cancelled("write-slow"):
+            begun.set()
+            go.wait(10)
+            ended.append(True)
+
+    thread = threading.Thread(target=task)
+    thread.start()
+    begun.wait(10)
+    threading.Timer(0.1, go.set).start()
+    abandon(["write-slow"])
+    assert ended
+    thread.join()
+
+
+def test_a_write_that_hangs_is_not_waited_for_without_end(monkeypatch):
+    monkeypatch.setattr(cancellation, "_PATIENCE", 0.05)
+    with unless_cancelled("write-hangs"):
+        abandon(["write-hangs"])
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_failed_computation_abandons_its_writes(fails):
+    x = da.from_array(np.zeros(4), chunks=2).map_blocks(abs, name=f"write-{fails}")
+    if fails:
+        with pytest.raises(KeyboardInterrupt), abandon_on_error([x]):
+            raise KeyboardInterrupt
+    else:
+        with abandon_on_error([x]):
+            x.compute(scheduler="sync")
+    assert (f"write-{fails}" in cancellation._writes.abandoned) is fails
+
+
+def test_forked_children_begin_with_no_writes():
+    """They have no threads that would end them."""
+    writes = cancellation._Writes()
+    writes.n_writing["x"] += 1
+    writes.changed.acquire()
+    writes.__init__()
+    assert writes.changed.acquire(blocking=False)
+    assert not writes.n_writing
+
+
+@pytest.fixture
+def partial(tmp_path):
+    """A partial file of a process that is gone, below an array."""
+    (tmp_path / "g" / "a").mkdir(parents=True)
+    file = tmp_path / "g" / "a" / f".0.0.host-1.{'0' * 32}{PARTIAL_SUFFIX}"
+    file.touch()
+    return file
+
+
+@pytest.fixture(autouse=True)
+def all_are_abandoned(monkeypatch):
+    monkeypatch.setattr("chunkmill.stores.local.is_abandoned", lambda _: True)
+
+
+class Arrays:
+    def __new__(cls, folder):
+        array = object.__new__(StoredArray)
+        object.__setattr__(array, "store", LocalStore(folder))
+        object.__setattr__(array, "prefix", "g/a/")
+        return array
+
+
+@pytest.mark.parametrize("died", [True, False])
+def test_partial_files_go_where_somebody_died(tmp_path, partial, died):
+    with remove_partial_files([Arrays(tmp_path)], after_death=died):
+        assert partial.exists()
+    assert partial.exists() is not died
+
+
+def test_partial_files_go_when_a_worker_is_lost(tmp_path, partial, monkeypatch):
+    workers = iter([{"one", "two"}, {"one", "three"}])
+    monkeypatch.setattr(cancellation, "_workers", lambda: next(workers))
+    with remove_partial_files([Arrays(tmp_path)]):
+        pass
+    assert not partial.exists()
+
+
+def test_partial_files_beside_keys(tmp_path, partial):
+    beside = tmp_path / "g" / partial.name
+    beside.touch()
+    top = tmp_path / partial.name
+    top.touch()
+    remove_partial_files_beside(LocalStore(tmp_path), ["g/zarr.json"])
+    assert (partial.exists(), beside.exists(), top.exists()) == (True, False, False)

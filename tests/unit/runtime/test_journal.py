@@ -1,0 +1,166 @@
+"""The journal of a job: records, resuming, runs."""
+
+import json
+import threading
+
+import pytest
+from recording import SlowStore
+from small_jobs import put
+
+from chunkmill.errors import JobError
+from chunkmill.runtime import job as jobs
+from chunkmill.runtime.journal import RUNNING, Journal, differences, fingerprint, records
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def store():
+    return MemoryStore()
+
+
+def test_a_record_says_what_was_written(store):
+    journal = Journal(store, "a/b", "put it", "plan")
+    journal.begin({})
+    with journal.running():
+        jobs.run_task(jobs._Stage(put, store, journal, 1), 9, [3])
+    record = json.loads(store.get(f"{journal.prefix}1/9-{journal.run}"))
+    assert record["keys"] == {"data/3": [3, 0x6064A37A]}
+    assert record["counts"]["bytes_written"] == 3
+
+
+def test_tasks_of_a_job_that_was_discarded(store):
+    """They may be at work on another machine when the next job begins: they speak for nobody."""
+    old = Journal(store, "a/b", "put it", "plan")
+    old.begin({})
+    new = Journal(store, "a/b", "put it", "plan")
+    with pytest.raises(JobError, match="another job has begun"):
+        new.begin({})
+    with old.running():
+        new.discard()
+        new.begin({})
+        with new.running():
+            old.record(0, 3, {"n_keys": 1}, {})
+            assert new.done() == set()
+            assert new.recall(0, 3) is None
+            with pytest.raises(JobError, match="was replaced by another one; this result is discarded"):
+                jobs.run_task(jobs._Stage(put, store, old, 0), 4, [4])
+            assert store.get("data/4") is None
+        new.finish()
+        with pytest.raises(JobError, match="the job has ended"):
+            new.recall(0, 4)
+    resumed = Journal(store, "a/b", "put it", "plan")
+    assert resumed.resume() is None
+
+
+def test_a_run_is_resumed_under_its_name(store):
+    journal = Journal(store, "a/b", "put it", "plan")
+    journal.begin({"doc": b"x"})
+    journal.record(0, 3, {"n_keys": 1}, {})
+    again = Journal(store, "a/b", "put it", "plan")
+    assert again.resume() == {"doc": b"x"}
+    assert (again.run, again.done(), again.recall(0, 3)) == (journal.run, {(0, 3)}, {"n_keys": 1})
+
+
+@pytest.mark.parametrize("seconds", [0, 2e-4], ids=["fast files", "slow files"])
+def test_values_that_are_not_as_on_record_are_written_again(store, seconds):
+    """Of many: looked at by one thread, by many where files are slow."""
+    n = 700
+    journal = Journal(store, "a/b", "put it", "plan")
+    journal.begin({})
+    with journal.running():
+        for number in range(n):
+            jobs.run_task(jobs._Stage(put, store, journal, 0), number, [number])
+    store.set("data/3", b"torn")
+    store.delete("data/600")
+    store.set(f"{journal.prefix}0/650-{journal.run}", b"{")
+    threads = set()
+
+    class Watched(SlowStore):
+        def _before(self, method, key, byte_range=None):
+            threads.add(threading.get_ident())
+            super()._before(method, key, byte_range)
+
+    again = Journal(Watched(store, seconds), "a/b", "put it", "plan")
+    again.resume()
+    assert {(0, number) for number in range(n)} - again.done() == {(0, 3), (0, 600), (0, 650)}
+    assert bool(seconds) < len(threads) <= 17
+    with again.running():
+        assert again.recall(0, 3) is None  # its record is gone
+
+
+def test_journals_of_different_paths_do_not_meet(store):
+    prefixes = {Journal(store, path, "", "").prefix for path in ("", "a", "a/b", "a%2Fb")}
+    assert len(prefixes) == 4
+    assert all(prefix.count("/") == 1 for prefix in prefixes)
+
+
+def test_fingerprints_are_of_values():
+    assert fingerprint((1, "a"), {"x": 2}) == fingerprint((1, "a"), {"x": 2})
+    assert fingerprint((1, "a")) != fingerprint((1, "b"))
+
+
+class LosesResponses(MemoryStore):
+    """A store whose client repeats a conditional write that was stored, since its response was lost."""
+
+    def set_if(self, key, value, version):
+        super().set_if(key, value, version)
+        return super().set_if(key, value, version)
+
+
+def test_a_lost_response_to_the_beginning():
+    """It was taken for another job, with nobody there, so that nobody could begin."""
+    journal = Journal(LosesResponses(), "a", "put it", "plan")
+    journal.begin({"doc": b"x"})
+    with journal.running():
+        journal.check(now=True)
+    with pytest.raises(JobError, match="another job has begun"):
+        Journal(journal.store, "a", "put it", "plan").begin({})
+
+
+def test_a_job_that_ended_at_once_has_begun_all_the_same(store):
+    class Vanishes(MemoryStore):
+        def set_if(self, key, value, version):
+            return False
+
+    with pytest.raises(JobError, match="another job has begun"):
+        Journal(Vanishes(), "a", "put it", "plan").begin({})
+
+
+def test_tasks_write_only_while_the_job_runs(store):
+    journal = Journal(store, "a", "put it", "plan")
+    journal.begin({})
+    with pytest.raises(JobError, match="is not running"):
+        journal.check()
+    with journal.running():
+        journal.check()
+    with pytest.raises(JobError, match="this result is discarded"):
+        journal.check()
+    assert journal.has_this_plan()
+
+
+def test_dead_attempts_end_when_the_job_is_resumed(store):
+    """Their tasks may still be at work; those of clients that are alive are joined."""
+    journal = Journal(store, "a", "put it", "plan")
+    journal.begin({})
+    dead = f"{journal.prefix}{RUNNING}dead"
+    store.set(dead, b'{"seen": "2020-01-01T00:00:00+00:00", "host": "elsewhere", "pid": 1}')
+    with journal.running():
+        Journal(store, "a", "put it", "plan").resume()
+        assert store.get(dead) is None
+        journal.check(now=True)
+
+
+def test_records_of_other_runs_are_left_out(store):
+    journal = Journal(store, "a", "put it", "plan")
+    journal.begin({})
+    journal.record(0, 7, {}, {})
+    store.set(f"{journal.prefix}0/8-another", b"{}")
+    store.set(f"{journal.prefix}intermediate/{journal.run}/0/3", b"values")
+    assert [(stage, task) for stage, task, _ in records(store, journal.prefix, journal.run)] == [(0, 7)]
+    assert len(records(store, journal.prefix, "")) == 2
+
+
+def test_a_record_that_cannot_be_read_is_a_difference(store):
+    store.set("record", b"{")
+    assert list(differences(store, "record")) == [("record", "the record is damaged")]
+    assert list(differences(store, "absent")) == []

@@ -1,0 +1,98 @@
+"""Running many tasks on the local schedulers."""
+
+import time
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+
+import dask
+import dask.array as da
+import pytest
+from dask._task_spec import Alias
+from recording import FailingStore
+from small_jobs import put
+
+from chunkmill.errors import JobError, StoreError
+from chunkmill.runtime import scheduler as scheduling
+from chunkmill.runtime.job import Stage, TaskResult, run_stages
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture(autouse=True, params=["sync", "threads"])
+def scheduler(request):
+    with dask.config.set(scheduler=request.param):
+        yield request.param
+
+
+@pytest.fixture
+def store():
+    return MemoryStore()
+
+
+def test_waves(store, monkeypatch):
+    monkeypatch.setattr(scheduling, "_WAVE", 3)
+    (result,) = run_stages([Stage("put", put, store, range(10))])
+    assert result.counts["n_keys"] == 10
+
+
+def test_an_error_is_the_task_s_own(store):
+    failing = FailingStore(store, every=3, methods=["set"])
+    with pytest.raises(StoreError, match="injected failure") as caught:
+        run_stages([Stage("put", put, failing, range(5))])
+    assert caught.value.key == "data/2" or dask.config.get("scheduler") == "threads"
+
+
+def test_keys_are_readable_on_the_dashboard():
+    from dask.utils import key_split
+
+    wave = scheduling._Wave("rechunk-spill", put, None)
+    _, (key,) = wave.graph([(1,)])
+    assert key_split(key) == "rechunk-spill"
+    assert key_split(wave.common_key) == "rechunk-spill-common"
+
+
+def test_what_runs_beside_a_failure_is_waited_for(store):
+    ended = []
+
+    def work(store, number):
+        if number:
+            time.sleep(0.3)
+            ended.append(number)
+            return TaskResult({})
+        raise ValueError
+
+    with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(ValueError):
+        run_stages([Stage("work", work, store, range(2))])
+    assert ended == [1]
+
+
+def test_jobs_of_too_many_tasks_are_refused():
+    scheduling.check_n_tasks("put it", 1 << 24)
+    with pytest.raises(JobError, match=r"put it: it would take 16,777,217 tasks.*larger chunks or shards"):
+        scheduling.check_n_tasks("put it", (1 << 24) + 1)
+
+
+def test_optimised_graphs_hold_no_aliases():
+    x = (da.ones((4, 4), chunks=2) + 1).sum()
+    (key,) = x.__dask_keys__()
+    graph = scheduling.optimised(x.dask, [key])
+    assert not [task for task in graph.values() if isinstance(task, Alias)]
+    assert scheduling.Scheduler().compute(graph, [key]) == [32]
+
+
+def test_who_shares_memory():
+    with dask.config.set(scheduler="processes"):
+        assert not scheduling.Scheduler().in_process
+    with dask.config.set(scheduler="threads", num_workers=3):
+        assert scheduling.Scheduler().in_process
+        assert scheduling.Scheduler().threads_per_worker == 3
+    with dask.config.set(scheduler="sync"):
+        assert scheduling.Scheduler().threads_per_worker == 1
+    with ThreadPoolExecutor(2) as pool, dask.config.set(scheduler=pool):
+        assert scheduling.Scheduler().in_process
+
+
+def test_nothing_begins_after_a_failure():
+    watched = scheduling._Watched(abs)
+    assert watched(-1) == 1
+    watched.stop()
+    with pytest.raises(CancelledError):
+        watched(-1)

@@ -1,0 +1,46 @@
+"""Stages: which specs one task does, and what is shown and counted."""
+
+import pytest
+
+from chunkmill.runtime import stage as stages
+from chunkmill.runtime.stage import Stage, TaskResult, grouped
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.metered import Meter, MeteredStore
+
+
+@pytest.mark.parametrize(
+    ("shares", "sizes"),
+    [([], []), ([1, 1], [1, 1]), ([0.5] * 5, [2, 2, 1]), ([0.2, 3, 0.2, 0.2], [1, 1, 2]), ([0] * 9, [9])],
+)
+def test_neighbours_share_a_task_up_to_its_budget(shares, sizes):
+    stage = Stage("x", print, shares, range(len(shares)), share=lambda shares, spec: shares[spec])
+    groups = grouped(stage)
+    assert [len(group) for group in groups] == sizes
+    assert [spec for group in groups for spec in group] == list(range(len(shares)))
+
+
+def test_each_spec_is_a_task_by_default():
+    assert [list(group) for group in grouped(Stage("x", print, None, range(3)))] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("n", [4, 5, 8, 9])
+def test_no_more_tasks_than_a_scheduler_bears(monkeypatch, n):
+    """Whatever the shares say."""
+    monkeypatch.setattr(stages, "MAX_TASKS", 4)
+    groups = grouped(Stage("x", print, None, range(n), share=lambda *_: 1.0))
+    assert len(groups) <= 4
+    assert [spec for group in groups for spec in group] == list(range(n))
+
+
+def test_what_is_shown_of_a_task_is_its_first_spec():
+    stage = Stage("x", print, "a/", range(9), shows=lambda common, spec: f"{common}{spec}")
+    assert stage.show((1, [3, 4], "references")) == "a/3"
+    assert Stage("x", print, "a/", range(9)).show((1, [3, 4])) == ""
+
+
+def test_results_hold_what_a_meter_counted():
+    meter = Meter()
+    MeteredStore(MemoryStore(), meter).set("a", b"123456789")
+    result = TaskResult.of(meter, n_keys=1)
+    assert result.counts == {"n_requests": 1, "bytes_read": 0, "bytes_written": 9, "n_keys": 1}
+    assert result.writes == {"a": (9, 3808858755)}
