@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 from contracts.codec_contract import same
 from hypothesis import given
@@ -13,9 +15,11 @@ from chunkmill.codecs.is_fill import is_fill
 from chunkmill.codecs.registry import build_pipeline, parse_codecs, sharded
 from chunkmill.errors import CodecError
 from chunkmill.model.metadata import NamedConfig
+from chunkmill.model.small_dtypes import SMALL, is_small, n_bits, small_dtype
 
+SMALL_TYPES = [small_dtype(name, format_name="", key="") for name in SMALL]
 DTYPES = st.sampled_from(
-    ["b1", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "M8[us]", "m8[s]", "U3", "S5", "V3"]
+    ["b1", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "M8[us]", "m8[s]", "U3", "S5", "V3", *SMALL_TYPES]
 )
 COMPRESSORS = st.sampled_from(["zstd", "gzip", "blosc", "lz4", "zlib", "bz2", "crc32c", "shuffle", "adler32"])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -24,6 +28,10 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 @st.composite
 def arrays(draw, shape):
     dtype = np.dtype(draw(DTYPES))
+    if is_small(dtype):
+        elements = st.integers(0, (1 << min(n_bits(dtype), 8)) - 1)
+        raw = draw(npst.arrays("u1", (*shape, dtype.itemsize), elements=elements))
+        return np.ascontiguousarray(raw).view(dtype).reshape(shape)
     if dtype.kind == "V":
         raw = draw(npst.arrays("u1", (*shape, dtype.itemsize)))
         return np.ascontiguousarray(raw).view(dtype).reshape(shape)
@@ -35,9 +43,15 @@ def arrays(draw, shape):
 
 @st.composite
 def chains(draw, shape, dtype, depth=2):
-    """A chain for chunks of `shape`: transposes, a serializer or a shard of such chains, compressors."""
+    """A chain for chunks of `shape`: other axes, a serializer or a shard of such chains, compressors."""
     filters = []
     for _ in range(draw(st.integers(0, 2))):
+        if shape and draw(st.integers(0, 3)) == 0:
+            cut = draw(st.integers(1, len(shape)))
+            joined = [list(range(cut)), *([axis] for axis in range(cut, len(shape)))]
+            filters.append(NamedConfig("reshape", {"shape": joined}))
+            shape = (prod(shape[:cut]), *shape[cut:])
+            continue
         order = draw(st.permutations(range(len(shape))))
         filters.append(NamedConfig("transpose", {"order": list(order)}))
         shape = tuple(shape[axis] for axis in order)
@@ -47,9 +61,16 @@ def chains(draw, shape, dtype, depth=2):
         serializer = sharded(draw(chains(inner, dtype, depth - 1)), inner, location)
     elif dtype.kind == "T":
         serializer = NamedConfig("vlen-utf8")
+    elif (dtype.kind in "biufcmM" or is_small(dtype)) and draw(st.booleans()):
+        serializer = NamedConfig(
+            "packbits", {"padding_encoding": draw(st.sampled_from(["none", "first_byte", "last_byte"]))}
+        )
     else:
         serializer = NamedConfig("bytes", {"endian": draw(st.sampled_from(["little", "big"]))})
-    compressors = parse_codecs(draw(st.lists(COMPRESSORS, max_size=2)), np.dtype("u1"))[1:]
+    compressors = list(parse_codecs(draw(st.lists(COMPRESSORS, max_size=2)), np.dtype("u1"))[1:])
+    if draw(st.integers(0, 3)) == 0:
+        inside = [{"name": codec.name, "configuration": dict(codec.configuration)} for codec in compressors]
+        compressors = [NamedConfig("conditional", {"codecs": inside})]
     return [*filters, serializer, *compressors]
 
 

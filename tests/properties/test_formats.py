@@ -125,6 +125,21 @@ V3_RECTILINEAR = V3_ARRAY | {
     "chunk_grid": {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[[3, 4], 1], 8]}},
     "codecs": ["bytes", {"name": "numcodecs.delta", "configuration": {"dtype": "<c8"}}],
 }
+V3_REGISTRY = V3_ARRAY | {
+    "data_type": "bfloat16",
+    "fill_value": "0x7fc0",
+    "codecs": [
+        {"name": "scale_offset", "configuration": {"offset": 5, "scale": 0.5}},
+        {
+            "name": "cast_value",
+            "configuration": {"data_type": "int4", "rounding": "towards-zero", "out_of_range": "clamp", "scalar_map": {"encode": [["NaN", 0]]}},
+        },
+        {"name": "reshape", "configuration": {"shape": [[0], 2, -1]}},
+        {"name": "bitround", "configuration": {"keepbits": 3}},
+        {"name": "packbits", "configuration": {"padding_encoding": "first_byte", "first_bit": 0, "last_bit": 3}},
+        {"name": "conditional", "configuration": {"codecs": [{"name": "zstd", "configuration": {"level": 1}}], "header_bits": 8}},
+    ],
+}  # fmt: skip
 V2_CONSOLIDATED = {"zarr_consolidated_format": 1, "metadata": {"a/.zarray": V2_ARRAY, ".zgroup": {"zarr_format": 2}}}
 V3_GROUP = {
     "zarr_format": 3,
@@ -203,6 +218,7 @@ HOSTILE = {
     "v2-consolidated": (V2_CONSOLIDATED, lambda value: consolidated.parse_v2(value, ".zmetadata")),
     "v3-struct": (V3_ARRAY, parse_v3),
     "v3-rectilinear": (V3_RECTILINEAR, parse_v3),
+    "v3-registry": (V3_REGISTRY, parse_v3),
     "v3-group": (V3_GROUP, lambda value: ZarrV3().parse_group("", {"zarr.json": value})),
     "v3-consolidated": (V3_GROUP, lambda value: consolidated.parse_v3(value, "zarr.json")),
 }

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.model.byte_order import to_native
+from chunkmill.model.byte_order import byte_order, to_native
 from chunkmill.model.metadata import JSON
 from chunkmill.model.small_dtypes import is_small, small_dtype, small_name
 
@@ -182,6 +182,8 @@ def emit_v2(dtype: DType, *, key: str = "") -> JSON:
         return "|O"
     if dtype.fields is None:
         if (name := small_name(dtype)) is not None:
+            if byte_order(dtype) == "big":  # the name says nothing of it, and TensorStore takes it for little
+                raise UnsupportedFeature(format="zarr2", feature=f"data type {name!r} in big-endian order", key=key)
             return name
         if dtype.itemsize and any(pattern.fullmatch(dtype.str) for pattern in _PATTERNS):
             return dtype.str

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model import dtypes
 from chunkmill.model.byte_order import byte_order, to_native, with_byte_order
 from chunkmill.model.dtypes import STRING, emit_v2, emit_v3, parse_v2, parse_v3
+from chunkmill.model.small_dtypes import SMALL
 
 V2 = [
     ("|b1", np.dtype("?")),
@@ -183,3 +186,30 @@ def test_byte_orders():
 def test_the_table_holds_what_all_formats_share():
     assert len(dtypes.PLAIN) == 14
     assert all(dtypes.plain_name(dtype) == name for name, dtype in dtypes.PLAIN.items())
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_types_of_ml_dtypes(name):
+    dtype = parse_v3(name, key="zarr.json")
+    assert emit_v3(dtype) == name
+    assert parse_v2(emit_v2(dtype), key=".zarray") == dtype
+    assert to_native(dtype) == to_native(with_byte_order(dtype, "big")) == dtype
+    assert byte_order(dtype) == ("little" if "16" in name else "none")
+    if "16" in name:
+        with pytest.raises(UnsupportedFeature, match="big-endian"):
+            emit_v2(with_byte_order(dtype, "big"))
+    for fields in ([("a", dtype)], [("a", "i4"), ("b", dtype)]):
+        for emit in (emit_v2, emit_v3):
+            with pytest.raises(UnsupportedFeature, match="structured"):
+                emit(np.dtype(fields))
+    with pytest.raises(UnsupportedFeature, match="structured"):
+        parse_v3({"name": "struct", "configuration": {"fields": [{"name": "a", "data_type": name}]}}, key="")
+    with pytest.raises(UnsupportedFeature, match="structured"):
+        parse_v2([["a", name]], key="")
+
+
+def test_without_ml_dtypes(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    for parse in (parse_v2, parse_v3):
+        with pytest.raises(UnsupportedFeature, match=r"'bfloat16'.*chunkmill\[dtypes\]"):
+            parse("bfloat16", key="zarr.json")

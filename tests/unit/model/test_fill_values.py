@@ -5,7 +5,7 @@ import pytest
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model import fill_values
-from chunkmill.model.dtypes import STRING
+from chunkmill.model.dtypes import STRING, parse_v3
 
 
 def bits(value):
@@ -191,3 +191,33 @@ def test_what_is_no_scalar_of_the_dtype_is_refused():
             fill_values.emit_v2(value, np.dtype(dtype))
     with pytest.raises(UnsupportedFeature):
         fill_values.emit_v3(3, np.dtype(object))
+
+
+SMALL = [  # type, JSON, bits; what is written if that is something else
+    ("bfloat16", 1.5, 0x3FC0), ("bfloat16", "NaN", 0x7FC0), ("bfloat16", "-Infinity", 0xFF80), ("bfloat16", "0xffc1", 0xFFC1), ("float8_e5m2", "Infinity", 0x7C),
+    ("float8_e4m3fnuz", "NaN", 0x80), ("float8_e8m0fnu", 4.0, 0x81), ("float8_e8m0fnu", "NaN", 0xFF), ("float4_e2m1fn", -6.0, 0xF), ("float6_e3m2fn", 28.0, 0x1F),
+    ("int2", -2, 2), ("int4", -8, 8), ("uint4", 15, 15), ("complex_float16", [1.0, "NaN"], 0x7E003C00), ("complex_bfloat16", [1.0, -2.0], 0xC0003F80),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), SMALL, ids=[f"{n}-{v}" for n, v, _ in SMALL])
+def test_scalars_of_ml_dtypes(name, value, expected):
+    dtype = parse_v3(name, key="")
+    for parse, emit in ((fill_values.parse_v3, fill_values.emit_v3), (fill_values.parse_v2, fill_values.emit_v2)):
+        found = parse(value, dtype, key="")
+        assert int.from_bytes(np.array(found, dtype).tobytes(), "little") == expected
+        if emit is fill_values.emit_v3 or not str(value).startswith("0x"):
+            assert emit(found, dtype) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("float4_e2m1fn", "NaN"), ("float4_e2m1fn", "Infinity"), ("float4_e2m1fn", 7), ("float4_e2m1fn", "0x10"), ("float8_e4m3fnuz", "Infinity"), ("float8_e8m0fnu", 0),
+        ("float8_e8m0fnu", -1), ("float8_e8m0fnu", 1e39), ("int2", 2), ("int2", -3), ("uint4", 16), ("uint2", 1.5), ("int4", "NaN"), ("bfloat16", "x"), ("bfloat16", 1e39),
+        ("bfloat16", "0x10000"), ("complex_float16", 1), ("complex_float16", [1]), ("complex_bfloat16", [1, "x"]), ("float8_e5m2", 1e6), ("bfloat16", None), ("int4", True),
+    ],
+)  # fmt: skip
+def test_scalars_that_ml_dtypes_has_not(name, value):
+    with pytest.raises(MetadataError):
+        fill_values.parse_v3(value, parse_v3(name, key=""), key="zarr.json")
