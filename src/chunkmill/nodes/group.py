@@ -14,6 +14,7 @@ from typing import Self, TypeAlias
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import ChunkmillError, NodeNotFound, StoreError
 from chunkmill.formats.base import Format
+from chunkmill.formats.registry import FORMATS
 from chunkmill.model.json_values import Attributes
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
@@ -82,9 +83,9 @@ class Group:
     def members(self, *, without: Collection[str] = (), on_error: OnError | None = None) -> dict[str, Node]:
         """Open every direct child, and as groups the folders without a document that contain nodes further down.
 
-        Such folders are not groups in Zarr v2 and v3, but some writers leave them out (TensorStore all, zarr-java's
-        OME-Zarr plates those of rows and wells), and the arrays below are found by their paths only. Each folder
-        without a document is listed, down to the first document.
+        Such folders are not groups in Zarr v2 and v3, but some writers leave their documents out (TensorStore all,
+        zarr-java's OME-Zarr plates those of rows and wells), and others find the arrays below by their paths only. Each
+        folder without a document is listed, down to the first document. Children of another Zarr version are members.
 
         Parameters
         ----------
@@ -101,13 +102,28 @@ class Group:
             if on_error is None:
                 raise
             opened = self._open_one_by_one(names, on_error)
-        for name, node in opened.items():
-            path = join_path(self.path, name)
-            if node is None and _contains_nodes(self.store, self.documents, path):
-                folder = self._group_at(path)
-                folder.is_documented = False
-                opened[name] = folder
+        for name in [name for name, node in opened.items() if node is None]:
+            try:
+                opened[name] = self._open_folder(join_path(self.path, name))
+            except ChunkmillError as error:
+                if on_error is None:
+                    raise
+                on_error(join_path(self.path, name), error)
         return {name: node for name, node in opened.items() if node is not None}
+
+    def _open_folder(self, path: str) -> Node | None:
+        """Return the node of another format at `path`, or the folder as a group if nodes are stored below it."""
+        found = _first_document(self.store, self.documents, path)
+        if found is None:
+            return None
+        at, documents_format = found
+        if at == path:
+            documents = fetch(self.store, node_keys(documents_format, path))
+            node = parse_node(self.store, path, documents_format, documents, read_only=self.read_only)
+        else:
+            node = self._group_at(path)
+            node.is_documented = False
+        return node if node is None else node.with_read_missing(self.read_missing)
 
     def _open_listed(self, names: Collection[str]) -> dict[str, Node | None]:
         """Open listed children; ``None`` for folders that are not nodes."""
@@ -302,19 +318,25 @@ def is_folder(store: Store, documents_format: Format, path: str) -> bool:
         return False
 
 
-def _contains_nodes(store: Store, documents_format: Format, folder: str) -> bool:
-    """Return whether a node is stored below a folder that has no document: lists it, down to the first document."""
+def _first_document(store: Store, documents_format: Format, folder: str) -> tuple[str, Format] | None:
+    """List a folder that is not a node, down to the first document; return the path and format of its node."""
     todo = [folder]
     while todo:
         path = todo.pop()
-        documents = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
+        documents = {
+            key: each for each in _OF_DOCUMENTS for key in (each.array_keys(path)[0], each.group_keys(path)[0])
+        }
         for prefix in documents_format.list_prefixes(path):
             for listed in store.list_dir(prefix):
-                if f"{prefix}{listed}" in documents:
-                    return True
+                if (found := documents.get(f"{prefix}{listed}")) is not None:
+                    return path, found
                 if (name := documents_format.child_name(path, prefix, listed)) is not None:
                     todo.append(join_path(path, name))
-    return False
+    return None
+
+
+# Formats whose documents alone tell that there is a node: N5's `attributes.json` may be anybody's.
+_OF_DOCUMENTS = tuple(each for each in FORMATS if each.node_keys_known and not each.implicit_groups)
 
 
 _OURS = ".chunkmill-"  # journals of unfinished jobs: every folder is a group in N5

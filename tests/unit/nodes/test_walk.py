@@ -191,3 +191,30 @@ def test_control_characters_are_in_no_drawing():
     assert not report.ok
     assert "\x1b" not in report._repr_html_()
     assert "\\x1b" in report._repr_html_()
+
+
+@pytest.mark.parametrize(("outer", "inner"), [("zarr2", "zarr3"), ("zarr3", "zarr2")])
+def test_nodes_of_another_version_are_found(outer, inner):
+    store, other = MemoryStore(), MemoryStore()
+    make(store, "a", outer)
+    for path in ("b", "g/c", "x/y/d"):
+        make(other, path, inner)
+    for key in other.list_prefix(""):
+        if "/" in key and key not in {"x/.zgroup", "x/.zattrs", "x/zarr.json"}:
+            store.set(key, other.get(key))
+    group = cm.open_group(store, format=outer)
+    assert list(group) == ["a"]
+    found = {node.path: node.format for node in walk(group)}
+    assert found == {
+        "": outer, "a": outer, "b": inner, "g": inner, "g/c": inner, "x": outer, "x/y": inner, "x/y/d": inner,
+    }  # fmt: skip
+    cm.convert(group, target := MemoryStore(), format="n5")
+    report = cm.verify(group, target)
+    assert report.equal
+    assert report.n_arrays == 4
+    store.set("b/.zarray" if inner == "zarr2" else "b/zarr.json", b"{")
+    with pytest.raises(MetadataError):
+        list(walk(group))
+    told = []
+    assert len(list(walk(group, on_error=lambda path, _: told.append(path)))) == 7
+    assert told == ["b"]
