@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, Memo
 from chunkmill.codecs.bytes import buffer_size, byte_view
+from chunkmill.codecs.zfp import ZFP_HEADER, longest_stream
 from chunkmill.errors import UnknownCodec, UnsupportedFeature
 from chunkmill.model.metadata import JSON, NamedConfig
 
@@ -354,10 +355,12 @@ def _unpco(data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
 
 def _unzfp(data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
     zfpy = importlib.import_module("zfpy")
-    stream = bytes(data)
+    stream = bytes(data).ljust(ZFP_HEADER, b"\0")
     header = zfpy.header(stream)  # states the size: compared before it is allocated
-    stated = prod(max(int(header[axis]), 1) for axis in ("nx", "ny", "nz", "nw"))
-    if stated != prod(spec.shape):
-        raise ValueError(f"the stream states {stated} numbers, expected {prod(spec.shape)}")
-    out: NDArray[Any] = zfpy.decompress_numpy(stream)
+    shape = tuple(int(header[axis]) for axis in ("nw", "nz", "ny", "nx") if header[axis])
+    if prod(shape) != prod(spec.shape):
+        raise ValueError(f"the stream states {prod(shape)} numbers, expected {prod(spec.shape)}")
+    longest = longest_stream(shape, np.dtype(header["type"]), int(header["config"]["expert"]["minbits"]))
+    # zfp reads as far as its blocks go, whatever the stream holds
+    out: NDArray[Any] = zfpy.decompress_numpy(stream.ljust(longest + ZFP_HEADER, b"\0"))
     return out.reshape(spec.shape)

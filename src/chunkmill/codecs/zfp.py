@@ -21,7 +21,10 @@ from chunkmill.errors import UnknownCodec
 from chunkmill.model.metadata import JSON, NamedConfig
 from chunkmill.model.small_dtypes import is_small
 
-__all__ = ["Zfp", "longest_stream"]
+__all__ = ["ZFP_HEADER", "Zfp", "longest_stream"]
+
+ZFP_HEADER = 24
+"""Bytes that hold the longest header of zfp, of 148 bits."""
 
 _MAX_RANK = 4
 _MEMBERS: Mapping[str, tuple[str, ...]] = {
@@ -34,7 +37,7 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = {
 _PARAMETERS = {"fixed_accuracy": "tolerance", "fixed_rate": "rate", "fixed_precision": "precision"}
 _TYPES = {"int32": 1, "int64": 2, "float32": 3, "float64": 4}  # zfp_type
 _MAX_BITS, _MIN_EXPONENT = 16658, -1074  # ZFP_MAX_BITS, ZFP_MIN_EXP: what zfp takes where a mode does not say
-_MAX_PARAMETER = 2.0**10  # of a rate or a tolerance: bits of a number, or what numbers differ by
+_MAX_PARAMETER = 2.0**64  # of a tolerance; what a rate may be follows from the bits of a number
 _EXPERT_LIMITS = {"minbits": (0, _MAX_BITS), "maxbits": (1, 1 << 31), "maxprec": (1, 64), "minexp": (-1075, 1 << 14)}
 
 
@@ -73,9 +76,10 @@ class Zfp:
 
     def encoded_size(self, spec: ChunkSpec) -> None:
         """Return ``None``; raises where zfp has no such numbers or no such shape."""
-        _promoted_type(spec.dtype)
         if len(spec.shape) > _MAX_RANK:
             raise ValueError(f"zfp has at most {_MAX_RANK} axes, not {len(spec.shape)}: a reshape may come before it")
+        shape = spec.shape or (1,)
+        longest_stream(shape, _promoted_type(spec.dtype), self._fewest_bits(len(shape)))
 
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
         """Compress the chunk."""
@@ -126,12 +130,17 @@ class Zfp:
 
 
 def longest_stream(shape: tuple[int, ...], dtype: np.dtype[Any], fewest_bits: int = 0) -> int:
-    """Return the most bytes that zfp makes of an array, as ``zfp_stream_maximum_size`` does, or reads of a stream."""
+    """Return the most bytes that zfp makes of an array, as ``zfp_stream_maximum_size`` does, or reads of a stream.
+
+    `ValueError` for rates of more bits than any number has: what is read would be many times the array.
+    """
     n_blocks = prod(-(-length // 4) for length in shape)
     values = 4 ** len(shape)
     # exponents, or the count of bit planes, in reversible mode; then the bits of each plane
     bits: int = {1: 5, 2: 6, 3: 1 + 1 + 8 + 5, 4: 1 + 1 + 11 + 6}[_TYPES[dtype.name]]
     bits += values - 1 + values * 8 * dtype.itemsize
+    if fewest_bits > (most := 128 * values + 64):
+        raise ValueError(f"{fewest_bits} bits for each {values} numbers, expected at most {most}")
     n_bits = max(bits, fewest_bits)
     return -(-n_blocks * n_bits // 64) * 8 + 8
 
@@ -211,4 +220,4 @@ def _with_header(stream: bytes, shape: tuple[int, ...], dtype: np.dtype[Any], pa
     mode = (mode << 15 | low) << 12 | 0xFFF
     magic = int.from_bytes(b"zfp\x05", "little")
     whole: int = magic | meta << 32 | mode << 84 | int.from_bytes(stream, "little") << 148
-    return whole.to_bytes(len(stream) + 24, "little")
+    return whole.to_bytes(len(stream) + ZFP_HEADER, "little")

@@ -108,6 +108,7 @@ def test_numbers_that_zfp_has_not():
         {}, {"mode": "lossy"}, {"mode": []}, {"mode": "fixed_rate"}, {"mode": "fixed_rate", "rate": 0}, {"mode": "fixed_rate", "rate": 1e300},
         {"mode": "fixed_rate", "rate": float("nan")}, {"mode": "fixed_accuracy", "tolerance": "x"}, {"mode": "fixed_precision", "precision": 65},
         {"mode": "reversible", "rate": 3}, {"mode": "expert", "minbits": 1, "maxbits": 2, "maxprec": 3}, {"mode": "reversible", "write_header": True},
+        {"mode": "fixed_rate", "rate": 200}, {"mode": "expert", "minbits": 16658, "maxbits": 16658, "maxprec": 64, "minexp": 0},
         {"mode": "expert", "minbits": 10**9, "maxbits": 1, "maxprec": 64, "minexp": 0}, {"mode": "fixed_rate", "rate": True},
     ],
 )  # fmt: skip
