@@ -48,16 +48,26 @@ def replay(name: str) -> Explored:
     return Explored(scenario, run, oracle.judge(run))
 
 
-def explore_all(scenarios: Sequence[Scenario], count: int, seed: int = 0) -> Iterator[Explored]:
-    """Run `count` interleavings of all scenarios together, or all that differ."""
+def explore_all(
+    scenarios: Sequence[Scenario], count: int, seed: int = 0, *, n_scenarios: int | None = None
+) -> Iterator[Explored]:
+    """Run `count` interleavings of all scenarios together, or all that differ; of the first `n_scenarios` alone.
+
+    Scenarios in which one of both operations cannot be done at all are passed over.
+    """
+    n_left = len(scenarios) if n_scenarios is None else n_scenarios
     for number, scenario in enumerate(scenarios):
-        for explored in explore(scenario, -(-count // (len(scenarios) - number)), seed):
+        if not n_left:
+            return
+        n_before = count
+        for explored in explore(scenario, -(-count // min(n_left, len(scenarios) - number)), seed):
             count -= 1
             yield explored
+        n_left -= n_scenarios is None or count < n_before
 
 
 def explore(scenario: Scenario, count: int, seed: int = 0) -> Iterator[Explored]:
-    """Run at most `count` interleavings of a scenario; none where one of both cannot be done there at all."""
+    """Run at most `count` interleavings of a scenario."""
     try:
         oracle = Oracle(scenario)
     except NodeExists:  # what one of both needs is in the way of what the other needs
@@ -68,7 +78,7 @@ def explore(scenario: Scenario, count: int, seed: int = 0) -> Iterator[Explored]
     for run in differing(oracle.play, min(-(-count * 2 // 3), _MAX_SYSTEMATIC)):
         n_left -= 1
         yield Explored(scenario, run, oracle.judge(run))
-    for number in range(n_left if n_left < count // 2 else 0):
+    for number in range(n_left if n_left <= count // 3 else 0):  # else all that differ have been run
         run = oracle.play(wandering(seed * 1_000_003 + number))
         yield Explored(scenario, run, oracle.judge(run))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ import xarray as xr
 from interleavings.snapshot import snapshot
 
 import chunkmill as cm
+from chunkmill.errors import NodeExists
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import MemoryStore
 
@@ -79,6 +81,11 @@ def _array(call: Call) -> None:
     _new_array(call, made="before")[...] = _values(1)
 
 
+def _group(call: Call) -> None:
+    with suppress(NodeExists):
+        cm.create_group(call.store, call.path, format=call.format, attributes={"made": "before"})
+
+
 def _dataset(n: int, mark: int) -> xr.Dataset:
     t = ("x", da.from_array(np.arange(n, dtype="i4") + mark, chunks=2))
     return xr.Dataset({"t": t}, coords={"x": np.arange(n, dtype="i4")}, attrs={"mark": mark})
@@ -113,6 +120,14 @@ def _create_array(call: Call) -> None:
 
 def _create_group(call: Call) -> None:
     cm.create_group(call.store, call.path, format=call.format, attributes={"mark": call.mark})
+
+
+def _array_attributes(call: Call) -> None:
+    cm.open_array(call.store, call.path, mode="r+").update_attributes({f"by {call.mark}": call.mark})
+
+
+def _group_attributes(call: Call) -> None:
+    cm.open_group(call.store, call.path, mode="r+").update_attributes({f"by {call.mark}": call.mark})
 
 
 def _write_dataset(call: Call) -> None:
@@ -155,6 +170,8 @@ OPERATIONS = {
         Operation("store", _store, _array, in_place=True),
         Operation("create_array", _create_array),
         Operation("create_group", _create_group),
+        Operation("array-attributes", _array_attributes, _array, paths=("g/a", "g/b", "g")),
+        Operation("group-attributes", _group_attributes, _group, paths=("g/a", "g", "")),
         Operation("consolidate", lambda call: len(cm.consolidate(call.store)), paths=_ROOT, formats=FORMATS[:2]),
         Operation("dataset", _write_dataset),
         Operation("append", _append, _stored_dataset),
@@ -249,5 +266,5 @@ def _meetings(a: Operation, b: Operation) -> Iterator[tuple[str, str]]:
 
 def _goes(operation: Operation, path: str, other: Operation) -> bool:
     if path.startswith("src"):
-        return other.needs is _source and operation.needs in {_array, None} and operation.paths != _ROOT
+        return other.needs is _source and operation.needs in {_array, _group, None} and operation.paths != _ROOT
     return path in operation.paths

@@ -47,11 +47,11 @@ class Access:
 
     @property
     def writes(self) -> bool:
-        return self.method in {"set", "set_if", "delete", "delete_prefix"}
+        return self.method in {"set", "set_if", "delete", "delete_prefix", "swap_in"}
 
     @property
     def _spans(self) -> bool:
-        return self.method in {"delete_prefix", "list_prefix", "list_dir"}
+        return self.method in {"delete_prefix", "list_prefix", "list_dir", "swap_in"}
 
     def meets(self, other: Access) -> bool:
         """Whether it matters which of both comes first."""
@@ -208,12 +208,16 @@ class _Scheduler:
 
 
 class ActorStore(_Wrapper):
-    """The view of one actor on a store: every request is a step."""
+    """The view of one actor on a store: every request is a step.
 
-    def __init__(self, below: MemoryStore, scheduler: _Scheduler, actor: str) -> None:
+    Keys of what is written beside the store, to be swapped in, begin with `place`.
+    """
+
+    def __init__(self, below: MemoryStore, scheduler: _Scheduler, actor: str, place: str = "") -> None:
         super().__init__(below)
         self._scheduler = scheduler
         self._actor = actor
+        self._place = place
 
     def __reduce__(self) -> Any:
         return MemoryStore, ()  # for checks of other processes, of which there are none
@@ -222,13 +226,20 @@ class ActorStore(_Wrapper):
         return "ActorStore", self.url
 
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
-        self._scheduler.step(self._actor, Access(method, key))
+        self._scheduler.step(self._actor, Access(method, self._place + key))
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Ask in the order of the keys, as that of sets may change from process to process."""
         asked = list(spans)
         found = {span: self.get(span.key, span.byte_range) for span in sorted(set(asked) - {None}, key=repr)}
         yield from map(found.get, asked)
+
+    def stage(self, prefix: str) -> ActorStore:
+        return ActorStore(self.below.stage(prefix), self._scheduler, self._actor, f"(staged by {self._actor})/")
+
+    def swap_in(self, prefix: str, staged: ActorStore) -> None:
+        self._before("swap_in", prefix)
+        self.below.swap_in(prefix, staged.below)
 
 
 # --------------------------------------------------------------------------------------------------------------------
