@@ -12,7 +12,8 @@ _FINDINGS = {
     "append": "an append that dies while publishing leaves variables of different lengths, and is refused when repeated",
     "jobs": "a job that goes on publishes over what others have made since it was interrupted",
     "leftovers": "values, or arrays, of an operation that died show in what is created there",
-    "deletes": "replacing deletes first: what was there is lost when the new is not finished",
+    "folders": "in N5, folders of chunks of what died are taken for a group, and its repetition is refused",
+    "deletes": "a write in place goes on, in the chunks that it knew, where the array was replaced meanwhile",
 }
 
 _PAIRS = {

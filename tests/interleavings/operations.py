@@ -56,6 +56,8 @@ class Operation:
         Makes what must be there before.
     in_place
         Whether it changes chunks that are visible, one after the other.
+    joins
+        Whether two alike, at one place, are one job that both run.
     paths
         Where it is done.
     """
@@ -64,6 +66,7 @@ class Operation:
     run: Callable[[Call], Any]
     needs: Callable[[Call], Any] | None = None
     in_place: bool = False
+    joins: bool = False
     paths: tuple[str, ...] = ("g/a", "g/b", "g", "")
     formats: tuple[str, ...] = FORMATS
 
@@ -176,10 +179,10 @@ OPERATIONS = {
         Operation("dataset", _write_dataset),
         Operation("append", _append, _stored_dataset),
         Operation("dataset-region", _region_of_dataset, _stored_dataset, in_place=True),
-        Operation("convert", _convert, _source, paths=_TARGETS),
-        Operation("rechunk", _rechunk, _source, paths=_TARGETS),
+        Operation("convert", _convert, _source, joins=True, paths=_TARGETS),
+        Operation("rechunk", _rechunk, _source, joins=True, paths=_TARGETS),
         Operation("repair", _repair, paths=_ROOT),
-        Operation("reader", lambda call: snapshot(call.store), paths=_ROOT),
+        Operation("reader", lambda call: snapshot(call.store, raises=True), paths=_ROOT),
     )
 }
 

@@ -10,30 +10,39 @@ from chunkmill.errors import ChunkmillError, NodeNotFound
 from chunkmill.nodes import hierarchy
 from chunkmill.stores.base import Store
 
-__all__ = ["Snapshot", "snapshot"]
+__all__ = ["UNREADABLE", "Snapshot", "snapshot"]
 
 Snapshot = Mapping[str, tuple[Any, tuple[Any, ...]]]
 """Path -> what its documents say, and its values; of each view."""
 
 
-def snapshot(store: Store) -> dict[str, Snapshot]:
-    """Return what is there, without and with consolidated metadata."""
-    return {"nodes": _view(store, consolidated=False), "consolidated": _view(store, consolidated=None)}
+UNREADABLE = ("unreadable",)
+"""Stands for the values of an array with chunks that do not fit its metadata: an error, nothing false."""
 
 
-def _view(store: Store, *, consolidated: bool | None) -> Snapshot:
+def snapshot(store: Store, *, raises: bool = False) -> dict[str, Snapshot]:
+    """Return what is there, without and with consolidated metadata; raise, if asked to, where it cannot be read."""
+    return {
+        "nodes": _view(store, consolidated=False, raises=raises),
+        "consolidated": _view(store, consolidated=None, raises=raises),
+    }
+
+
+def _view(store: Store, *, consolidated: bool | None, raises: bool) -> Snapshot:
     found: dict[str, tuple[Any, tuple[Any, ...]]] = {}
     try:
         for node in hierarchy.walk(cm.open(store, consolidated=consolidated)):
-            found[node.path] = _shown(node)
+            found[node.path] = _shown(node, raises=raises)
     except NodeNotFound:
         pass
     except ChunkmillError as error:
+        if raises:
+            raise
         found["error"] = type(error).__name__, ()
     return found
 
 
-def _shown(node: cm.Array | cm.Group) -> tuple[Any, tuple[Any, ...]]:
+def _shown(node: cm.Array | cm.Group, *, raises: bool) -> tuple[Any, tuple[Any, ...]]:
     attributes = repr(sorted(node.attributes.items()))
     if isinstance(node, cm.Group):
         return ("group", attributes), ()
@@ -41,5 +50,7 @@ def _shown(node: cm.Array | cm.Group) -> tuple[Any, tuple[Any, ...]]:
     about = "array", node.shape, str(node.dtype), node.chunks, codecs, node.metadata.dimension_names, attributes
     try:
         return about, tuple(node[...].ravel().tolist())
-    except ChunkmillError as error:
-        return (*about, type(error).__name__), ()
+    except ChunkmillError:
+        if raises:
+            raise
+        return about, UNREADABLE
