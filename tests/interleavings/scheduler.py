@@ -24,6 +24,7 @@ from recording import _Wrapper
 
 from chunkmill.array import local_locks
 from chunkmill.errors import ChunkmillError
+from chunkmill.runtime import attempts, journal, unfinished_jobs
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.memory import MemoryStore
 
@@ -130,6 +131,7 @@ def play(store: MemoryStore, actions: Mapping[str, Callable[[Store], Any]], choo
     outcomes: dict[str, Outcome] = {}
 
     def act(actor: str) -> None:
+        _PROCESS.number = scheduler.processes[actor] = next(_PROCESSES)
         outcomes[actor] = attempt(lambda: actions[actor](ActorStore(store, scheduler, actor)))
         scheduler.end(actor)
 
@@ -149,6 +151,7 @@ class _Scheduler:
         self._waiting: dict[str, Access] = {}
         self._living: set[str] = set()
         self._dead: set[str] = set()
+        self.processes: dict[str, int] = {}
         self._turn = ""
         self._started = False
 
@@ -198,6 +201,7 @@ class _Scheduler:
             self.trace.append(Step(letter, self._waiting[self._turn]))
             if letter.isupper():
                 self._dead.add(self._turn)
+                _ENDED.add(self.processes[self._turn])
         if self._turn != before:
             self._changed.notify_all()
 
@@ -304,9 +308,25 @@ def one_actor_at_a_time() -> Iterator[None]:
     with (
         dask.config.set({"scheduler": "synchronous", "chunkmill.progress": False}),
         mock.patch.object(ThreadPoolExecutor, "submit", submit),
+        mock.patch.object(attempts, "_heartbeat", _heartbeat),
+        mock.patch.object(journal, "is_live", _is_live),
+        mock.patch.object(unfinished_jobs, "is_live", _is_live),
         mock.patch.object(local_locks, "_LOCKS", [_NoLock()] * local_locks.N_STRIPES),
     ):
         yield
+
+
+_PROCESS = threading.local()  # each actor is a process of its own to those who ask whether it is alive
+_PROCESSES = itertools.count(1)
+_ENDED: set[int] = set()
+
+
+def _heartbeat() -> bytes:
+    return str(getattr(_PROCESS, "number", 0)).encode()
+
+
+def _is_live(heartbeat: bytes) -> bool:
+    return int(heartbeat) not in _ENDED
 
 
 class _NoLock:

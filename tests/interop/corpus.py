@@ -16,7 +16,7 @@ import numpy as np
 from golden import cases, n5_cases
 
 import chunkmill as cm
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import placement
 from chunkmill.stores.open import open_store
 
 __all__ = ["GOLDENS", "UNWRITTEN", "Expected", "Golden", "copy"]
@@ -124,13 +124,13 @@ def copy(golden: Golden, folder: Path) -> Path:
     store = open_store(target)
     for path in golden.groups:
         node = golden.open(path)
-        _, documents = hierarchy.create_group(store, path, node.metadata, format=golden.format)
-        hierarchy.publish_and_refresh(store, documents, golden.format, path)
+        _, documents = placement.create_group(store, path, node.metadata, format=golden.format)
+        placement.publish_and_refresh(store, documents, golden.format, path)
     for expected in golden.arrays:
         node = golden.open(expected.path)
-        array, documents = hierarchy.create_array(store, expected.path, node.metadata, format=golden.format)
+        array, documents = placement.create_array(store, expected.path, node.metadata, format=golden.format)
         array[...] = node[...]
-        hierarchy.publish_and_refresh(store, documents, golden.format, expected.path)
+        placement.publish_and_refresh(store, documents, golden.format, expected.path)
     if "consolidated" in golden.name:
         cm.consolidate(store)
     return target

@@ -6,7 +6,7 @@ Not here: reading and writing (`chunkmill.array.chunk_io`), the public face (`ch
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -208,6 +208,12 @@ class StoredArray:
         """Return the store keys that hold elements of `region`."""
         layout = self.write_layout
         return [layout.locator.key(overlap.coords) for overlap in layout.grid.overlaps(region)]
+
+    def stored_keys(self) -> Iterator[str]:
+        """Yield the store keys of chunks (shards) that are stored, by listing; also those of a larger array before."""
+        for key in self.store.list_prefix(self.prefix):
+            if self.metadata.chunk_keys.decode(key[len(self.prefix) :], self.ndim) is not None:
+                yield key
 
     def first_key(self, region: Region) -> str:
         """Return the store key that holds the first element of `region`."""

@@ -15,7 +15,8 @@ from chunkmill.display.report import ReportMixin
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.hints import Hint
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.hierarchy import is_bare, open_node
+from chunkmill.nodes.hierarchy import open_node
+from chunkmill.nodes.placement import is_bare
 from chunkmill.runtime.job import Job, JobResult, run_job
 from chunkmill.runtime.journal import Journal
 

@@ -21,8 +21,9 @@ from chunkmill.conversion.rechunking.sides import intermediate_codecs
 from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes import hierarchy
-from chunkmill.nodes.documents import publish, refresh_consolidated
+from chunkmill.nodes import placement
+from chunkmill.nodes.consolidated import refresh_consolidated
+from chunkmill.nodes.documents import publish
 from chunkmill.runtime.journal import JOB_PREFIX
 from chunkmill.runtime.stage import Stage
 from chunkmill.stores.base import Store
@@ -75,9 +76,9 @@ class TargetWriter:
         store, name, overwrite = self.store, self.format.name, self.overwrite
         if self.path in self.groups:
             group = self.groups[self.path]
-            return hierarchy.create_group(store, self.path, group, format=name, overwrite=overwrite)[1]
+            return placement.create_group(store, self.path, group, format=name, overwrite=overwrite)[1]
         metadata = self.plans[0].target.metadata
-        return hierarchy.create_array(store, self.path, metadata, format=name, overwrite=overwrite)[1]
+        return placement.create_array(store, self.path, metadata, format=name, overwrite=overwrite)[1]
 
     def stages(self, run: str) -> list[Stage]:
         """Return the stages of a run; absent chunks are deleted where there is something at the target already.

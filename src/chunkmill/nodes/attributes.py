@@ -10,6 +10,7 @@ from chunkmill.errors import NodeNotFound
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes import documents
+from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
@@ -96,6 +97,6 @@ def _changed(  # noqa: PLR0917 - of this module alone
         changed, emitted = emit(metadata, dict(change(metadata.attributes)))
         changes = {key: (seen[key], emitted.get(key)) for key in keys}
         if documents.replace(store, documents_format, changes):
-            documents.refresh_consolidated(store, documents_format, [path])
+            refresh_consolidated(store, documents_format, [path])
             flush(store)
             return changed

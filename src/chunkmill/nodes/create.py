@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes import open_store as references
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.array import Array
@@ -98,15 +98,12 @@ def create_array(
         dimension_names=dimension_names,
         attributes=attributes,
     )
-    replacement = hierarchy.begin_replacement(target, path, format) if overwrite else None
+    replacement = placement.begin_replacement(target, path, format) if overwrite else None
     if replacement is not None:
         array = hierarchy.array_at(target, path, metadata, format)
         replacement.finish(get_format(format).emit_array(array.path, metadata))
         return array
-    array, documents = hierarchy.create_array(target, path, metadata, format=format, overwrite=overwrite)
-    _delete_stale_chunks(array)
-    hierarchy.publish_and_refresh(target, documents, format, path)
-    return array
+    return placement.add_array(target, path, metadata, format=format, overwrite=overwrite)
 
 
 def create_group(
@@ -150,18 +147,8 @@ def create_group(
     target = references.open_target_store(url, storage_options)
     format = format or format_above(target, path)  # noqa: A001
     metadata = GroupMetadata(dict(attributes or {}))
-    replacement = hierarchy.begin_replacement(target, path, format) if overwrite else None
+    replacement = placement.begin_replacement(target, path, format) if overwrite else None
     if replacement is not None:
         replacement.finish(get_format(format).emit_group(replacement.path, metadata))
         return Group(target, replacement.path, metadata, get_format(format), read_only=False)
-    group, documents = hierarchy.create_group(target, path, metadata, format=format, overwrite=overwrite)
-    hierarchy.publish_and_refresh(target, documents, format, path)
-    return group
-
-
-def _delete_stale_chunks(array: Array) -> None:
-    """Delete what is stored under chunk keys of an array that is not visible yet: an interrupted write left it."""
-    keys = array.metadata.chunk_keys
-    for key in list(array.store.list_prefix(array.prefix)):
-        if keys.decode(key[len(array.prefix) :], array.ndim) is not None:
-            array.store.delete(key)
+    return placement.add_group(target, path, metadata, format=format, overwrite=overwrite)

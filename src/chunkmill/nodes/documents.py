@@ -6,7 +6,7 @@ Bytes by key, and which keys a format has for a node. Not here: what documents s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from chunkmill.array.threads import Behind
@@ -14,7 +14,7 @@ from chunkmill.errors import MetadataError, NodeExists, StoreError, UnsupportedF
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.references.parquet import is_reference_root
-from chunkmill.formats.registry import FORMATS, get_format
+from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.model.json_values import same_json
 from chunkmill.model.paths import parents_of
@@ -30,7 +30,6 @@ __all__ = [
     "create_groups_above",
     "explain_missing",
     "fetch",
-    "forget_consolidated",
     "format_of_store",
     "is_reference_folder",
     "may_have",
@@ -38,10 +37,9 @@ __all__ = [
     "own_part",
     "present",
     "publish",
-    "refresh_consolidated",
     "replace",
     "set_all",
-    "write_consolidated",
+    "unpublish",
 ]
 
 Documents = dict[str, bytes | None]
@@ -208,6 +206,13 @@ def _write(store: Store, documents: Mapping[str, bytes | None], *, again: bool =
             there, version = store.get_versioned(key)
 
 
+def unpublish(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
+    """Delete the documents of a node that was just published, the one that makes it a node first."""
+    entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
+    for key in sorted(documents, key=lambda key: key not in entries):
+        _put_back(store, key, documents[key], None)
+
+
 def _put_back(store: Store, key: str, written: bytes | None, before: bytes | None) -> None:
     """Undo a write that nobody else has written over."""
     there, version = store.get_versioned(key)
@@ -278,83 +283,6 @@ def _consolidated_in(documents_format: Format, key: str, value: bytes) -> dict[s
 
 def _folder(key: str) -> str:
     return key.rpartition("/")[0]
-
-
-def refresh_consolidated(store: Store, documents_format: Format, paths: Iterable[str], *, gone: bool = False) -> None:
-    """Bring the consolidated metadata above nodes up to date with the nodes' documents, where there are some.
-
-    Each is read, changed and written back until nobody else changed it in between. The groups above the nodes are
-    brought up to date as well: whoever made them may have died before doing so.
-
-    Parameters
-    ----------
-    paths
-        Nodes that were written, changed or deleted.
-    gone
-        Whether what was below them is gone, too.
-    """
-    paths = list(paths)
-    above = {group: key for group in _ancestors(paths) if (key := documents_format.consolidated_key(group)) is not None}
-    found = fetch(store, above.values())
-    for group in sorted(above, reverse=True):
-        if found[above[group]] is None:
-            continue
-        nodes = {node for path in paths for node in (path, *parents_of(path)) if _is_below(node, group)}
-        keys = [key for node in sorted(nodes) for key in node_keys(documents_format, node)]
-        while True:
-            value, version = store.get_versioned(above[group])
-            known = None if value is None else documents_format.parse_consolidated(group, value)
-            if known is None:
-                break
-            there = {k: None if v is None else own_part(documents_format, k, v) for k, v in fetch(store, keys).items()}
-            kept = {k: v for k, v in known.items() if not (gone and any(k.startswith(f"{path}/") for path in paths))}
-            after = {k: v for k, v in {**kept, **there}.items() if v is not None}
-            if _alike(after, known):
-                break
-            emitted = documents_format.emit_consolidated(group, after)[above[group]]
-            if store.set_if(above[group], emitted, version):
-                break
-
-
-def _ancestors(paths: Iterable[str]) -> set[str]:
-    return {group for path in paths for group in parents_of(path)}
-
-
-def _is_below(path: str, group: str) -> bool:
-    return not group or path.startswith(f"{group}/")
-
-
-def _alike(a: Mapping[str, bytes], b: Mapping[str, bytes]) -> bool:
-    """Compare documents as JSON: those in consolidated metadata are spelled otherwise than alone."""
-    return a.keys() == b.keys() and all(a[k] == b[k] or same_json(parse_json(k, a[k]), parse_json(k, b[k])) for k in a)
-
-
-def forget_consolidated(store: Store, path: str) -> None:
-    """Take a node that is gone, and what was below it, out of consolidated metadata above it, of whatever format."""
-    for documents_format in FORMATS:
-        if may_have(documents_format, path):
-            refresh_consolidated(store, documents_format, [path], gone=True)
-
-
-def write_consolidated(store: Store, documents_format: Format, path: str, collect: Collect) -> None:
-    """Write the consolidated metadata of the group at `path` from what `collect` finds below it.
-
-    What is found is collected again after writing: a node that was made in between is not left out.
-    """
-    key = documents_format.consolidated_key(path)
-    written: dict[str, bytes] | None = None
-    while True:
-        _, version = (None, None) if key is None else store.get_versioned(key)
-        documents = collect()
-        if documents == written:
-            return
-        emitted = documents_format.emit_consolidated(path, documents)  # or UnsupportedFeature
-        ((key, value),) = emitted.items()
-        if store.set_if(key, value, version):
-            written = documents
-
-
-Collect = Callable[[], dict[str, bytes]]
 
 
 def set_all(store: Store, documents: Mapping[str, bytes]) -> None:

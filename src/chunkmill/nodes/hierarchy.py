@@ -10,20 +10,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chunkmill.errors import MetadataError, NodeExists, NodeNotFound
+from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.model.paths import parents_of
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.consolidated import refresh_consolidated, write_consolidated
 from chunkmill.nodes.documents import (
     READ_ONLY_SET,
     Documents,
-    check_free,
-    check_root,
     explain_missing,
     fetch,
-    forget_consolidated,
     format_of_store,
     is_reference_folder,
     may_have,
@@ -31,28 +28,19 @@ from chunkmill.nodes.documents import (
     own_part,
     present,
     publish,
-    refresh_consolidated,
-    write_consolidated,
 )
 from chunkmill.nodes.group import Group, Node, OnError, is_folder, parse_node
-from chunkmill.nodes.replacement import Replacement, stage_replacement
-from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_list, documents_demanded, flush, uncached
+from chunkmill.stores.capabilities import can_list, documents_demanded, uncached
 from chunkmill.stores.overlay import OverlayStore
 
 __all__ = [
     "array_at",
     "as_stored",
-    "begin_replacement",
     "consolidate",
-    "create_array",
-    "create_group",
     "format_of_store",
-    "is_bare",
     "open_node",
     "publish",
-    "publish_and_refresh",
     "refresh_consolidated",
     "walk",
     "with_attributes",
@@ -166,91 +154,11 @@ class _ConsolidatedView:
         return root.parse_child(path, fetch(self.overlay, keys))
 
 
-def create_array(
-    store: Store,
-    path: str,
-    metadata: ArrayMetadata,
-    *,
-    format: str,  # noqa: A002
-    overwrite: bool = False,
-) -> tuple[Array, dict[str, bytes]]:
-    """Make room for an array; return it, with the documents that make it visible once `publish` writes them.
-
-    What was at `path` is deleted when `overwrite`; chunks can be written before the documents are.
-
-    Raises
-    ------
-    NodeExists
-        There is a node at `path` and not `overwrite`, or an array above it.
-    UnsupportedFeature
-        The format cannot hold the array. Nothing was changed then.
-    """
-    documents_format = format_of_store(store, format)
-    array = array_at(store, path, metadata, documents_format)
-    documents = documents_format.emit_array(array.path, metadata)
-    parents = _make_room(store, array.path, documents_format, overwrite=overwrite)
-    return array, {**parents, **documents}
-
-
-def begin_replacement(store: Store, path: str, format: str) -> Replacement | None:  # noqa: A002
-    """Prepare to replace the node at `path`; ``None`` where there is none, or it must be deleted first.
-
-    Raises
-    ------
-    NodeExists
-        There is an array above `path`.
-    """
-    documents_format = format_of_store(store, format)
-    path = documents_format.normalize_path(path)
-    check_root(store, documents_format)
-    try:
-        there = open_node(store, path, consolidated=False)
-    except (NodeNotFound, MetadataError):
-        return None
-    discard_jobs(store, check_no_job(store, path, overwrite=True))
-    above = _parent_documents(store, path, documents_format)
-    old = there.documents if isinstance(there, Group) else format_of_store(store, there.format)
-    return stage_replacement(store, path, old, documents_format, above)
-
-
 def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | Format) -> Array:  # noqa: A002
     """Return the array that `metadata` describe, at `path`; nothing is looked for there or written."""
     documents_format = format_of_store(store, format) if isinstance(format, str) else format
     path = documents_format.normalize_path(path)
     return Array(store, path, metadata, documents_format.name, documents_format.chunk_prefix(path))
-
-
-def create_group(
-    store: Store,
-    path: str,
-    metadata: GroupMetadata,
-    *,
-    format: str,  # noqa: A002
-    overwrite: bool = False,
-) -> tuple[Group, dict[str, bytes]]:
-    """Make room for a group; return it, with the documents that make it visible (see `create_array`)."""
-    documents_format = format_of_store(store, format)
-    path = documents_format.normalize_path(path)
-    documents = documents_format.emit_group(path, metadata)
-    parents = _make_room(store, path, documents_format, overwrite=overwrite)
-    return Group(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
-
-
-def publish_and_refresh(
-    store: Store,
-    documents: Mapping[str, bytes],
-    format: str,  # noqa: A002
-    path: str,
-    *,
-    again: bool = False,
-) -> None:
-    """Publish the node at `path`, bring consolidated metadata up to date, and flush the store (see `publish`)."""
-    if documents:
-        documents_format = format_of_store(store, format)
-        path = documents_format.normalize_path(path)
-        publish(store, documents_format, path, documents, again=again)
-        refresh_consolidated(store, documents_format, [path])
-    flush(store)
 
 
 def consolidate(store: Store, group: Group) -> None:
@@ -326,70 +234,6 @@ def _is_implicit(store: Store, documents_format: Format, path: str, documents: D
         return True
     # tensorstore marks no root: a folder with an array right below it is meant as a group
     return bool(Group(store, path, GroupMetadata(), documents_format).arrays())
-
-
-def _make_room(store: Store, path: str, documents_format: Format, *, overwrite: bool) -> dict[str, bytes]:
-    """Check and clear `path`; return the documents of the parents that it needs and that are not there yet."""
-    interrupted = check_no_job(store, path, overwrite=overwrite)
-    check_root(store, documents_format)
-    parents = _parent_documents(store, path, documents_format)
-    discard_jobs(store, interrupted)
-    _clear(store, path, documents_format, overwrite=overwrite)
-    if interrupted:
-        _delete_node(store, path, documents_format)  # their chunks, which no document makes a node of
-    missing = {k: v for k, v in documents_format.emit_root().items() if store.get(k) is None}
-    return {**parents, **missing}
-
-
-def _parent_documents(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
-    """Return the documents of the groups above `path` that are not there; an array above it is refused."""
-    documents: dict[str, bytes] = {}
-    parents = parents_of(path)
-    fetched = fetch(store, (key for p in parents for key in node_keys(documents_format, p)))
-    for parent in parents:
-        above = parse_node(store, parent, documents_format, fetched, read_only=True)
-        if isinstance(above, Array):
-            raise NodeExists(url=store.url, path=parent, found="array", hint="nothing can lie below an array")
-        if above is None:
-            group = documents_format.emit_group(parent, GroupMetadata())
-            check_free(documents_format, group, fetched)
-            documents |= group
-    return documents
-
-
-def _clear(store: Store, path: str, documents_format: Format, *, overwrite: bool) -> None:
-    """Delete what is at `path`; `NodeExists` where that is not allowed."""
-    try:
-        there = open_node(store, path, consolidated=False)
-    except NodeNotFound:
-        return
-    except MetadataError:
-        if not overwrite:
-            raise
-        _delete_node(store, path, documents_format)
-        return
-    if overwrite:
-        _delete_node(store, path, there.documents if isinstance(there, Group) else get_format(there.format))
-    elif isinstance(there, Array) or not is_bare(there):
-        raise NodeExists(url=store.url, path=path, found="array" if isinstance(there, Array) else "group")
-
-
-def is_bare(group: Group) -> bool:
-    """Whether it is a group for no other reason than that there is such a prefix."""
-    documents = present(fetch(group.store, group.documents.group_keys(group.path)))
-    return group.documents.implicit_groups and not documents and not len(group)
-
-
-def _delete_node(store: Store, path: str, documents_format: Format) -> None:
-    """Delete a node and everything below it; who is interrupted leaves no document without its chunks."""
-    documents_format = format_of_store(store, documents_format.name)
-    forget_consolidated(store, path)
-    if (consolidated := documents_format.consolidated_key(path)) is not None:
-        store.delete(consolidated)
-    for key in node_keys(documents_format, path):
-        store.delete(key)
-    for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
-        store.delete_prefix(prefix)
 
 
 def with_attributes(node: Node, attributes: Mapping[str, Any]) -> dict[str, bytes]:

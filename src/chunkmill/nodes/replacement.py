@@ -8,13 +8,8 @@ from dataclasses import dataclass
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import (
-    create_groups_above,
-    forget_consolidated,
-    format_of_store,
-    node_keys,
-    refresh_consolidated,
-)
+from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
+from chunkmill.nodes.documents import create_groups_above, format_of_store, node_keys
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, stage, swap_in
 
@@ -29,8 +24,6 @@ class Replacement:
     ----------
     staged
         Store that holds the new node at its root until then.
-    replaced_format
-        Name of the format of the old node.
     above
         Documents of groups above `path` that do not exist yet.
     """
@@ -39,7 +32,6 @@ class Replacement:
     path: str
     format: str
     staged: Store
-    replaced_format: str
     above: Mapping[str, bytes]
 
     def array(self, metadata: ArrayMetadata) -> Array:
@@ -60,10 +52,10 @@ class Replacement:
         create_groups_above(self.store, documents_format, self.path, self.above)
         for key, value in documents.items():
             self.staged.set(key.removeprefix(prefix), value)
+        # whoever reads by consolidated metadata must not meet the new chunks with the old codecs
+        forget_consolidated(self.store, self.path)
         swap_in(self.store, prefix, self.staged)
-        if self.replaced_format != self.format:
-            forget_consolidated(self.store, self.path)
-        refresh_consolidated(self.store, documents_format, [self.path], gone=True)
+        refresh_consolidated(self.store, documents_format, [self.path])
         flush(self.store)
 
     def discard(self) -> None:
@@ -82,4 +74,4 @@ def stage_replacement(
     if not all(key.startswith(prefix) for each in (old, new) for key in node_keys(each, path)):
         return None
     staged = stage(store, prefix)
-    return None if staged is None else Replacement(store, path, new.name, staged, old.name, above)
+    return None if staged is None else Replacement(store, path, new.name, staged, above)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, 
 from chunkmill.errors import RegionError
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Region
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes import open_store as references
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.arguments import open_existing
@@ -32,7 +33,7 @@ from chunkmill.nodes.new_array import describe_array, format_above
 from chunkmill.nodes.replacement import Replacement
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
-from chunkmill.runtime.unfinished_jobs import check_no_job, discard_block_write
+from chunkmill.runtime.unfinished_jobs import check_no_job, discard_block_write, reserved
 
 __all__ = ["store", "to_store"]
 
@@ -124,6 +125,8 @@ def to_store(
     x = as_dask(x)
     factory = lock_factory(lock)
     existing = open_existing(target, path, "r+" if region is not None else mode, Array)
+    if resume and (region is not None or not compute):
+        raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
     if existing is not None:
         array = existing
         where = _write_region(array, region)
@@ -145,46 +148,98 @@ def to_store(
         )
         array = hierarchy.array_at(target, path, metadata, format)
         where = full_region(array.shape)
-
-    def prepare() -> dict[str, bytes]:
-        if existing is not None:
-            check_no_job(target, array.path)
-            return {}
-        return hierarchy.create_array(target, path, array.metadata, format=array.format, overwrite=mode == "w")[1]
-
-    if resume and (region is not None or not compute):
-        raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
     check_not_read([x] if mode == "w" else [], target, array.path)
     check_writers([array] if compute else [])
+    write = _Write(x, array, factory, write_empty_chunks, compute)
     if resume:
-        publish = partial(hierarchy.publish_and_refresh, target, format=array.format, path=array.path, again=True)
-        return resumable_write(x, array, prepare=prepare, publish=publish, lock=factory, write_empty=write_empty_chunks)
+        return write.resumed(is_new=existing is None, overwrite=mode == "w")
     if region is None:
         discard_block_write(target, array.path)
-    replacement = None
-    if mode == "w":
-        replacement = hierarchy.begin_replacement(target, path, array.format)
-    if replacement is not None:
-        return _replace(x, array, replacement, lock=factory, write_empty=write_empty_chunks, compute=compute)
-    documents = prepare()
-    counts, n_regrouped = write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks, stored=existing)
-    finish = partial(_finish, n_regrouped=n_regrouped, array=array, documents=documents)
-    return run([counts], finish, compute=compute, arrays=[array])
+    if existing is not None:
+        check_no_job(target, array.path)
+        return write.into(where, stored=existing)
+    replacement = placement.begin_replacement(target, path, array.format) if mode == "w" else None
+    return write.new(overwrite=mode == "w") if replacement is None else write.replacing(replacement)
 
 
-def _replace(
-    x: da.Array, array: Array, replacement: Replacement, *, lock: LockFactory, write_empty: bool, compute: bool
-) -> WriteReport | Delayed:
-    """Write `x` beside the node at the place of `array`, and exchange the two when all is written."""
-    staged = replacement.array(array.metadata)
-    counts, n_regrouped = write_graph(x, staged, full_region(array.shape), lock=lock, write_empty=write_empty)
-    finish = partial(_finish_replacing, n_regrouped=n_regrouped, array=array, replacement=replacement)
-    try:
-        return run([counts], finish, compute=compute, arrays=[staged])
-    except BaseException:
-        with suppress(OSError):  # what failed is said, not what tidying up met
-            replacement.discard()
-        raise
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One `to_store`, once it is known what is written where.
+
+    Attributes
+    ----------
+    x
+        The values.
+    array
+        The array that they become, or are written into.
+    lock, write_empty, compute
+        As in `to_store`.
+    """
+
+    x: da.Array
+    array: Array
+    lock: LockFactory
+    write_empty: bool
+    compute: bool
+
+    def into(
+        self, region: Region, documents: Mapping[str, bytes] | None = None, *, stored: Array | None = None
+    ) -> WriteReport | Delayed:
+        """Write into `region` of the array, which exists when it is `stored`, and publish `documents` in the end."""
+        counts, n_regrouped = write_graph(
+            self.x, self.array, region, lock=self.lock, write_empty=self.write_empty, stored=stored
+        )
+        finish = partial(_finish, n_regrouped=n_regrouped, array=self.array, documents=dict(documents or {}))
+        return run([counts], finish, compute=self.compute, arrays=[self.array])
+
+    def new(self, *, overwrite: bool) -> WriteReport | Delayed:
+        """Write a new array, whose place is reserved meanwhile, unless it is computed later."""
+        where = full_region(self.array.shape)
+        if not self.compute:
+            return self.into(where, self._make_room(overwrite=overwrite))
+        job = f"write to {self.array.path!r} in {self.array.url}"
+        with reserved(self.array.store, self.array.path, job) as own_run:
+            documents = self._make_room(overwrite=overwrite, run=own_run)
+            try:
+                return self.into(where, documents)
+            except BaseException:  # what was written would be values of whatever is created there next
+                with suppress(OSError):
+                    placement.delete_stored_chunks(self.array)
+                raise
+
+    def resumed(self, *, is_new: bool, overwrite: bool) -> WriteReport:
+        """Write the whole array with a journal, or resume that."""
+        array = self.array
+        publish = partial(placement.publish_and_refresh, array.store, format=array.format, path=array.path, again=True)
+
+        def prepare() -> Mapping[str, bytes]:
+            if is_new:
+                return self._make_room(overwrite=overwrite)
+            check_no_job(array.store, array.path)
+            return {}
+
+        lock, write_empty = self.lock, self.write_empty
+        return resumable_write(self.x, array, prepare=prepare, publish=publish, lock=lock, write_empty=write_empty)
+
+    def replacing(self, replacement: Replacement) -> WriteReport | Delayed:
+        """Write beside the node at the place of the array, and exchange the two when all is written."""
+        staged = replacement.array(self.array.metadata)
+        where = full_region(staged.shape)
+        counts, n_regrouped = write_graph(self.x, staged, where, lock=self.lock, write_empty=self.write_empty)
+        finish = partial(_finish_replacing, n_regrouped=n_regrouped, array=self.array, replacement=replacement)
+        try:
+            return run([counts], finish, compute=self.compute, arrays=[staged])
+        except BaseException:
+            with suppress(OSError):  # what failed is said, not what tidying up met
+                replacement.discard()
+            raise
+
+    def _make_room(self, *, overwrite: bool, run: str = "") -> dict[str, bytes]:
+        array = self.array
+        form = array.format
+        return placement.create_array(
+            array.store, array.path, array.metadata, format=form, overwrite=overwrite, run=run
+        )[1]
 
 
 def _finish_replacing(counts: Any, *, n_regrouped: int, array: Array, replacement: Replacement) -> WriteReport:
@@ -253,7 +308,7 @@ def store(
 
 def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
     """Make the array appear: the last step of a write."""
-    hierarchy.publish_and_refresh(array.store, documents, array.format, array.path)
+    placement.publish_and_refresh(array.store, documents, array.format, array.path)
     return report(array, counts, n_regrouped)
 
 

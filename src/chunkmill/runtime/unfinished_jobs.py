@@ -7,8 +7,10 @@ Not here: what a job keeps of itself (`chunkmill.runtime.journal`), reports abou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from uuid import uuid4
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
@@ -16,8 +18,17 @@ from chunkmill.model.paths import parents_of
 from chunkmill.runtime.attempts import is_live
 from chunkmill.runtime.journal import JOB_PREFIX, PLAN, RUNNING, Journal, journal_prefix
 from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.stores.capabilities import scratch_store
 
-__all__ = ["UnfinishedJob", "check_no_job", "discard_block_write", "discard_jobs", "jobs_at", "unfinished_jobs"]
+__all__ = [
+    "UnfinishedJob",
+    "check_no_job",
+    "discard_block_write",
+    "discard_jobs",
+    "jobs_at",
+    "reserved",
+    "unfinished_jobs",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +94,32 @@ def jobs_at(store: Store, *paths: str, below: bool = False) -> list[UnfinishedJo
     return [job for job in unfinished_jobs(store) if job.path in places or any(_is_below(job.path, p) for p in paths)]
 
 
-def check_no_job(store: Store, *paths: str, overwrite: bool | None = None) -> list[UnfinishedJob]:
+@contextmanager
+def reserved(store: Store, path: str, job: str) -> Iterator[str]:
+    """Reserve the place of a new node while it is written: other writers are refused; yields the name of the run.
+
+    What an interrupted reservation left is removed first. In a zip file, which has one writer, nothing is reserved.
+
+    Raises
+    ------
+    JobError
+        Another writer has reserved the place.
+    """
+    if scratch_store(store) is not None:
+        yield ""
+        return
+    discard_block_write(store, path)
+    journal = Journal(store, path, job, uuid4().hex, is_block_write=True)
+    with journal.running():  # before it begins: others take a job without a heartbeat for one that was interrupted
+        journal.begin({})
+        try:
+            yield journal.run
+        finally:
+            with suppress(OSError):  # what failed before is told; the next writer removes what is left
+                journal.discard()
+
+
+def check_no_job(store: Store, *paths: str, overwrite: bool | None = None, own_run: str = "") -> list[UnfinishedJob]:
     """Raise `JobError` when a job writes the nodes at `paths`, groups above them, or what is to be overwritten.
 
     Parameters
@@ -91,9 +127,13 @@ def check_no_job(store: Store, *paths: str, overwrite: bool | None = None) -> li
     overwrite
         ``True``: the caller deletes the nodes and everything below them, so that interrupted jobs there are returned
         instead, to be discarded before (`discard_jobs`). ``False``: the error says that it could. ``None``: it cannot.
+    own_run
+        Name of the caller's own run, which is no other job.
     """
     discarded = []
     for job in jobs_at(store, *paths, below=bool(overwrite)):
+        if own_run and job.run == own_run:
+            continue
         if job.is_running:
             hint = Hint("wait until it is done, or stop it")
         elif overwrite and any(_is_below(job.path, path) for path in paths):

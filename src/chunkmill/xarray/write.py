@@ -26,7 +26,7 @@ from chunkmill.dask_arrays.write_task import WriteCounts, write_key
 from chunkmill.display.report import ReportMixin
 from chunkmill.model.grid import Overlap
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes.arguments import open_existing
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
@@ -275,7 +275,7 @@ def _make_room(plan: DatasetPlan, *, overwrite: bool) -> None:
     """Delete what is at the path of the group, and chunks that an interrupted write left where arrays will be."""
     store, documents_format = plan.store, plan.documents_format
     name = documents_format.name
-    _, documents = hierarchy.create_group(store, plan.path, GroupMetadata(), format=name, overwrite=overwrite)
+    _, documents = placement.create_group(store, plan.path, GroupMetadata(), format=name, overwrite=overwrite)
     plan.group_documents = {**documents, **plan.group_documents}
     prefixes = {planned.array.path: planned.array.prefix for planned in plan.variables}
     for group in plan.groups:

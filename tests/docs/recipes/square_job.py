@@ -12,7 +12,7 @@ from chunkmill.array.chunk_io import read_region, write_chunk
 from chunkmill.array.metered import metered
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.report import ReportMixin
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes.arguments import NodeLocation, open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import publish
@@ -50,7 +50,7 @@ def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -
     new = hierarchy.array_at(store, path, array.metadata, array.format)
 
     def prepare() -> Mapping[str, bytes]:
-        return hierarchy.create_array(store, path, array.metadata, format=array.format)[1]
+        return placement.create_array(store, path, array.metadata, format=array.format)[1]
 
     def stages(_run: str) -> list[Stage]:
         tasks = plan_tasks(array.write_layout.grid.n_chunks, _CHUNKS_A_TASK)

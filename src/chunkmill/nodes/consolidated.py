@@ -1,0 +1,96 @@
+"""Consolidated metadata of groups: brought up to date, beside whoever else changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from chunkmill.formats.base import Format, parse_json
+from chunkmill.formats.registry import FORMATS
+from chunkmill.model.json_values import same_json
+from chunkmill.model.paths import parents_of
+from chunkmill.nodes.documents import fetch, may_have, node_keys, own_part, present
+from chunkmill.stores.base import Store
+
+__all__ = ["forget_consolidated", "refresh_consolidated", "write_consolidated"]
+
+
+def refresh_consolidated(store: Store, documents_format: Format, paths: Iterable[str], *, forget: bool = False) -> None:
+    """Bring the consolidated metadata above nodes up to date with the nodes' documents, where there are some.
+
+    Each is read, changed and written back until nobody else changed it in between. The groups above the nodes are
+    brought up to date as well: whoever made them may have died before doing so.
+
+    Parameters
+    ----------
+    paths
+        Nodes that were written or changed.
+    forget
+        Take the nodes, and all below them, out instead: they are about to be deleted.
+    """
+    paths = list(paths)
+    above = {group: key for group in _ancestors(paths) if (key := documents_format.consolidated_key(group)) is not None}
+    found = fetch(store, above.values())
+    for group in sorted(above, reverse=True):
+        if found[above[group]] is None:
+            continue
+        nodes = {node for path in paths for node in (path, *parents_of(path)) if _is_below(node, group)}
+        keys = [key for node in sorted(nodes) for key in node_keys(documents_format, node)]
+        while True:
+            value, version = store.get_versioned(above[group])
+            known = None if value is None else documents_format.parse_consolidated(group, value)
+            if known is None:
+                break
+            there = {k: own_part(documents_format, k, v) for k, v in present(fetch(store, keys)).items()}
+            left_out = {key for path in paths for key in node_keys(documents_format, path)} if forget else set()
+            kept = {k: v for k, v in known.items() if k not in keys and not (forget and _is_below_any(k, paths))}
+            after = kept | {k: v for k, v in there.items() if k not in left_out}
+            if _alike(after, known):
+                break
+            emitted = documents_format.emit_consolidated(group, after)[above[group]]
+            if store.set_if(above[group], emitted, version):
+                break
+
+
+def _ancestors(paths: Iterable[str]) -> set[str]:
+    return {group for path in paths for group in parents_of(path)}
+
+
+def _is_below(path: str, group: str) -> bool:
+    return not group or path.startswith(f"{group}/")
+
+
+def _is_below_any(key: str, paths: Iterable[str]) -> bool:
+    return any(key.startswith(f"{path}/") for path in paths)
+
+
+def _alike(a: Mapping[str, bytes], b: Mapping[str, bytes]) -> bool:
+    """Compare documents as JSON: those in consolidated metadata are spelled otherwise than alone."""
+    return a.keys() == b.keys() and all(a[k] == b[k] or same_json(parse_json(k, a[k]), parse_json(k, b[k])) for k in a)
+
+
+def forget_consolidated(store: Store, path: str) -> None:
+    """Take a node that is gone, and what was below it, out of consolidated metadata above it, of whatever format."""
+    for documents_format in FORMATS:
+        if may_have(documents_format, path):
+            refresh_consolidated(store, documents_format, [path], forget=True)
+
+
+def write_consolidated(store: Store, documents_format: Format, path: str, collect: Collect) -> None:
+    """Write the consolidated metadata of the group at `path` from what `collect` finds below it.
+
+    What is found is collected again after writing: a node that was made in between is not left out.
+    """
+    key = documents_format.consolidated_key(path)
+    written: dict[str, bytes] | None = None
+    while True:
+        _, version = (None, None) if key is None else store.get_versioned(key)
+        documents = collect()
+        if documents == written:
+            return
+        emitted = documents_format.emit_consolidated(path, documents)  # or UnsupportedFeature
+        ((key, value),) = emitted.items()
+        if store.set_if(key, value, version):
+            written = documents
+
+
+Collect = Callable[[], dict[str, bytes]]

@@ -1,0 +1,257 @@
+"""Make room for new nodes, and put them in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from chunkmill.errors import MetadataError, NodeExists, NodeNotFound
+from chunkmill.formats.base import Format
+from chunkmill.formats.registry import get_format
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.model.paths import parents_of
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
+from chunkmill.nodes.documents import (
+    check_free,
+    check_root,
+    fetch,
+    format_of_store,
+    node_keys,
+    present,
+    publish,
+    unpublish,
+)
+from chunkmill.nodes.group import Group, parse_node
+from chunkmill.nodes.hierarchy import array_at, open_node, walk
+from chunkmill.nodes.replacement import Replacement, stage_replacement
+from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, jobs_at, reserved
+from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import flush
+
+__all__ = [
+    "add_array",
+    "add_group",
+    "begin_replacement",
+    "create_array",
+    "create_group",
+    "delete_stored_chunks",
+    "is_bare",
+    "publish_and_refresh",
+]
+
+
+def create_array(
+    store: Store,
+    path: str,
+    metadata: ArrayMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool = False,
+    run: str = "",
+) -> tuple[Array, dict[str, bytes]]:
+    """Make room for an array; return it, with the documents that make it visible once `publish` writes them.
+
+    What was at `path` is deleted when `overwrite`; chunks can be written before the documents are.
+
+    Parameters
+    ----------
+    run
+        Name of the run that has reserved the place (see `chunkmill.runtime.unfinished_jobs.reserved`).
+
+    Raises
+    ------
+    NodeExists
+        There is a node at `path` and not `overwrite`, or an array above it.
+    UnsupportedFeature
+        The format cannot hold the array. Nothing was changed then.
+    """
+    documents_format = format_of_store(store, format)
+    array = array_at(store, path, metadata, documents_format)
+    documents = documents_format.emit_array(array.path, metadata)
+    parents = _make_room(store, array.path, documents_format, overwrite=overwrite, run=run)
+    return array, {**parents, **documents}
+
+
+def begin_replacement(store: Store, path: str, format: str) -> Replacement | None:  # noqa: A002
+    """Prepare to replace the node at `path`; ``None`` where there is none, or it must be deleted first.
+
+    Raises
+    ------
+    NodeExists
+        There is an array above `path`.
+    """
+    documents_format = format_of_store(store, format)
+    path = documents_format.normalize_path(path)
+    check_root(store, documents_format)
+    try:
+        there = open_node(store, path, consolidated=False)
+    except (NodeNotFound, MetadataError):
+        return None
+    discard_jobs(store, check_no_job(store, path, overwrite=True))
+    above = _parent_documents(store, path, documents_format)
+    old = there.documents if isinstance(there, Group) else format_of_store(store, there.format)
+    return stage_replacement(store, path, old, documents_format, above)
+
+
+def create_group(
+    store: Store,
+    path: str,
+    metadata: GroupMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool = False,
+) -> tuple[Group, dict[str, bytes]]:
+    """Make room for a group; return it, with the documents that make it visible (see `create_array`)."""
+    documents_format = format_of_store(store, format)
+    path = documents_format.normalize_path(path)
+    documents = documents_format.emit_group(path, metadata)
+    parents = _make_room(store, path, documents_format, overwrite=overwrite)
+    return Group(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
+
+
+def add_array(
+    store: Store,
+    path: str,
+    metadata: ArrayMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool = False,
+) -> Array:
+    """Create an array without chunks, and publish it.
+
+    Raises
+    ------
+    NodeExists, UnsupportedFeature
+        See `create_array`.
+    JobError
+        A job, or another writer, is at work there.
+    """
+    array, documents = create_array(store, path, metadata, format=format, overwrite=overwrite)
+    if next(array.stored_keys(), None) is None:
+        publish_and_refresh(store, documents, format, array.path)
+        jobs = [job for job in jobs_at(store, array.path) if job.path == array.path]
+        if not jobs:
+            return array
+        # a writer that reserved the place before the documents were there writes its chunks: it is its array
+        _withdraw(array, format)
+        if any(job.is_running for job in jobs):
+            check_no_job(store, array.path)
+    with reserved(store, array.path, f"create {array.path!r} in {store.url}") as run:
+        array, documents = create_array(store, path, metadata, format=format, overwrite=overwrite, run=run)
+        delete_stored_chunks(array)  # of a write that was interrupted
+        publish_and_refresh(store, documents, format, array.path)
+    return array
+
+
+def add_group(
+    store: Store,
+    path: str,
+    metadata: GroupMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool = False,
+) -> Group:
+    """Create a group, and publish it (see `add_array`)."""
+    group, documents = create_group(store, path, metadata, format=format, overwrite=overwrite)
+    publish_and_refresh(store, documents, format, group.path)
+    return group
+
+
+def delete_stored_chunks(array: Array) -> None:
+    """Delete all chunks of an array that is not visible."""
+    for key in list(array.stored_keys()):
+        array.store.delete(key)
+
+
+def _withdraw(array: Array, format: str) -> None:  # noqa: A002
+    """Take back the documents of an array that was just published."""
+    documents_format = format_of_store(array.store, format)
+    unpublish(array.store, documents_format, array.path, documents_format.emit_array(array.path, array.metadata))
+    refresh_consolidated(array.store, documents_format, [array.path])
+
+
+def publish_and_refresh(
+    store: Store,
+    documents: Mapping[str, bytes],
+    format: str,  # noqa: A002
+    path: str,
+    *,
+    again: bool = False,
+) -> None:
+    """Publish the node at `path`, bring consolidated metadata up to date, and flush the store (see `publish`)."""
+    if documents:
+        documents_format = format_of_store(store, format)
+        path = documents_format.normalize_path(path)
+        publish(store, documents_format, path, documents, again=again)
+        refresh_consolidated(store, documents_format, [path])
+    flush(store)
+
+
+def _make_room(
+    store: Store, path: str, documents_format: Format, *, overwrite: bool, run: str = ""
+) -> dict[str, bytes]:
+    """Check and clear `path`; return the documents of the parents that it needs and that are not there yet."""
+    interrupted = check_no_job(store, path, overwrite=overwrite, own_run=run)
+    check_root(store, documents_format)
+    parents = _parent_documents(store, path, documents_format)
+    discard_jobs(store, interrupted)
+    _clear(store, path, documents_format, overwrite=overwrite)
+    if interrupted:
+        _delete_node(store, path, documents_format)  # their chunks, which no document makes a node of
+    missing = {k: v for k, v in documents_format.emit_root().items() if store.get(k) is None}
+    return {**parents, **missing}
+
+
+def _parent_documents(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
+    """Return the documents of the groups above `path` that are not there; an array above it is refused."""
+    documents: dict[str, bytes] = {}
+    parents = parents_of(path)
+    fetched = fetch(store, (key for p in parents for key in node_keys(documents_format, p)))
+    for parent in parents:
+        above = parse_node(store, parent, documents_format, fetched, read_only=True)
+        if isinstance(above, Array):
+            raise NodeExists(url=store.url, path=parent, found="array", hint="nothing can lie below an array")
+        if above is None:
+            group = documents_format.emit_group(parent, GroupMetadata())
+            check_free(documents_format, group, fetched)
+            documents |= group
+    return documents
+
+
+def _clear(store: Store, path: str, documents_format: Format, *, overwrite: bool) -> None:
+    """Delete what is at `path`; `NodeExists` where that is not allowed."""
+    try:
+        there = open_node(store, path, consolidated=False)
+    except NodeNotFound:
+        return
+    except MetadataError:
+        if not overwrite:
+            raise
+        _delete_node(store, path, documents_format)
+        return
+    if overwrite:
+        _delete_node(store, path, there.documents if isinstance(there, Group) else get_format(there.format))
+    elif isinstance(there, Array) or not is_bare(there):
+        raise NodeExists(url=store.url, path=path, found="array" if isinstance(there, Array) else "group")
+
+
+def is_bare(group: Group) -> bool:
+    """Return whether it is a group only because there is such a folder: no node below it has a document."""
+    if not group.documents.implicit_groups:
+        return False
+    return not any(
+        isinstance(node, Array) or present(fetch(group.store, group.documents.group_keys(node.path)))
+        for node in walk(group)
+    )
+
+
+def _delete_node(store: Store, path: str, documents_format: Format) -> None:
+    """Delete a node and everything below it; who is interrupted leaves no document without its chunks."""
+    documents_format = format_of_store(store, documents_format.name)
+    forget_consolidated(store, path)
+    if (consolidated := documents_format.consolidated_key(path)) is not None:
+        store.delete(consolidated)
+    for key in node_keys(documents_format, path):
+        store.delete(key)
+    for prefix in {documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)}:
+        store.delete_prefix(prefix)
