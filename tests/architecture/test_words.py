@@ -20,6 +20,7 @@ CLEAN = (
     "README.md",
     "CHANGELOG.md",
     "Makefile",
+    "pyproject.toml",
     "notebooks",
     "benchmarks",
     "src/chunkmill/chunkmill.yaml",
@@ -80,7 +81,7 @@ def named(path):
 
 
 PYTHON = list(paths(".py"))
-TEXTS = [*PYTHON, *paths(".md", ".ipynb", ".yaml", "Makefile")]
+TEXTS = [*PYTHON, *paths(".md", ".ipynb", ".yaml", ".toml", "Makefile")]
 
 
 def prose(path):

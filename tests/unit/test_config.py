@@ -7,7 +7,6 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from unittest import mock
 
 import dask
 import numpy as np
@@ -19,7 +18,6 @@ from chunkmill.config import DEFAULTS
 from chunkmill.stores.filesystems import max_requests
 from chunkmill.stores.local import LocalStore
 
-ORIGINAL_SET = LocalStore.set
 SOURCE = Path(__file__).parents[2] / "src" / "chunkmill"
 
 
@@ -73,22 +71,35 @@ def test_fsync(tmp_path, monkeypatch, fsync):
     assert len(synced) == (4 if fsync else 0)
 
 
-def test_temporary_files_go_where_users_say(tmp_path):
+def test_temporary_files_go_where_users_say(tmp_path, monkeypatch):
     x = cm.to_store(np.ones((40, 40)), tmp_path / "a", chunks=(1, 40))
     assert x.n_keys == 40
     with dask.config.set({"chunkmill.temp": str(tmp_path / "scratch")}):
         plan = cm.plan_rechunk(tmp_path / "a", tmp_path / "b", chunks=(40, 1), strategy="spill")
-        given = cm.plan_rechunk(tmp_path / "a", tmp_path / "c", chunks=(40, 1), strategy="spill", temp=tmp_path / "d")
-    seen = []
-    with dask.config.set(scheduler="sync"), mock.patch.object(LocalStore, "set", autospec=True) as write:
-        write.side_effect = lambda store, key, value: seen.append(store.url) or ORIGINAL_SET(store, key, value)
+        by_argument = cm.plan_rechunk(
+            tmp_path / "a", tmp_path / "c", chunks=(40, 1), strategy="spill", temp=tmp_path / "d"
+        )
+    written = []
+    for name in ("set", "set_if", "set_parts"):
+        monkeypatch.setattr(LocalStore, name, recording(getattr(LocalStore, name), written))
+    with dask.config.set(scheduler="sync"):
         plan.run()
-        assert any(url.endswith("scratch") for url in seen)
-        seen.clear()
-        given.run()
-        assert any(url.endswith("/d") for url in seen)
-        assert not any(url.endswith("scratch") for url in seen)
+        assert any(url.endswith("scratch") for url in written)
+        written.clear()
+        by_argument.run()
+        assert any(url.endswith("/d") for url in written)
+        assert not any(url.endswith("scratch") for url in written)
     np.testing.assert_array_equal(cm.open_array(tmp_path / "b")[...], np.ones((40, 40)))
+
+
+def recording(method, urls):
+    """Return a method of stores that adds their urls to `urls`."""
+
+    def recorded(store, *arguments):
+        urls.append(store.url)
+        return method(store, *arguments)
+
+    return recorded
 
 
 @pytest.mark.parametrize("most", [1, 5])
