@@ -34,6 +34,7 @@ __all__ = [
     "serve_files",
     "serve_flaky",
     "serve_s3",
+    "serve_without_conditions",
 ]
 
 # Python 3.12 and later warn of forks while threads run, which is what these tests are about
@@ -243,6 +244,8 @@ class FlakyProxy:
     every: int
     methods: tuple[str, ...] = ("GET", "PUT", "DELETE", "HEAD")
     after: bool = False
+    ignored: tuple[str, ...] = ()
+    """Headers, in lower case, that are not passed on."""
     n_requests: int = 0
     n_failures: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -276,7 +279,8 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
                 return
             connection = http.client.HTTPConnection(host, int(port), timeout=30)
             try:
-                connection.request(self.command, self.path, body, dict(self.headers))
+                headers = {k: v for k, v in self.headers.items() if k.lower() not in proxy.ignored}
+                connection.request(self.command, self.path, body, headers)
                 response = connection.getresponse()
                 data = response.read()
             finally:
@@ -313,6 +317,13 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextlib.contextmanager
+def serve_without_conditions(endpoint_url: str) -> Iterator[str]:
+    """Pass requests on to `endpoint_url` without If-Match and If-None-Match, as some servers treat them."""
+    with serve_flaky(endpoint_url, every=1 << 60, ignored=("if-match", "if-none-match")) as proxy:
+        yield proxy.url
 
 
 @pytest.fixture

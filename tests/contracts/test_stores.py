@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 from uuid import uuid4
 
+import obstore.store
 import pytest
 from contracts.store_contract import KEYS, ReadContract, StoreContract
 from recording import RecordingStore
 from servers import WARNINGS, http_server, s3_server  # noqa: F401
 
+from chunkmill.errors import StoreError
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.obstore import ObstoreStore
+from chunkmill.stores.open import open_store
 from chunkmill.stores.overlay import OverlayStore
 from chunkmill.stores.zip import ZipStore
 
@@ -57,6 +62,31 @@ class TestS3(StoreContract):
     @pytest.fixture
     def store(self, s3_server):  # noqa: F811
         return FsspecStore(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
+
+
+class TestObstoreS3(StoreContract):
+    n_listed = 100
+    n_increments = 5
+    n_reads = 4
+    n_replaced = 5
+
+    @pytest.fixture
+    def store(self, s3_server):  # noqa: F811
+        store = open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
+        assert isinstance(store, ObstoreStore)
+        return store
+
+
+class TestObstoreMemory(StoreContract):
+    @pytest.fixture
+    def store(self):
+        return ObstoreStore(obstore.store.MemoryStore())
+
+    def test_pickle(self, filled):
+        """What is in memory is in no other process: nor in this one, unpickled."""
+        other = pickle.loads(pickle.dumps(filled))
+        with pytest.raises(StoreError, match="the memory of another process"):
+            other.get("a/c/0/0")
 
 
 class TestZip(StoreContract):

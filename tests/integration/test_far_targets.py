@@ -30,6 +30,14 @@ class FarStore(RecordingStore):
         return FarStore, (self.below, self.bad)
 
     def set(self, key, value):
+        self.wait_for(key)
+        super().set(key, bytes(value))
+
+    def set_if(self, key, value, version):
+        self.wait_for(key)
+        return super().set_if(key, value, version)
+
+    def wait_for(self, key):
         with self.lock:
             self.n_at_once += 1
             self.most_at_once = max(self.most_at_once, self.n_at_once)
@@ -38,7 +46,6 @@ class FarStore(RecordingStore):
             self.n_at_once -= 1
         if key == self.bad:
             raise StoreError(url=self.url, key=key, reason="refused")
-        super().set(key, bytes(value))
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from chunkmill.codecs.is_fill import is_fill
 from chunkmill.errors import ChunkError, RegionError
 from chunkmill.model.grid import ChunkCoords, Overlap, Region
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan
+from chunkmill.stores.capabilities import deletes_conditionally
 
 __all__ = ["LockFactory", "check_missing", "decode_chunk", "encode_chunk", "read_chunk", "read_chunks"]
 __all__ += ["read_region", "write_chunk", "write_region"]
@@ -223,6 +224,7 @@ def update_chunk(
     """
     layout, coords = array.write_layout, overlap.coords
     key = layout.locator.key(coords)
+    deletes = deletes_conditionally(array.store)
     contended = not array.store.compares_versions  # where versions cannot be checked, the lock is all there is
     seen: str | None = "nothing yet"
     n_refused = 0
@@ -235,7 +237,8 @@ def update_chunk(
             with chunk_step(array, layout, coords, "decode"):  # a chunk that does not fit into memory, too
                 chunk = _writable(decode_chunk(array, layout, coords, data)[extent])
             chunk[overlap.in_chunk] = part
-            encoded = encode_chunk(array, layout, coords, chunk, write_empty=write_empty)
+            keep = write_empty or (version is not None and not deletes)
+            encoded = encode_chunk(array, layout, coords, chunk, write_empty=keep)
             with chunk_step(array, layout, coords, "set"):
                 if array.store.set_if(key, encoded, version):
                     return 0 if encoded is None else memoryview(encoded).nbytes

@@ -13,6 +13,7 @@ from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.hierarchy import as_stored, open_node
 from chunkmill.nodes.open_store import open_target_store
 from chunkmill.stores.base import Store
+from chunkmill.stores.open import is_store
 
 __all__ = ["NodeLocation", "StoreLocation", "open_existing", "open_source", "open_target"]
 
@@ -34,7 +35,7 @@ def open_target(target: NodeLocation, storage_options: Mapping[str, Any] | None 
     if isinstance(target, (Array, Group)):
         return target.store, target.path
     url, path = _url_and_path(target, "target")
-    if isinstance(url, (str, os.PathLike)) or hasattr(url, "get_versioned"):
+    if isinstance(url, (str, os.PathLike)) or is_store(url):
         return open_target_store(url, storage_options), path
     msg = f"a target is a url, (url, path), an Array or a Group, not {type(url).__name__}"
     raise TypeError(msg)

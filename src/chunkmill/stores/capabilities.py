@@ -17,6 +17,7 @@ __all__ = [
     "HoldsReferences",
     "LocatesValues",
     "can_list",
+    "deletes_conditionally",
     "documents_demanded",
     "explain_absence",
     "flush",
@@ -137,6 +138,15 @@ def limited_to(store: Store, n_bytes: int) -> Store:
 def can_list(store: Store) -> bool:
     """Return whether listings are complete (attribute `can_list`): those of web servers are not, or fail."""
     found: bool = getattr(innermost(store), "can_list", True)
+    return found
+
+
+def deletes_conditionally(store: Store) -> bool:
+    """Return whether `set_if` is atomic where it deletes, too (attribute `deletes_conditionally`).
+
+    Where it is not, a value that others may be changing is replaced by an empty chunk rather than deleted.
+    """
+    found: bool = getattr(innermost(store), "deletes_conditionally", True)
     return found
 
 

@@ -43,6 +43,7 @@ from chunkmill.stores.fsspec_services import (
     OutOfRange,
     digest,
 )
+from chunkmill.stores.probe import compares_versions
 from chunkmill.stores.read_ahead import get_ahead
 
 __all__ = ["FsspecStore"]
@@ -87,8 +88,8 @@ class FsspecStore:
         self.url = canonical_url(url)
         self._registered = registered_classes(url) if filesystem is None else {}
         self.is_remote = protocol not in LOCAL_PROTOCOLS
-        self.compares_versions = hasattr(filesystem or fsspec.get_filesystem_class(protocol), "_call_s3")
-        if self.compares_versions:  # botocore's pool of 10 connections would be the limit instead of ours
+        self._is_s3 = hasattr(filesystem or fsspec.get_filesystem_class(protocol), "_call_s3")
+        if self._is_s3:  # botocore's pool of 10 connections would be the limit instead of ours
             options["config_kwargs"] = {"max_pool_connections": max_requests()} | (options.get("config_kwargs") or {})
         self.replaces_atomically = protocol in ATOMIC_PROTOCOLS
         self.can_list = protocol not in {"http", "https"}
@@ -131,6 +132,17 @@ class FsspecStore:
         if self._max_bytes is not None and size > self._max_bytes:
             reason = f"the member decompresses to {size} bytes, expected at most {self._max_bytes}: it is damaged, or "
             raise StoreError(url=self.url, key=key, reason=reason + "was made to fill memory")
+
+    @property
+    def compares_versions(self) -> bool:
+        """True when `set_if` is atomic: on S3, if its server heeds conditions, which is found out once a process."""
+        if not self._is_s3:
+            return False
+        endpoints = (
+            self._identity[1].get("endpoint_url"),
+            self._identity[1].get("client_kwargs", {}).get("endpoint_url"),
+        )
+        return compares_versions(self, f"{'/'.join(self.url.split('/')[:3])} {endpoints}")
 
     # --- reading
 
@@ -310,7 +322,7 @@ class FsspecStore:
         if isinstance(error, StoreError):
             return error
         hint = ""
-        if self.compares_versions and isinstance(error, PermissionError):
+        if self._is_s3 and isinstance(error, PermissionError):
             hint = "; S3 answers so for absent keys too, unless the credentials may list the bucket"
         failed = StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}{hint}")
         failed.errno = getattr(error, "errno", None)

@@ -62,7 +62,11 @@ class MeteredStore:
         self.url = store.url
         self.is_remote = store.is_remote
         self.replaces_atomically = getattr(store, "replaces_atomically", True)
-        self.compares_versions = store.compares_versions
+
+    @property
+    def compares_versions(self) -> bool:
+        """True when `set_if` of the store below is atomic: which may be found out by asking, so only when asked."""
+        return self.below.compares_versions
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""

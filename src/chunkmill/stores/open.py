@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.filesystems import without_dirs
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
+from chunkmill.stores.obstore_options import location_of
 from chunkmill.stores.zip import ZipStore
 
-__all__ = ["open_store"]
+__all__ = ["is_obstore", "is_store", "open_store"]
 
 
 def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str, Any] | None = None) -> Store:
@@ -47,13 +49,7 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     ZipStore('/data/x.zip')
     """
     if not isinstance(url, (str, os.PathLike)):
-        if hasattr(url, "get_versioned"):
-            return url
-        if isinstance(url, fsspec.FSMap):
-            fs, root = without_dirs(url.fs, url.root)
-            return LocalStore(root) if type(fs) is LocalFileSystem else _of_mapper(fs, root)
-        msg = f"a store is named by a url, a path, a Store or an fsspec mapper, not by {type(url).__name__}"
-        raise TypeError(msg)
+        return _of_object(url)
     url = os.fspath(url)
     if not url:
         raise StoreError(url="", key="", reason="the url is empty: give a path or a url")
@@ -63,7 +59,45 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     inner = re.fullmatch(r"(zip|dir)://(.*?)::(.*)", url)
     if inner is not None and (path := _local_path(inner[3])) is not None:
         return ZipStore(path, inner[2]) if inner[1] == "zip" else LocalStore(Path(path, inner[2].lstrip("/")))
+    if (location := location_of(url, storage_options)) is not None:
+        from chunkmill.stores.obstore import ObstoreStore  # noqa: PLC0415 - an extra
+
+        return ObstoreStore(location, (url, storage_options))
     return FsspecStore(url, storage_options)
+
+
+def _of_object(place: Any) -> Store:
+    if hasattr(place, "get_versioned"):
+        store: Store = place
+        return store
+    if is_obstore(place):
+        return _of_obstore(place)
+    if isinstance(place, fsspec.FSMap):
+        fs, root = without_dirs(place.fs, place.root)
+        return LocalStore(root) if type(fs) is LocalFileSystem else _of_mapper(fs, root)
+    names = "a url, a path, a Store, an obstore store or an fsspec mapper"
+    msg = f"a store is named by {names}, not by {type(place).__name__}"
+    raise TypeError(msg)
+
+
+def is_store(place: Any) -> bool:
+    """Return whether `place` is a store, or an object that `open_store` makes one of; no url."""
+    return hasattr(place, "get_versioned") or isinstance(place, fsspec.FSMap) or is_obstore(place)
+
+
+def is_obstore(place: Any) -> bool:
+    """Return whether `place` is one of obstore's stores, without importing obstore."""
+    stores = sys.modules.get("obstore.store")
+    kinds = ("S3Store", "GCSStore", "AzureStore", "HTTPStore", "LocalStore", "MemoryStore")
+    return stores is not None and isinstance(place, tuple(getattr(stores, kind) for kind in kinds))
+
+
+def _of_obstore(place: Any) -> Store:
+    if type(place).__name__ == "LocalStore":  # files: ours compare versions
+        return LocalStore(place.prefix or "/")
+    from chunkmill.stores.obstore import ObstoreStore  # noqa: PLC0415 - an extra
+
+    return ObstoreStore(place)
 
 
 def _of_mapper(fs: Any, root: str) -> FsspecStore:

@@ -48,7 +48,6 @@ class OverlayStore:
         self.url = below.url
         self.is_remote = below.is_remote
         self.replaces_atomically = getattr(below, "replaces_atomically", True)
-        self.compares_versions = below.compares_versions
         self._documents = dict(documents)
         self._answers = answers
         self.is_demanded = is_demanded
@@ -64,6 +63,11 @@ class OverlayStore:
     def uncached(self) -> Store:
         """The store below, without documents held in memory."""
         return uncached(self.below)
+
+    @property
+    def compares_versions(self) -> bool:
+        """True when `set_if` of the store below is atomic: which may be found out by asking, so only when asked."""
+        return self.below.compares_versions
 
     def _answers_to(self, key: str) -> bool:
         return key.rpartition("/")[2] in self._answers and key not in self._written

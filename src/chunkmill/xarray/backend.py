@@ -31,6 +31,7 @@ from chunkmill.nodes import api
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.stores.base import REQUESTS_AT_ONCE
+from chunkmill.stores.open import is_store
 from chunkmill.xarray.coding import array_encoding, decoded_attributes
 from chunkmill.xarray.decode import decode
 
@@ -219,7 +220,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
 
         Remote urls are judged by their suffix alone.
         """
-        if hasattr(filename_or_obj, "get_versioned"):
+        if is_store(filename_or_obj):
             return True
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False

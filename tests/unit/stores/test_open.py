@@ -6,6 +6,7 @@ import fsspec
 import pytest
 
 from chunkmill.errors import StoreError
+from chunkmill.stores import obstore_options
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -74,12 +75,14 @@ def test_unknown_protocol():
 
 
 @pytest.mark.parametrize(
-    ("url", "hint"), [("gs://b/x", "pip install 'gcsfs'"), ("s3://b/x", r"pip install 'chunkmill\[s3\]'")]
+    ("url", "hint"),
+    [("gs://b/x", r"pip install 'chunkmill\[obstore\]'"), ("s3://b/x", r"pip install 'chunkmill\[s3\]'")],
 )
 def test_missing_package(url, hint, monkeypatch):
     def missing(protocol):
         raise ImportError(f"Please install a package for {protocol}")
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
+    monkeypatch.setattr(obstore_options, "find_spec", lambda name: None)
     with pytest.raises(StoreError, match=hint):
         open_store(url)

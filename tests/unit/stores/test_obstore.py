@@ -1,0 +1,377 @@
+"""obstore's requests: what they are, and what becomes of trouble on the way."""
+
+import multiprocessing
+import pickle
+import subprocess
+import sys
+
+import dask.array as da
+import numpy as np
+import obstore
+import pytest
+import xarray as xr
+from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
+from servers import WARNINGS, s3_server, serve_flaky, serve_without_conditions  # noqa: F401
+
+import chunkmill as cm
+from chunkmill.errors import StoreError
+from chunkmill.stores import local, obstore_options, probe
+from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.fsspec import FsspecStore
+from chunkmill.stores.obstore import ObstoreStore
+from chunkmill.stores.obstore_errors import reason_of
+from chunkmill.stores.obstore_fetch import PIECE
+from chunkmill.stores.obstore_options import location_of
+from chunkmill.stores.open import open_store
+
+pytestmark = WARNINGS
+
+VALUES = np.arange(24, dtype="i4").reshape(6, 4)
+
+
+@pytest.fixture
+def url(s3_server):  # noqa: F811
+    return s3_server.new_bucket() + "/some/root"
+
+
+@pytest.fixture
+def store(s3_server, url):  # noqa: F811
+    return open_store(url, s3_server.storage_options)
+
+
+@pytest.fixture
+def client(s3_server, url):  # noqa: F811
+    """A store object of the user's own."""
+    return client_of(url, s3_server.endpoint_url)
+
+
+def client_of(url, endpoint_url, **retry):
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    return S3Store(
+        bucket,
+        prefix=prefix,
+        access_key_id="testing",
+        secret_access_key="testing",
+        region="us-east-1",
+        endpoint=endpoint_url,
+        client_options={"allow_http": True},
+        **({"retry_config": retry} if retry else {}),
+    )
+
+
+def options_at(s3_server, endpoint_url):  # noqa: F811
+    options = s3_server.storage_options
+    return options | {"client_kwargs": options["client_kwargs"] | {"endpoint_url": endpoint_url}}
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Which urls and objects come here
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "config"),
+    [
+        (
+            "s3://b/x",
+            {"key": "k", "secret": "s", "token": "t", "client_kwargs": {"region_name": "eu-west-1"}},
+            {"access_key_id": "k", "secret_access_key": "s", "session_token": "t", "region": "eu-west-1"},
+        ),
+        (
+            "s3a://b/x/",
+            {"anon": True, "endpoint_url": "http://host:1", "use_listings_cache": False},
+            {"skip_signature": True, "endpoint": "http://host:1", "region": "us-east-1"},
+        ),
+        (
+            "s3://b/x",
+            {"anon": True, "requester_pays": True, "client_kwargs": {"region_name": "us-west-2"}},
+            {"skip_signature": True, "request_payer": True, "region": "us-west-2"},
+        ),
+        ("gs://b/x", {"token": "anon", "project": "p"}, {"skip_signature": True}),
+        ("gcs://b/x", {"token": "/key.json"}, {"application_credentials": "/key.json"}),
+        ("gs://b/x", {"token": {"type": "service_account"}}, {"service_account_key": '{"type": "service_account"}'}),
+        ("az://b/x", {"account_name": "a", "account_key": "k"}, {"account_name": "a", "account_key": "k"}),
+        ("abfs://b@a.dfs.core.windows.net/x", {"anon": True}, {"account_name": "a", "skip_signature": True}),
+        (
+            "abfs://b/x",
+            {"connection_string": "AccountName=a;AccountKey=k==;BlobEndpoint=http://127.0.0.1:1/a"},
+            {"account_name": "a", "account_key": "k==", "endpoint": "http://127.0.0.1:1/a"},
+        ),
+    ],
+)
+def test_options_that_both_know(url, options, config, monkeypatch):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    location = location_of(url, options)
+    assert dict(location.config) == config
+    assert (location.bucket, location.prefix) == ("b", "x")
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("s3://b/x", {"profile": "work"}),
+        ("s3://b/x", {"anon": True, "config_kwargs": {"max_pool_connections": 3}}),
+        ("s3://b/x", {"anon": True, "client_kwargs": {"verify": False, "region_name": "r"}}),
+        ("s3://b/x", {"anon": True}),  # in which region?
+        ("s3://b/x", {"client_kwargs": {"region_name": "r"}}),  # whose credentials?
+        ("s3://b/x", {"key": "k", "client_kwargs": {"region_name": "r"}}),
+        ("az://b/x", {"account_name": "a", "credential": object()}),
+        ("simplecache::s3://b/x", {"anon": True}),
+        ("https://host/x", None),
+        ("memory://x", None),
+    ],
+)
+def test_options_that_only_fsspec_knows(url, options, monkeypatch):
+    monkeypatch.setattr(obstore_options, "find_spec", lambda name: True)
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    assert location_of(url, options) is None
+
+
+def test_without_obstore_fsspec_opens_it(s3_server, url, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(obstore_options, "find_spec", lambda name: None if name == "obstore" else True)
+    assert isinstance(open_store(url, s3_server.storage_options), FsspecStore)
+
+
+def test_obstore_is_imported_for_its_urls_only():
+    code = "import sys, chunkmill as cm; cm.create_group('memory://x'); assert 'obstore' not in sys.modules"
+    assert not subprocess.run([sys.executable, "-c", code], check=False).returncode
+
+
+def test_its_objects_are_stores(tmp_path):
+    assert open_store(S3Store("b", prefix="p/q", region="r", skip_signature=True)).url == "s3://b/p/q"
+    assert open_store(GCSStore("b", skip_signature=True)).url == "gs://b"
+    assert open_store(AzureStore("c", account_name="a", skip_signature=True)).url == "az://c"
+    assert open_store(HTTPStore("https://host/x?token=1")).url == "https://host/x"
+    assert open_store(LocalStore(tmp_path)) == local.LocalStore(tmp_path)
+    memory = open_store(MemoryStore())
+    assert not memory.is_remote
+    assert memory.compares_versions
+
+
+@pytest.mark.parametrize("kind", ["object", "url"])
+def test_sources_and_targets_of_everything(kind, client, url, s3_server, tmp_path):  # noqa: F811
+    target, options = (client, None) if kind == "object" else (url, s3_server.storage_options)
+    cm.to_store(VALUES, target, "a", chunks=(2, 2), storage_options=options)
+    np.testing.assert_array_equal(cm.open_array(target, "a", storage_options=options)[...], VALUES)
+    np.testing.assert_array_equal(cm.from_store(target, "a", storage_options=options).compute(), VALUES)
+    near = tmp_path / "near"
+    if kind == "object":
+        cm.convert(target, near, format="zarr2")
+        cm.convert(near, (target, "copy"), format="zarr3")
+        cm.rechunk((target, "copy/a"), (target, "rechunked"), chunks=(3, 4))
+        np.testing.assert_array_equal(cm.open_array(target, "rechunked")[...], VALUES)
+        cm.write_dataset(xr.Dataset({"v": (("y", "x"), VALUES)}), target, "ds")
+        np.testing.assert_array_equal(xr.open_dataset(target, engine="chunkmill", group="ds").v.values, VALUES)
+        assert cm.verify(near, (target, "copy")).equal
+    assert cm.check(target, storage_options=options).ok
+
+
+def test_a_store_pickles_with_its_options(store):
+    store.set("k", b"v")
+    assert pickle.loads(pickle.dumps(store)).get("k") == b"v"
+    assert pickle.loads(pickle.dumps(store)) == store
+    assert "testing" not in repr(store)
+
+
+def _child(store, queue):
+    try:
+        queue.put((store.get("k"), store.set("child", b"c"), list(store.get_many([ByteSpan("k")])), store.list_dir("")))
+    except BaseException as error:  # noqa: BLE001
+        queue.put(error)
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_forked_processes(store, used):
+    """obstore's threads are not in them: whoever asks it waits without end."""
+    if used:
+        store.set("k", b"v")
+    else:
+        FsspecStore(*store._fallback).set("k", b"v")
+    queue = multiprocessing.get_context("fork").Queue()
+    process = multiprocessing.get_context("fork").Process(target=_child, args=(store, queue))
+    process.start()
+    try:
+        assert queue.get(timeout=30) == (b"v", None, [b"v"], ["child", "k"])
+    finally:
+        process.kill()
+        process.join()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Requests
+
+
+def gets(s3_server):  # noqa: F811
+    return [path for method, path in s3_server.log if method == "GET"]
+
+
+def test_one_request_a_value(store, s3_server):  # noqa: F811
+    store.set("k", bytes(range(100)))
+    s3_server.log.clear()
+    assert store.get("k") == bytes(range(100))
+    assert store.get("k", ByteRange(7, 3)) == b"\x07\x08\x09"
+    assert store.get("k", ByteRange(-2)) == b"bc"
+    assert store.get("absent") is None
+    assert store.get_versioned("k")[0] == bytes(range(100))
+    assert len(s3_server.log) == 5
+
+
+def test_large_values_by_many_requests(store, s3_server):  # noqa: F811
+    value = np.random.default_rng(0).bytes(5 * PIECE // 2)
+    s3_server.log.clear()
+    store.set("k", value)
+    assert len([path for method, path in s3_server.log if method == "PUT" and "partNumber" in path]) == 3
+    s3_server.log.clear()
+    assert store.get("k") == value
+    assert len(gets(s3_server)) == 3
+    assert store.get("k", ByteRange(10, 2 * PIECE)) == value[10 : 10 + 2 * PIECE]
+    assert len(gets(s3_server)) == 3 + 2
+    assert list(store.get_many([ByteSpan("k"), ByteSpan("k", ByteRange(5, 5))])) == [value, value[5:10]]
+    with pytest.raises(StoreError, match="expected 41943040 bytes from 1, got a value of 20971520 bytes"):
+        store.get("k", ByteRange(1, 5 * PIECE))
+
+
+def test_a_large_value_that_is_replaced_while_it_is_read(store, monkeypatch):
+    """All of it is of one version."""
+    old, new = bytes(2 * PIECE), b"\1" * (2 * PIECE)
+    store.set("k", old)
+    get, n_gets = obstore.get, 0
+
+    def replacing(*args, **kwargs):
+        nonlocal n_gets
+        n_gets += 1
+        if n_gets == 2:
+            obstore.put(args[0], "k", new)
+        return get(*args, **kwargs)
+
+    monkeypatch.setattr(obstore, "get", replacing)
+    assert store.get("k") == new
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Guards
+
+
+def test_a_chunk_that_becomes_empty_is_written(store, s3_server):  # noqa: F811
+    """Deleting has no condition: what another writes at the same time would be lost."""
+    array = cm.create_array(store, shape=(4,), dtype="i4", chunks=(4,))
+    array[:] = 1
+    array[:2] = 0
+    array[2:] = 0
+    assert store.get("c/0") is not None
+    assert list(array[...]) == [0] * 4
+    array[:] = 0  # whole: nothing of others is in it
+    assert store.get("c/0") is None
+
+
+def test_the_server_is_asked_once(s3_server):  # noqa: F811
+    a = open_store(s3_server.new_bucket() + "/a", s3_server.storage_options)
+    assert a.compares_versions
+    s3_server.log.clear()
+    assert a.compares_versions
+    assert open_store(a.url.replace("/a", "/b"), s3_server.storage_options).compares_versions
+    assert s3_server.log == []
+    assert list(a.list_prefix("")) == []
+
+
+@pytest.mark.parametrize("by", ["obstore", "fsspec"])
+def test_a_server_that_ignores_conditions(s3_server, by):  # noqa: F811
+    """It was reported as guard='version', and one of two writers was lost."""
+    with serve_without_conditions(s3_server.endpoint_url) as proxy_url:
+        options = options_at(s3_server, proxy_url)
+        url = s3_server.new_bucket() + "/x"
+        store = open_store(url, options) if by == "obstore" else FsspecStore(url, options)
+        with pytest.warns(UserWarning, match="ignores the conditions of conditional writes"):
+            assert not store.compares_versions
+        array = cm.create_array(store, shape=(4,), dtype="i4", chunks=(4,))
+        assert _write_half(array).guard == "lock"
+    array = cm.open_array(open_store(url, s3_server.storage_options), mode="r+")
+    assert _write_half(array).guard == "version"
+
+
+def _write_half(array):
+    (report,) = cm.store(da.from_array(np.ones(2, "i4")), array, regions=(slice(0, 2),))
+    return report
+
+
+def test_credentials_that_may_not_write(monkeypatch):
+    store = ObstoreStore(MemoryStore())
+
+    def refuse(*_, **__):
+        raise obstore.exceptions.PermissionDeniedError("403 Forbidden")
+
+    monkeypatch.setattr(obstore, "put", refuse)
+    with pytest.raises(StoreError, match="the credentials do not allow it"):
+        store.set_if("k", b"", None)
+    assert probe.compares_versions(store, "a root")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Trouble on the way
+
+
+def test_servers_that_fail_now_and_then(s3_server, tmp_path):  # noqa: F811
+    values = np.random.default_rng(0).integers(0, 99, (40, 40)).astype("i4")
+    cm.to_store(values, tmp_path / "near", chunks=(4, 4))
+    with serve_flaky(s3_server.endpoint_url, every=10) as proxy:
+        url, options = s3_server.new_bucket(), options_at(s3_server, proxy.url)
+        target = open_store(url + "/x", options)
+        assert isinstance(target, ObstoreStore)
+        cm.convert(tmp_path / "near", target, format="zarr2")
+        assert proxy.n_failures > 10
+    np.testing.assert_array_equal(cm.open_array(url + "/x", storage_options=s3_server.storage_options)[...], values)
+
+
+def test_lost_responses_of_conditional_writes(s3_server):  # noqa: F811
+    """The retry is refused because of its own first try: it has succeeded."""
+    with serve_flaky(s3_server.endpoint_url, every=2, methods=("PUT",), after=True) as proxy:
+        store = open_store(s3_server.new_bucket() + "/x", options_at(s3_server, proxy.url))
+        for i in range(6):
+            assert store.set_if(f"k{i}", b"1", None)
+            _, version = store.get_versioned(f"k{i}")
+            assert store.set_if(f"k{i}", b"2", version)
+            assert not store.set_if(f"k{i}", b"2", version)  # the same bytes, of another write
+        assert proxy.n_failures >= 6
+
+
+def test_no_retries_when_users_want_none(s3_server):  # noqa: F811
+    import dask
+
+    with serve_flaky(s3_server.endpoint_url, every=1) as proxy, dask.config.set({"chunkmill.retry-seconds": 0}):
+        store = open_store(s3_server.new_bucket() + "/x", options_at(s3_server, proxy.url))
+        with pytest.raises(StoreError, match=r"'k'.*503"):
+            store.get("k")
+        assert proxy.n_requests == 1
+
+
+def test_a_missing_bucket_is_no_absent_key(s3_server):  # noqa: F811
+    store = open_store("s3://no-such-bucket/x", s3_server.storage_options)
+    for request in (
+        lambda: store.get("k"),
+        lambda: store.set("k", b""),
+        lambda: store.set_if("k", b"", None),
+        lambda: store.list_dir(""),
+        lambda: list(store.list_prefix("")),
+        lambda: list(store.get_many([ByteSpan("k")])),
+    ):
+        with pytest.raises(StoreError, match="no such bucket or container: create it"):
+            request()
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("400 <Code>ExpiredToken</Code>", "have expired"),
+        ("403 <Code>InvalidAccessKeyId</Code>", "missing or wrong"),
+        ("400 <Code>AuthorizationHeaderMalformed</Code>", "another region"),
+        ("Received redirect without LOCATION", "another region"),
+        ("403 Forbidden <Code>AccessDenied</Code>", "requester_pays"),
+        ("GET http://169.254.169.254/latest/api/token", "anon"),
+        ("ContainerNotFound", "no such bucket"),
+    ],
+)
+def test_reasons_name_the_way_out(text, hint):
+    reason = reason_of(OSError(f"Generic error: {text}\n\nDebug source:\nGeneric {{ noise }}"))
+    assert hint in reason
+    assert "noise" not in reason
