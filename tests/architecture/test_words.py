@@ -23,6 +23,7 @@ CLEAN = (
     "pyproject.toml",
     "notebooks",
     "benchmarks",
+    "src/chunkmill/cli",
     "src/chunkmill/chunkmill.yaml",
     "src/chunkmill/config.py",
     "src/chunkmill/display",
