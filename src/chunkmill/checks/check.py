@@ -13,7 +13,7 @@ from chunkmill.errors import ChunkmillError
 from chunkmill.nodes.api import open as open_node
 from chunkmill.nodes.arguments import StoreLocation
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group
+from chunkmill.nodes.group import Group, join_path
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
@@ -73,7 +73,7 @@ def check(
     [('corrupt', 'a/c/1', (1,))]
     """
     if isinstance(url, (Array, Group)):
-        path = "/".join(part for part in (url.path, path.strip("/")) if part)
+        path = join_path(url.path, path.strip("/"))
         store = url.store
     else:
         store = _store_of(url, storage_options)

@@ -74,7 +74,7 @@ class CheckReport(ReportMixin):
 
     @property
     def ok(self) -> bool:
-        """Whether there are no problems, or all have been repaired."""
+        """``True`` if there are no problems, or all have been repaired."""
         return all(problem.repaired for problem in self.problems)
 
     def _facts(self) -> list[tuple[str, str]]:

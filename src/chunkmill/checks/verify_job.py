@@ -110,7 +110,7 @@ class VerifyReport(ReportMixin):
 
     @property
     def equal(self) -> bool:
-        """Whether arrays were compared and nothing differs."""
+        """``True`` if arrays were compared and nothing differs."""
         return not self.differences
 
     @property

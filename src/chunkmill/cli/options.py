@@ -66,7 +66,7 @@ class _Shape(_ParamType):
         if value == "none":
             return None
         try:
-            return tuple(int(part) for part in value.strip("()[] ").split(",") if part.strip())
+            return tuple(int(length) for length in value.strip("()[] ").split(",") if length.strip())
         except ValueError:
             self.fail(f"{value!r} is not a shape: write it as 1,512,512", param, ctx)
 

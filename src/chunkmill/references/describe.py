@@ -20,7 +20,7 @@ from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.group import Group, Node, join_path
 from chunkmill.references.locate import Container, ReferencedArray
 from chunkmill.stores.capabilities import LocatesValues, innermost
 
@@ -32,11 +32,11 @@ _FORMATS = {2: "zarr2", 3: "zarr3"}
 def nodes_in_set(source: Node, root: str) -> tuple[dict[str, GroupMetadata], dict[str, Array]]:
     """Return the groups, those above `root` first, and the arrays by their path in the set."""
     root = root.strip("/")
-    parts = root.split("/") if root else []
-    groups = {"/".join(parts[:n]): GroupMetadata() for n in range(len(parts))}
+    names = root.split("/") if root else []
+    groups = {"/".join(names[:n]): GroupMetadata() for n in range(len(names))}
     arrays: dict[str, Array] = {}
     for node in hierarchy.walk(source):
-        at = "/".join(part for part in (root, node.path[len(source.path) :].strip("/")) if part)
+        at = join_path(root, node.path[len(source.path) :].strip("/"))
         if isinstance(node, Group):
             groups[at] = node.metadata
         else:

@@ -36,7 +36,7 @@ from chunkmill.stores.metered import Meter
 __all__ = ["Container", "ReferencedArray", "key_of", "locate_references"]
 
 Container: TypeAlias = Literal["object", "shard", "n5_block"]
-"""What is stored under the key of a chunk: its bytes alone, a shard of many, or an N5 block: a header and its bytes."""
+"""Value that holds a chunk: the chunk's bytes alone, a shard of many, or an N5 block (a header and the bytes)."""
 
 _MAX_TASK_CHUNKS = 1 << 18  # of the shards of one task: their columns travel
 _MAX_PROBED = 100_000_000  # keys of a grid that are asked for one by one, where the store cannot list them
@@ -292,7 +292,7 @@ def _headers(lookup: _Lookup, rows: Sequence[int]) -> Iterator[bytes]:
             if header is not None and header[:2] == b"\0\1":
                 header = array.store.get(lookup.key(row), ByteRange(0, n_bytes + _N5_COUNT))
             if header is None:
-                raise StoreError(url=array.url, key=lookup.key(row), reason="it was deleted meanwhile")
+                raise StoreError(url=array.url, key=lookup.key(row), reason="it was deleted while it was read")
         yield header
 
 

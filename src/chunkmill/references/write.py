@@ -267,7 +267,7 @@ def _in_files(
         key = key_of(array, number)
         reference = store.locate(key)
         if reference is None:
-            raise StoreError(url=array.store.url, key=key, reason="it was deleted meanwhile")
+            raise StoreError(url=array.store.url, key=key, reason="it was deleted while it was read")
         if reference.data is not None:
             data[i] = reference.data
         else:

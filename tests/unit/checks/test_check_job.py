@@ -103,3 +103,26 @@ def test_a_report_as_text_and_as_plain_values():
     assert "1 of them repaired" in str(report)
     assert report.to_dict()["problems"][0]["key"] == "zarr.json"
     assert str(problem) == "stale: zarr.json: differs (repaired)"
+
+
+@pytest.mark.parametrize(
+    ("fmt", "codecs"),
+    [
+        ("zarr3", "raw"),
+        ("zarr3", "zstd"),
+        ("zarr3", "gzip"),
+        ("zarr3", "blosc"),
+        ("zarr2", [{"name": "numcodecs.bz2", "configuration": {}}]),
+        ("n5", "raw"),
+        ("n5", "gzip"),
+        ("n5", [{"name": "n5_lz4", "configuration": {}}]),
+    ],
+)
+def test_a_value_that_ends_early_is_short_whatever_its_codec_says(fmt, codecs):
+    """Codecs tell it in messages of their own: one that is reworded must still be understood."""
+    store = MemoryStore()
+    array = cm.create_array(store, "a", shape=(400,), dtype="i4", chunks=(400,), codecs=codecs, format=fmt)
+    array[...] = np.random.default_rng(0).integers(0, 1000, 400)
+    (key,) = (key for key in store.list_prefix("a/") if array.write_layout.locator.key((0,)) == key)
+    store.set(key, store.get(key)[: 2 * store.size(key) // 3])
+    assert found(store) == [("short", key, (0,))]
