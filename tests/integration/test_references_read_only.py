@@ -56,7 +56,7 @@ def url(request, tmp_path):
 
 
 # a parquet set is a folder, and `rechunk` is asked to write into the folder that it reads
-REFUSED = r"reference sets? .*read-only|reference set, and those are read-only|parquet/z/, lies inside the source"
+REFUSED = r"reference sets? .*read-only|reference set, and those are read-only|parquet/z/, is inside the source"
 
 
 def contents(folder):
