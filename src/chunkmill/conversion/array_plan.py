@@ -14,6 +14,7 @@ import numpy as np
 from chunkmill.conversion.actions import ChosenAction, n_groups
 from chunkmill.conversion.estimate import TaskMemory
 from chunkmill.conversion.rechunking.plan import RechunkPlan
+from chunkmill.conversion.source_guard import SeenSource
 from chunkmill.nodes.array import Array
 
 __all__ = ["ArrayPlan", "TaskSpecs"]
@@ -25,6 +26,8 @@ class ArrayPlan:
 
     Attributes
     ----------
+    seen
+        The source's documents when the job was planned.
     action
         The action for its chunks.
     rechunk
@@ -37,6 +40,7 @@ class ArrayPlan:
 
     source: Array
     target: Array
+    seen: SeenSource
     action: ChosenAction
     rechunk: RechunkPlan | None = None
     memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))

@@ -19,6 +19,7 @@ from chunkmill.conversion.chunk_memory import chunk_bytes
 from chunkmill.conversion.estimate import TransferEstimate, estimate_transfers, fit_memory, task_memory
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
+from chunkmill.conversion.source_guard import see_sources
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
 from chunkmill.display.array import array_grid_svg
@@ -86,7 +87,8 @@ def plan_job(
     where = f"{target.store.url}/{path}" if path else target.store.url
     name, intermediate = f"{operation} to {where}", settings.separate_store(target.store)
     known = [
-        (p.source.path, p.source.metadata, p.target.path, p.target.metadata, p.action, _tasks_known(p)) for p in plans
+        (p.source.path, p.source.metadata, p.seen.versions, p.target.path, p.target.metadata, p.action, _tasks_known(p))
+        for p in plans
     ]
     apart = None if intermediate is None else intermediate.url
     mark = fingerprint(operation, _VERSION, source.url, documents_format, groups, known, apart, settings.compress)
@@ -94,6 +96,7 @@ def plan_job(
     if intermediate is not None:  # a directory that jobs may share
         prefix = f"{JOB_PREFIX}{fingerprint(target.store.url, path)[:16]}-intermediate/"
     writer = TargetWriter(
+        name,
         target.store,
         path,
         documents_format,
@@ -194,6 +197,7 @@ def _plan_arrays(
         ArrayPlan(
             old,
             new,
+            known,
             choose_action(
                 old.metadata,
                 new.metadata,
@@ -203,7 +207,7 @@ def _plan_arrays(
                 align_bytes=MAX_TASK_BYTES,
             ),
         )
-        for old, new in arrays
+        for (old, new), known in zip(arrays, see_sources([old for old, _ in arrays]), strict=True)
     ]
     check_n_tasks(
         f"write all of {source.url}",
@@ -216,7 +220,7 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys
     """Return the plan with what each task holds, and how the array is rechunked where its chunks change."""
     source, target, action = plan.source, plan.target, plan.action
     if action.name == "rechunk":
-        return ArrayPlan(source, target, action, plan_array_rechunk(source, target, settings))
+        return ArrayPlan(source, target, plan.seen, action, plan_array_rechunk(source, target, settings))
     max_mem, n_threads = settings.max_mem, settings.worker.n_threads
     budget = None if max_mem is None else max_mem // n_threads
     if budget is not None:
@@ -226,7 +230,7 @@ def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys
         raise _too_little(source, max_mem, memory.n_bytes, n_threads)
     n_keys = prod(action.group)
     share = max(n_keys / max_keys, n_keys * chunk_bytes(target, target.write_layout) / max_bytes)
-    return ArrayPlan(source, target, action, None, memory, share)
+    return ArrayPlan(source, target, plan.seen, action, None, memory, share)
 
 
 def _too_little(array: Array, max_mem: int | None, n_bytes: int, n_threads: int) -> JobError:

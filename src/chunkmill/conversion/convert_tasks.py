@@ -29,6 +29,7 @@ from chunkmill.codecs.crc32c import Crc32c
 from chunkmill.codecs.n5_block import parse_header, write_header
 from chunkmill.conversion.actions import ChosenAction, group_ranges
 from chunkmill.conversion.estimate import TaskMemory
+from chunkmill.conversion.source_guard import SeenSource, check_absent, check_still_there
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.job import TaskResult
 from chunkmill.stores.metered import Meter, MeteredStore
@@ -52,10 +53,14 @@ class ArrayTransfer:
         Planned memory of a task, and requests under way.
     share
         Fraction of one task's budget that the store keys of one group use.
+    seen
+        The source's documents when the job was planned: looked at again where chunks are absent.
     behind
         Values that are being stored while the task continues.
     scratch
         Memory that a task decodes into, by its shape: one at most.
+    absent
+        Source chunks (store keys, when they are copied) that a task found absent.
     """
 
     source: StoredArray
@@ -64,8 +69,10 @@ class ArrayTransfer:
     fresh: bool
     memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
     share: float = 1.0
+    seen: SeenSource | None = None
     behind: Behind = field(default_factory=lambda: Behind(0))
     scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
+    absent: list[ChunkCoords] = field(default_factory=list)
 
 
 def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) -> TaskResult:
@@ -77,9 +84,13 @@ def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) ->
     actions: dict[str, int] = {}
     keys = list(product(*group_ranges(target.write_layout.grid, planned.action.group, number)))
     with Behind(planned.memory.n_behind) as behind:
-        transfer = replace(planned, source=source, target=target, behind=behind, scratch={})
+        transfer = replace(planned, source=source, target=target, behind=behind, scratch={}, absent=[])
         move = _copy if planned.action.name == "copy" else _move
         move(transfer, keys, actions)
+    if transfer.absent and planned.seen is not None:
+        layout = planned.source.write_layout if planned.action.name == "copy" else planned.source.read_layout
+        check_still_there(planned.source, planned.seen)
+        check_absent(planned.source, layout, transfer.absent)
     counts = {f"action_{name}": n for name, n in actions.items()}
     return TaskResult.of(meter, n_keys=len(keys), **counts)
 
@@ -129,6 +140,7 @@ def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[st
     for coords in keys:
         value: Buffer | None = next(fetched)
         if value is None:
+            transfer.absent.append(coords)
             value = filled.encoded(target.write_layout, coords)
         transfer.behind.call(_put, transfer, coords, value)
         _count(actions, "absent" if value is None else "copy")
@@ -164,6 +176,8 @@ def _entries(
     """Yield the chunks of one store key of the target that are present, encoded as in the target."""
     for coords in below:
         found = next(data)
+        if found is None:
+            transfer.absent.append(coords)
         if found is not None:
             yield coords, _translated(transfer, coords, found, actions)
         elif (value := filled.encoded(transfer.target.read_layout, coords)) is not None:

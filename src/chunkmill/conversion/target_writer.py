@@ -19,6 +19,7 @@ from chunkmill.conversion.convert_tasks import (
 from chunkmill.conversion.rechunking.job import rechunk_stages
 from chunkmill.conversion.rechunking.sides import intermediate_codecs
 from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk
+from chunkmill.conversion.source_guard import check_sources
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import placement
@@ -38,6 +39,8 @@ class TargetWriter:
 
     Attributes
     ----------
+    job
+        Name of the job, for messages.
     path
         Path of the topmost node in `store`.
     groups
@@ -56,6 +59,7 @@ class TargetWriter:
         Bytes that a task may fetch ahead of their use, from stores whose requests cost latency.
     """
 
+    job: str
     store: Store
     path: str
     format: Format
@@ -85,17 +89,28 @@ class TargetWriter:
 
         Intermediate files are named after the run: tasks of an interrupted one may still be writing theirs.
         """
+        self._check_sources()
         there = self.store.list_dir(self.format.chunk_prefix(self.path))
         return stages_of(self, run, fresh=all(name.startswith(JOB_PREFIX) for name in there))
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:
-        """Write all documents, the topmost last, and consolidated metadata where the format has them."""
+        """Write all documents, the topmost last, and consolidated metadata where the format has them.
+
+        Raises
+        ------
+        JobError
+            A source was deleted or replaced since the job was planned; nothing is published.
+        """
+        self._check_sources()
         written = [] if self.overwrite is None else self._write_documents(documents)
         if self.overwrite is None:
             flush(self.store)
         if self.intermediate is not None:
             self.intermediate.delete_prefix(self.prefix)
         return written
+
+    def _check_sources(self) -> None:
+        check_sources(self.job, [plan.source for plan in self.plans], [plan.seen for plan in self.plans])
 
     def _write_documents(self, documents: Mapping[str, bytes]) -> list[str]:
         nodes = {path: self.format.emit_group(path, group) for path, group in self.groups.items()}
@@ -128,7 +143,7 @@ def stages_of(writer: TargetWriter, run: str, *, fresh: bool) -> list[Stage]:
     stages = []
     is_rechunked = any(plan.rechunk is not None for plan in plans)
     if not is_rechunked or any(plan.rechunk is None for plan in plans):
-        transfers = tuple(ArrayTransfer(p.source, p.target, p.action, fresh, p.memory, p.share) for p in plans)
+        transfers = tuple(ArrayTransfer(p.source, p.target, p.action, fresh, p.memory, p.share, p.seen) for p in plans)
         specs = TaskSpecs([plan.n_groups for plan in plans])
         stages.append(
             Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows, transfer_share)
@@ -151,4 +166,5 @@ def _rechunk(writer: TargetWriter, run: str, number: int, plan: ArrayPlan, *, fr
         writer.ahead_bytes,
         plan.action.materialize,
         fresh,
+        plan.seen,
     )

@@ -22,6 +22,7 @@ from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.conversion.rechunking.plan import RechunkPlan
+from chunkmill.conversion.source_guard import SeenSource, check_absent, check_still_there
 from chunkmill.model.grid import Region
 from chunkmill.stores.base import ByteSpan, Store
 
@@ -64,6 +65,8 @@ class ArrayRechunk:
         Whether absent chunks are written out, because the target's fill value is another one.
     fresh
         Whether there is nothing under the target's keys yet, so that absent ones need not be deleted.
+    seen
+        The source's documents when the job was planned: looked at again where chunks are absent.
     """
 
     source: StoredArray
@@ -75,6 +78,7 @@ class ArrayRechunk:
     ahead_bytes: int = 0
     materialize: bool = False
     fresh: bool = True
+    seen: SeenSource | None = None
 
 
 @dataclass(slots=True)
@@ -85,10 +89,13 @@ class SourceReads:
     ----------
     n_elements, n_owned
         Elements of these chunks, and elements of the regions that they were read for.
+    n_absent
+        Chunks of them that are absent.
     """
 
     n_elements: int = 0
     n_owned: int = 0
+    n_absent: int = 0
 
     def counts(self) -> dict[str, int]:
         """Return the numbers by the names that reports use; none where no source was read."""
@@ -105,6 +112,7 @@ def source_values(
     largest = prod(layout.grid.chunk_shape) * source.dtype.itemsize
     while batch := list(islice(overlaps, n_ahead(rechunk, largest))):
         results = fetched(source.store, layout.locator.locate(source.store, [o.coords for o in batch]))
+        absent = []
         for overlap in batch:
             with chunk_step(source, layout, overlap.coords, "get"):
                 data = next(results)
@@ -114,12 +122,17 @@ def source_values(
             )
             if data is None:
                 check_missing(source, layout, overlap.coords)
+                absent.append(overlap.coords)
                 yield at, None
                 continue
             chunk = decode_chunk(source, layout, overlap.coords, data)[within(overlap.in_chunk)]
             del data
             yield at, chunk
             del chunk
+        reads.n_absent += len(absent)
+        check_absent(rechunk.source, layout, absent)
+    if reads.n_absent and rechunk.seen is not None:
+        check_still_there(rechunk.source, rechunk.seen)
 
 
 def spill_reads(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:

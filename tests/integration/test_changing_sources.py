@@ -1,0 +1,164 @@
+"""Sources that are deleted, replaced or misread while a job runs: an error that names them, and nothing is published."""
+
+import dask
+import numpy as np
+import pytest
+from rechunks import check, make
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import ChunkError, JobError, NodeNotFound
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    with dask.config.set(scheduler="threads", num_workers=2):
+        yield
+
+
+class Watched(RecordingStore):
+    """A store that calls `event` when as many chunks as `after` were asked for."""
+
+    def __init__(self, below, after=3, event=lambda: None):
+        super().__init__(below)
+        self.after, self.event, self.n_reads = after, event, 0
+
+    def _count(self, key):
+        if "/c/" in f"/{key}":
+            self.n_reads += 1
+            if self.n_reads == self.after:
+                self.event()
+
+    def get(self, key, byte_range=None):
+        self._count(key)
+        return self.below.get(key, byte_range)
+
+    def get_many(self, spans):
+        for span in spans:
+            yield None if span is None else self.get(span.key, span.byte_range)
+
+
+class Misreading(Watched):
+    """A network file system that answers "no such file" now and then."""
+
+    def get(self, key, byte_range=None):
+        self._count(key)
+        return None if "/c/" in f"/{key}" and self.n_reads % 5 == 0 else self.below.get(key, byte_range)
+
+
+JOBS = {
+    "copy": lambda a, b: cm.plan_convert(a, b, format="zarr3"),
+    "recode": lambda a, b: cm.plan_convert(a, b, format="zarr3", codecs="gzip"),
+    "repack": lambda a, b: cm.plan_convert(a, b, format="zarr3", shards=(40, 10)),
+    "direct": lambda a, b: cm.plan_rechunk(a, b, chunks=(10, 10), strategy="direct"),
+    "spill": lambda a, b: cm.plan_rechunk(a, b, chunks=(40, 1), strategy="spill"),
+}
+SOURCE = {"shape": (40, 10), "chunks": (1, 10)}
+
+
+@pytest.fixture(params=[MemoryStore, LocalStore], ids=["memory", "files"])
+def below(request, tmp_path):
+    return MemoryStore() if request.param is MemoryStore else LocalStore(tmp_path / "source")
+
+
+def unpublished(target):
+    with pytest.raises(NodeNotFound):
+        cm.open_array(target)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_source_that_is_deleted(job, below):
+    make(below, **SOURCE)
+    source = Watched(below, event=lambda: below.delete_prefix("a/"))
+    plan = JOBS[job](cm.open_array(source, "a"), target := MemoryStore())
+    with pytest.raises(JobError, match=r"the source 'a' .*was deleted after this job was planned.*resume=False"):
+        plan.run()
+    unpublished(target)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_source_that_is_replaced_by_another(job, below):
+    make(below, **SOURCE)
+
+    def replace():
+        below.delete_prefix("a/")
+        make(below, **SOURCE | {"dtype": "u2", "codecs": "blosc"})
+
+    source = Watched(below, event=replace)
+    plan = JOBS[job](cm.open_array(source, "a"), target := MemoryStore())
+    with pytest.raises((JobError, ChunkError)):
+        plan.run()
+    unpublished(target)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_source_that_is_made_again_alike(job, below):
+    array, values = make(below, **SOURCE)
+
+    def replace():
+        below.delete_prefix("a/")
+        make(below, **SOURCE)[0][...] = -values
+
+    source = Watched(below, after=20, event=replace)
+    plan = JOBS[job](cm.open_array(source, "a"), target := MemoryStore())
+    with pytest.raises(JobError, match=r"'a' .*was (replaced|deleted) after"):
+        plan.run()
+    unpublished(target)
+    with pytest.raises(JobError, match="another plan"):  # what was written has the old values
+        JOBS[job](array, target).run()
+    JOBS[job](array, target).run(resume=False)
+    np.testing.assert_array_equal(cm.open_array(target)[...], -values)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_file_system_that_misses_files_now_and_then(job, below):
+    array, values = make(below, **SOURCE, absent=[(7, 0)])
+    plan = JOBS[job](cm.open_array(Misreading(below), "a"), target := MemoryStore())
+    with pytest.raises(ChunkError, match="absent when it was read, and is present now") as caught:
+        plan.run()
+    assert caught.value.key.startswith("a/c/")
+    unpublished(target)
+    JOBS[job](array, target).run()
+    check(target, values, "")
+
+
+def test_shards_that_are_missed(below):
+    make(below, **SOURCE | {"chunks": (1, 5), "shards": (2, 10)})
+    plan = cm.plan_convert(cm.open_array(Misreading(below), "a"), target := MemoryStore(), format="zarr2")
+    with pytest.raises(ChunkError, match="absent when it was read, and is present now"):
+        plan.run()
+    unpublished(target)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_plan_that_is_older_than_its_source(job, below):
+    make(below, **SOURCE)
+    plan = JOBS[job](cm.open_array(below, "a"), target := MemoryStore())
+    below.delete_prefix("a/")
+    with pytest.raises(JobError, match="was deleted after this job was planned"):
+        plan.run()
+    make(below, **SOURCE | {"dtype": "f8"})
+    with pytest.raises(JobError, match="was changed after this job was planned"):
+        plan.run()
+    unpublished(target)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_attributes_and_absent_chunks_may_change_nothing(job, below):
+    _, values = make(below, **SOURCE, absent=[(3, 0), (4, 0)])
+    source = Watched(below, event=lambda: cm.open_array(below, "a", mode="r+").update_attributes({"units": "K"}))
+    JOBS[job](cm.open_array(source, "a"), target := MemoryStore()).run()
+    np.testing.assert_array_equal(cm.open_array(target)[...], values)
+
+
+def test_one_array_of_a_group(below):
+    cm.create_group(below)
+    for name in ("a", "b", "c"):
+        make(below, name, **SOURCE)
+    source = Watched(below, event=lambda: below.delete_prefix("b/"))
+    with pytest.raises(JobError, match="the source 'b' in"):
+        cm.convert(source, target := MemoryStore(), format="zarr2")
+    with pytest.raises(NodeNotFound):
+        cm.open(target)
