@@ -87,6 +87,7 @@ KNOWN: dict[str, dict[str, list[str]]] = {
         "tensorstore wants different names for the dimensions": _of("zarr3", "dimension-names-same"),
     },
     "zarr-python 2": {
+        "zarr-python 2 has no such data type": _of("zarr2", "bfloat16"),
         "zarr-python 2 gives the fill value of bytes as it stands in JSON": _of("zarr2", "vlen-bytes vlen-bytes-fill"),
         "zarr-python 2 has an lz4 of its own in N5, without the member blockSize": _of("n5", _LZ4),
     },
