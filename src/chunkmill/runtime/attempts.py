@@ -60,9 +60,8 @@ class Attempt:
 
     def check(self, *, now: bool = False) -> None:
         """Raise `JobError` when the attempt is over; asks the store at most once in `CHECK_SECONDS`, unless `now`."""
-        place = (self.store.url, self.key)
         asked = _clock()
-        if not now and asked - _STOOD.get(place, -CHECK_SECONDS) < CHECK_SECONDS:
+        if not now and asked - _STOOD.get(self.key, -CHECK_SECONDS) < CHECK_SECONDS:
             return
         if self.store.get(self.key) is None:
             self._forget()
@@ -70,7 +69,7 @@ class Attempt:
             raise JobError(job=self.job, reason=reason)
         if len(_STOOD) > _MAX_STOOD:
             _STOOD.clear()
-        _STOOD[place] = asked
+        _STOOD[self.key] = asked
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -93,7 +92,7 @@ class Attempt:
             self.store.delete(self.key)
 
     def _forget(self) -> None:
-        _STOOD.pop((self.store.url, self.key), None)
+        _STOOD.pop(self.key, None)
 
     def _beat(self, stopped: threading.Event) -> None:
         if scratch_store(self.store) is not None:  # a zip file, which would grow, and has one writer only
@@ -106,7 +105,7 @@ class Attempt:
                 self.store.set_if(self.key, _heartbeat(), version)
 
 
-_STOOD: dict[tuple[str, str], float] = {}  # url and key of attempts -> when they were last found to stand
+_STOOD: dict[str, float] = {}  # key of an attempt, which is never used twice -> when it was last found to stand
 _MAX_STOOD = 1024
 
 

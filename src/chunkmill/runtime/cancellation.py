@@ -13,13 +13,14 @@ import os
 import threading
 from asyncio import sleep
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
 import dask.array as da
 from distributed import Client
 from distributed.worker import get_worker
+from distributed.worker_state_machine import TaskState
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
@@ -65,10 +66,10 @@ def unless_cancelled(write: str, check: Guard | None = None) -> Iterator[Guard]:
     JobError
         The write was abandoned, or this task was cancelled.
     """
-    is_cancelled = _worker_task()
+    task = _worker_task()
 
     def check_here() -> None:
-        if write in _writes.abandoned or is_cancelled():
+        if write in _writes.abandoned or (task is not None and task.state in {"cancelled", "resumed"}):
             reason = "this task belongs to a write that was cancelled or has failed; its result is discarded"
             raise JobError(job=write, reason=reason)
 
@@ -157,12 +158,11 @@ def _workers() -> set[str]:
     return set() if client is None else set(client.scheduler_info(n_workers=-1)["workers"])
 
 
-def _worker_task() -> Callable[[], bool]:
-    """Return the question whether this task was cancelled: the scheduler told its worker, which cannot stop it."""
+def _worker_task() -> TaskState | None:
+    """Return the state of this task: the scheduler tells its worker when it is cancelled, but nobody can stop it."""
     try:
         worker = get_worker()
     except ValueError:
-        return lambda: False
+        return None
     key = worker.active_threads.get(threading.get_ident())
-    task = None if key is None else worker.state.tasks.get(key)
-    return lambda: task is not None and task.state in {"cancelled", "resumed"}
+    return None if key is None else worker.state.tasks.get(key)
