@@ -31,6 +31,8 @@ CLEAN = (
     "src/chunkmill/hints.py",
     "src/chunkmill/__init__.py",
     "src/chunkmill/references",
+    "src/chunkmill/array",
+    "src/chunkmill/nodes",
 )
 
 # in docstrings, comments, messages and Markdown: what is struck, and what to say
@@ -41,7 +43,7 @@ STRUCK_TEXT = {
     r"\banew\b": "again",
     r"\bcut off\b": "interrupted",
     r"\b(goes|go|went|going) on\b": "resumes",
-    r"\bis no (?!longer\b|other\b)": "is not a",
+    r"(?<![Tt]here )\bis no (?!longer\b|other\b)": "is not a",
     r"\b(lies|lie)\b": "is stored, is",
     r"\bbehind\b": "after",
     r"\bdoes not do\b": "is an error",
@@ -166,8 +168,8 @@ def exists(name):
 
 
 def test_the_checks_find_what_is_struck():
-    assert re.search(r"\bis no (?!longer\b|other\b)", "it is no key")
-    assert not re.search(r"\bis no (?!longer\b|other\b)", "it is no longer a key")
+    assert re.search(r"(?<![Tt]here )\bis no (?!longer\b|other\b)", "it is no key")
+    assert not re.search(r"(?<![Tt]here )\bis no (?!longer\b|other\b)", "it is no longer a key")
     assert words_of("LateTask") >= {"late"} <= words_of("n_late") | {"n"}
     assert HEADLESS.match("Whether it is")
     assert not HEADLESS.match("Whatever")

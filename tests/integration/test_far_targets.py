@@ -9,7 +9,7 @@ import pytest
 from recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.array.threads import Behind
+from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import ChunkError, NodeNotFound, StoreError
 from chunkmill.stores.memory import MemoryStore
 
@@ -121,7 +121,7 @@ def test_behind_ends_with_what_it_began():
             raise ValueError(i)
 
     def call(numbers):
-        with Behind(2) as behind:
+        with BackgroundCalls(2) as behind:
             for i in numbers:
                 behind.call(slow, i)
 

@@ -1,7 +1,7 @@
-"""Reading scattered elements: only the chunks that hold some of them are fetched.
+"""Read scattered elements (`oindex`, `vindex`): only chunks that hold some of them are fetched.
 
 `Array.__getitem__` reads the region around a selection; here nothing between its elements is read. Not here: which
-elements lie in which chunk (`chunkmill.array.scattered`).
+elements are in which chunk (`chunkmill.array.scattered`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_points(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
     ----------
     index
         For each axis an array of integers of any shape, or an integer, which broadcast to the result's shape; slices
-        become axes behind those.
+        become axes after those.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def _along(part: Any, axis: int, shape: Shape) -> Any:
 
 
 def _arrays(index: Sequence[Any], shape: Shape) -> list[NDArray[Any]]:
-    """Return `index` with slices as arrays along axes of their own, behind those of the arrays."""
+    """Return `index` with slices as arrays along axes of their own, after those of the arrays."""
     n_slices = sum(isinstance(part, slice) for part in index)
     arrays, seen = [], 0
     for part, size in zip(index, shape, strict=True):

@@ -31,7 +31,7 @@ __all__ = ["LockFactory", "check_missing", "decode_chunk", "encode_chunk", "read
 __all__ += ["read_region", "write_chunk", "write_region"]
 
 LockFactory = Callable[[str, bool], AbstractContextManager[Any]]
-"""Store key, and whether others are known to write it or nothing else guards it -> the lock of its partial writes."""
+"""Function of a store key, and of whether other writers of it are known, that returns the lock of partial writes."""
 
 
 def read_region(array: StoredArray, region: Region, *, n_threads: int = 1) -> NDArray[Any]:
@@ -122,7 +122,7 @@ def decode_chunk(
 def _decode_part(
     array: StoredArray, layout: ChunkLayout, overlap: Overlap, data: bytes | None, out: NDArray[Any]
 ) -> None:
-    """Decode a chunk and put the part of it that overlaps a region to its place."""
+    """Decode a chunk and copy its overlap with a region into `out`."""
     if out.shape == layout.spec(overlap.coords).shape:
         chunk = decode_chunk(array, layout, overlap.coords, data, out)
     else:
@@ -187,7 +187,7 @@ def write_region(
         def write(part: slice, batch: list[Overlap] = batch) -> int:
             # the dots keep a 0-d block an array
             parts = ((overlap, cast("Any", (*overlap.in_region, ...))) for overlap in batch[part])
-            return sum(write_part(array, o, block[at], lock=lock, write_empty=write_empty) for o, at in parts)
+            return sum(write_overlap(array, o, block[at], lock=lock, write_empty=write_empty) for o, at in parts)
 
         n = max(n_threads if block.nbytes > _WORTH_A_THREAD else 1, puts_at_once(array, batch))
         n_bytes += sum(in_threads(write, cut_evenly(len(batch), _PARTS_A_THREAD * n), n))
@@ -195,15 +195,15 @@ def write_region(
 
 
 def puts_at_once(array: StoredArray, overlaps: Sequence[Overlap]) -> int:
-    """Return how many store keys one write may store at once, beside what its threads do: many where each waits."""
+    """Return how many store keys one write may store concurrently: many where requests cost latency."""
     # the locks of parts of chunks want the thread that asked for them
     return REQUESTS_AT_ONCE if array.store.is_remote and all(overlap.whole for overlap in overlaps) else 1
 
 
-def write_part(
+def write_overlap(
     array: StoredArray, overlap: Overlap, part: NDArray[Any], *, lock: LockFactory | None, write_empty: bool
 ) -> int:
-    """Write what a region has of one store key, and return the bytes stored."""
+    """Write the overlap of a region with one store key, and return the bytes stored."""
     if overlap.whole:
         return write_chunk(array, overlap.coords, part, write_empty=write_empty)
     return update_chunk(array, overlap, part, lock=lock, write_empty=write_empty)
@@ -217,10 +217,10 @@ def update_chunk(
     lock: LockFactory | None = None,
     write_empty: bool = False,
 ) -> int:
-    """Read one store key's chunk, change a part of it, write it back, and return the bytes stored.
+    """Read one store key's chunk, change its overlap with a region, write it back, and return the bytes stored.
 
     The lock keeps writers from working in vain; that nothing is lost is the store's version check: what was changed
-    since it was read is read again. Without an answer that others are at work, the lock need not reach them yet.
+    since it was read is read again. Until a version conflict shows other writers, a process-local lock is enough.
     """
     layout, coords = array.write_layout, overlap.coords
     key = layout.locator.key(coords)
@@ -259,7 +259,7 @@ def _allocate(array: StoredArray, region: Region) -> NDArray[Any]:
 
 
 def _writable(block: NDArray[Any]) -> NDArray[Any]:
-    """Return `block`, or a copy when it is read-only, not in C order, or keeps more than itself alive."""
+    """Return `block`, or a copy when it is read-only, not in C order, or a view that keeps more memory alive."""
     # read-only blocks are refused by cython and numba kernels
     owner = block
     while isinstance(owner.base, np.ndarray):

@@ -1,4 +1,4 @@
-"""Which step of which chunk fails: the context that turns any error into a `ChunkError`.
+"""Context manager that turns any error into a `ChunkError` with key, chunk and step.
 
 Not here: the steps themselves (`chunkmill.array.chunk_io`).
 """

@@ -1,4 +1,4 @@
-"""Chunk coords -> the bytes to fetch: a whole store key, or a range inside a shard.
+"""Locate the bytes of chunks: a whole store key, or a range inside a shard.
 
 Which of the two holds is decided when an array is opened; the read path never asks again. Not here: decoding.
 """
@@ -27,7 +27,7 @@ __all__ = ["ChunkLayout", "ChunkLocator", "ShardedChunks", "UnshardedChunks", "b
 
 
 class ChunkLocator(Protocol):
-    """Where the chunks of one grid lie."""
+    """Locator of the chunks of one grid."""
 
     def key(self, coords: ChunkCoords) -> str:
         """Return the store key whose object holds the chunk."""
@@ -38,7 +38,7 @@ class ChunkLocator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnshardedChunks:
-    """Every chunk has a store key of its own."""
+    """Locator of chunks that have a store key each."""
 
     prefix: str
     encoding: ChunkKeyEncoding
@@ -54,7 +54,7 @@ class UnshardedChunks:
 
 @dataclass(frozen=True, slots=True)
 class ShardedChunks:
-    """Inner chunks, found through the index of their shard: one request a shard and call.
+    """Locator of inner chunks through the index of their shard: one request for each shard and call.
 
     `order` says which array axis each axis of the shard's index runs along (a transpose may stand before sharding).
     """
@@ -134,7 +134,7 @@ _MISSING = 2**64 - 1  # both numbers of an absent chunk's entry (Zarr v3, shardi
 
 @dataclass(frozen=True, slots=True)
 class ChunkLayout:
-    """A grid with all that is needed to read its chunks: where they lie and how they are encoded."""
+    """Chunk grid with the locator and the codecs of its chunks."""
 
     grid: ChunkGrid
     locator: ChunkLocator

@@ -1,4 +1,4 @@
-"""Locks of one process for partial writes: one of a few for each store key, so that none is ever made or forgotten.
+"""Locks of one process for partial writes: a fixed number of them, shared by all store keys.
 
 They keep threads from working in vain, and guard alone where a store cannot compare versions. Who waits long says so in
 the log. Not here: locks between processes (`chunkmill.runtime.cluster_locks`).

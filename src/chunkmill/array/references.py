@@ -1,4 +1,4 @@
-"""The references that an array reads from, where the set is held in memory."""
+"""Find the reference set that an array reads from, where it is held in memory."""
 
 from __future__ import annotations
 

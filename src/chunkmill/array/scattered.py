@@ -1,4 +1,4 @@
-"""Scattered elements -> the chunks that hold them, and where each element goes.
+"""Plan the reading of scattered elements: the chunks that hold them, and the place of each in the result.
 
 Pure integers. Not here: reading (`chunkmill.array.advanced_indexing`), regions (`chunkmill.array.selection`).
 """
@@ -38,7 +38,7 @@ class _AxisPick:
 
 
 def pick_outer(grid: ChunkGrid, indexes: Sequence[slice | Positions]) -> Iterator[Pick]:
-    """Yield what to take of every chunk for all combinations of `indexes`, one an axis.
+    """Yield the elements to take from each chunk for all combinations of `indexes`, one for each axis.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def pick_outer(grid: ChunkGrid, indexes: Sequence[slice | Positions]) -> Iterato
 
 
 def pick_points(grid: ChunkGrid, positions: Sequence[Positions]) -> Iterator[Pick]:
-    """Yield what to take of every chunk that holds one of the points; the result is their list.
+    """Yield the elements to take from each chunk that holds some of the points.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def normalize_positions(index: NDArray[Any], axis: int, shape: Shape) -> Positio
 
 def _slice_picks(axis: RegularAxis | RunsAxis, cut: slice) -> Iterator[_AxisPick]:
     at, done = cut.start, 0
-    while at < cut.stop:  # chunks that lie between two steps are passed over
+    while at < cut.stop:  # chunks between two steps are passed over
         i = axis.index(at)
         start = axis.start(i)
         n = -(-(min(start + axis.length(i), cut.stop) - at) // cut.step)
@@ -137,7 +137,7 @@ def _groups(order: Positions, borders: NDArray[Any]) -> list[Positions]:
 
 
 def _as_slice(positions: Positions) -> slice | Positions:
-    """Return positions as a slice where they are one: numpy copies slices many times faster."""
+    """Return consecutive positions as a slice: numpy copies slices many times faster."""
     first, last = int(positions[0]), int(positions[-1])
     if last - first == len(positions) - 1 and (len(positions) == 1 or (np.diff(positions) == 1).all()):
         return slice(first, last + 1)

@@ -1,4 +1,4 @@
-"""An index, as users write it -> the region to read and what numpy does with the block then.
+"""Translate a user's index to the region to read and the numpy index into its block.
 
 Pure integers. Not here: chunks (`chunkmill.model.grid`).
 """
@@ -18,7 +18,7 @@ __all__ = ["Selection", "as_region", "full_region", "region_shape", "select"]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What an index selects.
+    """Region and elements that an index selects.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Selection:
 
     @property
     def picks(self) -> tuple[Any, ...]:
-        """`within`, with the dots where they were: they keep 0-d arrays, and part arrays that numpy would join."""
+        """Index into the block, dots included: they keep 0-d arrays, and separate arrays that numpy would join."""
         return self.within if self.dots is None else (*self.within[: self.dots], ..., *self.within[self.dots :])
 
 
@@ -60,7 +60,7 @@ def region_shape(region: Region) -> Shape:
 
 
 def as_region(index: Any, shape: Shape) -> Region:
-    """Return the region that slices of step 1 name, as users write them; ``None`` is all of `shape`.
+    """Return the region of an index made of slices of step 1; ``None`` is all of `shape`.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def select(index: Any, shape: Shape) -> Selection:
 
 
 def _expand(index: Any, shape: Shape) -> tuple[list[Any], int | None]:
-    """Return one part an axis, where ``...`` and what is left out become full slices, and where the dots were."""
+    """Return one index for each axis, missing ones expanded to full slices, and the position of ``...``."""
     parts = list(index) if isinstance(index, tuple) else [index]
     parts = [np.asarray(p) if isinstance(p, list) else p for p in parts]
     expanded: list[Any] = []
@@ -125,7 +125,7 @@ def _expand(index: Any, shape: Shape) -> tuple[list[Any], int | None]:
 
 
 def _select_axis(part: Any, size: int, axis: int, shape: Shape) -> tuple[slice, Any]:
-    """Return the bounding slice along one axis and what is to be done inside it."""
+    """Return the bounding slice along one axis, and the index within it."""
     if isinstance(part, slice):
         return _select_slice(part, size, shape)
     if _is_array(part) and part.ndim:

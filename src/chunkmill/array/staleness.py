@@ -38,7 +38,7 @@ def check_unchanged(array: StoredArray, *, may_grow: bool) -> None:
     if seen.n_publications == n:
         if begun < seen.valid_until and (may_grow or not seen.has_grown):
             return
-        seen.valid_until = begun + CHECK_INTERVAL  # one thread reads the document again, the others go on meanwhile
+        seen.valid_until = begun + CHECK_INTERVAL  # one thread reads the document again, the others continue meanwhile
     _compare(array, may_grow=may_grow)
     now = time.monotonic()
     seen.n_publications, seen.valid_until = n, now + max(CHECK_INTERVAL, (now - begun) / _SHARE)
@@ -118,7 +118,7 @@ def _is_longer(own: ChunkGrid, stored: ChunkGrid) -> bool:
 
 
 def _has_same_chunks(own: ChunkGrid, stored: ChunkGrid) -> bool:
-    """Whether the chunks of `own` are chunks of the same declared extent in `stored`, which may be longer."""
+    """Return whether the chunks of `own` are chunks of the same declared extent in `stored`, which may be longer."""
     if own.ndim != stored.ndim:
         return False
     for a, b in zip(own.axes, stored.axes, strict=True):

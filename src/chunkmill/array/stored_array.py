@@ -1,4 +1,4 @@
-"""One array in a store: where it is stored and how it is laid out; what tasks carry.
+"""A stored array as tasks carry it: store, path, metadata and layouts.
 
 Not here: reading and writing (`chunkmill.array.chunk_io`), the public face (`chunkmill.nodes.array`).
 """
@@ -96,12 +96,12 @@ class StoredArray:
 
     @property
     def read_layout(self) -> ChunkLayout:
-        """What single chunks are read by."""
+        """Layout by which single chunks are read."""
         return self._layouts[0]
 
     @property
     def write_layout(self) -> ChunkLayout:
-        """What store keys are read and written by; the same as `reading` unless sharded."""
+        """Layout of store keys, read and written whole; the same object as `read_layout` unless sharded."""
         return self._layouts[1]
 
     @cached_property
@@ -182,7 +182,7 @@ class StoredArray:
         return self.chunk_grid.n_chunks
 
     def check_codecs(self) -> None:
-        """Raise now, rather than at the first chunk, when a codec is unknown or does not fit."""
+        """Raise `UnknownCodec` or `CodecError` now rather than at the first chunk."""
         _ = self._layouts
 
     def check_writable(self) -> None:
@@ -210,7 +210,7 @@ class StoredArray:
         return [layout.locator.key(overlap.coords) for overlap in layout.grid.overlaps(region)]
 
     def stored_keys(self) -> Iterator[str]:
-        """Yield the store keys of chunks (shards) that are stored, by listing; also those of a larger array before."""
+        """Yield the store keys of all stored chunks (shards) by listing, also those outside the current shape."""
         for key in self.store.list_prefix(self.prefix):
             if self.metadata.chunk_keys.decode(key[len(self.prefix) :], self.ndim) is not None:
                 yield key
@@ -247,7 +247,7 @@ def _rebuild(  # noqa: PLR0917 - called by pickle
 
 
 def check_read_missing(read_missing: str) -> ReadMissing:
-    """Return what reading an absent chunk does, or raise `ValueError`."""
+    """Return `read_missing`, or raise `ValueError`."""
     if read_missing not in {"fill", "error"}:
         msg = f"read_missing={read_missing!r}: absent chunks are read as their fill value ('fill') or raise ('error')"
         raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""Threads for reads and writes that no scheduler runs: they begin and end with them.
+"""Run reads and writes outside of dask in threads that end with them.
 
 No pool: nothing is left running, so that forks before and after are safe. Not here: schedulers
 (`chunkmill.dask_arrays`).
@@ -15,7 +15,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-__all__ = ["Behind", "cut_evenly", "in_threads", "own_threads"]
+__all__ = ["BackgroundCalls", "cut_evenly", "in_threads", "own_threads"]
 
 T = TypeVar("T")
 
@@ -51,8 +51,8 @@ def in_threads(function: Callable[[slice], T], parts: Sequence[slice], n_threads
         return list(pool.map(function, parts))
 
 
-class Behind:
-    """Calls that wait for a network, made while the caller goes on: so many at once, at most.
+class BackgroundCalls:
+    """Concurrent calls that wait for a network while the caller continues; their number is limited.
 
     A context: it ends when they have. The first error is raised by a later call, or at the end, and what was not begun
     then is not done. With ``n_at_once=0`` each call is made when it is asked for.
@@ -60,9 +60,9 @@ class Behind:
     Examples
     --------
     >>> done = []
-    >>> with Behind(2) as behind:
+    >>> with BackgroundCalls(2) as calls:
     ...     for i in range(4):
-    ...         behind.call(done.append, i)
+    ...         calls.call(done.append, i)
     >>> sorted(done)
     [0, 1, 2, 3]
     """

@@ -22,7 +22,7 @@ from chunkmill.array.layout import ChunkLayout, ShardedChunks
 from chunkmill.array.metered import metered
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.array.threads import Behind
+from chunkmill.array.threads import BackgroundCalls
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import byte_view
 from chunkmill.codecs.crc32c import Crc32c
@@ -70,7 +70,7 @@ class ArrayTransfer:
     memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
     share: float = 1.0
     seen: SeenSource | None = None
-    behind: Behind = field(default_factory=lambda: Behind(0))
+    behind: BackgroundCalls = field(default_factory=lambda: BackgroundCalls(0))
     scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
     absent: list[ChunkCoords] = field(default_factory=list)
 
@@ -83,7 +83,7 @@ def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) ->
     source, target = metered(planned.source, meter), metered(planned.target, meter)
     actions: dict[str, int] = {}
     keys = list(product(*group_ranges(target.write_layout.grid, planned.action.group, number)))
-    with Behind(planned.memory.n_behind) as behind:
+    with BackgroundCalls(planned.memory.n_behind) as behind:
         transfer = replace(planned, source=source, target=target, behind=behind, scratch={}, absent=[])
         move = _copy if planned.action.name == "copy" else _move
         move(transfer, keys, actions)

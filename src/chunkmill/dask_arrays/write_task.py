@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import LockFactory, puts_at_once, write_part
+from chunkmill.array.chunk_io import LockFactory, puts_at_once, write_overlap
 from chunkmill.array.metered import metered
 from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
@@ -117,9 +117,9 @@ class WriteTask:
         overlaps = list(array.write_layout.grid.overlaps(region))
 
         def write(keys: slice) -> WriteCounts:
-            return WriteCounts.total(map(write_overlap, overlaps[keys]))
+            return WriteCounts.total(map(write_one, overlaps[keys]))
 
-        def write_overlap(overlap: Overlap) -> WriteCounts:
+        def write_one(overlap: Overlap) -> WriteCounts:
             guard()
             values = _as_dtype(_values(block, overlap), array.dtype)
             return write_key(array, overlap, values, self.lock, self.write_empty)
@@ -145,7 +145,7 @@ def write_key(
     array: StoredArray, overlap: Overlap, values: NDArray[Any], lock: LockFactory, write_empty: bool
 ) -> WriteCounts:
     """Write the elements of one store key, and return its counts."""
-    n_bytes = write_part(array, overlap, values, lock=lock, write_empty=write_empty)
+    n_bytes = write_overlap(array, overlap, values, lock=lock, write_empty=write_empty)
     return WriteCounts(1, not overlap.whole, n_bytes == 0, n_bytes)
 
 

@@ -86,22 +86,22 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     if mode not in {"r", "r+"}:
         raise ValueError(f"mode={mode!r}: open nodes with 'r' or 'r+'; create_array and to_store make new ones")
     wanted = format if dimension_separator is None else ZarrV2(dimension_separator)
-    given: dict[str, Any] = {"format": wanted, "consolidated": consolidated, "read_only": mode == "r"}
-    node = _open(url, path, storage_options, given)
+    arguments: dict[str, Any] = {"format": wanted, "consolidated": consolidated, "read_only": mode == "r"}
+    node = _open(url, path, storage_options, arguments)
     return node if check_read_missing(read_missing) == "fill" else node.with_read_missing(read_missing)
 
 
-def _open(url: Url, path: str, storage_options: Mapping[str, Any] | None, given: dict[str, Any]) -> Node:
-    """Open a node of a store or of a reference set, whichever `url` leads to."""
+def _open(url: Url, path: str, storage_options: Mapping[str, Any] | None, arguments: dict[str, Any]) -> Node:
+    """Open a node of the store, or of the reference set, at `url`."""
     file = references.open_reference_file(url, storage_options) if isinstance(url, (str, os.PathLike)) else None
     if file is not None:
-        return hierarchy.open_node(file, path, **given)
+        return hierarchy.open_node(file, path, **arguments)
     try:
-        return hierarchy.open_node(references.open_plain_store(url, storage_options), path, **given)
+        return hierarchy.open_node(references.open_plain_store(url, storage_options), path, **arguments)
     except NodeNotFound:  # a folder of parquet files is looked for last: it costs requests that few need
         if not isinstance(url, (str, os.PathLike)) or not references.is_reference_set(url, storage_options):
             raise
-    return hierarchy.open_node(references.open_reference_store(url, storage_options), path, **given)
+    return hierarchy.open_node(references.open_reference_store(url, storage_options), path, **arguments)
 
 
 def open_array(

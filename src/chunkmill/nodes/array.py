@@ -28,7 +28,7 @@ __all__ = ["Array"]
 
 
 class Array(StoredArray):
-    """A chunked array in a store: lazy, immutable but for its values, picklable, safe to use from many threads.
+    """A chunked array in a store: lazy, picklable, safe to use from many threads.
 
     Made by `chunkmill.open_array` and `chunkmill.create_array`.
 
@@ -47,13 +47,13 @@ class Array(StoredArray):
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        """Read by basic indexing, or by integer or boolean arrays; the chunks around the selection are read."""
+        """Read elements by basic indexing, or by integer or boolean arrays, from their bounding region."""
         selection = select(index, self.shape)
         block = read_region(self, selection.region, n_threads=own_threads())
         return block[selection.picks]
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
-        """Write by basic indexing with step 1; chunks covered partly are changed under a lock and a version check."""
+        """Write elements by basic indexing with step 1; partly covered chunks under a lock and a version check."""
         self.check_writable()
         selection = select(index, self.shape)
         if not selection.is_region:
@@ -65,7 +65,7 @@ class Array(StoredArray):
         write_region(self, selection.region, block, lock=automatic_lock, n_threads=own_threads())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Read everything."""
+        """Read the whole array."""
         if copy is False:
             raise ValueError("an array in a store cannot become a numpy array without a copy")
         whole = read_region(self, full_region(self.shape), n_threads=own_threads())
@@ -82,7 +82,7 @@ class Array(StoredArray):
             ``None``: a block for each store key (for each shard, when sharded). ``"auto"``, ``-1``, a tuple or a
             dict: as in dask, made multiples of the store keys where dask chooses.
         region
-            Slices of step 1: this part alone. Sliced later, dask may still name every block (1 s for a million).
+            Slices of step 1: only this region. Sliced later, dask may still name every block (1 s for a million).
         read_missing
             What an absent chunk is: its fill value (``"fill"``), or an error; as the array was opened when ``None``.
 

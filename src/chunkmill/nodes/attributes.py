@@ -1,4 +1,4 @@
-"""Change the attributes of a node in its store, beside whoever else changes them."""
+"""Change the attributes of a node in its store, also while others change them."""
 
 from __future__ import annotations
 

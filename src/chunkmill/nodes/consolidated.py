@@ -1,4 +1,4 @@
-"""Consolidated metadata of groups: brought up to date, beside whoever else changes them."""
+"""Keep consolidated metadata of groups up to date, also while others change them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["forget_consolidated", "refresh_consolidated", "write_consolidated"]
 
 
 def refresh_consolidated(store: Store, documents_format: Format, paths: Iterable[str], *, forget: bool = False) -> None:
-    """Bring the consolidated metadata above nodes up to date with the nodes' documents, where there are some.
+    """Update the consolidated metadata of the groups above some nodes, where there are any.
 
     Each is read, changed and written back until nobody else changed it in between. The groups above the nodes are
     brought up to date as well: whoever made them may have died before doing so.
@@ -64,12 +64,12 @@ def _is_below_any(key: str, paths: Iterable[str]) -> bool:
 
 
 def _alike(a: Mapping[str, bytes], b: Mapping[str, bytes]) -> bool:
-    """Compare documents as JSON: those in consolidated metadata are spelled otherwise than alone."""
+    """Compare documents as JSON: inside consolidated metadata they are formatted differently."""
     return a.keys() == b.keys() and all(a[k] == b[k] or same_json(parse_json(k, a[k]), parse_json(k, b[k])) for k in a)
 
 
 def forget_consolidated(store: Store, path: str) -> None:
-    """Take a node that is gone, and what was below it, out of consolidated metadata above it, of whatever format."""
+    """Remove a node, and all nodes below it, from the consolidated metadata above it, in every format."""
     for documents_format in FORMATS:
         if may_have(documents_format, path):
             refresh_consolidated(store, documents_format, [path], forget=True)

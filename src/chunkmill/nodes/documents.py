@@ -1,4 +1,4 @@
-"""Documents in a store: fetched, written, and kept in step with the consolidated metadata above them.
+"""Fetch and write the documents (metadata keys) of nodes; nothing else writes one.
 
 Bytes by key, and which keys a format has for a node. Not here: what documents say (`chunkmill.formats`), nodes
 (`chunkmill.nodes.hierarchy`).
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from chunkmill.array.threads import Behind
+from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import MetadataError, NodeExists, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
@@ -53,7 +53,7 @@ def format_of_store(store: Store, name: str) -> Format:
 
 
 def may_have(documents_format: Format, path: str) -> bool:
-    """Whether a node of the format can be at `path`: what one bars, others allow."""
+    """Return whether the format allows a node at `path`."""
     try:
         documents_format.normalize_path(path)
     except MetadataError:
@@ -68,13 +68,13 @@ def node_keys(documents_format: Format, path: str) -> Iterator[str]:
 
 
 def fetch(store: Store, keys: Iterable[str]) -> Documents:
-    """Get documents, all at once where the store can; ``None`` for those that are not there."""
+    """Fetch documents, concurrently where requests cost latency; ``None`` for absent ones."""
     wanted = list(dict.fromkeys(keys))
     return dict(zip(wanted, store.get_many(ByteSpan(key) for key in wanted), strict=True))
 
 
 def present(documents: Documents) -> dict[str, bytes]:
-    """Return those that are there."""
+    """Return the documents that exist."""
     return {key: value for key, value in documents.items() if value is not None}
 
 
@@ -87,7 +87,7 @@ def publish(
     below: Mapping[str, Mapping[str, bytes]] | None = None,
     again: bool = False,
 ) -> None:
-    """Write the documents of a new node: groups above that are missing, what is below it, then its own.
+    """Write the documents of a new node: first missing groups above it, then nodes below it, then its own.
 
     No node is replaced. A group above that others made since is left as it is.
 
@@ -107,9 +107,9 @@ def publish(
     """
     own = create_groups_above(store, documents_format, path, documents)
     create = partial(_create_node, store, documents_format, again=again)
-    with Behind(REQUESTS_AT_ONCE if store.is_remote else 0) as behind:
+    with BackgroundCalls(REQUESTS_AT_ONCE if store.is_remote else 0) as calls:
         for each, its in (below or {}).items():
-            behind.call(create, each, its)
+            calls.call(create, each, its)
     create(path, own)
 
 
@@ -199,7 +199,7 @@ def _write_while_absent(
 
 
 def _write(store: Store, documents: Mapping[str, bytes | None], *, again: bool = False) -> None:
-    """Make documents what they are to be (``None``: absent), under a new version where they are so already."""
+    """Write documents unconditionally (``None``: delete); with `again` also those that are equal, as a new version."""
     for key, value in documents.items():
         there, version = store.get_versioned(key)
         while (there != value or (again and value is not None)) and not store.set_if(key, value, version):
@@ -207,14 +207,14 @@ def _write(store: Store, documents: Mapping[str, bytes | None], *, again: bool =
 
 
 def unpublish(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
-    """Delete the documents of a node that was just published, the one that makes it a node first."""
+    """Delete the documents of a node that was just published, its entry document first."""
     entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
     for key in sorted(documents, key=lambda key: key not in entries):
         _put_back(store, key, documents[key], None)
 
 
 def _put_back(store: Store, key: str, written: bytes | None, before: bytes | None) -> None:
-    """Undo a write that nobody else has written over."""
+    """Undo a write, unless others have written since."""
     there, version = store.get_versioned(key)
     if there == written:
         store.set_if(key, before, version)
@@ -224,7 +224,7 @@ _MEANWHILE = "it was made by others after this write began, and is left as it is
 
 
 def replace(store: Store, documents_format: Format, changes: Mapping[str, tuple[bytes | None, bytes | None]]) -> bool:
-    """Change documents that exist, in order, each only while it is what was seen; return whether all are changed.
+    """Change existing documents, each only if it still is what was seen; return whether all were changed.
 
     Consolidated metadata that a group's own document holds are kept. Where others changed one of the documents since
     it was seen, before anything was written, ``False`` is returned.
@@ -254,7 +254,7 @@ def replace(store: Store, documents_format: Format, changes: Mapping[str, tuple[
 
 
 def _same(documents_format: Format, key: str, a: bytes | None, b: bytes | None) -> bool:
-    """Compare two documents as JSON, without what they hold of other nodes."""
+    """Compare two documents as JSON, without the consolidated metadata in them."""
     if a is None or b is None or a == b:
         return a == b
     return same_json(*(parse_json(key, own_part(documents_format, key, value)) for value in (a, b)))
@@ -275,7 +275,7 @@ def _with_consolidated(documents_format: Format, key: str, there: bytes, new: by
 
 
 def _consolidated_in(documents_format: Format, key: str, value: bytes) -> dict[str, bytes] | None:
-    """Return the documents that the document at `key` holds, its own among them; ``None``: it holds none."""
+    """Return the documents consolidated in the document at `key`, its own included; ``None`` without any."""
     if documents_format.consolidated_key(_folder(key)) != key:
         return None
     return documents_format.parse_consolidated(_folder(key), value)
@@ -286,10 +286,10 @@ def _folder(key: str) -> str:
 
 
 def set_all(store: Store, documents: Mapping[str, bytes]) -> None:
-    """Write documents, whatever their order: many at once where each waits."""
-    with Behind(REQUESTS_AT_ONCE if store.is_remote else 0) as behind:
+    """Write documents in any order, concurrently where requests cost latency."""
+    with BackgroundCalls(REQUESTS_AT_ONCE if store.is_remote else 0) as calls:
         for key, value in documents.items():
-            behind.call(store.set, key, value)
+            calls.call(store.set, key, value)
 
 
 READ_ONLY_SET = (
@@ -309,12 +309,12 @@ def check_root(store: Store, documents_format: Format) -> None:
 
 
 def is_reference_folder(store: Store) -> bool:
-    """Whether the store is the folder of a reference set in parquet."""
+    """Return whether the store is the folder of a reference set in parquet."""
     return is_reference_root(store.get(ROOT_KEY))
 
 
 def check_free(documents_format: Format, new: Iterable[str], there: Documents) -> None:
-    """Refuse to write documents that are there and belong to another format."""
+    """Raise `UnsupportedFeature` where documents to write exist and belong to another format."""
     for key in new:
         if key.endswith(_ENTRY_POINT) and there.get(key) is not None:
             raise _of_another_format(documents_format, key)
@@ -326,7 +326,7 @@ def _of_another_format(documents_format: Format, key: str) -> UnsupportedFeature
 
 
 def explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
-    """Return what there is instead where none of `formats` has a node, and the way out."""
+    """Return the hint of `NodeNotFound`: what is stored there instead, and the way out."""
     looked = "of a known format" if len(formats) > 1 else f"of format {formats[0].name!r}"
     if (why := explain_absence(store)) is not None:
         return why
@@ -336,7 +336,7 @@ def explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
     except (OSError, ValueError):
         return f"nothing {looked} answers there"
     if any(name.startswith(JOB_PREFIX) for name in at_root):
-        return "a job that writes to this store is not done: it runs, or was cut off and goes on when it is run again"
+        return "a job that writes to this store has not ended: it runs, or was interrupted; run it again to resume it"
     if not listed and path.strip("/"):
         text = "the store has no keys there: is the url right, and the path? Without {} its root is opened"
         return Hint(text, ("path", ...))

@@ -1,4 +1,4 @@
-"""Groups: their children, opened when asked for.
+"""Groups, and their children, which are opened when asked for.
 
 Not here: opening by url (`chunkmill.nodes.hierarchy`), drawings (`chunkmill.nodes.group_display`).
 """

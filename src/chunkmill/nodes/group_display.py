@@ -41,7 +41,7 @@ class GroupLike(Protocol):
 
 
 def group_text(group: GroupLike) -> str:
-    """Return what a group is, in one line."""
+    """Return a description of the group in one line."""
     return printable(f"<chunkmill.Group {group.format} {location(group.url, group.path)}>")
 
 
@@ -75,10 +75,10 @@ def group_html(group: GroupLike) -> str:
 
 
 def _branch_html(group: GroupLike, left: list[int]) -> str:
-    """Return what lies below a group, as a list; `left` nodes may still be shown in all."""
+    """Return the children of a group as an HTML list; at most `left` nodes are shown in all."""
     try:
         children = group.members()
-    except (ChunkmillError, OSError) as error:  # a drawing is no place to fail
+    except (ChunkmillError, OSError) as error:  # a drawing must not fail
         return f"<ul><li><i>{html_text(f'{type(error).__name__}: {error}')}</i></li></ul>"
     items = []
     for n_shown, (name, node) in enumerate(children.items()):

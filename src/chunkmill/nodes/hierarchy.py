@@ -1,4 +1,4 @@
-"""Nodes: open, create, list and walk the arrays and groups of a store.
+"""Open and walk the arrays and groups of a store.
 
 Formats turn documents into descriptions, stores fetch documents; here the two meet. Not here: chunks
 (`chunkmill.array.chunk_io`), the arguments that users give (`chunkmill.nodes.api`).
@@ -55,7 +55,7 @@ def open_node(
     consolidated: bool | None = None,
     read_only: bool = True,
 ) -> Node:
-    """Open the node at `path`, of whatever format is found there.
+    """Open the node at `path`, in the first format that has one there.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def open_node(
             node = parse_node(store, at, documents_format, documents, read_only=read_only)
         else:
             node = view.open(at, documents, read_only=read_only)
-        if node is None and _is_implicit(store, documents_format, at, documents, given=format is not None):
+        if node is None and _is_implicit(store, documents_format, at, documents, is_named=format is not None):
             node = Group(store, at, GroupMetadata(), documents_format, read_only=read_only)
         if node is not None and consolidated and view is None:
             key = documents_format.consolidated_key("") or documents_format.name
@@ -109,7 +109,7 @@ def _candidates(format: str | Format | None, path: str) -> tuple[Format, ...]:  
 
 @dataclass(frozen=True, slots=True)
 class _ConsolidatedView:
-    """A store behind its consolidated metadata.
+    """A store seen through its consolidated metadata.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class _ConsolidatedView:
 
 
 def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | Format) -> Array:  # noqa: A002
-    """Return the array that `metadata` describe, at `path`; nothing is looked for there or written."""
+    """Return the array with `metadata` at `path`; no request is made."""
     documents_format = format_of_store(store, format) if isinstance(format, str) else format
     path = documents_format.normalize_path(path)
     return Array(store, path, metadata, documents_format.name, documents_format.chunk_prefix(path))
@@ -217,20 +217,20 @@ def as_stored(node: Node) -> Node:
 def _opening_keys(documents_format: Format, path: str, consolidated: bool | None) -> Iterator[str]:
     yield from documents_format.root_keys()
     if documents_format.configured({}) is None:
-        return  # where its documents lie is not known before the root is read
+        return  # the keys of its documents are not known before the root is read
     at = documents_format.normalize_path(path)
     yield from node_keys(documents_format, at)
     if consolidated is not False:
         yield from (k for k in map(documents_format.consolidated_key, {at, ""}) if k is not None)
 
 
-def _is_implicit(store: Store, documents_format: Format, path: str, documents: Documents, *, given: bool) -> bool:
-    """Whether a prefix without documents is a group: only in a store that is known to be of such a format."""
+def _is_implicit(store: Store, documents_format: Format, path: str, documents: Documents, *, is_named: bool) -> bool:
+    """Return whether a prefix without documents is a group: only in a store known to be of such a format."""
     if not documents_format.implicit_groups:
         return False
     if not is_folder(store, documents_format, path):
         return False
-    if given or any(documents.get(key) is not None for key in documents_format.root_keys()):
+    if is_named or any(documents.get(key) is not None for key in documents_format.root_keys()):
         return True
     # tensorstore marks no root: a folder with an array right below it is meant as a group
     return bool(Group(store, path, GroupMetadata(), documents_format).arrays())

@@ -1,4 +1,4 @@
-"""What users say of a new array -> its description; and the format of what they say nothing of.
+"""Build the metadata of a new array from user arguments; choose the default format.
 
 Not here: documents (`chunkmill.formats`), whether there is room for it (`chunkmill.nodes.hierarchy`).
 """
@@ -47,7 +47,7 @@ def describe_array(
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> ArrayMetadata:
-    """Return the description of a new array, at `path`, as `documents_format` adapts it; see `chunkmill.create_array`.
+    """Return the metadata of a new array at `path`, adapted to the format (see `chunkmill.create_array`).
 
     Raises
     ------
@@ -88,7 +88,7 @@ def describe_array(
 
 
 def format_above(store: Store, path: str) -> str:
-    """Return the name of the format of the nearest group above `path`; of a new store, the default.
+    """Return the name of the format of the nearest group above `path`; in a new store, the default.
 
     What is created without a word about its format follows this: the documents that another format puts at the root
     would hide all that is there from whoever opens the store without a word.
@@ -111,7 +111,7 @@ def format_above(store: Store, path: str) -> str:
 
 
 def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within: Any = None) -> ChunkGrid:
-    """Return the grid that `chunks` cuts `shape` into.
+    """Return the chunk grid of an array of `shape` for the argument `chunks`.
 
     `chunks`: one length for all axes; a length for each axis (``-1``: the whole axis); a list of lengths for an axis
     (a rectilinear grid); ``"auto"``, which divides the chunk shape `within` where that is given.
@@ -182,23 +182,23 @@ def check_shards(chunks: ChunkGrid, shards: ChunkGrid) -> None:
 
 
 def _lengths(shape: int | Sequence[int], name: str) -> tuple[int, ...]:
-    given = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    if any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in given):
+    asked = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    if any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in asked):
         raise RegionError(index=f"{name}={shape!r}", shape=(), reason="expected integers that are not negative")
-    return tuple(int(n) for n in given)
+    return tuple(int(n) for n in asked)
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:
     """Return the dtype to store; ``str`` becomes strings of variable length."""
-    given: np.dtype[Any] = np.dtype(dtype)
-    if given.kind == "U" and given.itemsize == 0:
+    asked: np.dtype[Any] = np.dtype(dtype)
+    if asked.kind == "U" and asked.itemsize == 0:
         return np.dtypes.StringDType()
-    if isinstance(given, np.dtypes.StringDType):
+    if isinstance(asked, np.dtypes.StringDType):
         return np.dtypes.StringDType()  # whatever it takes for a missing value, a store has none
-    if given.itemsize == 0:
+    if asked.itemsize == 0:
         hint = "give a length, such as 'S8', or StringDType for strings"
-        raise UnsupportedFeature(format="chunkmill", feature=f"dtype {given} without a size", hint=hint)
-    return given
+        raise UnsupportedFeature(format="chunkmill", feature=f"dtype {asked} without a size", hint=hint)
+    return asked
 
 
 def _decoded_dtype(stored: np.dtype[Any], codecs: Sequence[str]) -> np.dtype[Any]:
@@ -220,10 +220,10 @@ def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _exact(value: Any, dtype: np.dtype[Any]) -> Any:
-    given = np.asarray(value)
+    asked = np.asarray(value)
     with np.errstate(all="ignore"):
-        scalar = given.astype(dtype)[()] if given.dtype.kind in "biufc" else np.asarray(value, dtype)[()]
-    inexact = dtype.kind in "iub" and given.dtype.kind in "iufb" and scalar != given
-    if given.shape != () or inexact:
+        scalar = asked.astype(dtype)[()] if asked.dtype.kind in "biufc" else np.asarray(value, dtype)[()]
+    inexact = dtype.kind in "iub" and asked.dtype.kind in "iufb" and scalar != asked
+    if asked.shape != () or inexact:
         raise UnsupportedFeature(format="chunkmill", feature=f"fill value {value!r} for dtype {dtype}")
     return scalar

@@ -1,4 +1,4 @@
-"""Open reference sets: where formats (JSON, parquet) and stores (the set's own, its targets) meet.
+"""Open reference sets (JSON files, parquet folders) and the stores of nodes.
 
 Not here: what a set says (`chunkmill.formats.references.json`, ``references_parquet``), how it answers
 (`chunkmill.stores.reference`), Zarr.
@@ -58,7 +58,7 @@ def open_reference_store(
     storage_options
         ``remote_protocol``, ``remote_options``, ``base``, ``allowed_protocols`` and ``target`` say how targets are
         opened (see `Targets`), ``template_overrides`` replaces templates of the set; the rest is for the filesystem
-        that the set itself lies on.
+        that the set itself is stored on.
 
     Raises
     ------
@@ -79,10 +79,10 @@ def open_reference_store(
     location = os.fspath(url)
     if location in _BARE:
         options |= options.pop("target_options", None) or {}
-        if isinstance(given := options.pop("fo", ""), Mapping):
-            references = parse_reference_json(json.dumps(given).encode(), template_overrides=overrides)
+        if isinstance(location_or_set := options.pop("fo", ""), Mapping):
+            references = parse_reference_json(json.dumps(location_or_set).encode(), template_overrides=overrides)
             return ReferenceStore(references, Targets("memory://references", **own), url="memory://references")
-        location = os.fspath(given)
+        location = os.fspath(location_or_set)
     found = None if location.endswith("/") else _open_file(location, options, own, overrides)
     if found is not None:
         return found

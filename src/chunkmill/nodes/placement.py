@@ -210,7 +210,7 @@ def _parent_documents(store: Store, path: str, documents_format: Format) -> dict
     for parent in parents:
         above = parse_node(store, parent, documents_format, fetched, read_only=True)
         if isinstance(above, Array):
-            raise NodeExists(url=store.url, path=parent, found="array", hint="nothing can lie below an array")
+            raise NodeExists(url=store.url, path=parent, found="array", hint="an array cannot have nodes below it")
         if above is None:
             group = documents_format.emit_group(parent, GroupMetadata())
             check_free(documents_format, group, fetched)
@@ -246,7 +246,7 @@ def is_bare(group: Group) -> bool:
 
 
 def _delete_node(store: Store, path: str, documents_format: Format) -> None:
-    """Delete a node and everything below it; who is interrupted leaves no document without its chunks."""
+    """Delete a node and everything below it, documents first: an interruption leaves no array without its chunks."""
     documents_format = format_of_store(store, documents_format.name)
     forget_consolidated(store, path)
     if (consolidated := documents_format.consolidated_key(path)) is not None:

@@ -1,4 +1,4 @@
-"""Replace a node by one that is written beside it: the old stays until the new is whole."""
+"""Replace a node by one that is written beside it: the old one stays until the new one is complete."""
 
 from __future__ import annotations
 

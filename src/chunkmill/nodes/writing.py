@@ -1,4 +1,4 @@
-"""The public functions that write dask arrays: `to_store` and `store`.
+"""Write dask arrays: the public functions `to_store` and `store`.
 
 Not here: opening and creating (`chunkmill.nodes.api`), the graphs (`chunkmill.dask_arrays.write`).
 """
@@ -90,8 +90,8 @@ def to_store(
     compute
         ``False``: return a `dask.delayed.Delayed` of the report; the metadata are written by its last task.
     resume
-        Keep a record of every block beside the array until all are written, and go on with a write of the same `x`
-        (the same name in dask: see ``x.name``) that was cut off. Whole arrays only.
+        Keep a record of every block beside the array until all are written, and resume an interrupted write of the
+        same `x` (the same name in dask: see ``x.name``). Whole arrays only.
     write_empty_chunks
         Write chunks that are the fill value bit for bit, too; else they are left absent, and deleted where they were.
 
@@ -109,7 +109,7 @@ def to_store(
     StoreError
         Partial writes would be unguarded: the store cannot compare versions and there is no common lock.
     JobError
-        What was cut off at the target is another write; ``mode="w"`` would delete what `x` reads, or a task would
+        An interrupted write at the target is another one; ``mode="w"`` would delete what `x` reads, or a task would
         read what another one overwrites; or a worker lacks a codec, or cannot write.
 
     Examples
@@ -164,7 +164,7 @@ def to_store(
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One `to_store`, once it is known what is written where.
+    """A call of `to_store` whose arguments are resolved.
 
     Attributes
     ----------
@@ -307,7 +307,7 @@ def store(
 
 
 def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
-    """Make the array appear: the last step of a write."""
+    """Publish the array: the last step of a write."""
     placement.publish_and_refresh(array.store, documents, array.format, array.path)
     return report(array, counts, n_regrouped)
 
