@@ -1,0 +1,116 @@
+"""Locks of a cluster, without one: what is meant, who is remembered, whose leases end."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import dask
+import pytest
+from dask.utils import SerializableLock
+from recording import UnfencedStore
+
+from chunkmill.array.local_locks import stripe
+from chunkmill.errors import StoreError
+from chunkmill.runtime import cluster_locks
+from chunkmill.runtime.cluster_locks import (
+    ReleaseDeadHolders,
+    UserLock,
+    automatic_lock,
+    check_guarded,
+    lock_factory,
+    no_lock,
+)
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.mark.parametrize("lock", [None, False])
+def test_no_lock(lock):
+    assert lock_factory(lock) is no_lock
+    with no_lock("a"), no_lock("a"):
+        pass
+
+
+def test_the_user_s_lock_is_that_of_every_key():
+    lock = threading.Lock()
+    with dask.config.set(scheduler="threads"):
+        factory = lock_factory(lock)
+    assert factory("a") is factory("b", contended=True) is lock
+
+
+def test_what_is_no_lock():
+    with pytest.raises(TypeError, match=r"lock=3 is neither 'auto' nor None nor a context manager"):
+        lock_factory(3)
+    with dask.config.set(scheduler="processes"), pytest.raises(TypeError, match="cannot be sent to workers"):
+        lock_factory(threading.Lock())
+
+
+def test_a_contended_key_is_remembered_for_a_second(monkeypatch):
+    """Whoever met another writer asks for the cluster's lock at once; then this process's will do again."""
+    now = [100.0]
+    asked = []
+    monkeypatch.setattr(cluster_locks.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(cluster_locks, "_CONTENDED_UNTIL", [0.0] * len(cluster_locks._CONTENDED_UNTIL))
+    monkeypatch.setattr(cluster_locks, "_worker", lambda: asked.append(now[0]))
+    automatic_lock("a")
+    assert asked == []
+    automatic_lock("a", contended=True)
+    now[0] += 0.9
+    automatic_lock("a")
+    assert asked == [100.0, 100.9]
+    now[0] += 0.2
+    automatic_lock("a")
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "lock", "reason"),
+    [
+        ("threads", no_lock, "lock=None leaves partial writes unguarded"),
+        ("processes", UserLock(SerializableLock()), "a SerializableLock is a lock of one process only"),
+        ("processes", automatic_lock, "processes without a cluster have no lock in common"),
+        ("threads", automatic_lock, None),
+        ("threads", UserLock(SerializableLock()), None),
+        ("processes", UserLock(object()), None),
+    ],
+)
+def test_unguarded_writes_are_refused(scheduler, lock, reason):
+    store = UnfencedStore(MemoryStore())
+    with dask.config.set(scheduler=scheduler):
+        check_guarded(MemoryStore(), "a", lock)  # it compares versions
+        if reason is None:
+            check_guarded(store, "a", lock)
+            return
+        with pytest.raises(StoreError, match=reason) as caught:
+            check_guarded(store, "a", lock)
+    assert "whole chunks (shards)" in str(caught.value)
+
+
+class Scheduler:
+    """As much of the cluster's scheduler as the plugin asks for."""
+
+    def __init__(self, leases, workers):
+        self.handlers = {}
+        self.workers = workers
+        self.extensions = {"semaphores": self}
+        self.leases = leases
+
+    def release(self, name, lease_id):
+        self.leases[name].remove(lease_id)
+
+
+def test_leases_of_the_dead_end():
+    name = f"chunkmill-{stripe('a')}"
+    scheduler = Scheduler({name: ["tcp://dead|x|1", "tcp://alive|y|2"], "other": ["tcp://dead|z|3"]}, {"tcp://alive"})
+    plugin = ReleaseDeadHolders()
+    asyncio.run(plugin.start(scheduler))
+    plugin.remove_worker(scheduler, "tcp://dead")
+    assert scheduler.leases == {name: ["tcp://alive|y|2"], "other": ["tcp://dead|z|3"]}
+    scheduler.leases[name].append("tcp://gone|x|4")
+    assert scheduler.handlers["chunkmill_lock_holders"](name) == ["tcp://alive|y|2"]
+    assert plugin.holders("unknown") == []
+
+
+def test_a_lease_names_its_worker_and_task():
+    worker = SimpleNamespace(active_threads={threading.get_ident(): "a|b"})
+    assert cluster_locks._task_key(worker) == "a/b"
+    assert cluster_locks._task_key(SimpleNamespace(active_threads={})) == "none"

@@ -1,0 +1,115 @@
+"""Checks of workers before a job: what is needed, and who lacks it."""
+
+import pickle
+from dataclasses import replace
+
+import dask
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import JobError
+from chunkmill.runtime import preflight
+from chunkmill.runtime.preflight import (
+    PROBE_PREFIX,
+    check_process,
+    check_scheduler,
+    check_writers,
+    describe_needs,
+    worker_name,
+    writes_to,
+)
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def array(tmp_path):
+    return cm.create_array(tmp_path / "x", "a", shape=(4,), dtype="i4", chunks=(2,), format="zarr2")
+
+
+@pytest.fixture(autouse=True)
+def nothing_checked_yet(monkeypatch):
+    monkeypatch.setattr(preflight, "_process", preflight._Process())
+
+
+def test_one_array_speaks_for_those_of_its_kind(array, tmp_path):
+    store, like = array.store, {"shape": (9,), "dtype": "i4", "chunks": (2,), "format": "zarr2"}
+    same = cm.create_array(store, "b", **like)
+    other = cm.create_array(store, "c", **like, codecs="gzip")
+    needs = describe_needs("put it", sources=[array, same, other], targets=[array], writes=[LocalStore(tmp_path / "y")])
+    assert len(needs.arrays) == 2
+    assert [key for _, key, _ in needs.reads] == ["a/.zarray"]
+    assert [store.url.rpartition("/")[2] for store in needs.writes] == ["x", "y"]
+    assert set(needs.versions) == {"chunkmill", "numcodecs"}
+
+
+def test_a_fit_process_leaves_no_probe(array, tmp_path):
+    needs = describe_needs("put it", sources=[array], targets=[array])
+    check_process(pickle.dumps(needs))
+    check_scheduler(dask.get, needs)
+    assert [key for key in LocalStore(tmp_path / "x").list_prefix("") if key.startswith(PROBE_PREFIX)] == []
+
+
+def test_a_process_is_checked_once(array, monkeypatch):
+    packed = pickle.dumps(describe_needs("put it", sources=[array]))
+    check_process(packed)
+    monkeypatch.setattr(preflight, "_check", None)
+    check_process(packed)
+    with pytest.raises(TypeError):
+        check_process(pickle.dumps(describe_needs("another", sources=[array])))
+
+
+def lacks(needs):
+    with pytest.raises(JobError) as caught:
+        check_process(pickle.dumps(needs))
+    assert "give every worker the client's packages" in str(caught.value)
+    return caught.value.reason
+
+
+def test_what_is_lacking_is_named(array, tmp_path):
+    needs = describe_needs("put it", sources=[array])
+    assert "has numcodecs" in lacks(replace(needs, versions={"numcodecs": "0.0"}))
+    assert "instead of 0.0" in lacks(replace(needs, versions={"numcodecs": "0.0"}))
+    (tmp_path / "file").touch()
+    assert "cannot use a store" in lacks(replace(needs, writes=(LocalStore(tmp_path / "file"),)))
+    (tmp_path / "x" / "a" / ".zarray").write_bytes(b"{}")
+    assert "finds something else under 'a/.zarray'" in lacks(needs)
+    (tmp_path / "x" / "a" / ".zarray").unlink()
+    assert "finds nothing under 'a/.zarray'" in lacks(needs)
+
+
+def test_needs_that_cannot_be_unpickled_name_the_process():
+    with pytest.raises(JobError, match=r"worker \d+ cannot run the tasks: UnpicklingError"):
+        check_process(b"nonsense")
+
+
+def test_a_store_of_one_process_is_found_out_from_here():
+    """It takes the probe, which is not seen from where the client looks."""
+    needs = describe_needs("put it", writes=[MemoryStore()])
+
+    def elsewhere(graph, key):
+        return "a-worker", None
+
+    with pytest.raises(JobError, match=r"worker a-worker writes to a memory-store://.* of its own"):
+        check_scheduler(elsewhere, needs)
+
+
+def test_many_who_lack_something_are_counted():
+    needs = describe_needs("put it")
+    with pytest.raises(JobError, match=r"worker w4 lacks it; and 2 more"):
+        preflight._raise_lacking(needs, {f"w{i}": (f"w{i}", "lacks it") for i in range(7)}, "probe/")
+
+
+def test_writes_in_this_process_are_not_checked(array, monkeypatch):
+    monkeypatch.setattr(preflight, "describe_needs", None)
+    with dask.config.set(scheduler="threads"):
+        check_writers([array])
+
+
+def test_a_write_is_described(array, tmp_path):
+    assert writes_to([array]) == f"write to 'a' in file://{tmp_path}/x"
+    assert writes_to([array] * 3) == f"write to 'a' and 2 more in file://{tmp_path}/x"
+
+
+def test_outside_a_cluster_nobody_has_an_address():
+    assert worker_name() is None
