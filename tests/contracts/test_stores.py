@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import obstore.store
 import pytest
+from azure_server import azure_server  # noqa: F401
 from contracts.store_contract import KEYS, ReadContract, StoreContract
 from recording import RecordingStore
 from servers import WARNINGS, http_server, s3_server  # noqa: F401
@@ -74,6 +75,20 @@ class TestObstoreS3(StoreContract):
     def store(self, s3_server):  # noqa: F811
         store = open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
         assert isinstance(store, ObstoreStore)
+        return store
+
+
+class TestObstoreAzure(StoreContract):
+    n_listed = 100
+    n_increments = 5
+    n_reads = 4
+    n_replaced = 5
+
+    @pytest.fixture
+    def store(self, azure_server):  # noqa: F811
+        store = open_store(azure_server.new_container() + "/some/root", azure_server.storage_options)
+        assert isinstance(store, ObstoreStore)
+        assert store.compares_versions
         return store
 
 

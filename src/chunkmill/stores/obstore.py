@@ -32,7 +32,8 @@ from chunkmill.stores.settings import setting
 __all__ = ["ObstoreStore"]
 
 _ATTEMPTS = 10  # at reading a large value that others replace meanwhile
-_WRITE_ID = "chunkmill-write"  # metadata of a conditional write: whose it was, when the response was lost
+_WRITE_ID = "chunkmillwrite"
+"""Metadata of conditional writes: whose one was whose response was lost. Letters alone: Azure takes no dashes."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

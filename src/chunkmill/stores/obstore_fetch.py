@@ -135,5 +135,7 @@ def version_of(meta: Any, data: bytes) -> str:
 
 def _may_be_outside(error: BaseException) -> bool:
     """Return whether an error may mean that there are no such bytes: each service says so in other words."""
-    text = str(error)
-    return any(words in text for words in ("416", "Invalid range", "Range started at", "non-partial", "suffix"))
+    return any(words in str(error) for words in _OUTSIDE)
+
+
+_OUTSIDE = ("416", "Invalid range", "Wanted range", "Range started at", "non-partial", "suffix")
