@@ -141,6 +141,21 @@ class FailingStore(_Wrapper):
         raise error
 
 
+class DyingStore(_Wrapper):
+    """Refuses every request whose method is in `methods` after the first `n`, as if the process had died then."""
+
+    def __init__(self, below: Store, n: int, methods: Iterable[str]) -> None:
+        super().__init__(below)
+        self.n = n
+        self.methods = frozenset(methods)
+
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
+        if method in self.methods:
+            self.n -= 1
+            if self.n < 0:
+                raise StoreError(url=self.url, key=key, reason=f"injected death ({method})")
+
+
 class SlowStore(_Wrapper):
     """Waits `seconds` before every request whose method is in `methods` (any, when empty)."""
 

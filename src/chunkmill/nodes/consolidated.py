@@ -14,7 +14,14 @@ from chunkmill.stores.base import Store
 __all__ = ["forget_consolidated", "refresh_consolidated", "write_consolidated"]
 
 
-def refresh_consolidated(store: Store, documents_format: Format, paths: Iterable[str], *, forget: bool = False) -> None:
+def refresh_consolidated(
+    store: Store,
+    documents_format: Format,
+    paths: Iterable[str],
+    *,
+    forget: bool = False,
+    edit: Callable[[str, bytes], bytes] = lambda _, document: document,
+) -> None:
     """Update the consolidated metadata of the groups above some nodes, where there are any.
 
     Each is read, changed and written back until nobody else changed it in between. The groups above the nodes are
@@ -26,6 +33,8 @@ def refresh_consolidated(store: Store, documents_format: Format, paths: Iterable
         Nodes that were written or changed.
     forget
         Take the nodes, and all below them, out instead: they are about to be deleted.
+    edit
+        Called with key and document; returns the document as consolidated metadata hold it.
     """
     paths = list(paths)
     above = {group: key for group in _ancestors(paths) if (key := documents_format.consolidated_key(group)) is not None}
@@ -40,7 +49,8 @@ def refresh_consolidated(store: Store, documents_format: Format, paths: Iterable
             known = None if value is None else documents_format.parse_consolidated(group, value)
             if known is None:
                 break
-            there = {k: own_part(documents_format, k, v) for k, v in present(fetch(store, keys)).items()}
+            found_now = present(fetch(store, keys))
+            there = {k: edit(k, own_part(documents_format, k, v)) for k, v in found_now.items()}
             left_out = {key for path in paths for key in node_keys(documents_format, path)} if forget else set()
             kept = {k: v for k, v in known.items() if k not in keys and not (forget and _is_below_any(k, paths))}
             after = kept | {k: v for k, v in there.items() if k not in left_out}

@@ -94,7 +94,7 @@ def publish(
     Parameters
     ----------
     documents
-        Of the node and of groups above it, by store key.
+        Of the node and of groups above it, by store key; none where nodes are added to a group that exists.
     below
         Path -> documents of nodes below it; written many at once where requests cost latency.
     again
@@ -110,7 +110,8 @@ def publish(
     with BackgroundCalls(REQUESTS_AT_ONCE if store.is_remote else 0) as calls:
         for each, its in (below or {}).items():
             calls.call(create, each, its)
-    create(path, own)
+    if own:
+        create(path, own)
 
 
 def create_groups_above(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from chunkmill.formats.base import Format
@@ -34,18 +34,20 @@ class Replacement:
     staged: Store
     above: Mapping[str, bytes]
 
-    def array(self, metadata: ArrayMetadata) -> Array:
-        """Return the new array, where its chunks are written."""
-        prefix = format_of_store(self.store, self.format).chunk_prefix("")
-        return Array(self.staged, "", metadata, self.format, prefix)
+    def array(self, metadata: ArrayMetadata, path: str = "") -> Array:
+        """Return the new array, or one at `path` below the new group, where its chunks are written."""
+        prefix = format_of_store(self.store, self.format).chunk_prefix(path)
+        return Array(self.staged, path, metadata, self.format, prefix)
 
-    def finish(self, documents: Mapping[str, bytes]) -> None:
+    def finish(self, documents: Mapping[str, bytes], *, below: Iterable[str] = ()) -> None:
         """Put the new node in the place of the old one, and bring consolidated metadata up to date.
 
         Parameters
         ----------
         documents
             Of the new node and all below it, by the store keys that they have then.
+        below
+            Paths of the nodes below it.
         """
         documents_format = format_of_store(self.store, self.format)
         prefix = documents_format.chunk_prefix(self.path)
@@ -55,7 +57,7 @@ class Replacement:
         # whoever reads by consolidated metadata must not meet the new chunks with the old codecs
         forget_consolidated(self.store, self.path)
         swap_in(self.store, prefix, self.staged)
-        refresh_consolidated(self.store, documents_format, [self.path])
+        refresh_consolidated(self.store, documents_format, [self.path, *below])
         flush(self.store)
 
     def discard(self) -> None:

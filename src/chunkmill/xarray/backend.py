@@ -34,6 +34,7 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
 from chunkmill.xarray.coding import array_encoding, decoded_attributes
 from chunkmill.xarray.decode import decode
+from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend
 
 __all__ = ["ChunkmillBackendEntrypoint", "GroupVariables", "LazyArray", "dimension_names", "open_variable"]
 
@@ -143,8 +144,9 @@ class GroupVariables(AbstractDataStore):
         return variables
 
     def get_attrs(self) -> dict[str, Any]:
-        """Return the attributes of the group, without NCZarr's internal ones."""
-        return {name: value for name, value in self._attributes.items() if not name.lower().startswith("_nc")}
+        """Return the attributes of the group, without NCZarr's internal ones and the mark of an unfinished append."""
+        hidden = {ATTRIBUTE}
+        return {k: v for k, v in self._attributes.items() if k not in hidden and not k.lower().startswith("_nc")}
 
 
 def open_variable(
@@ -267,6 +269,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
             arrays = {node.path.rpartition("/")[2] or _ROOT_ARRAY: node}
             return decode(GroupVariables(arrays, {}, use_zarr_fill_value_as_mask), decoders)
         arrays, _ = _split(node.children(without=dropped))
+        arrays = UnfinishedAppend.of(node.attributes).arrays_before(arrays)
         return decode(GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders)
 
     def open_datatree(  # noqa: D102 - as open_dataset
@@ -297,14 +300,18 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         dropped = _dropped(drop_variables)
         datasets: dict[str, Dataset] = {}
         top = "" if (group or "").strip("/") else "/"
-        todo = [("", root)]
+        todo = [("", root, UnfinishedAppend("", {}))]
         while todo:
-            path, node = todo.pop(0)
+            path, node, unfinished = todo.pop(0)
             arrays, groups = _split(node.members(without=dropped))
+            unfinished = unfinished.joined(UnfinishedAppend.of(node.attributes))
+            arrays = unfinished.arrays_before(arrays)
             datasets[f"{top}{path}" or "."] = decode(
                 GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders
             )
-            todo[:0] = [(f"{path}/{name}" if path else name, child) for name, child in groups.items()]
+            todo[:0] = [
+                (f"{path}/{name}" if path else name, child, unfinished.below(name)) for name, child in groups.items()
+            ]
         return datasets
 
 

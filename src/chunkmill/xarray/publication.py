@@ -1,91 +1,212 @@
 """Publish the documents of a dataset: arrays first, then groups, consolidated metadata last.
 
-Consolidated metadata are built from those stored and from the documents that were written. Nodes are listed only where
-consolidated metadata are created for a store that had none.
+Each document is written only while it is what this write has seen. Nodes are listed only where consolidated metadata
+are created for a store that had none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from chunkmill.errors import UnsupportedFeature
+from chunkmill.array.threads import BackgroundCalls
+from chunkmill.errors import DatasetError, UnsupportedFeature
 from chunkmill.formats.base import Format
-from chunkmill.nodes import hierarchy
-from chunkmill.nodes.documents import set_all
+from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+from chunkmill.nodes import documents, hierarchy
+from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.group import Group
-from chunkmill.stores.base import Store
+from chunkmill.nodes.replacement import Replacement
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush
+from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, resized, without_mark
 
-__all__ = ["Publication"]
+__all__ = ["Growth", "Publication"]
+
+Attributes = Mapping[str, JSON]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """An array that an append makes longer.
+
+    Attributes
+    ----------
+    path
+        In the store.
+    seen
+        Metadata as they were read; longer than `before` where the same append was interrupted.
+    before, after
+        Its shape.
+    """
+
+    path: str
+    seen: ArrayMetadata
+    before: tuple[int, ...]
+    after: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Where the documents of a write are published, and which consolidated metadata they belong to.
+    """Where the documents of a write are published.
 
     Attributes
     ----------
-    groups
-        Paths of the written groups, parents first.
-    replaces
-        Whether everything that was below the first of them has been deleted.
+    path
+        Of the group that is written, in the store.
     """
 
     store: Store
     documents_format: Format
-    groups: tuple[str, ...]
+    path: str
     consolidated: bool | None
-    replaces: bool
 
     def __post_init__(self) -> None:
         if self.consolidated and self.documents_format.consolidated_key("") is None:
             raise UnsupportedFeature(format=self.documents_format.name, feature="consolidated metadata")
 
-    def publish(self, group_documents: dict[str, bytes], array_documents: dict[str, bytes]) -> None:
-        """Write the documents of nodes, and update consolidated metadata."""
-        documents = {**group_documents, **array_documents}
-        if documents:
-            consolidated = self._consolidated(documents)
-            set_all(self.store, {k: v for k, v in array_documents.items() if k not in consolidated})
-            top = {**consolidated, **{k: consolidated.get(k, v) for k, v in group_documents.items()}}
-            for key in reversed(top):
-                self.store.set(key, top[key])
-            if self.consolidated and not consolidated:
-                root = hierarchy.open_node(self.store, "", consolidated=False)
-                if isinstance(root, Group):
-                    hierarchy.consolidate(self.store, root)
+    def create(
+        self,
+        own: Mapping[str, bytes],
+        below: Mapping[str, Mapping[str, bytes]],
+        replacement: Replacement | None = None,
+    ) -> None:
+        """Make the new group visible, with everything in it.
+
+        Parameters
+        ----------
+        own
+            Documents of the group and of groups above it.
+        below
+            Path -> documents of arrays and groups below it.
+        """
+        is_new_root = self.documents_format.group_keys("")[0] in own
+        has_consolidated = self.documents_format.consolidated_key("") is not None and self.consolidated is not False
+        if not self.path and has_consolidated:
+            every = {key: value for each in (own, *below.values()) for key, value in each.items()}
+            own = {**own, **self.documents_format.emit_consolidated("", every)}
+        if replacement is not None:
+            replacement.finish({**{k: v for each in below.values() for k, v in each.items()}, **own}, below=below)
+        else:
+            documents.publish(self.store, self.documents_format, self.path, own, below=below, again=True)
+            refresh_consolidated(self.store, self.documents_format, [self.path, *below])
+        self._consolidate(is_needed=bool(self.path) and is_new_root and has_consolidated)
         flush(self.store)
 
-    def _consolidated(self, documents: dict[str, bytes]) -> dict[str, bytes]:
-        """Return the updated consolidated metadata of groups that have some, and those of a new store."""
-        found: dict[str, bytes] = {}
-        for prefix in self._prefixes():
-            key = self.documents_format.consolidated_key(prefix)
-            if key is None:
-                break
-            known = self._known(prefix, key)
-            if known is None and not prefix and self.consolidated is not False and self._is_new(prefix, documents):
-                known = {}
-            if known is not None:
-                found |= self.documents_format.emit_consolidated(prefix, {**known, **documents})
-        return found
+    def add(self, nodes: Mapping[str, Mapping[str, bytes]], attributes: Mapping[str, Attributes]) -> None:
+        """Make new arrays and groups visible in the group, and add attributes to groups.
 
-    def _prefixes(self) -> list[str]:
-        """Return the paths of the groups and of all their parents, the root first."""
-        paths = {""}
-        for group in self.groups:
-            parts = group.split("/") if group else []
-            paths |= {"/".join(parts[:n]) for n in range(1, len(parts) + 1)}
-        return sorted(paths, key=lambda path: (path.count("/") + bool(path), path))
+        Parameters
+        ----------
+        nodes
+            Path -> documents of a new array or group.
+        attributes
+            Path of an existing group -> attributes that the write adds.
+        """
+        documents.publish(self.store, self.documents_format, self.path, {}, below=nodes, again=True)
+        for path, added in attributes.items():
+            self._change_attributes(path, partial(merged_attributes, added=added))
+        if nodes or attributes:
+            refresh_consolidated(self.store, self.documents_format, [*nodes, *attributes])
+        self._consolidate(is_needed=False)
+        flush(self.store)
 
-    def _known(self, prefix: str, key: str) -> dict[str, bytes] | None:
+    def append(self, dim: str, growth: Sequence[Growth]) -> None:
+        """Make appended elements visible: all arrays at once to readers that know of unfinished appends."""
+        if not growth:
+            return
+        marks = self._marks(dim, growth)
+        for path, mark in marks.items():  # the group of the write first: its mark counts for all below it
+            self._change_attributes(path, partial(_marked, mark=mark))
+        with BackgroundCalls(REQUESTS_AT_ONCE if self.store.is_remote else 0) as calls:
+            for each in growth:
+                calls.call(self._grow, each)
+        paths = [*(each.path for each in growth), *marks]
+        for path in reversed(marks):
+            if path != self.path:
+                self._change_attributes(path, _unmarked)
+        refresh_consolidated(self.store, self.documents_format, paths, edit=without_mark)
+        self._change_attributes(self.path, _unmarked)
+        self._consolidate(is_needed=False)
+        flush(self.store)
+
+    def _marks(self, dim: str, growth: Sequence[Growth]) -> dict[str, UnfinishedAppend]:
+        """Return the mark of each group: of the written one for all arrays, of others for their own."""
+        paths = dict.fromkeys([self.path, *(each.path.rpartition("/")[0] for each in growth)])
+        shapes = {path: {_relative(g.path, path): g.before for g in growth if _is_in(g.path, path)} for path in paths}
+        return {path: UnfinishedAppend(dim, each) for path, each in shapes.items()}
+
+    def _grow(self, growth: Growth) -> None:
+        documents_format, path = self.documents_format, growth.path
+        keys = documents_format.array_keys(path)
+        known = {growth.seen.identity, resized(growth.seen, growth.after).identity}
+        while True:
+            seen = documents.fetch(self.store, keys)
+            stored = documents_format.parse_array(path, documents.present(seen))
+            if stored is None or stored.identity not in known:
+                reason = "was changed or replaced by others while elements were appended, which are not visible"
+                raise DatasetError(variable=path, url=self.store.url, reason=reason, hint="append them again")
+            emitted = documents_format.emit_array(path, resized(stored, growth.after))
+            if documents.replace(
+                self.store, documents_format, {key: (seen[key], emitted.get(key, seen[key])) for key in keys}
+            ):
+                return
+
+    def _change_attributes(self, path: str, change: Callable[[Attributes], Attributes]) -> None:
+        """Change the attributes of a group beside whoever else changes them; consolidated metadata stay as they are."""
+        keys = self.documents_format.group_keys(path)
+        while True:
+            seen = documents.fetch(self.store, keys)
+            group = self.documents_format.parse_group(path, documents.present(seen)) or GroupMetadata()
+            changed = change(group.attributes)
+            if changed == group.attributes:
+                return
+            emitted = self.documents_format.emit_group(path, GroupMetadata(changed))
+            if documents.replace(
+                self.store, self.documents_format, {key: (seen[key], emitted.get(key, seen[key])) for key in keys}
+            ):
+                return
+
+    def _consolidate(self, *, is_needed: bool) -> None:
+        """Create consolidated metadata at the root where they are missing, if `is_needed` or asked for."""
+        key = self.documents_format.consolidated_key("")
+        if key is None or not (is_needed or self.consolidated):
+            return
         value = self.store.get(key)
-        known = None if value is None else self.documents_format.parse_consolidated(prefix, value)
-        if known is None or not self.replaces:
-            return known
-        gone = self.documents_format.chunk_prefix(self.groups[0])
-        return {name: document for name, document in known.items() if not name.startswith(gone)}
+        if value is not None and self.documents_format.parse_consolidated("", value) is not None:
+            return
+        root = hierarchy.open_node(self.store, "", consolidated=False)
+        if isinstance(root, Group):
+            hierarchy.consolidate(self.store, root)
 
-    def _is_new(self, prefix: str, documents: Mapping[str, bytes]) -> bool:
-        return self.replaces and self.documents_format.group_keys(prefix)[0] in documents
+
+def merged_attributes(stored: Attributes, added: Attributes) -> dict[str, JSON]:
+    """Return attributes of a group with those of a dataset added; ``coordinates`` is the union of names.
+
+    Examples
+    --------
+    >>> merged_attributes({"a": 1, "coordinates": "x y"}, {"a": 2, "coordinates": "z x"})
+    {'a': 2, 'coordinates': 'x y z'}
+    """
+    merged = {**stored, **added}
+    both = {str(attributes.get("coordinates", "")) for attributes in (stored, added)}
+    if coordinates := sorted({name for names in both for name in names.split()}):
+        merged["coordinates"] = " ".join(coordinates)
+    return merged
+
+
+def _marked(stored: Attributes, mark: UnfinishedAppend) -> Attributes:
+    return {**stored, ATTRIBUTE: mark.to_json()}
+
+
+def _unmarked(stored: Attributes) -> Attributes:
+    return {name: value for name, value in stored.items() if name != ATTRIBUTE}
+
+
+def _is_in(path: str, group: str) -> bool:
+    return not group or path.startswith(f"{group}/")
+
+
+def _relative(path: str, group: str) -> str:
+    return path.removeprefix(f"{group}/") if group else path

@@ -6,9 +6,10 @@ the documents that make new arrays and appended elements visible are published l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -29,9 +30,11 @@ from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes.arguments import open_existing
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import node_keys
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.open_store import open_target_store
+from chunkmill.nodes.replacement import Replacement
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.unfinished_jobs import check_no_job
@@ -212,38 +215,69 @@ def write_dataset(
             check_not_read([planned.data for planned in plan.variables], store, plan.path)
     lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
     check_writers([planned.array for planned in lazy] if compute else [])
-    publication = Publication(store, plan.documents_format, tuple(plan.groups), consolidated, replaces=root is None)
-    if root is None:
-        _make_room(plan, overwrite=mode == "w")
+    publication = Publication(store, plan.documents_format, plan.path, consolidated)
+    replacement = None
+    if mode == "w" and compute:
+        replacement = placement.begin_replacement(store, plan.path, plan.documents_format.name)
+    if replacement is not None:
+        above: Mapping[str, bytes] = replacement.above
+        plan.variables = [_staged(planned, plan.path, replacement) for planned in plan.variables]
+        lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
+    else:
+        above = _make_room(plan, overwrite=mode == "w") if root is None else {}
     factory = lock_factory(lock)
-    reports = _write_in_memory(plan.variables, factory, write_empty=write_empty_chunks)
-    written = [_write_lazily(planned, factory, write_empty=write_empty_chunks) for planned in lazy]
-    new = plan.group_documents, plan.array_documents
-    if not compute:
-        publication.publish(*new)
-        new = {}, {}
-    finish = partial(
-        _finish,
-        publish=partial(publication.publish, new[0], {**new[1], **plan.growth}),
-        reports=reports,
-        arrays=[planned.array for planned in lazy],
-        n_regrouped=[n for _, n in written],
-        unchanged=tuple(plan.unchanged),
-    )
-    return run([counts for counts, _ in written], finish, compute=compute, arrays=[planned.array for planned in lazy])
+    arrays = [planned.array for planned in lazy]
+    if root is None:
+        own = plan.nodes.pop(plan.path)
+        create = partial(publication.create, {**above, **own}, plan.nodes, replacement)
+    else:
+        create = partial(publication.add, plan.nodes, plan.attributes)
+    with _discarding(replacement):
+        reports = _write_in_memory(plan.variables, factory, write_empty=write_empty_chunks)
+        written = [_write_lazily(planned, factory, write_empty=write_empty_chunks) for planned in lazy]
+        if not compute:
+            create()
+        finish = partial(
+            _finish,
+            publish=[*([create] if compute else []), partial(publication.append, str(append_dim), plan.growth)],
+            reports=reports,
+            arrays={planned.path: planned.array for planned in lazy},
+            n_regrouped=[n for _, n in written],
+            unchanged=tuple(plan.unchanged),
+        )
+        return run([counts for counts, _ in written], finish, compute=compute, arrays=arrays)
+
+
+def _staged(planned: VariablePlan, path: str, replacement: Replacement) -> VariablePlan:
+    """Return the plan of a variable that is written beside the node that it replaces."""
+    relative = planned.path.removeprefix(path).strip("/")
+    return replace(planned, array=replacement.array(planned.array.metadata, relative))
+
+
+@contextmanager
+def _discarding(replacement: Replacement | None) -> Iterator[None]:
+    """Write a replacement inside; delete it when that fails, so that the old node is all there is."""
+    try:
+        yield
+    except BaseException:
+        if replacement is not None:
+            with suppress(OSError):  # the error that is raised is the one that ended the write
+                replacement.discard()
+        raise
 
 
 def _finish(
     *counts: Any,
-    publish: Callable[[], None],
+    publish: Sequence[Callable[[], None]],
     reports: dict[str, WriteReport],
-    arrays: Sequence[Array],
+    arrays: Mapping[str, Array],
     n_regrouped: Sequence[int],
     unchanged: tuple[str, ...],
 ) -> DatasetReport:
     """Publish the documents, and return the report: the last task of a write."""
-    publish()
-    lazy = {a.path: report(a, each, n) for a, each, n in zip(arrays, counts, n_regrouped, strict=True)}
+    for step in publish:
+        step()
+    lazy = {path: report(arrays[path], c, n) for path, c, n in zip(arrays, counts, n_regrouped, strict=True)}
     return DatasetReport({**reports, **lazy}, unchanged)
 
 
@@ -271,12 +305,14 @@ def _mode(mode: Mode, region: Any, append_dim: Hashable | None) -> Mode:
     return "r+" if region is not None and mode == "w-" else mode
 
 
-def _make_room(plan: DatasetPlan, *, overwrite: bool) -> None:
-    """Delete what is at the path of the group, and chunks that an interrupted write left where arrays will be."""
+def _make_room(plan: DatasetPlan, *, overwrite: bool) -> dict[str, bytes]:
+    """Delete what is at the path of the group, and what an interrupted write left where arrays will be.
+
+    Return the documents of groups above it that are missing.
+    """
     store, documents_format = plan.store, plan.documents_format
     name = documents_format.name
     _, documents = placement.create_group(store, plan.path, GroupMetadata(), format=name, overwrite=overwrite)
-    plan.group_documents = {**documents, **plan.group_documents}
     prefixes = {planned.array.path: planned.array.prefix for planned in plan.variables}
     for group in plan.groups:
         for prefix in documents_format.list_prefixes(group):
@@ -284,6 +320,9 @@ def _make_room(plan: DatasetPlan, *, overwrite: bool) -> None:
                 child = join(group, documents_format.child_name(group, prefix, listed) or "")
                 if child in prefixes:
                     store.delete_prefix(prefixes[child])
+                    for key in node_keys(documents_format, child):
+                        store.delete(key)
+    return {key: value for key, value in documents.items() if key not in documents_format.group_keys(plan.path)}
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -292,7 +331,7 @@ def _make_room(plan: DatasetPlan, *, overwrite: bool) -> None:
 
 def _write_lazily(planned: VariablePlan, lock: LockFactory, *, write_empty: bool) -> tuple[da.Array, int]:
     empty = write_empty if planned.write_empty is None else planned.write_empty
-    return write_graph(planned.data, planned.array, planned.region, lock=lock, write_empty=empty)
+    return write_graph(planned.data, planned.array, planned.region, lock=lock, write_empty=empty, stored=planned.stored)
 
 
 def _write_in_memory(
@@ -315,7 +354,7 @@ def _write_in_memory(
                 write_empty=write_empty if planned.write_empty is None else planned.write_empty,
             )
             counts = pool.map(write, array.write_layout.grid.overlaps(region))
-            reports[array.path] = report(array, WriteCounts.total(counts), 0)
+            reports[planned.path] = report(array, WriteCounts.total(counts), 0)
     return reports
 
 

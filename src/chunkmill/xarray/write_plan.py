@@ -15,17 +15,19 @@ from xarray import Dataset, DataTree, Variable, conventions
 from chunkmill.array.selection import full_region
 from chunkmill.errors import DatasetError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.formats.base import Format
-from chunkmill.model.grid import ChunkGrid, Region, RegularAxis, RunsAxis
+from chunkmill.model.grid import Region
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.hierarchy import array_at, with_attributes
+from chunkmill.nodes.hierarchy import array_at
 from chunkmill.stores.base import Store
 from chunkmill.xarray.backend import dimension_names
 from chunkmill.xarray.new_variable import describe_variable, json_attributes
+from chunkmill.xarray.publication import Growth, merged_attributes
 from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
+from chunkmill.xarray.unfinished_append import UnfinishedAppend, resized
 
-__all__ = ["DatasetPlan", "LabelledGroup", "VariablePlan", "labelled_groups", "plan_existing", "plan_new", "resized"]
+__all__ = ["DatasetPlan", "LabelledGroup", "VariablePlan", "labelled_groups", "plan_existing", "plan_new"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,22 @@ class LabelledGroup:
 
 @dataclass(frozen=True, slots=True)
 class VariablePlan:
-    """Encoded values, of numpy or dask, and the region of the array to write them to."""
+    """Encoded values, of numpy or dask, and the region of the array to write them to.
 
+    Attributes
+    ----------
+    path
+        Of the array in the store, when everything is published.
+    stored
+        The array as it is in the store; ``None`` for a new one.
+    """
+
+    path: str
     array: Array
     region: Region
     data: Any
     write_empty: bool | None = None
+    stored: Array | None = None
 
 
 @dataclass(slots=True)
@@ -67,10 +79,12 @@ class DatasetPlan:
         Paths of variables that equal the stored ones, so that they are not written.
     groups
         Paths of the groups, parents first.
-    group_documents, array_documents
-        Documents of new nodes, and of groups with new attributes, parents first.
+    nodes
+        Path -> documents of a new array or group.
+    attributes
+        Path of an existing group -> attributes that the write adds.
     growth
-        Documents of arrays that an append made longer.
+        Arrays that an append makes longer.
     """
 
     store: Store
@@ -79,21 +93,21 @@ class DatasetPlan:
     variables: list[VariablePlan] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
-    group_documents: dict[str, bytes] = field(default_factory=dict)
-    array_documents: dict[str, bytes] = field(default_factory=dict)
-    growth: dict[str, bytes] = field(default_factory=dict)
+    nodes: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    growth: list[Growth] = field(default_factory=list)
 
     def add(self, path: str, name: str, variable: Variable, *, strict: bool) -> None:
         """Plan a new array."""
         new = describe_variable(self.documents_format, name, variable, strict=strict, url=self.store.url)
         array = array_at(self.store, path, new.metadata, self.documents_format)
-        self.array_documents |= self.documents_format.emit_array(array.path, new.metadata)
-        self.variables.append(VariablePlan(array, full_region(array.shape), new.data, new.write_empty))
+        self.nodes[array.path] = self.documents_format.emit_array(array.path, new.metadata)
+        self.variables.append(VariablePlan(array.path, array, full_region(array.shape), new.data, new.write_empty))
 
     def add_group(self, labelled: LabelledGroup) -> None:
         """Plan a new group."""
         metadata = GroupMetadata(json_attributes(labelled.attributes, "", self.store.url))
-        self.group_documents |= self.documents_format.emit_group(labelled.path, metadata)
+        self.nodes[labelled.path] = self.documents_format.emit_group(labelled.path, metadata)
 
 
 def labelled_groups(
@@ -173,7 +187,8 @@ class _WriteTarget:
     """Group to write into, existing or new, and the region of its arrays that is written."""
 
     labelled: LabelledGroup
-    arrays: Mapping[str, Array]
+    arrays: Mapping[str, Array]  # as long as before an append that was interrupted
+    stored: Mapping[str, Array]
     adds: bool
     keeps: bool
     append_dim: Hashable | None
@@ -220,11 +235,12 @@ def plan_existing(
         group = _group_at(root, labelled.path, adds=adds)
         if group is None:
             plan.add_group(labelled)
-        arrays = {} if group is None else group.arrays()
+        stored = {} if group is None else group.arrays()
+        arrays = _before_unfinished(root, group, stored)
         cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)
         if append_dim is not None:
             _check_append(labelled, arrays, append_dim, root.url)
-        target = _WriteTarget(labelled, arrays, adds, keeps, append_dim, cuts, stored_sizes(arrays))
+        target = _WriteTarget(labelled, arrays, stored, adds, keeps, append_dim, cuts, stored_sizes(arrays))
         for name, variable in labelled.variables.items():
             if name in target.arrays:
                 _plan_known(plan, target, name, variable)
@@ -235,9 +251,22 @@ def plan_existing(
             except UnsupportedFeature as error:
                 refused[join(labelled.path, name)] = error
         if group is not None and adds and not target.partial:
-            plan.group_documents |= _merged_attributes(group, labelled)
+            added = json_attributes(labelled.attributes, "", group.url)
+            if merged_attributes(group.attributes, added) != dict(group.attributes):
+                plan.attributes[group.path] = added
     _raise_all(root.documents, refused)
+    grown = [each.path.removeprefix(root.path).strip("/") for each in plan.growth]
+    if append_dim is not None:
+        UnfinishedAppend.of(root.attributes).check_repeated(str(append_dim), grown, root.url)
     return plan
+
+
+def _before_unfinished(root: Group, group: Group | None, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays of a group below `root` as long as before an append that was interrupted."""
+    if group is None:
+        return {}
+    unfinished = UnfinishedAppend.of(root.attributes).below(group.path.removeprefix(root.path).strip("/"))
+    return unfinished.joined(UnfinishedAppend.of(group.attributes)).arrays_before(arrays)
 
 
 def _group_at(root: Group, path: str, *, adds: bool) -> Group | None:
@@ -312,9 +341,9 @@ def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Va
         return
     if target.append_dim in stored.dims:
         shape = tuple(max(n, cut.stop) for n, cut in zip(array.shape, region, strict=True))
-        array, documents = resized(array, shape, plan.documents_format)
-        plan.growth |= documents
-    plan.variables.append(VariablePlan(array, region, stored.encode(data)))
+        plan.growth.append(Growth(array.path, target.stored[name].metadata, array.shape, shape))
+        array = replace(array, metadata=resized(array.metadata, shape))
+    plan.variables.append(VariablePlan(array.path, array, region, stored.encode(data), stored=target.stored[name]))
 
 
 def _is_fixed(target: _WriteTarget, name: str, stored: StoredVariable) -> bool:
@@ -322,33 +351,3 @@ def _is_fixed(target: _WriteTarget, name: str, stored: StoredVariable) -> bool:
     if not target.partial or target.append_dim in stored.dims:
         return False
     return stored.dims == (name,) or not target.cuts.keys() & set(stored.dims)
-
-
-def resized(array: Array, shape: tuple[int, ...], documents_format: Format) -> tuple[Array, dict[str, bytes]]:
-    """Return `array` with another shape, and its documents.
-
-    Nothing is written: appended elements should be stored before the documents are published.
-    """
-    axes = tuple(map(_resized_axis, array.metadata.chunk_grid.axes, shape))
-    metadata = replace(array.metadata, chunk_grid=ChunkGrid(axes))
-    longer = Array(array.store, array.path, metadata, array.format, array.prefix)
-    return longer, documents_format.emit_array(array.path, metadata)
-
-
-def _resized_axis(axis: RegularAxis | RunsAxis, size: int) -> RegularAxis | RunsAxis:
-    if isinstance(axis, RegularAxis):
-        return RegularAxis(size, axis.chunk)
-    runs = axis.runs
-    if (missing := size - sum(length * count for length, count in runs)) > 0:
-        runs = (*runs, (runs[-1][0], -(-missing // runs[-1][0])))
-    return RunsAxis(size, runs)
-
-
-def _merged_attributes(group: Group, labelled: LabelledGroup) -> dict[str, bytes]:
-    """Return the documents of a group with the dataset's attributes added; ``coordinates`` is the union of names."""
-    added = json_attributes(labelled.attributes, "", group.url)
-    both = {str(attributes.get("coordinates", "")) for attributes in (group.attributes, added)}
-    if coordinates := sorted({name for names in both for name in names.split()}):
-        added["coordinates"] = " ".join(coordinates)
-    merged = {**group.attributes, **added}
-    return {} if merged == group.attributes else with_attributes(group, merged)

@@ -1,0 +1,120 @@
+"""Mark an append as unfinished in the attributes of its group while the documents of its arrays are changed.
+
+No store changes several documents at once: whoever is interrupted between them leaves arrays of different lengths. With
+the mark, which is written before the first of them and removed after the last, readers take all arrays to be as long as
+before the append, and so does the next append: the same call again succeeds. Other libraries ignore the mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from chunkmill.errors import DatasetError
+from chunkmill.formats.base import emit_json, parse_json
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.metadata import JSON, ArrayMetadata
+from chunkmill.nodes.array import Array
+
+__all__ = ["ATTRIBUTE", "UnfinishedAppend", "resized", "without_mark"]
+
+ATTRIBUTE = "_chunkmill_append"
+"""Name of the attribute of a group that marks an unfinished append to arrays in it and below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedAppend:
+    """An append whose documents may have been published in part.
+
+    Attributes
+    ----------
+    dim
+        Name of the dimension.
+    shapes
+        Path of each array, relative to the group that is marked -> its shape before the append.
+
+    Examples
+    --------
+    >>> append = UnfinishedAppend("t", {"v": (5, 4), "below/w": (5,)})
+    >>> UnfinishedAppend.of({ATTRIBUTE: append.to_json()}) == append, append.below("below").shapes
+    (True, {'w': (5,)})
+    """
+
+    dim: str
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, JSON]) -> UnfinishedAppend:
+        """Return the append that attributes of a group mark; one without arrays where there is no mark."""
+        match attributes.get(ATTRIBUTE):
+            case {"dim": str(dim), "shapes": dict(shapes)}:
+                lists = {name: shape for name, shape in shapes.items() if isinstance(shape, list)}
+                known = {name: tuple(s) for name, s in lists.items() if all(type(n) is int and n >= 0 for n in s)}
+                return cls(dim, known)
+        return cls("", {})
+
+    def to_json(self) -> JSON:
+        """Return the value of the attribute."""
+        return {"dim": self.dim, "shapes": {name: list(shape) for name, shape in self.shapes.items()}}
+
+    def below(self, name: str) -> UnfinishedAppend:
+        """Return the append as the child group `name` sees it."""
+        prefix = f"{name}/" if name else ""
+        shapes = {path.removeprefix(prefix): shape for path, shape in self.shapes.items() if path.startswith(prefix)}
+        return UnfinishedAppend(self.dim, shapes)
+
+    def joined(self, inner: UnfinishedAppend) -> UnfinishedAppend:
+        """Return this append, which is marked in a group above, with what a group itself marks."""
+        return UnfinishedAppend(self.dim or inner.dim, {**inner.shapes, **self.shapes})
+
+    def arrays_before(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return arrays of one group as they were before the append."""
+        return {name: self._before(name, array) for name, array in arrays.items()}
+
+    def _before(self, name: str, array: Array) -> Array:
+        shape = self.shapes.get(name, array.shape)
+        # another shape than an append makes is a newer array's
+        if len(shape) != array.ndim or not all(a <= b for a, b in zip(shape, array.shape, strict=True)):
+            return array
+        return array if shape == array.shape else replace(array, metadata=resized(array.metadata, shape))
+
+    def check_repeated(self, dim: str, paths: Iterable[str], url: str) -> None:
+        """Raise `DatasetError` unless an append along `dim` to arrays at `paths` covers all arrays of this one."""
+        if not self.shapes or (dim == self.dim and self.shapes.keys() <= set(paths)):
+            return
+        reason = f"an append along {self.dim!r} to {', '.join(map(repr, sorted(self.shapes)))} was interrupted"
+        raise DatasetError(variable="", url=url, reason=reason, hint="repeat it before you append anything else")
+
+
+def resized(metadata: ArrayMetadata, shape: Iterable[int]) -> ArrayMetadata:
+    """Return the metadata of an array with another shape and the same chunks.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-resized", shape=(5,), dtype="i4", chunks=((2, 3),))
+    >>> resized(a.metadata, (9,)).chunk_grid.dask_chunks
+    ((2, 3, 3, 1),)
+    """
+    axes = tuple(_resized_axis(axis, size) for axis, size in zip(metadata.chunk_grid.axes, shape, strict=True))
+    return replace(metadata, chunk_grid=ChunkGrid(axes))
+
+
+def _resized_axis(axis: RegularAxis | RunsAxis, size: int) -> RegularAxis | RunsAxis:
+    if isinstance(axis, RegularAxis):
+        return RegularAxis(size, axis.chunk)
+    runs = axis.runs
+    if (missing := size - sum(length * count for length, count in runs)) > 0:
+        runs = (*runs, (runs[-1][0], -(-missing // runs[-1][0])))
+    return RunsAxis(size, runs)
+
+
+def without_mark(key: str, document: bytes) -> bytes:
+    """Return the document of a group without the mark."""
+    if ATTRIBUTE.encode() not in document:
+        return document
+    members = parse_json(key, document)
+    for holder in (members, members.get("attributes")):
+        if isinstance(holder, dict):
+            holder.pop(ATTRIBUTE, None)
+    return emit_json(key, members)

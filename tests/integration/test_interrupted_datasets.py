@@ -1,0 +1,167 @@
+"""`write_dataset` that dies between any two writes: readers see the old or the new, and the same call again succeeds."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from datasets import LAYOUTS, read, series, tree
+from recording import DyingStore, RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import DatasetError
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.open import open_store
+from chunkmill.xarray.unfinished_append import ATTRIBUTE
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
+    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
+]
+WRITES = ["set", "set_if", "delete", "delete_prefix"]
+LATER = series(3, "2000-01-06")
+
+
+@pytest.fixture(params=[*((name, None) for name in LAYOUTS), ("zarr2", False), ("zarr3", False)], ids=str)
+def stored(request):
+    name, consolidated = request.param
+    return lambda store: cm.write_dataset(series(), store, **LAYOUTS[name], consolidated=consolidated)
+
+
+def is_alive(store, *extents):
+    """Every way to read must find one of the extents, whole."""
+    for consolidated in (None, False):
+        found = read(store, consolidated=consolidated).load()
+        assert found.sizes["time"] in extents
+        xr.testing.assert_identical(found, series(found.sizes["time"]))
+
+
+def test_append(stored):
+    """Dead at the n-th write of the append, for every n."""
+    counting = RecordingStore(MemoryStore())
+    stored(counting)
+    counting.clear()
+    cm.write_dataset(LATER, counting, append_dim="time")
+    n_writes = len(counting.keys(*WRITES))
+    assert n_writes >= 6
+    for n in range(1, n_writes + 1):
+        store = MemoryStore()
+        stored(store)
+        with pytest.raises(Exception, match="injected"):
+            cm.write_dataset(LATER, DyingStore(store, n - 1, WRITES), append_dim="time")
+        is_alive(store, 5, 8)
+        if (before := read(store, consolidated=False).sizes["time"]) == 5:
+            cm.write_dataset(LATER, store, append_dim="time")
+        else:
+            assert n == n_writes, before  # all was published
+        is_alive(store, 8)
+        assert ATTRIBUTE not in cm.open_group(store).attributes
+        cm.write_dataset(series(2, "2000-01-09"), store, append_dim="time")
+        is_alive(store, 10)
+
+
+def interrupted(store, stored, n_grown=1):
+    """Leave an append after one of its arrays is longer."""
+    stored(store)
+
+    class Dying(RecordingStore):
+        """Dies after the mark and the documents of so many arrays."""
+
+        def _before(self, method, key, byte_range=None):
+            if method in WRITES and key.endswith(("zarr.json", "attributes.json")):
+                super()._before(method, key)
+                if len(self.log) > n_grown + 1:
+                    raise RuntimeError("injected")
+
+    with pytest.raises(RuntimeError, match="injected"):
+        cm.write_dataset(LATER, Dying(store), append_dim="time")
+
+
+@pytest.mark.parametrize("name", ["zarr3", "n5"])
+def test_after_an_interrupted_append(name):
+    store = MemoryStore()
+    interrupted(store, lambda store: cm.write_dataset(series(), store, format=name, consolidated=False))
+    assert {cm.open_array(store, each).shape[0] for each in ("v", "time")} == {5, 8}
+    is_alive(store, 5)
+    with pytest.raises(DatasetError, match="along 'time' to 'time', 'v' was interrupted; repeat it"):
+        cm.write_dataset(xr.Dataset({"mask": ("x", [5]), "v": (("time", "x"), np.ones((5, 1), "f4"))}, {"x": [40]}),
+                         store, append_dim="x")  # fmt: skip
+    cm.write_dataset(series().isel(time=slice(1, 3))[["v"]] + 5, store, region="auto")
+    cm.write_dataset(xr.Dataset({"w": ("x", [1, 2, 3, 4])}), store, mode="a")
+    assert read(store).v[1, 0] == 106
+    cm.write_dataset(series(1, "2000-01-06"), store, append_dim="time")  # another one, and a shorter
+    found = read(store).load()
+    assert found.sizes["time"] == 6
+    np.testing.assert_array_equal(found.v[[0, 5]], series(6).v[[0, 5]])
+
+
+def test_append_to_a_tree():
+    """The group that is written is marked first and cleared last: all groups are old, or all are new."""
+    start, two = (
+        xr.DataTree.from_dict({"/": each, "/below": each[["v"]].rename(v="w").drop_vars(["x", "time"])})
+        for each in (series(), LATER)
+    )
+    n = 0
+    done = False
+    while not done:
+        store = MemoryStore()
+        cm.write_dataset(start, store, consolidated=False)
+        n += 1
+        try:
+            cm.write_dataset(two, DyingStore(store, n - 1, WRITES), append_dim="time")
+            done = True
+        except Exception as error:  # noqa: BLE001 - whatever a failure of the store becomes
+            assert "injected" in str(error)  # noqa: PT017
+        found = xr.open_datatree(store, engine="chunkmill", consolidated=False).load()
+        sizes = found["/"].sizes["time"]
+        assert sizes == found["below/w"].sizes["time"] in {5, 8}
+        if sizes == 5:
+            cm.write_dataset(two, store, append_dim="time")
+            assert xr.open_datatree(store, engine="chunkmill")["below/w"].sizes["time"] == 8
+    assert n > 8
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
+@pytest.mark.parametrize("path", ["", "g"])
+def test_replacing_keeps_the_old_until_the_new_is_whole(url, name, path):
+    """A block of the source that raises leaves the old dataset, and no files beside it."""
+    cm.write_dataset(series(), url, path, format=name)
+    bad = series(9).chunk(time=1)
+    bad["v"] = bad.v.copy(data=bad.v.data.map_blocks(_fail, dtype="f4"))
+    with pytest.raises(RuntimeError, match="bad block"):
+        cm.write_dataset(bad, url, path, mode="w", format=name)
+    xr.testing.assert_identical(read(url, group=path or None).load(), series())
+    assert cm.check(url).ok
+    cm.write_dataset(series(9).chunk(time=2), url, path, mode="w", format=name)
+    for consolidated in (None, False):
+        xr.testing.assert_identical(read(url, group=path or None, consolidated=consolidated).load(), series(9))
+    assert cm.check(url).ok
+
+
+def _fail(block):
+    if block.size and block.flat[0] > 500:
+        raise RuntimeError("bad block")
+    return block
+
+
+def test_replacing_a_tree(url):
+    cm.write_dataset(series(), url)
+    report = cm.write_dataset(tree(), url, mode="w")
+    assert set(report.variables) == {"x", "a/v", "a/deep/w"}
+    for engine in ("chunkmill", "zarr"):
+        xr.testing.assert_identical(xr.open_datatree(url, engine=engine, consolidated=True).load(), tree())
+
+
+def test_groups_that_others_made_meanwhile_keep_their_attributes(url):
+    """A parent that was missing when the write began, and exists when it ends."""
+
+    class Meanwhile(RecordingStore):
+        made = False
+
+        def _before(self, method, key, byte_range=None):
+            super()._before(method, key, byte_range)
+            if method in {"set", "set_if"} and "/c/" in key and not self.made:
+                self.made = True
+                cm.create_group(url, attributes={"of": "others"})
+
+    cm.write_dataset(series(), Meanwhile(open_store(url)), "deep/er")
+    assert cm.open_group(url).attributes["of"] == "others"
+    xr.testing.assert_identical(read(url, group="deep/er").load(), series())

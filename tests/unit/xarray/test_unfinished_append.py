@@ -1,0 +1,67 @@
+"""The mark of an unfinished append."""
+
+import json
+
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import DatasetError
+from chunkmill.model.grid import RegularAxis, RunsAxis
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, _resized_axis, without_mark
+
+
+def array(shape=(8, 2)):
+    return cm.create_array(MemoryStore(), "v", shape=shape, dtype="i4", chunks=(4, 2)[: len(shape)])
+
+
+def test_arrays_are_as_long_as_before():
+    append = UnfinishedAppend("t", {"v": (5, 2)})
+    (found,) = append.arrays_before({"v": array()}).values()
+    assert (found.shape, found.chunks, found.path) == ((5, 2), (4, 2), "v")
+    other = array()
+    assert append.arrays_before({"w": other}) == {"w": other}
+
+
+@pytest.mark.parametrize("shape", [(5,), (9, 2), (8, 3)], ids=str)
+def test_marks_of_another_array_count_for_nothing(shape):
+    one = array()
+    assert UnfinishedAppend("t", {"v": shape}).arrays_before({"v": one})["v"] is one
+
+
+@pytest.mark.parametrize(
+    "value", [None, 3, {"dim": "t"}, {"dim": 1, "shapes": {}}, {"dim": "t", "shapes": {"v": "5"}},
+              {"dim": "t", "shapes": {"v": [-1]}}, {"dim": "t", "shapes": {"v": [True]}}],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_mark(value):
+    assert not UnfinishedAppend.of({ATTRIBUTE: value}).shapes
+    assert not UnfinishedAppend.of({}).shapes
+
+
+def test_marks_of_groups_above_count_more():
+    above, own = UnfinishedAppend("t", {"g/v": (5,), "w": (1,)}), UnfinishedAppend("t", {"v": (6,), "x": (2,)})
+    assert above.below("g").joined(own).shapes == {"v": (5,), "x": (2,)}
+
+
+def test_another_append_must_wait():
+    append = UnfinishedAppend("t", {"v": (5, 2)})
+    append.check_repeated("t", ["v", "w"], "")
+    UnfinishedAppend("", {}).check_repeated("x", [], "")
+    for dim, paths in (("x", ["v"]), ("t", ["w"])):
+        with pytest.raises(DatasetError, match="along 't' to 'v' was interrupted; repeat it"):
+            append.check_repeated(dim, paths, "")
+
+
+@pytest.mark.parametrize("document", [{ATTRIBUTE: 1, "a": 2}, {"attributes": {ATTRIBUTE: 1}, "a": 2}], ids=["v2", "v3"])
+def test_documents_without_the_mark(document):
+    stripped = json.loads(without_mark("k", json.dumps(document).encode()))
+    assert ATTRIBUTE not in json.dumps(stripped)
+    assert stripped["a"] == 2
+    assert without_mark("k", b"{}") == b"{}"
+
+
+def test_axes_grow():
+    assert _resized_axis(RegularAxis(5, 2), 9) == RegularAxis(9, 2)
+    assert _resized_axis(RunsAxis(5, ((2, 1), (3, 1))), 12).runs == ((2, 1), (3, 1), (3, 3))
+    assert _resized_axis(RunsAxis(5, ((2, 1), (5, 1))), 6).runs == ((2, 1), (5, 1))
