@@ -37,12 +37,16 @@ def refresh_consolidated(
         Called with key and document; returns the document as consolidated metadata hold it.
     """
     paths = list(paths)
-    above = {group: key for group in _ancestors(paths) if (key := documents_format.consolidated_key(group)) is not None}
+    above = {
+        group: key
+        for group in _groups(paths, own=not forget)
+        if (key := documents_format.consolidated_key(group)) is not None
+    }
     found = fetch(store, above.values())
     for group in sorted(above, reverse=True):
         if found[above[group]] is None:
             continue
-        nodes = {node for path in paths for node in (path, *parents_of(path)) if _is_below(node, group)}
+        nodes = {node for path in paths for node in (path, *parents_of(path)) if _is_in(node, group)}
         keys = [key for node in sorted(nodes) for key in node_keys(documents_format, node)]
         while True:
             value, version = store.get_versioned(above[group])
@@ -61,12 +65,13 @@ def refresh_consolidated(
                 break
 
 
-def _ancestors(paths: Iterable[str]) -> set[str]:
-    return {group for path in paths for group in parents_of(path)}
+def _groups(paths: Iterable[str], *, own: bool) -> set[str]:
+    """Return the paths of the groups whose consolidated metadata may hold the nodes at `paths`."""
+    return {group for path in paths for group in (*([path] if own else []), *parents_of(path))}
 
 
-def _is_below(path: str, group: str) -> bool:
-    return not group or path.startswith(f"{group}/")
+def _is_in(path: str, group: str) -> bool:
+    return not group or path == group or path.startswith(f"{group}/")
 
 
 def _is_below_any(key: str, paths: Iterable[str]) -> bool:

@@ -1,0 +1,103 @@
+"""Attributes: read-only in memory, written through beside whoever else changes them."""
+
+import json
+import pickle
+from threading import Barrier, Thread
+
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import NodeNotFound, StoreError
+from chunkmill.stores.memory import MemoryStore
+
+FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
+
+
+def make(fmt, **attributes):
+    store = MemoryStore()
+    cm.create_group(store, format=fmt, attributes=attributes)
+    cm.create_array(store, "a", shape=(4,), dtype="i4", chunks=(2,), format=fmt, attributes=attributes)
+    return store
+
+
+@pytest.mark.parametrize("path", ["", "a"], ids=["group", "array"])
+@pytest.mark.parametrize("fmt", FORMATS)
+class TestChange:
+    def test_written_through(self, fmt, path):
+        store = make(fmt, old=1)
+        node = cm.open(store, path, mode="r+")
+        assert node.update_attributes({"new": [2]}) is node
+        assert node.attributes["new"] == cm.open(store, path).attributes["new"] == [2]
+        node.del_attributes("old")
+        assert "old" not in cm.open(store, path).attributes
+        assert node.attrs == node.attributes
+
+    def test_others_changes_are_kept(self, fmt, path):
+        store = make(fmt)
+        first, second = (cm.open(store, path, mode="r+") for _ in range(2))
+        first.update_attributes({"a": 1})
+        second.update_attributes({"b": 2})
+        assert {"a": 1, "b": 2}.items() <= cm.open(store, path).attributes.items()
+
+    def test_many_at_once(self, fmt, path):
+        store, start = make(fmt), Barrier(8)
+
+        def change(i):
+            node = cm.open(store, path, mode="r+")
+            start.wait()
+            node.update_attributes({f"k{i}": i})
+
+        threads = [Thread(target=change, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {f"k{i}": i for i in range(8)}.items() <= cm.open(store, path).attributes.items()
+
+    def test_not_in_memory_alone(self, fmt, path):
+        node = cm.open(make(fmt, old=1), path, mode="r+")
+        with pytest.raises(TypeError, match="update_attributes"):
+            node.attributes["x"] = 1
+        for change in (
+            lambda a: a.update(x=1),
+            lambda a: a.pop("old"),
+            lambda a: a.clear(),
+            lambda a: a.setdefault("x"),
+        ):
+            with pytest.raises(TypeError, match="update_attributes"):
+                change(node.attributes)
+
+    def test_opened_for_reading(self, fmt, path):
+        with pytest.raises(StoreError, match="mode='r\\+'"):
+            cm.open(make(fmt), path).update_attributes({"x": 1})
+
+    def test_a_name_that_is_not_there(self, fmt, path):
+        with pytest.raises(KeyError, match="no attributes \\['x'\\]"):
+            cm.open(make(fmt, old=1), path, mode="r+").del_attributes("x")
+
+    def test_a_node_that_is_gone(self, fmt, path):
+        store = make(fmt)
+        node = cm.open(store, path, mode="r+")
+        store.delete_prefix("")
+        if path or fmt in {"zarr2", "zarr3"}:
+            with pytest.raises(NodeNotFound):
+                node.update_attributes({"x": 1})
+
+
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+@pytest.mark.parametrize("path", ["", "a"])
+def test_consolidated_metadata_follow(fmt, path):
+    store = make(fmt, old=1)
+    cm.consolidate(store)
+    cm.open(store, path, mode="r+").update_attributes({"new": 2})
+    root = cm.open_group(store, consolidated=True)
+    assert (root[path] if path else root).attributes["new"] == 2
+    assert sorted(root) == ["a"]
+    assert cm.check(store).ok
+
+
+def test_attributes_travel():
+    attributes = cm.open(make("zarr3", old={"deep": [1]})).attributes
+    assert json.loads(json.dumps(attributes)) == {"old": {"deep": [1]}}
+    assert pickle.loads(pickle.dumps(attributes)) == attributes
+    assert type(attributes.copy()) is dict  # one's own, to change
