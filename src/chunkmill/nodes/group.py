@@ -89,8 +89,20 @@ class Group:
 
         Parameters
         ----------
-        on_error
+        without : collection of str
+            Names to leave out.
+        on_error : callable, optional
             Called with path and error of each child that cannot be opened; by default the first error is raised.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> from chunkmill.stores.memory import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = cm.create_array(store, "plate/A1", shape=(4,), dtype="i4", chunks=(2,))
+        >>> store.delete("plate/zarr.json")
+        >>> list(cm.open_group(store).children()), list(cm.open_group(store).members())
+        ([], ['plate'])
         """
         names = _child_names(self.store, self.documents, self.path) - set(without)
         try:
