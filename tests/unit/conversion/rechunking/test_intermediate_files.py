@@ -1,0 +1,75 @@
+"""Intermediate files, written by one task and read by others."""
+
+import numpy as np
+import pytest
+from rechunks import make
+
+import chunkmill as cm
+from chunkmill.conversion.rechunking.intermediate_files import intermediate_values, write_intermediate_file
+from chunkmill.errors import StoreError
+from chunkmill.stores.memory import MemoryStore
+
+
+def spilled(temp_codec, **options):
+    """Stages of a spill, with all files written; the source's values, and where the files are."""
+    array, values = make(MemoryStore(), **options)
+    temp = MemoryStore()
+    plan = cm.plan_rechunk(
+        array, MemoryStore(), chunks=(12, 4), strategy="spill", temp=temp, temp_codec=temp_codec, max_mem="9 MiB"
+    )
+    spill, write = plan.job.stages("run")
+    results = [write_intermediate_file(spill.common, spec) for spec in spill.tasks]
+    return spill, write, results, values, temp
+
+
+@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shape": (12, 12), "chunks": (1, 12)},
+        {"shape": (12, 13), "chunks": (5, 13)},
+        {"shape": (12, 12), "chunks": (1, 12), "absent": [(0, 0), (7, 0)], "fill_value": -1},
+        {"shape": (12, 12), "chunks": (1, 12), "dtype": np.dtypes.StringDType()},
+    ],
+    ids=["equal sections", "cropped", "absent chunks", "strings"],
+)
+def test_blocks_read_back_what_was_spilled(options, temp_codec):
+    _, write, results, values, temp = spilled(temp_codec, **options)
+    rechunk = write.common[0]
+    out = np.full_like(values, values.flat[-1])
+    for block in rechunk.plan.writes.all_coords():
+        for at, found in intermediate_values(rechunk, temp, block):
+            out[at] = rechunk.source.fill_value if found is None else found
+    np.testing.assert_array_equal(out, values)
+    sizes = [temp.size(key) for key in temp.list_prefix("")]
+    assert sum(sizes) == sum(result.counts["bytes_temporary"] for result in results)
+    assert sum(result.counts["n_elements_read"] for result in results) == values.size
+
+
+def test_files_are_named_after_run_and_array():
+    spill, _, _, _, temp = spilled("raw", shape=(12, 12), chunks=(1, 12))
+    assert all(key.startswith(spill.common[0].prefix) for key in temp.list_prefix(""))
+    assert spill.common[0].prefix.endswith("-intermediate/run/0/")
+
+
+def test_a_file_of_absent_chunks_is_a_marker():
+    absent = [(i, 0) for i in range(12)]
+    _, write, results, _, temp = spilled("raw", shape=(12, 12), chunks=(1, 12), absent=absent)
+    assert all(key.endswith(".absent") for key in temp.list_prefix(""))
+    assert sum(result.counts["bytes_temporary"] for result in results) == 0
+    rechunk = write.common[0]
+    found = [
+        values for block in rechunk.plan.writes.all_coords() for _, values in intermediate_values(rechunk, temp, block)
+    ]
+    assert found
+    assert all(values is None for values in found)
+
+
+@pytest.mark.parametrize("temp_codec", ["raw", "lz4"])
+def test_a_lost_file_is_an_error(temp_codec):
+    _, write, _, _, temp = spilled(temp_codec, shape=(12, 12), chunks=(1, 12))
+    temp.delete(next(iter(temp.list_prefix(""))))
+    rechunk = write.common[0]
+    blocks = rechunk.plan.writes.all_coords()
+    with pytest.raises(StoreError, match="was written and is gone"):
+        [list(intermediate_values(rechunk, temp, block)) for block in blocks]

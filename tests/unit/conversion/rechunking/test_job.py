@@ -1,0 +1,54 @@
+"""Stages, estimates and reasons of a rechunk."""
+
+import pytest
+from rechunks import make
+
+import chunkmill as cm
+from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
+from chunkmill.errors import JobError
+from chunkmill.runtime.worker import Worker
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.zip import ZipStore
+
+
+@pytest.fixture
+def arrays():
+    source, _ = make(MemoryStore(), "g/x", codecs="raw")
+    target = cm.create_array(MemoryStore(), shape=source.shape, dtype="i4", chunks=(20, 7, 4), codecs="raw")
+    return source, target
+
+
+def planned(arrays, strategy, max_mem=1 << 30):
+    return plan_array_rechunk(*arrays, Settings(Worker(max_mem, 1, 1), strategy=strategy))
+
+
+def test_too_little_memory_names_the_array(arrays):
+    with pytest.raises(JobError, match="rechunk 'g/x'"):
+        planned(arrays, None, 1)
+
+
+def test_estimates_of_stages_add_up_to_that_of_the_plan(arrays):
+    for strategy in ("direct", "spill"):
+        plan = planned(arrays, strategy)
+        stages = estimate_rechunk(*arrays, plan)
+        assert list(stages) == (["rechunk-write"] if strategy == "direct" else ["rechunk-spill", "rechunk-write"])
+        assert sum(stage.n_requests for stage in stages.values()) == plan.estimate.n_requests
+    spill, write = stages.values()
+    assert spill.bytes_written == write.bytes_read == plan.estimate.intermediate_bytes
+
+
+def test_the_reason_compares(arrays):
+    text = explain_strategy(planned(arrays, "direct"))
+    assert text.startswith("each task owns (")
+    assert "times the source in all" in text
+    text = explain_strategy(planned(arrays, None))
+    assert "would take" in text
+
+
+def test_intermediate_files_are_kept_out_of_zip_files(tmp_path):
+    settings = Settings(Worker(1, 1, 1))
+    assert settings.separate_store(MemoryStore()) is None
+    with ZipStore(str(tmp_path / "x.zip")) as store:
+        assert settings.separate_store(store).url == f"file://{tmp_path}"
+    own = MemoryStore()
+    assert Settings(Worker(1, 1, 1), intermediate=own).separate_store(MemoryStore()) is own

@@ -1,0 +1,69 @@
+"""What the planner is told of arrays, stores and intermediate files."""
+
+import numpy as np
+import pytest
+from rechunks import make
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.conversion.rechunking.costs import UnitCosts
+from chunkmill.conversion.rechunking.sides import (
+    intermediate_codecs,
+    intermediate_files,
+    read_side,
+    store_costs,
+    write_side,
+)
+from chunkmill.runtime.worker import Worker
+from chunkmill.stores.memory import MemoryStore
+
+WORKER = Worker(1 << 30, 2, 1)
+
+
+def far(array):
+    store = RecordingStore(array.store)
+    store.is_remote = True
+    return array.with_store(store)
+
+
+def test_grids_of_an_array_in_shards():
+    array, _ = make(MemoryStore(), shape=(8, 8), chunks=(2, 4), shards=(4, 8))
+    side = read_side(array, WORKER)
+    assert (side.keys.chunk_shape, side.chunks.chunk_shape, side.is_sharded) == ((4, 8), (2, 4), True)
+    assert write_side(array).chunks.chunk_shape == (4, 8)  # shards are written whole
+
+
+def test_stores_with_latency_fetch_ahead():
+    array, _ = make(MemoryStore(), shape=(8, 8), chunks=(2, 4))
+    assert read_side(array, WORKER).ahead_bytes == 0
+    assert read_side(far(array), WORKER).ahead_bytes == WORKER.ahead_bytes
+    assert write_side(far(array)).working_bytes > write_side(array).working_bytes
+
+
+def test_codecs_need_memory():
+    plain, _ = make(MemoryStore(), shape=(64, 64), chunks=(64, 64), codecs="raw")
+    packed, _ = make(MemoryStore(), shape=(64, 64), chunks=(64, 64), codecs="zstd")
+    assert read_side(packed, WORKER).working_bytes > read_side(plain, WORKER).working_bytes
+    assert write_side(packed).working_bytes > write_side(plain).working_bytes
+
+
+@pytest.mark.parametrize(
+    ("dtype", "compress", "is_raw"), [("i4", False, True), ("i4", True, False), ("T", False, False)]
+)
+def test_sections_are_raw_unless_they_cannot(dtype, compress, is_raw):
+    array = cm.create_array(MemoryStore(), shape=(4,), dtype=str if dtype == "T" else dtype, chunks=(2,))
+    codecs = intermediate_codecs(array, compress=compress)
+    assert (codecs is None) is is_raw
+    found = intermediate_files(array.store, codecs, WORKER)
+    assert (found.format, found.ahead_bytes, found.n_copies) == ("raw" if is_raw else "coded", 0, 0)
+
+
+def test_requests_to_stores_with_latency_cost_more():
+    array, _ = make(MemoryStore())
+    local, remote = array.store, far(array).store
+    assert store_costs(local, local, local) == UnitCosts()
+    costs = store_costs(remote, local, local)
+    assert costs.source_request > UnitCosts().source_request
+    assert costs.target_request == UnitCosts().target_request
+    assert store_costs(local, remote, remote).intermediate_request > UnitCosts().intermediate_request
+    assert np.isfinite(costs.decoded_byte)

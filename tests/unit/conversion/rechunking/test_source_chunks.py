@@ -1,0 +1,93 @@
+"""Source chunks that overlap a region, read one at a time."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rechunks import make
+from recording import RecordingStore
+
+from chunkmill.conversion.rechunking.source_chunks import (
+    SourceReads,
+    fetched,
+    fill_values,
+    n_ahead,
+    shifted,
+    source_values,
+    unshifted,
+)
+from chunkmill.errors import ChunkError
+from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.memory import MemoryStore
+
+
+def rechunk_of(source, ahead_bytes=0):
+    return SimpleNamespace(source=source, ahead_bytes=ahead_bytes, seen=None)
+
+
+@pytest.mark.parametrize("shards", [None, (4, 6)])
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_values_of_a_region(shards, is_remote):
+    array, values = make(MemoryStore(), shape=(8, 9), chunks=(2, 3), shards=shards, absent=[(0, 0)], fill_value=-1)
+    store = RecordingStore(array.store)
+    store.is_remote = is_remote
+    source = array.with_store(store)
+    region, reads = (slice(1, 7), slice(2, 9)), SourceReads()
+    out = np.full((8, 9), -2, "i4")
+    for at, found in source_values(rechunk_of(source, 1 << 20), source, region, reads):
+        out[at] = -1 if found is None else found
+    np.testing.assert_array_equal(out[region], values[region])
+    assert (out == -2).sum() == out.size - 42
+    assert (reads.n_elements, reads.n_owned) == (72, 42)  # every chunk is touched
+    assert reads.counts() == {"n_elements_read": 72, "n_elements_owned": 42}
+    assert reads.n_absent == (1 if shards is None else 4)
+
+
+def test_nothing_is_counted_where_nothing_is_read():
+    assert SourceReads().counts() == {}
+
+
+def test_chunks_are_fetched_when_they_are_asked_for():
+    array, _ = make(MemoryStore(), shape=(8,), chunks=(2,))
+    source = array.with_store(store := RecordingStore(array.store))
+    values = source_values(rechunk_of(source), source, (slice(0, 8),), SourceReads())
+    next(values)
+    assert store.keys("get") == ["a/c/0"]
+    next(values)
+    assert store.keys("get") == ["a/c/0", "a/c/1"]
+
+
+def test_a_damaged_chunk_is_named():
+    array, _ = make(MemoryStore(), shape=(8,), chunks=(2,), codecs="gzip")
+    array.store.set("a/c/2", b"torn")
+    with pytest.raises(ChunkError) as caught:
+        list(source_values(rechunk_of(array), array, (slice(0, 8),), SourceReads()))
+    assert caught.value.coords == (2,)
+
+
+def test_requests_under_way_are_bounded_by_bytes():
+    assert n_ahead(rechunk_of(None, 1000), 300) == 3
+    assert n_ahead(rechunk_of(None, 1000), 5000) == 1
+    assert n_ahead(rechunk_of(None, 0), 300) == 1024
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_spans_are_fetched_in_order(is_remote):
+    store = RecordingStore(MemoryStore())
+    store.is_remote = is_remote
+    store.set("x", b"0123")
+    assert list(fetched(store, [ByteSpan("x", ByteRange(1, 2)), None, ByteSpan("y"), ByteSpan("x")])) == [
+        b"12", None, None, b"0123",
+    ]  # fmt: skip
+
+
+def test_shifting_back_and_forth():
+    region, by = (slice(2, 5), slice(0, 1)), (slice(10, 20), slice(3, 4))
+    assert shifted(region, by) == (slice(12, 15), slice(3, 4))
+    assert unshifted(shifted(region, by), by) == region
+
+
+def test_fill_values_are_one_element():
+    array, _ = make(MemoryStore(), shape=(4,), chunks=(2,), fill_value=7)
+    values = fill_values(array, (1000, 1000))
+    assert (values.shape, values.strides, values[3, 4]) == ((1000, 1000), (0, 0), 7)

@@ -1,0 +1,69 @@
+"""The search for blocks, and what a strategy costs with them."""
+
+import pytest
+
+from chunkmill.conversion.rechunking.costs import IntermediateFormat, Limits, Side, UnitCosts
+from chunkmill.conversion.rechunking.strategies import Direct, Spill, best_blocks, smallest_blocks
+from chunkmill.model.grid import ChunkGrid
+
+SHAPE = (64, 64)
+
+
+def side(chunks, working_bytes=0):
+    grid = ChunkGrid.regular(SHAPE, chunks)
+    return Side(grid, grid, working_bytes)
+
+
+def direct(source=(1, 64), target=(64, 1)):
+    return Direct(side(source), side(target), 4, Limits(1 << 20), UnitCosts())
+
+
+def spill(source=(1, 64), target=(64, 1), **options):
+    return Spill(
+        side(source), side(target), 4, Limits(1 << 20), UnitCosts(), intermediate=IntermediateFormat(**options)
+    )
+
+
+@pytest.mark.parametrize("strategy", [direct, spill])
+def test_options_grow_from_one_chunk_to_all(strategy):
+    for ways in strategy().options:
+        lengths = [way.longest for way in ways]
+        assert lengths == sorted(set(lengths))
+        assert lengths[-1] == 64
+
+
+@pytest.mark.parametrize("strategy", [direct, spill])
+def test_blocks_keep_to_the_budget_and_more_memory_costs_no_more(strategy):
+    candidate = strategy()
+    seconds = []
+    for budget in (600, 2_000, 8_000, 1 << 20):
+        state = best_blocks(candidate, budget)
+        if state is not None:
+            assert candidate.peak_bytes(state) <= budget
+            seconds.append(candidate.estimate(state).seconds)
+    assert len(seconds) >= 2
+    assert seconds == sorted(seconds, reverse=True)
+
+
+@pytest.mark.parametrize("strategy", [direct, spill])
+def test_no_blocks_fit_less_than_the_smallest(strategy):
+    candidate = strategy()
+    least = candidate.peak_bytes(smallest_blocks(candidate))
+    assert best_blocks(candidate, least) is not None
+    assert best_blocks(candidate, least - 1) is None
+
+
+def test_direct_with_the_smallest_blocks_reads_all_for_each():
+    candidate = direct()
+    estimate = candidate.estimate((0, 0))
+    assert (estimate.n_tasks, estimate.amplification) == ((64,), 64.0)
+    whole = tuple(len(ways) - 1 for ways in candidate.options)
+    assert candidate.estimate(whole).amplification == 1.0
+
+
+def test_spilling_reads_once_and_counts_sections():
+    candidate = spill()
+    estimate = candidate.estimate((0,) * 4)
+    assert (estimate.amplification, estimate.n_tasks) == (1.0, (64, 64))
+    assert estimate.intermediate_bytes == 64 * 64 * 4 + 64 * 64 * candidate.trailer_bytes((0,) * 4)
+    assert spill(format="coded").estimate((0,) * 4).intermediate_bytes > estimate.intermediate_bytes

@@ -1,0 +1,48 @@
+"""Arguments of the public functions: their signatures, options by array, the store of intermediate files."""
+
+import inspect
+
+import dask
+import pytest
+
+import chunkmill as cm
+from chunkmill.conversion.convert import by_array, intermediate_store
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.mark.parametrize(("plan", "run"), [(cm.plan_convert, cm.convert), (cm.plan_rechunk, cm.rechunk)])
+def test_signatures_are_spelled_out_and_alike(plan, run):
+    planned, ran = inspect.signature(plan).parameters, dict(inspect.signature(run).parameters)
+    assert not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in ran.values())
+    assert list(ran) == [*planned, "resume", "progress"]
+    for name, parameter in planned.items():
+        assert (ran[name].default, ran[name].kind) == (parameter.default, parameter.kind)
+
+
+@pytest.mark.parametrize(("function", "options"), [(cm.convert, {"format": "n5"}), (cm.rechunk, {"chunks": (2,)})])
+def test_a_typo_is_reported_against_the_function_that_was_called(function, options):
+    with pytest.raises(TypeError, match=rf"^{function.__name__}\(\) got an unexpected keyword argument 'chunk'"):
+        function("a", "b", **options, chunk=5)
+
+
+def test_options_by_path():
+    cm.create_group(store := MemoryStore(), "g")
+    cm.create_array(store, "g/x", shape=(4,), chunks=(2,), dtype="u1")
+    group = cm.open(store, "g")
+    option = by_array({"/x": (4,)}, group, "chunks")
+    assert option(group["x"]) == (4,)
+    assert by_array({}, group, "chunks")(group["x"]) == "keep"
+    assert by_array((4,), group, "chunks") == (4,)
+    with pytest.raises(ValueError, match="names"):
+        by_array({"y": (4,)}, group, "chunks")
+    with pytest.raises(TypeError, match="a dict is for the arrays of a group"):
+        by_array({"x": (4,)}, group["x"], "chunks")
+
+
+def test_where_intermediate_files_are_stored(tmp_path):
+    assert intermediate_store(None, None) is None
+    own = MemoryStore()
+    assert intermediate_store(own, None) is own
+    with dask.config.set({"chunkmill.temp": str(tmp_path)}):
+        assert intermediate_store(None, None).url == f"file://{tmp_path}"
+        assert intermediate_store(own, None) is own

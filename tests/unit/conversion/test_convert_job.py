@@ -1,0 +1,95 @@
+"""Planning a job: what tasks own, what is estimated, which places are refused."""
+
+import pytest
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.conversion.convert_job import ConversionTarget, plan_job
+from chunkmill.conversion.rechunking.job import Settings
+from chunkmill.errors import JobError
+from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
+from chunkmill.runtime.worker import Worker
+from chunkmill.stores.memory import MemoryStore
+
+
+def array_of(**options):
+    return cm.create_array(MemoryStore(), **{"dtype": "u1", "codecs": "raw"} | options)
+
+
+def plan_of(source, *, max_mem=None, n_threads=2, **options):
+    target = ConversionTarget(
+        MemoryStore(), "", "zarr3", lambda array, *_: array.metadata, lambda group, *_: group.metadata, **options
+    )
+    return plan_job("convert", source, target, Settings(Worker(1 << 30, n_threads, 1), max_mem))
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [((10**6,), (1,)), ((10**5, 2**20), (1, 2**20)), ((640,), (10,)), ((3,), (1,))],
+    ids=["many keys", "many bytes", "small", "three keys"],
+)
+def test_tasks_own_neither_too_much_nor_too_little(shape, chunks):
+    array = array_of(shape=shape, chunks=chunks)
+    plan = plan_of(array)
+    (one,) = plan.job.publish.__self__.plans
+    n_keys = one.action.group[0] * (one.action.group[1] if len(shape) > 1 else 1)
+    assert n_keys <= MAX_TASK_KEYS
+    assert n_keys * chunks[-1] <= MAX_TASK_BYTES
+    assert plan.n_tasks >= min(LEAST_TASKS, plan.n_keys)
+    assert plan.n_tasks * n_keys >= plan.n_keys
+
+
+def test_small_arrays_share_tasks():
+    cm.create_group(store := MemoryStore())
+    for i in range(100):
+        cm.create_array(store, f"a{i}", shape=(4,), chunks=(4,), dtype="u1")
+    assert plan_of(cm.open_group(store)).n_tasks < 60
+
+
+def test_memory_is_that_of_all_threads():
+    array = array_of(shape=(640,), chunks=(10,))
+    one, four = (plan_of(array, n_threads=n).peak_memory_bytes for n in (1, 4))
+    assert four == 4 * one
+    with pytest.raises(JobError, match="convert ''"):
+        plan_of(array, max_mem=1)
+
+
+def test_the_fingerprint_is_that_of_the_plan():
+    array = array_of(shape=(640,), chunks=(10,))
+    first, again = plan_of(array), plan_of(array)
+    assert first.job.fingerprint == again.job.fingerprint
+    other = plan_of(array.with_store(RecordingStore(array.store)))
+    assert other.job.fingerprint == first.job.fingerprint
+    array.store.set("zarr.json", array.store.get("zarr.json"))  # made again: chunks may be others
+    assert plan_of(array).job.fingerprint != first.job.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "overwrite", "message"),
+    [
+        ("a", "a", False, "source and target are the same place"),
+        ("g/a", "g", True, "is inside the target"),
+        ("g", "g/b", False, "is inside the source"),
+    ],
+)
+def test_places_that_would_change_the_source(source, target, overwrite, message):
+    cm.create_group(store := MemoryStore(), "g")
+    for path in ("a", "g/a"):
+        cm.create_array(store, path, shape=(4,), chunks=(2,), dtype="u1")
+    where = ConversionTarget(
+        store, target, "zarr3", lambda array, *_: array.metadata, lambda group, *_: group.metadata, overwrite=overwrite
+    )
+    with pytest.raises(JobError, match=message):
+        plan_job("convert", cm.open(store, source), where, Settings(Worker(1 << 30, 1, 1)))
+
+
+def test_rows_and_strategies_of_a_group():
+    cm.create_group(store := MemoryStore())
+    cm.create_array(store, "x", shape=(8, 8), chunks=(2, 2), dtype="u1")
+    cm.create_array(store, "y", shape=(8,), chunks=(2,), dtype="u1")
+    plan = cm.plan_convert(store, MemoryStore(), format="zarr2", chunks={"x": (8, 8)})
+    assert plan.strategy == "direct + copy"
+    assert plan.reason == "2 arrays in 1 groups: direct 1, copy 1"
+    assert [(row["array"], row["action"]) for row in plan.arrays] == [("x", "direct"), ("y", "copy")]
+    assert plan.drawing.count("<svg") == 2
+    assert plan.actions == {"rechunk": 1, "copy": 4}

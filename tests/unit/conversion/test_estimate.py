@@ -1,0 +1,79 @@
+"""What a conversion is estimated to take, against small stores that are counted."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.conversion.actions import choose_action
+from chunkmill.conversion.estimate import TransferEstimate, estimate_transfers, fit_memory, task_memory
+from chunkmill.stores.memory import MemoryStore
+
+
+def pair(target=None, **source):
+    options = {"shape": (16, 16), "dtype": "i4", "chunks": (4, 4), "codecs": "raw"}
+    old = cm.create_array(MemoryStore(), **options | source)
+    old[...] = np.arange(256).reshape(16, 16) + 1
+    new = cm.create_array(MemoryStore(), **options | source | (target or {}))
+    action = choose_action(old.metadata, new.metadata, max_bytes=1 << 20, max_keys=16)
+    return old, new, action
+
+
+def test_a_copy_reads_and_writes_what_is_stored():
+    assert estimate_transfers([pair()]) == [TransferEstimate(1024, 1024, 32)]
+
+
+def test_absent_chunks_count_nothing_but_their_request():
+    old, new, action = pair()
+    for coords in old.write_layout.grid.all_coords():
+        if coords[0] < 2:
+            old.store.delete(old.write_layout.locator.key(coords))
+    assert estimate_transfers([(old, new, action)]) == [TransferEstimate(512, 512, 32)]
+
+
+def test_a_recode_writes_the_bytes_of_the_values():
+    estimate = estimate_transfers([pair({"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]})])[0]
+    assert (estimate.bytes_read, estimate.bytes_written) == (1024, 1024)
+
+
+def test_indexes_of_shards_are_read_and_written():
+    into = estimate_transfers([pair({"shards": (8, 8)})])[0]
+    assert into.bytes_written == 1024 + 4 * (4 * 16 + 4)
+    out = estimate_transfers([pair({"shards": None}, shards=(8, 8))])[0]
+    assert (out.bytes_read, out.bytes_written) == (1024 + 4 * 68, 1024)
+
+
+def test_estimates_add_up():
+    assert sum([TransferEstimate(1, 2, 3)] * 2, TransferEstimate()) == TransferEstimate(2, 4, 6)
+
+
+def test_few_sizes_are_asked_for():
+    old = cm.create_array(store := RecordingStore(MemoryStore()), shape=(10**6,), chunks=(1,), dtype="u1")
+    new = cm.create_array(MemoryStore(), shape=(10**6,), chunks=(1,), dtype="u1")
+    action = choose_action(old.metadata, new.metadata, max_bytes=1 << 20, max_keys=1024)
+    store.clear()
+    estimate_transfers([(old, new, action)])
+    assert len(store.keys("size")) == 1024
+
+
+@pytest.mark.parametrize("target", [{}, {"codecs": "zstd"}, {"shards": (8, 8)}], ids=["copy", "recode", "repack"])
+def test_smaller_groups_need_less_memory(target):
+    old, new, action = pair(target)
+    whole = task_memory(old, new, action).n_bytes
+    smallest = task_memory(old, new, replace(action, group=(1, 1))).n_bytes
+    assert smallest <= whole
+    fitted = fit_memory(old, new, action, smallest)
+    assert task_memory(old, new, fitted, smallest).n_bytes <= smallest
+    assert fit_memory(old, new, action, 1 << 40) == action
+
+
+def test_stores_with_latency_fetch_ahead_as_far_as_the_budget_allows():
+    old, new, action = pair()
+    remote = RecordingStore(old.store)
+    remote.is_remote = True
+    far = old.with_store(remote)
+    assert task_memory(old, new, action).n_ahead == 0
+    least = task_memory(far, new, action, 1)
+    assert (least.n_ahead, task_memory(far, new, action, least.n_bytes + 3 * 64).n_ahead) == (1, 4)

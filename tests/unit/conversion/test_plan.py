@@ -1,0 +1,48 @@
+"""Columns of plans and reports, and the report of what a run counted."""
+
+import pytest
+
+import chunkmill as cm
+from chunkmill.conversion.plan import JobCounts, PlannedStage
+from chunkmill.runtime.job import JobResult, StageResult
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def plan():
+    cm.create_array(store := MemoryStore(), shape=(8,), dtype="i4", chunks=(2,), format="zarr2")[...] = 1
+    return cm.plan_convert(store, MemoryStore(), format="zarr3")
+
+
+def result(**counts):
+    return JobResult((StageResult("convert", 4, 1, 2.0, counts),), 3.0)
+
+
+def test_a_report_holds_what_was_counted(plan):
+    counts = {"bytes_read": 8, "bytes_written": 9, "n_requests": 7, "n_keys": 4, "action_copy": 3, "action_absent": 1}
+    report = plan.report(result(**counts, peak_memory_bytes=5))
+    assert report.costs == JobCounts(
+        n_tasks=4, bytes_read=8, bytes_written=9, n_requests=7, peak_memory_bytes=5, n_keys=4,
+        actions={"copy": 3, "absent": 1},
+    )  # fmt: skip
+    assert report.stages == (PlannedStage("convert", 4, 8, 9, 7, 2.0),)
+    assert (report.seconds, report.n_resumed) == (3.0, 1)
+    assert "(1 of them done by an earlier run)" in repr(report)
+
+
+def test_read_amplification_is_that_of_the_elements_read(plan):
+    assert plan.report(result(n_elements_read=30, n_elements_owned=20)).read_amplification == 1.5
+    assert plan.report(result()).read_amplification == 1.0  # every chunk is read once, or nothing is left to read
+
+
+def test_keys_are_owned_by_one_task(plan):
+    assert plan.n_keys_locked == plan.run().n_keys_locked == 0
+    assert "lock" not in repr(plan)
+
+
+def test_what_is_at_the_target(plan):
+    assert plan.at_target() == ""
+    plan.run()
+    assert (
+        plan.at_target() == "an array of format zarr3 is there already, so that this fails; overwrite=True replaces it"
+    )

@@ -1,0 +1,98 @@
+"""What counts as a change of a source."""
+
+import pytest
+from rechunks import make
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.conversion.source_guard import check_absent, check_sources, see_sources
+from chunkmill.errors import ChunkError, JobError
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
+
+
+@pytest.fixture(params=FORMATS)
+def array(request):
+    return make(MemoryStore(), shape=(6, 4), chunks=(2, 4), format=request.param)[0]
+
+
+def change(array, seen):
+    return seen[0].change(array)
+
+
+def test_nothing(array):
+    seen = see_sources([array])
+    assert change(array, seen) is None
+    check_sources("copy", [array], seen)
+
+
+def test_deleted(array):
+    seen = see_sources([array])
+    array.store.delete_prefix("")
+    assert change(array, seen) == "deleted"
+    with pytest.raises(JobError, match=r"the source 'a' .*was deleted"):
+        check_sources("copy", [array], seen)
+
+
+def test_attributes(array):
+    seen = see_sources([array])
+    cm.open_array(array.store, "a", mode="r+").update_attributes({"units": "K"})
+    assert change(array, seen) is None
+
+
+def test_other_chunks(array):
+    seen = see_sources([array])
+    format = array.format  # noqa: A001
+    array.store.delete_prefix("")
+    make(array.store, shape=(6, 4), chunks=(3, 4), format=format)
+    assert change(array, seen) == "changed"
+
+
+def test_made_again_alike(array):
+    seen = see_sources([array])
+    format = array.format  # noqa: A001
+    array.store.delete_prefix("")
+    make(array.store, shape=(6, 4), chunks=(2, 4), format=format)
+    assert change(array, seen) == "replaced"
+
+
+def test_a_document_that_is_no_document(array):
+    seen = see_sources([array])
+    for key in seen[0].documents:
+        array.store.set(key, b"{")
+    assert change(array, seen) == "changed"
+
+
+def test_stores_that_compare_no_versions_are_compared_by_documents():
+    class Plain(RecordingStore):
+        pass
+
+    store = Plain(MemoryStore())
+    store.compares_versions = False
+    array, _ = make(store, shape=(6, 4), chunks=(2, 4))
+    seen = see_sources([array])
+    assert seen[0].versions == {}
+    store.set("a/zarr.json", store.get("a/zarr.json"))
+    assert change(array, seen) is None
+
+
+def test_documents_are_not_taken_from_consolidated_metadata(tmp_path):
+    cm.create_group(str(tmp_path))
+    make(LocalStore(tmp_path), shape=(6, 4), chunks=(2, 4))
+    cm.consolidate(str(tmp_path))
+    array = cm.open_group(str(tmp_path), consolidated=True)["a"]
+    seen = see_sources([array])
+    (tmp_path / "a" / "zarr.json").unlink()
+    assert change(array, seen) == "deleted"
+
+
+@pytest.mark.parametrize("shards", [None, (4, 4)])
+def test_absent_chunks_are_looked_for_again(shards):
+    array, _ = make(MemoryStore(), shape=(8, 4), chunks=(2, 4), shards=shards, absent=[(0, 0)])
+    check_absent(array, array.read_layout, [(0, 0)])
+    check_absent(array, array.read_layout, [])
+    with pytest.raises(ChunkError, match="is present now") as caught:
+        check_absent(array, array.read_layout, [(0, 0), (3, 0)])
+    assert caught.value.coords == (3, 0)

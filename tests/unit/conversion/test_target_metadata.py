@@ -1,0 +1,98 @@
+"""The metadata of a copy: what options ask for, what a format can hold, and what may be lost."""
+
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.conversion.target_metadata import check_rank, describe_group_target, describe_target, fitted_to
+from chunkmill.errors import AlignmentError, RegionError, UnsupportedFeature
+from chunkmill.formats.registry import get_format
+from chunkmill.model.metadata import GroupMetadata
+from chunkmill.stores.memory import MemoryStore
+
+
+def array_of(**options):
+    return cm.create_array(MemoryStore(), "a", **{"shape": (8, 6), "chunks": (4, 3), "dtype": "i4"} | options)
+
+
+def described(source, name, **options):
+    return describe_target(source, get_format(name), "a", **options)
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "zarr3-draft", "n5"])
+def test_everything_is_kept_where_it_can_be(name):
+    source = array_of(codecs="gzip", attributes={"units": "K"})
+    found = described(source, name)
+    assert (found.shape, found.chunk_grid, found.dtype) == (source.shape, source.chunk_grid, source.dtype)
+    assert found.attributes["units"] == "K"
+    assert "gzip" in repr(found.codecs)
+
+
+@pytest.mark.parametrize(
+    ("options", "keys", "chunks"),
+    [
+        ({}, (4, 6), (2, 3)),
+        ({"chunks": (4, 3)}, (4, 6), (4, 3)),
+        ({"shards": None}, (2, 3), (2, 3)),
+        ({"shards": (8, 6)}, (8, 6), (2, 3)),
+        ({"chunks": lambda a: a.shape, "shards": None}, (8, 6), (8, 6)),
+        ({"chunks": (1, 2, 3)}, (4, 6), (2, 3)),
+    ],
+    ids=["keep", "chunks", "no shards", "other shards", "callable", "a shape of another rank keeps"],
+)
+def test_chunks_and_shards(options, keys, chunks):
+    source = array_of(chunks=(2, 3), shards=(4, 6))
+    found = described(source, "zarr3", **options)
+    from chunkmill.model.inner_layout import inner_grid
+
+    assert (found.chunk_grid.chunk_shape, inner_grid(found).chunk_shape) == (keys, chunks)
+
+
+def test_shards_that_do_not_fit_are_refused():
+    with pytest.raises(AlignmentError, match="or shards=None"):
+        described(array_of(), "zarr3", shards=(6, 6))
+    with pytest.raises(UnsupportedFeature, match="shards for 'a'"):
+        described(array_of(), "zarr2", shards=(8, 6))
+
+
+def test_losses_are_named_and_allowed():
+    source = array_of(fill_value=7)
+    with pytest.raises(UnsupportedFeature, match="fill value"):
+        described(source, "n5")
+    assert described(source, "n5", allow={"fill_value"}).fill_value in (0, None)
+    with pytest.raises(ValueError, match="'everything'"):
+        described(source, "n5", allow={"everything"})
+
+
+def test_an_option_of_the_wrong_kind_is_refused():
+    with pytest.raises(ValueError, match="chunks='big'"):
+        described(array_of(), "zarr3", chunks="big")
+
+
+def test_fitting_refuses_what_would_not_come_back():
+    metadata = array_of(dimension_names=("y", None)).metadata
+    with pytest.raises(UnsupportedFeature, match="dimension names"):
+        fitted_to(metadata, get_format("zarr2"), "a", near=True)
+    assert fitted_to(metadata, get_format("zarr3"), "a", near=True).dimension_names == ("y", None)
+
+
+def test_attributes_of_a_group_are_kept_one_by_one():
+    metadata = GroupMetadata({"title": "x", "dataType": 4})
+    kept = describe_group_target(metadata, get_format("n5"), "g", allow={"attributes"})
+    with pytest.raises(UnsupportedFeature, match="attributes"):
+        describe_group_target(metadata, get_format("n5"), "g")
+    assert dict(kept.attributes) == {"title": "x"}
+
+
+def test_ranks_are_checked_against_the_arrays():
+    check_rank(array_of(), (2, 2), "chunks")
+    check_rank(array_of(), "keep", "chunks")
+    with pytest.raises(RegionError, match="1 lengths for 2 axes"):
+        check_rank(array_of(), (2,), "chunks")
+
+
+def test_missing_elements_stay_marked_for_xarray():
+    source = array_of(format="zarr2", dimension_names=("y", "x"), fill_value=-1)
+    assert described(source, "zarr3").attributes["_FillValue"] is not None
+    assert "_FillValue" not in described(source, "zarr2").attributes
+    assert np.int32(-1) == described(source, "zarr3").fill_value

@@ -1,0 +1,82 @@
+"""The callbacks of a conversion's job: room, stages, documents."""
+
+import pickle
+
+import pytest
+from rechunks import make
+
+import chunkmill as cm
+from chunkmill.conversion.target_writer import stages_of
+from chunkmill.errors import NodeExists, NodeNotFound
+from chunkmill.stores.memory import MemoryStore
+
+
+def writer_of(plan):
+    return plan.job.publish.__self__
+
+
+@pytest.fixture
+def source():
+    cm.create_group(store := MemoryStore(), attributes={"title": "all"})
+    make(store, "x", shape=(12, 12), chunks=(1, 12))
+    make(store, "sub/line", shape=(12,), chunks=(5,))
+    return store
+
+
+def test_stages_of_a_mixture(source):
+    writer = writer_of(cm.plan_rechunk(source, MemoryStore(), chunks={"x": (12, 4)}, strategy="spill"))
+    convert, spill, write = stages_of(writer, "r", fresh=True)
+    assert [stage.name for stage in (convert, spill, write)] == ["convert", "rechunk-spill", "rechunk-write"]
+    names = [plan.source.path for plan in writer.plans]
+    x, line = names.index("x"), names.index("sub/line")
+    assert {which for which, _ in convert.tasks} == {line}
+    assert {which for which, _ in spill.tasks} == {which for which, _ in write.tasks} == {x}
+    assert spill.common[line] is None
+    assert spill.common[x].prefix.endswith(f"/r/{x}/")
+
+
+def test_stages_of_no_arrays():
+    cm.create_group(store := MemoryStore())
+    plan = cm.plan_convert(store, MemoryStore(), format="n5")
+    assert [(stage.name, len(stage.tasks)) for stage in stages_of(writer_of(plan), "", fresh=True)] == [("convert", 0)]
+
+
+def test_intermediate_files_of_another_run_have_other_names(source):
+    writer = writer_of(cm.plan_rechunk(source, MemoryStore(), chunks=(12, 4), strategy="spill"))
+    which = next(i for i, plan in enumerate(writer.plans) if plan.rechunk is not None)
+    prefixes = {writer.stages(run)[-1].common[which].prefix for run in ("1", "2")}
+    assert len(prefixes) == 2
+
+
+def test_absent_chunks_are_deleted_where_something_is_there(source):
+    target = MemoryStore()
+    writer = writer_of(cm.plan_convert(source, target, format="zarr3"))
+    assert writer.stages("1")[0].common[0].fresh
+    target.set("sub/line/c/0", b"of an older job")
+    assert not writer.stages("1")[0].common[0].fresh
+
+
+def test_documents_are_published_once_and_again(source):
+    target = MemoryStore()
+    writer = pickle.loads(pickle.dumps(writer_of(cm.plan_convert(source, target, format="zarr3"))))
+    target = writer.store
+    documents = writer.prepare()
+    with pytest.raises(NodeNotFound):
+        cm.open_group(target)
+    written = writer.publish(documents)
+    assert sorted(set(written)) == ["sub/line/zarr.json", "sub/zarr.json", "x/zarr.json", "zarr.json"]
+    assert sorted(writer.publish(documents)) == sorted(written)
+    assert dict(cm.open_group(target, consolidated=True).attributes) == {"title": "all"}
+
+
+def test_a_node_is_in_the_way(source):
+    cm.create_group(target := MemoryStore(), "x")
+    with pytest.raises(NodeExists):
+        writer_of(cm.plan_convert(source, target, format="zarr3")).prepare()
+
+
+def test_an_existing_array_is_left_as_it_is(source):
+    target = cm.create_array(MemoryStore(), shape=(12, 12), dtype="i4", chunks=(12, 12))
+    writer = writer_of(cm.plan_rechunk((source, "x"), target, chunks=None))
+    assert writer.prepare() == {}
+    assert writer.publish({}) == []
