@@ -77,7 +77,7 @@ def test_fitting_refuses_what_would_not_come_back():
 
 
 def test_attributes_of_a_group_are_kept_one_by_one():
-    metadata = GroupMetadata({"title": "x", "dataType": 4})
+    metadata = GroupMetadata({"title": "x", "n5": "4.0.0"})
     kept = describe_group_target(metadata, get_format("n5"), "g", allow={"attributes"})
     with pytest.raises(UnsupportedFeature, match="attributes"):
         describe_group_target(metadata, get_format("n5"), "g")
