@@ -143,9 +143,11 @@ def test_what_an_interrupted_write_left_is_no_value_of_a_new_array(layout):
     """49 of 64 elements of the write that died were shown."""
     target = MemoryStore()
     cm.create_group(target, "g", format=layout.get("format", "zarr3"))
-    failing = FailingStore(target, every=5, methods=["set", "set_if", "set_parts"])
-    with dask.config.set(scheduler="sync"), pytest.raises((StoreError, ChunkError)):
-        cm.to_store(da.from_array(VALUES, (4, 4)), failing, "g/a", **layout)
+    written = MemoryStore()
+    cm.to_store(da.from_array(VALUES, (4, 4)), written, "g/a", **layout)
+    for key in written.list_prefix("g/a/"):
+        if "." not in key.rpartition("/")[2] or key.endswith("0.0"):  # chunks, and no document: its writer was killed
+            target.set(key, written.get(key))
     assert list(target.list_prefix("g/a/"))
     a = cm.create_array(target, "g/a", shape=VALUES.shape, dtype="i4", **({"chunks": (4, 4)} | layout))
     assert not a[...].any()
@@ -160,11 +162,11 @@ def test_check_tells_a_running_job_from_an_interrupted_one():
         def _before(self, method, key, byte_range=None):
             if method == "set_if" and key.startswith("g/a/c/") and not found:
                 found.append(None)
-                found.extend(p.reason for p in cm.check(target).problems if p.kind == "unfinished")
+                found.extend(p.reason for p in cm.check(target).problems if p.kind in {"running", "unfinished"})
 
     convert(Meanwhile(target), source)
     interrupt(target_2 := MemoryStore(), source)
-    found.extend(p.reason for p in cm.check(target_2).problems if p.kind == "unfinished")
+    found.extend(p.reason for p in cm.check(target_2).problems if p.kind in {"running", "unfinished"})
     _, running, interrupted = found
     assert running.endswith("is running")
     assert interrupted.endswith("was interrupted: run it again to resume it")

@@ -59,17 +59,16 @@ def resumable_write(
     mark = fingerprint("to_store", _VERSION, x.name, x.chunks, x.dtype, array.format, array.metadata, write_empty)
     journal = Journal(array.store, array.path, _job(array), mark, is_block_write=True)
     documents = _resumed(journal, x)
-    done: set[int] = set()
     resumes = documents is not None
     if journal.is_over:
         n_written = sum(1 for _ in _numbered(x, array))
         return replace(report(array, WriteCounts(), 0), n_resumed=n_written)
     if documents is None:
         documents = dict(prepare())
-        journal.begin(documents)
-    else:
-        done = {number for _, number in journal.done()}
-    with journal.running():
+    with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
+        if not resumes:
+            journal.begin(documents)
+        done = {number for _, number in journal.done()} if resumes else set()
         region = full_region(array.shape)
         blocks, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, journal=journal)
         keys = [(blocks.name, *index, 0) for index, number in _numbered(x, array) if number not in done]

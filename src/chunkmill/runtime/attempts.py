@@ -74,7 +74,7 @@ class Attempt:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Keep the attempt alive inside; it is over at the end, however that comes."""
-        self.store.set_if(self.key, _heartbeat(), None)  # False means a lost response: names are never used twice
+        self.begin()
         stopped = threading.Event()
         beats = threading.Thread(target=self._beat, args=(stopped,), name="chunkmill-heartbeat", daemon=True)
         beats.start()
@@ -84,6 +84,10 @@ class Attempt:
             stopped.set()
             beats.join(HEARTBEAT_SECONDS)  # one that is under way could write the object after it is deleted
             self.end()
+
+    def begin(self) -> None:
+        """Store the attempt's object where there is none."""
+        self.store.set_if(self.key, _heartbeat(), None)  # False: it is there, since names are never used twice
 
     def end(self) -> None:
         """Delete the attempt's object, so that its tasks stop; nothing happens where it has ended."""

@@ -110,15 +110,15 @@ def abandon(names: Iterable[str], client: Client | None = None) -> None:
     A worker that does not answer is left after a while: its tasks learn from the store (`chunkmill.runtime.attempts`)
     when the write belongs to a job.
     """
-    given = frozenset(names)
+    abandoned = frozenset(names)
     asking = None
     if client is not None:
-        # by a thread: a worker that hangs would keep the client waiting, and there is no timeout to give
-        asking = threading.Thread(target=_ask_workers, args=(client, given), daemon=True)
+        # by a thread: a worker that hangs would keep the client waiting, and its timeout cannot be set
+        asking = threading.Thread(target=_ask_workers, args=(client, abandoned), daemon=True)
         asking.start()
     with _writes.changed:
-        _writes.abandoned.update(given)
-        _writes.changed.wait_for(lambda: not given & _writes.n_writing.keys(), _PATIENCE)
+        _writes.abandoned.update(abandoned)
+        _writes.changed.wait_for(lambda: not abandoned & _writes.n_writing.keys(), _PATIENCE)
     if asking is not None:
         asking.join(_PATIENCE)
 

@@ -148,16 +148,16 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     if not scheduler.in_process:
         needs = describe_needs(job.name, sources=job.sources, targets=job.targets, writes=(job.store, *job.writes))
         check_workers(scheduler, needs)
-    done: set[tuple[int, int]] = set()
+    begins = documents is None
     if documents is None:
         if not resume:
             interrupted = journal.discard()  # before the values that it records are deleted
         documents = dict(job.prepare())
-        journal.begin(documents)
-    else:
-        done = journal.done()
     try:
-        with journal.running():
+        with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
+            if begins:
+                journal.begin(documents)
+            done = set() if begins else journal.done()
             with remove_partial_files(job.targets, after_death=interrupted):
                 results = run_stages(
                     job.stages(journal.run),

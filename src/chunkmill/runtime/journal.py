@@ -171,17 +171,18 @@ class Journal:
             "began": datetime.now(UTC).isoformat(timespec="seconds"),
             "documents": {key: base64.b64encode(value).decode() for key, value in documents.items()},
         }
-        if self.store.set_if(self.plan_key, json.dumps(plan).encode(), None):
-            return
-        # a store whose response was lost is asked again by its client, and then meets this run's own plan
-        found = self.store.get(self.plan_key)
-        if found is None or _parse(found, self).get("run") != self.run:
-            hint = "wait until it is done, or stop it, and run this one again"
-            raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
+        if not self.store.set_if(self.plan_key, json.dumps(plan).encode(), None):
+            # a store whose response was lost is asked again by its client, and then meets this run's own plan
+            found = self.store.get(self.plan_key)
+            if found is None or _parse(found, self).get("run") != self.run:
+                hint = "wait until it is done, or stop it, and run this one again"
+                raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
+        if self.attempt is not None:
+            self.attempt.begin()  # again: who finds no plan deletes what is there
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run tasks inside, after `begin` or `resume`: they may write until this ends or the job is discarded."""
+        """Run tasks inside, after `resume` or `begin`: they may write until this ends or the job is discarded."""
         self.attempt = Attempt(self.store, f"{self.prefix}{RUNNING}{uuid4().hex[:8]}", self.job)
         with self.attempt.running():
             yield

@@ -164,3 +164,12 @@ def test_a_record_that_cannot_be_read_is_a_difference(store):
     store.set("record", b"{")
     assert list(differences(store, "record")) == [("record", "the record is damaged")]
     assert list(differences(store, "absent")) == []
+
+
+def test_who_finds_no_plan_ends_no_attempt_that_is_about_to_begin(store):
+    """It deletes what it takes for the rest of a job."""
+    journal = Journal(store, "a", "put it", "plan")
+    with journal.running():
+        assert Journal(store, "a", "another", "x").resume() is None
+        journal.begin({})
+        journal.check(now=True)
