@@ -76,7 +76,7 @@ class Http(Local):
 class S3(Memory):
     def __init__(self, _, __, server):
         options = {"storage_options": server.storage_options}
-        self.store = cm.create_group(f"s3://{server.new_bucket()}/x.zarr", **options).store
+        self.store = cm.create_group(f"{server.new_bucket()}/x.zarr", **options).store
 
 
 class References(Local):

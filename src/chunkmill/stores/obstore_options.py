@@ -72,7 +72,7 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
     protocol, _, path = url.partition("://")
     translate = _TRANSLATIONS.get(protocol)
     bucket, _, prefix = path.partition("?")[0].partition("/")
-    if translate is None or "::" in url or "?" in path or not bucket or find_spec("obstore") is None:
+    if translate is None or "::" in url or "?" in path or not bucket or ":" in bucket or find_spec("obstore") is None:
         return None
     given = {name: value for name, value in (options or {}).items() if name not in _WITHOUT_MEANING}
     if protocol != "s3" and "@" in bucket:
