@@ -13,6 +13,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from types import NoneType
 from typing import Any
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.references.generators import add_generated
+from chunkmill.formats.references.ranges import ByteRanges, byte_ranges
 from chunkmill.formats.references.template import TemplateText, parse_template, render
 from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
@@ -31,6 +33,7 @@ __all__ = ["emit_reference_json", "is_reference_document", "is_reference_json", 
 
 _PIECE = 1 << 16  # characters parsed at a time: what they become still fits the cache when it is turned into columns
 _SPACE = re.compile(r"[ \t\n\r]*")
+_SPACES = " \t\n\r"
 _BOUNDARY = re.compile(r"[\]\"}][ \t\n\r]*,(?=[ \t\n\r]*\")")  # an entry ends here, unless this is inside something
 _VERSION_1 = re.compile(r'[ \t\n\r]*"(?:version|templates|gen|refs)"')
 _HEAD = 4096  # bytes enough to tell a reference set from other JSON
@@ -251,10 +254,13 @@ class _Reader:
         """Turn the members of the object into references; return where it ends."""
         end = start
         for entries, end in self._pieces(start):  # noqa: B007 - the last one counts
-            self._take(entries)
+            if isinstance(entries, ByteRanges):
+                self._take_byte_ranges(entries)
+            else:
+                self._take(entries)
         return end
 
-    def _pieces(self, at: int) -> Iterator[tuple[dict[str, JSON], int]]:
+    def _pieces(self, at: int) -> Iterator[tuple[dict[str, JSON] | ByteRanges, int]]:
         """Yield the members of an object some at a time, each with the place after them.
 
         A piece is cut where an entry seems to end. If that was inside a string, or deeper, the piece is no JSON on
@@ -268,11 +274,12 @@ class _Reader:
         while True:
             boundary = _BOUNDARY.search(text, at + _PIECE, at + 2 * _PIECE)
             if boundary is not None:
-                try:
-                    entries = json.loads("{" + text[at : boundary.end() - 1] + "}")
-                except ValueError:
-                    pass
-                else:
+                inside = text[at : boundary.end() - 1].strip(_SPACES)
+                entries: dict[str, JSON] | ByteRanges | None = byte_ranges(inside)
+                if entries is None:
+                    with suppress(ValueError):
+                        entries = json.loads("{" + inside + "}")
+                if entries is not None:
                     at = boundary.end()
                     yield entries, at
                     continue
@@ -318,6 +325,11 @@ class _Reader:
         if whole:
             self._take_whole(list(whole), [value[0] for value in whole.values()])
         self._builder.add_many_data(list(inline), list(inline.values()))
+
+    def _take_byte_ranges(self, found: ByteRanges) -> None:
+        if self._is_flat and "version" in found.keys:
+            raise _VersionFoundError
+        self._builder.add_many(found.keys, self._url_ids(found.keys, found.urls), found.offsets, found.lengths)
 
     def _take_ranges(self, keys: list[str], ranges: list[list[Any]]) -> None:
         urls, offsets, lengths = zip(*ranges, strict=True)
