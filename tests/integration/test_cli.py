@@ -232,7 +232,7 @@ def test_progress_goes_to_stderr(archive, tmp_path):
         (["convert", "a", "b", "--chunks", "1,two"], "is not a shape"),
         (["convert", "a", "b", "--codecs", "[{]"], "not JSON"),
         (["convert", "a", "b", "--max-mem", "much"], "is not a number of bytes"),
-        (["convert", "a", "b", "--scheduler", "cluster"], "no address"),
+        (["convert", "a", "b", "--scheduler", "cluster"], "nor an address"),
         (["convert", "a", "b", "--format", "hdf5"], "'hdf5' is not one of"),
         (["verify", "a", "b", "--sample", "2"], "not in the range"),
         (["rechunk", "a", "b"], "Missing option '--chunks'"),
@@ -274,7 +274,7 @@ def test_what_is_no_store_is_named(archive, tmp_path):
     again = ["convert", archive, tmp_path / "new.zarr", "--codecs", "gzip", "--scheduler", "synchronous"]
     run(*again, code=3)
     for path in ("", "stack"):
-        assert "goes on when it is run again" in run("info", tmp_path / "new.zarr", "--path", path, code=3).stderr
+        assert "run it again to resume it" in run("info", tmp_path / "new.zarr", "--path", path, code=3).stderr
     chunk.write_bytes(whole)
     run(*again)
     assert cm.open_group(tmp_path / "new.zarr")
