@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import dask.array as da
@@ -37,9 +38,6 @@ class Call:
     path: str
     format: str
     mark: int
-
-    def blocks(self) -> da.Array:
-        return da.from_array(_values(self.mark), chunks=(4, 1))
 
     def region(self) -> slice:
         """Rows that share chunks, and some rows, with those of the other."""
@@ -75,6 +73,11 @@ def _values(mark: int) -> np.ndarray:
     return np.arange(8, dtype="i4").reshape(8, 1) + mark
 
 
+@cache
+def _blocks(mark: int) -> da.Array:
+    return da.from_array(_values(mark), chunks=(4, 1))
+
+
 def _new_array(call: Call, **attributes: Any) -> cm.Array:
     about: dict[str, Any] = {"shape": (8, 1), "dtype": "i4", "chunks": (4, 1)}  # chunk keys of two axes are nested
     return cm.create_array(call.store, call.path, format=call.format, attributes=attributes, **about)
@@ -89,6 +92,7 @@ def _group(call: Call) -> None:
         cm.create_group(call.store, call.path, format=call.format, attributes={"made": "before"})
 
 
+@cache
 def _dataset(n: int, mark: int) -> xr.Dataset:
     t = ("x", da.from_array(np.arange(n, dtype="i4") + mark, chunks=2))
     return xr.Dataset({"t": t}, coords={"x": np.arange(n, dtype="i4")}, attrs={"mark": mark})
@@ -104,17 +108,17 @@ def _source(call: Call) -> None:
 
 
 def _to_store(call: Call, **more: Any) -> None:
-    cm.to_store(call.blocks(), call.store, call.path, format=call.format, attributes={"mark": call.mark}, **more)
+    cm.to_store(_blocks(call.mark), call.store, call.path, format=call.format, attributes={"mark": call.mark}, **more)
 
 
 def _region(call: Call) -> None:
     region = call.region()
-    cm.to_store(call.blocks()[region], call.store, call.path, region=region, mode="r+")
+    cm.to_store(_blocks(call.mark)[region], call.store, call.path, region=region, mode="r+")
 
 
 def _store(call: Call) -> None:
     region = call.region()
-    cm.store([call.blocks()[region]], [cm.open_array(call.store, call.path, mode="r+")], regions=[region])
+    cm.store([_blocks(call.mark)[region]], [cm.open_array(call.store, call.path, mode="r+")], regions=[region])
 
 
 def _create_array(call: Call) -> None:

@@ -13,7 +13,7 @@ from interleavings.scheduler import one_actor_at_a_time
 
 T = TypeVar("T")
 
-N_RUNS = 75  # of a pair
+N_RUNS = 71  # of a pair
 N_SCENARIOS = 3  # of the thirty or so of a pair: the serial orders of one take as long as a dozen runs
 
 PAIRS = [
