@@ -111,7 +111,11 @@ def reserved(store: Store, path: str, job: str) -> Iterator[str]:
     discard_block_write(store, path)
     journal = Journal(store, path, job, uuid4().hex, is_block_write=True)
     with journal.running():  # before it begins: others take a job without a heartbeat for one that was interrupted
-        journal.begin({})
+        try:
+            journal.begin({})
+        except JobError:
+            check_no_job(store, path)  # names the other job, and the way out
+            raise
         try:
             yield journal.run
         finally:
