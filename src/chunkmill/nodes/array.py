@@ -6,7 +6,6 @@ Not here: layouts and metadata (`chunkmill.array.stored_array`), how chunks are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Self
 
 import dask.array
@@ -19,15 +18,14 @@ from chunkmill.array.threads import own_threads
 from chunkmill.dask_arrays.read import read_graph
 from chunkmill.display.array import array_html, array_text
 from chunkmill.errors import RegionError
-from chunkmill.model.metadata import JSON
 from chunkmill.model.user_values import spread
-from chunkmill.nodes.attributes import Change, changed_array, merged, without
+from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_array
 from chunkmill.runtime.cluster_locks import automatic_lock
 
 __all__ = ["Array"]
 
 
-class Array(StoredArray):
+class Array(StoredArray, ChangesAttributes):
     """A chunked array in a store: lazy, picklable, safe to use from many threads.
 
     Made by `chunkmill.open_array` and `chunkmill.create_array`.
@@ -94,44 +92,6 @@ class Array(StoredArray):
         """
         array = self if read_missing is None else self.with_read_missing(read_missing)
         return read_graph(array, chunks, as_region(region, self.shape))
-
-    def update_attributes(self, attributes: Mapping[str, JSON]) -> Self:
-        """Set user attributes in the store and here; others are kept, also those that somebody else sets meanwhile.
-
-        Parameters
-        ----------
-        attributes
-            Names and values; JSON-serialisable.
-
-        Returns
-        -------
-        Array
-            The array itself.
-
-        Raises
-        ------
-        StoreError
-            The array was opened with ``mode="r"``, or the store cannot be written.
-        NodeNotFound
-            The array was deleted or replaced after it was opened.
-
-        Examples
-        --------
-        >>> import chunkmill as cm
-        >>> node = cm.create_array("memory://doc-attributes-array", shape=(4,), dtype="i4", chunks=(2,))
-        >>> node.update_attributes({"units": "K"}).attributes, cm.open("memory://doc-attributes-array").attributes
-        ({'units': 'K'}, {'units': 'K'})
-        """
-        return self._change_attributes(merged(attributes))
-
-    def del_attributes(self, *names: str) -> Self:
-        """Delete user attributes in the store and here; ``KeyError`` for one that is not there."""
-        return self._change_attributes(without(*names))
-
-    @property
-    def attrs(self) -> Mapping[str, JSON]:
-        """Alias of `attributes`, read-only as they are."""
-        return self.attributes
 
     def _change_attributes(self, change: Change) -> Self:
         self.check_writable()

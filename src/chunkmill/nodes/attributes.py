@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from chunkmill.errors import NodeNotFound
 from chunkmill.formats.base import Format
@@ -14,7 +15,7 @@ from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
-__all__ = ["Change", "changed_array", "changed_group", "merged", "without"]
+__all__ = ["Change", "ChangesAttributes", "changed_array", "changed_group", "merged", "without"]
 
 Change = Callable[[Mapping[str, JSON]], Mapping[str, JSON]]
 """Attributes as they are stored -> as they are to be."""
@@ -100,3 +101,54 @@ def _changed(  # noqa: PLR0917 - of this module alone
             refresh_consolidated(store, documents_format, [path])
             flush(store)
             return changed
+
+
+class ChangesAttributes(ABC):
+    """Methods of nodes that change user attributes in the store."""
+
+    def update_attributes(self, attributes: Mapping[str, JSON]) -> Self:
+        """Set user attributes in the store and here; others are kept, also those that somebody else sets meanwhile.
+
+        Parameters
+        ----------
+        attributes
+            Names and values; JSON-serialisable.
+
+        Returns
+        -------
+        Self
+            The node itself.
+
+        Raises
+        ------
+        StoreError
+            The node was opened with ``mode="r"``, or the store cannot be written.
+        NodeNotFound
+            The node was deleted or replaced after it was opened.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> node = cm.create_array("memory://doc-attributes-array", shape=(4,), dtype="i4", chunks=(2,))
+        >>> node.update_attributes({"units": "K"}).attributes, cm.open("memory://doc-attributes-array").attributes
+        ({'units': 'K'}, {'units': 'K'})
+        """
+        return self._change_attributes(merged(attributes))
+
+    def del_attributes(self, *names: str) -> Self:
+        """Delete user attributes in the store and here; ``KeyError`` for one that is not there."""
+        return self._change_attributes(without(*names))
+
+    @property
+    def attrs(self) -> Mapping[str, JSON]:
+        """Alias of `attributes`, read-only as they are."""
+        return self.attributes
+
+    @property
+    @abstractmethod
+    def attributes(self) -> Mapping[str, JSON]:
+        """User attributes."""
+
+    @abstractmethod
+    def _change_attributes(self, change: Change) -> Self:
+        """Apply a change in the store and here."""

@@ -18,7 +18,7 @@ from chunkmill.formats.registry import FORMATS
 from chunkmill.model.json_values import Attributes
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.attributes import Change, changed_group, merged, without
+from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_group
 from chunkmill.nodes.documents import (
     Documents,
     fetch,
@@ -35,7 +35,7 @@ __all__ = ["Group", "Node", "OnError", "is_folder", "join_path", "parse_node"]
 OnError: TypeAlias = Callable[[str, ChunkmillError], None]
 
 
-class Group:
+class Group(ChangesAttributes):
     """A group of arrays and groups, opened when they are asked for.
 
     Iterating gives the names of its direct children. Made by `chunkmill.open_group` and `chunkmill.create_group`.
@@ -235,44 +235,6 @@ class Group:
             └── b (4,) int32
         """
         return tree_text(self)
-
-    def update_attributes(self, attributes: Mapping[str, JSON]) -> Self:
-        """Set user attributes in the store and here; others are kept, also those that somebody else sets meanwhile.
-
-        Parameters
-        ----------
-        attributes
-            Names and values; JSON-serialisable.
-
-        Returns
-        -------
-        Group
-            The group itself.
-
-        Raises
-        ------
-        StoreError
-            The group was opened with ``mode="r"``, or the store cannot be written.
-        NodeNotFound
-            The group was deleted or replaced after it was opened.
-
-        Examples
-        --------
-        >>> import chunkmill as cm
-        >>> node = cm.create_group("memory://doc-attributes-group")
-        >>> node.update_attributes({"units": "K"}).attributes, cm.open("memory://doc-attributes-group").attributes
-        ({'units': 'K'}, {'units': 'K'})
-        """
-        return self._change_attributes(merged(attributes))
-
-    def del_attributes(self, *names: str) -> Self:
-        """Delete user attributes in the store and here; ``KeyError`` for one that is not there."""
-        return self._change_attributes(without(*names))
-
-    @property
-    def attrs(self) -> Mapping[str, JSON]:
-        """Alias of `attributes`, read-only as they are."""
-        return self.attributes
 
     def _change_attributes(self, change: Change) -> Self:
         if self.read_only:
