@@ -217,7 +217,7 @@ def test_a_spill_reads_every_chunk_once_and_every_file_in_pieces(tmp_path):
     reads = [entry[1] for entry in source.log if entry[0] == "get" and "/c/" in entry[1]]
     assert len(reads) == len(set(reads)) == array.nchunks
     pieces = [entry for entry in store.log if "intermediate" in entry[1]]
-    n_files = len({entry[1] for entry in pieces if entry[0] == "set"})
+    n_files = len({entry[1] for entry in pieces if entry[0] in {"set", "set_if"}})
     assert n_files == plan.stages[0].n_tasks
     assert all(entry[2] is not None for entry in pieces if entry[0] == "get")
     check(str(tmp_path / "b.zarr"), values, "")

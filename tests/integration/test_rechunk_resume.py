@@ -221,7 +221,7 @@ def test_ctrl_c_on_a_cluster(tmp_path, part, n_keys):
         finally:
             printed, errors = process.communicate(timeout=60)
         assert process.returncode == 130, errors
-        assert errors.strip().splitlines()[-1] == "interrupted; an unfinished job goes on when the command is run again"
+        assert errors.strip().splitlines()[-1] == "interrupted; run the command again to resume an unfinished job"
         assert "Traceback" not in errors
         assert not printed
         wait_until(lambda: not any(client.run(n_running).values()))  # what was begun is done

@@ -29,7 +29,7 @@ from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import WHOLE, ReferenceSet
 
-__all__ = ["emit_reference_json", "is_reference_document", "is_reference_json", "parse_reference_json"]
+__all__ = ["emit_reference_json", "is_reference_json", "parse_reference_json"]
 
 _PIECE = 1 << 16  # characters parsed at a time: what they become still fits the cache when it is turned into columns
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -40,21 +40,6 @@ _HEAD = 4096  # bytes enough to tell a reference set from other JSON
 _DOCUMENTS = (".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json")
 _scan = json.JSONDecoder().raw_decode
 _BASE64 = "base64:"
-
-
-def is_reference_document(document: Mapping[str, JSON]) -> bool:
-    """Return whether a parsed JSON object is a reference set, and not some other document.
-
-    Examples
-    --------
-    >>> is_reference_document({"version": 1, "refs": {}})
-    True
-    >>> is_reference_document({".zgroup": {"zarr_format": 2}, "x/0": ["a.nc"]})
-    True
-    >>> is_reference_document({"zarr_format": 3, "node_type": "group"})
-    False
-    """
-    return _is_reference_set(list(document.items()))
 
 
 def is_reference_json(head: bytes) -> bool:

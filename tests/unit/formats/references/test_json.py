@@ -15,7 +15,6 @@ import chunkmill.formats.references.json as module
 from chunkmill.errors import MetadataError
 from chunkmill.formats.references.json import (
     emit_reference_json,
-    is_reference_document,
     is_reference_json,
     parse_reference_json,
 )
@@ -476,7 +475,6 @@ def test_a_million_generated_references_take_a_moment():
     ],
 )
 def test_is_reference_set(document, expected):
-    assert is_reference_document(document) is expected
     assert is_reference_json(json.dumps(document).encode()) is expected
     assert is_reference_json(json.dumps(document, indent=2).encode()[:4096]) is expected
 
