@@ -14,7 +14,7 @@ from clusters import cluster_of, cluster_without_nannies
 from recording import FailingStore, RecordingStore, SlowStore, SuspendingStore
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, StoreError
+from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -27,6 +27,24 @@ def make_source(values=OLD, chunks=(4, 10)):
     store = MemoryStore()
     cm.create_array(store, "a", shape=SHAPE, dtype="i4", chunks=chunks, format="zarr2")[...] = values
     return store
+
+
+def content(folder):
+    return {key: LocalStore(folder).get(key) for key in LocalStore(folder).list_prefix("") if not key.startswith(".")}
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def source(tmp_path):
+    url = str(tmp_path / "source.zarr")
+    cm.create_array(url, "a", shape=SHAPE, dtype="i4", chunks=(4, 10), format="zarr2")[...] = OLD
+    return url
 
 
 def test_intermediate_files_of_another_run():
@@ -56,26 +74,33 @@ def test_intermediate_files_of_another_run():
     np.testing.assert_array_equal(cm.open_array(target, "a")[...], OLD + 1)
 
 
+def test_a_run_that_is_replaced_stops_with_one_error(source, tmp_path):
+    """What it writes before it learns of that, where its successor writes nothing, is met by nobody."""
+    target = str(tmp_path / "target.zarr")
+    errors = []
+
+    def first():
+        try:
+            cm.convert(source, SlowStore(LocalStore(target), 0.1, ["set_if"]), format="zarr3")
+        except JobError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    wait_for(lambda: sum(1 for _ in LocalStore(target).list_prefix("a/c/")) >= 3)
+    cm.open_array(source, "a", mode="r+")[...] = 0  # all chunks are absent now
+    cm.convert(source, target, format="zarr3", resume=False, overwrite=True)
+    thread.join()
+    (error,) = errors
+    assert error.endswith(
+        "the job has ended, was interrupted, or was replaced by another one; this result is discarded"
+    )
+    assert not cm.open_array(target, "a")[...].any()
+    assert [key for key in LocalStore(target).list_prefix("") if key.startswith(".")] == []
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # Clusters
-
-
-def content(folder):
-    return {key: LocalStore(folder).get(key) for key in LocalStore(folder).list_prefix("") if not key.startswith(".")}
-
-
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def source(tmp_path):
-    url = str(tmp_path / "source.zarr")
-    cm.create_array(url, "a", shape=SHAPE, dtype="i4", chunks=(4, 10), format="zarr2")[...] = OLD
-    return url
 
 
 WRITES = {

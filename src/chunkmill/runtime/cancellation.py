@@ -84,6 +84,10 @@ def unless_cancelled(write: str, check: Guard | None = None) -> Iterator[Guard]:
     token = write_guard.set(guard)
     try:
         yield guard
+    except Exception:
+        with suppress(OSError):  # where the run was replaced, whatever failed did so because of that
+            guard(now=True)
+        raise
     finally:
         write_guard.reset(token)
         with _writes.changed:

@@ -36,7 +36,7 @@ import google_crc32c
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.runtime.attempts import Attempt, is_live
+from chunkmill.runtime.attempts import CHECK_SECONDS, Attempt, is_live
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 
 __all__ = ["JOB_PREFIX", "PLAN", "RUNNING", "Journal", "differences", "fingerprint", "journal_prefix", "records"]
@@ -258,12 +258,17 @@ class Journal:
     def discard(self) -> bool:
         """Delete the journal, the plan first, since records without a plan are ignored; return whether there was one.
 
-        Attempts at the job end with it: their tasks stop.
+        Attempts at the job end with it. Where there were others than this client's, this returns when their tasks must
+        have learned of it: what they wrote afterwards would be met by the next run.
         """
         was_there = self.store.get(self.plan_key) is not None
+        others = self._attempts() if was_there else []
         if was_there:
             self.store.delete(self.plan_key)
         self.store.delete_prefix(self.prefix)
+        if others:
+            time.sleep(CHECK_SECONDS)
+            self.tidy()
         return was_there
 
     def tidy(self) -> None:
@@ -276,9 +281,14 @@ class Journal:
             if name.endswith("/"):
                 self.store.delete_prefix(self.prefix + name)
 
+    def _attempts(self) -> list[str]:
+        """Return the keys of the attempts of other clients."""
+        own = None if self.attempt is None else self.attempt.key
+        keys = (f"{self.prefix}{RUNNING}{name}" for name in self.store.list_dir(self.prefix + RUNNING))
+        return [key for key in keys if key != own]
+
     def _end_dead_attempts(self) -> None:
-        for name in self.store.list_dir(self.prefix + RUNNING):
-            key = f"{self.prefix}{RUNNING}{name}"
+        for key in self._attempts():
             if (heartbeat := self.store.get(key)) is not None and not is_live(heartbeat):
                 self.store.delete(key)
 

@@ -7,6 +7,7 @@ Values appear by rename, so that a reader sees a whole value, old or new, never 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -278,8 +279,13 @@ class LocalStore:
                 os.unlink(path)  # noqa: PTH108
                 return
             for _ in range(_ATTEMPTS):  # another process may be deleting too
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     shutil.rmtree(path)
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY:  # another process may be writing there, too
+                        raise
                 if not os.path.lexists(path):
                     return
         except NotADirectoryError:

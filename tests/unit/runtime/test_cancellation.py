@@ -133,3 +133,15 @@ def test_partial_files_beside_keys(tmp_path, partial):
     top.touch()
     remove_partial_files_beside(LocalStore(tmp_path), ["g/zarr.json"])
     assert (partial.exists(), beside.exists(), top.exists()) == (True, False, False)
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_what_fails_since_the_run_is_over_is_said_so(over):
+    """The next run deletes directories while a task of this one writes there."""
+
+    def check(*, now=False):
+        if over and now:
+            raise JobError(job="put it", reason="over")
+
+    with pytest.raises(JobError if over else FileNotFoundError), unless_cancelled("write-over", check):
+        raise FileNotFoundError
