@@ -72,7 +72,7 @@ def _not_in_place(target: str, own: Region, read: Region) -> JobError:
 
 
 def _is_block_by_block(counts: da.Array, reads: Mapping[str, _Blocks], written: BlockRegions) -> bool:
-    """Whether the layers alone show that each task reads only the block that it writes."""
+    """Return whether the layers alone show that each task reads only the block that it writes."""
     layers, dependencies = counts.dask.layers, counts.dask.dependencies
     order = counts.dask._toposort_layers()  # noqa: SLF001 - as dask's own optimisations do
     derived = set(reads)
@@ -108,7 +108,7 @@ def _overlaps(a: Region, b: Region) -> bool:
 
 
 def _within(read: Region, written: Region, own: Region) -> bool:
-    """Whether the task's `own` region contains the elements read, apart from those outside `written`."""
+    """Return whether the task's `own` region contains the elements read, apart from those outside `written`."""
     return all(
         max(x.start, w.start) >= o.start and min(x.stop, w.stop) <= o.stop
         for x, w, o in zip(read, written, own, strict=True)

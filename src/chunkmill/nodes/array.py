@@ -84,6 +84,13 @@ class Array(StoredArray, ChangesAttributes):
         read_missing
             What an absent chunk is: its fill value (``"fill"``), or an error; as the array was opened when ``None``.
 
+        Notes
+        -----
+        The graph holds the array's metadata. Computing it raises `StoreError` where the array was deleted or replaced
+        in the store by one with other chunks, data type, codecs or fill value, or a smaller shape: tasks compare the
+        stored document with theirs, at first in each process and then about once a second. A task that began less than
+        a second before another process replaced the array may still read by the old metadata.
+
         Examples
         --------
         >>> import chunkmill as cm

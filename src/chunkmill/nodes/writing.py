@@ -107,7 +107,8 @@ def to_store(
     AlignmentError
         `x` has another shape than the array or region, or chunks of unknown size.
     StoreError
-        Partial writes would be unguarded: the store cannot compare versions and there is no common lock.
+        Partial writes would be unguarded: the store cannot compare versions and there is no common lock. Or the array
+        was replaced or resized in the store after it was opened.
     JobError
         An interrupted write at the target is another one; ``mode="w"`` would delete what `x` reads, or a task would
         read what another one overwrites; or a worker lacks a codec, or cannot write.
@@ -278,7 +279,8 @@ def store(
     AlignmentError
         A source has another shape than its region, or chunks of unknown size.
     StoreError
-        A target was opened for reading, or partial writes would be unguarded (see `to_store`).
+        A target was opened for reading, or was replaced or resized in the store since; or partial writes would be
+        unguarded (see `to_store`).
     ChunkError
         A chunk cannot be read, changed or written.
 

@@ -218,7 +218,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
     supports_groups: ClassVar[bool] = True
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Whether the url has the suffix of a store, or is a local directory or reference set that opens.
+        """Return whether the url has the suffix of a store, or is a local directory or file that opens as one.
 
         Remote urls are judged by their suffix alone.
         """

@@ -83,7 +83,7 @@ def _undecodable(variables: Mapping[Any, Variable], decoders: Mapping[str, Any])
 
 
 def _is_plain(variable: Variable, *, masks: bool) -> bool:
-    """Whether decoding leaves a variable unchanged; a ``_FillValue`` of NaN, which marks NaN as missing, is allowed."""
+    """Return whether decoding leaves a variable unchanged; a ``_FillValue`` of NaN is allowed."""
     attributes = variable.attrs
     if not _DECODED.isdisjoint(attributes):
         only_mask = masks and _DECODED & attributes.keys() == {"_FillValue"}

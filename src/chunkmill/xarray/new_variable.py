@@ -293,7 +293,7 @@ def _chunks(variable: Variable, chunks: Any, shards: Any) -> Any:
 
 
 def _fits(chunks: Any, ndim: int) -> bool:
-    """Whether ``chunks`` of an encoding has a length for each axis; anything else is left to `describe_array`."""
+    """Return whether ``chunks`` of an encoding has a length for each axis, or is left to `describe_array`."""
     if isinstance(chunks, Sequence) and not isinstance(chunks, str):
         return len(chunks) == ndim
     return not isinstance(chunks, Mapping)

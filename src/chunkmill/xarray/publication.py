@@ -49,7 +49,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Where the documents of a write are published.
+    """Documents of one write: those of a new group, of additions to a group, or of an append.
 
     Attributes
     ----------

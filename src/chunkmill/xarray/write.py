@@ -141,11 +141,12 @@ def write_dataset(
         Of a new group: ``None`` takes that of the group above it, and Zarr v3 for a new store. An existing group keeps
         its own.
     mode
-        ``"w-"``: create a group, or fail if there is a node; ``"w"``: replace the node; ``"a"``: write into the
-        existing group, or create it: existing variables are overwritten in place, others added; ``"r+"``: overwrite
-        existing variables only. `append_dim` implies ``"a"``, `region` implies ``"r+"``. ``"a-"``, with `append_dim`:
-        as ``"a"``, but stored variables without that dimension are left unchanged, and only index coordinates among
-        them are compared.
+        ``"w-"``: create a group, or fail if there is a node. ``"w"``: replace the node, which stays until the new group
+        is complete on local files and in memory, but is deleted first in other stores and with ``compute=False``.
+        ``"a"``: write into the existing group, or create it: existing variables are overwritten in place, others added.
+        ``"r+"``: overwrite existing variables only. `append_dim` implies ``"a"``, `region` implies ``"r+"``. ``"a-"``,
+        with `append_dim`: as ``"a"``, but stored variables without that dimension are left unchanged, and only index
+        coordinates among them are compared.
     region
         Slices by dimension, of existing arrays; ``"auto"`` (for one dimension, or all) finds the slices by coordinates.
         The region need not be aligned to chunks: store keys covered partly are read, changed and written back under
@@ -154,7 +155,8 @@ def write_dataset(
         Dimension along which to append. Values are encoded as the stored ones are (units, dtype, packing, fill value).
         An error is raised, before anything is written, for values that the stored encoding cannot represent exactly
         and for variables without `append_dim` that differ from the store. The longer arrays become visible when all
-        data are written; an interrupted append is repeated by the same call. One append at a time.
+        data are written. After an interruption they are as long as before (to other libraries some may be longer while
+        their documents are changed one by one), and the same call completes the append. One append at a time.
     encoding
         By variable (for a tree: by group path, then variable), replacing the variables' own: the keys of CF encoding,
         and ``chunks``, ``shards``, ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``,

@@ -197,7 +197,7 @@ class _WriteTarget:
 
     @property
     def partial(self) -> bool:
-        """Whether only a region of the arrays is written, so that variables outside it are compared."""
+        """Only a region of the arrays is written, so that variables outside it are compared."""
         return self.append_dim is not None or bool(self.cuts)
 
     def region_of(self, dims: Iterable[Hashable], shape: Iterable[int], sizes: Mapping[Hashable, int]) -> Region:
@@ -347,7 +347,7 @@ def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Va
 
 
 def _is_fixed(target: _WriteTarget, name: str, stored: StoredVariable) -> bool:
-    """Whether a variable must not change: it locates the region that is written, or is outside it."""
+    """Return whether a variable must not change: it locates the region that is written, or is outside it."""
     if not target.partial or target.append_dim in stored.dims:
         return False
     return stored.dims == (name,) or not target.cuts.keys() & set(stored.dims)
