@@ -53,7 +53,11 @@ class locked:  # noqa: N801 - used as a function is
     def __enter__(self) -> None:
         if not CAN_LOCK:
             return
-        fd = _open(self._directory, os.O_RDONLY)
+        try:
+            fd = _open(self._directory, os.O_RDONLY)
+        except PermissionError as error:  # it may be written to, and not be listed
+            self._enter_without(error)
+            return
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
         except BaseException as error:
@@ -67,11 +71,14 @@ class locked:  # noqa: N801 - used as a function is
     def _enter_without(self, error: OSError) -> None:
         if error.errno in _NO_LOCKS and not locks_reach_all(self._directory):
             return
-        if error.errno not in {errno.EBADF, errno.EISDIR, errno.EINVAL}:
-            raise error
+        if error.errno not in {errno.EBADF, errno.EISDIR, errno.EINVAL, errno.EACCES}:
+            raise _of_flock(error)
         # NFS: only files open for writing can be locked
         below = _lock_file(os.path.join(self._directory, f".lock{PARTIAL_SUFFIX}"))  # noqa: PTH118
-        below.__enter__()
+        try:
+            below.__enter__()
+        except OSError as other:
+            raise _of_flock(other) from error
         self._below = below
 
     def __exit__(self, *raised: object) -> None:
@@ -79,6 +86,11 @@ class locked:  # noqa: N801 - used as a function is
             _unlock(self._fd)
         elif self._below is not None:
             self._below.__exit__(*raised)  # type: ignore[arg-type]
+
+
+def _of_flock(error: OSError) -> OSError:
+    reason = f"flock failed: {error.strerror}; the file system may have to be mounted with locks"
+    return OSError(error.errno, reason)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ import errno
 import os
 import shutil
 import stat
-import time
 from collections.abc import Iterable, Iterator
 
 from chunkmill.errors import StoreError
@@ -25,10 +24,13 @@ from chunkmill.stores.directory_lock import (
     partial_name,
 )
 from chunkmill.stores.posix_file import (
+    check_name,
     create,
     leads_up,
     open_to_read,
     read_part,
+    replace,
+    stamp,
     sync_directory,
     version_from,
     version_of,
@@ -39,7 +41,6 @@ from chunkmill.stores.staging import exchange, staged_directory
 
 __all__ = ["PARTIAL_SUFFIX", "LocalStore"]
 
-_BY_DESCRIPTOR = os.utime in os.supports_fd
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
 
@@ -218,7 +219,7 @@ class LocalStore:
         try:
             # the lock: or it could come between another's comparing and renaming (`set_if`), and be lost
             with locked(directory):
-                os.replace(partial, path)  # noqa: PTH105
+                replace(partial, path)
             if self._fsync:
                 sync_directory(directory)
         except BaseException as error:
@@ -240,7 +241,7 @@ class LocalStore:
                 if version_of(path) != version:
                     return False
                 if partial is not None:
-                    os.replace(partial, path)  # noqa: PTH105
+                    replace(partial, path)
                     partial = None
                 elif version is not None:
                     os.unlink(path)  # noqa: PTH108
@@ -317,11 +318,7 @@ class LocalStore:
                 for part in parts:
                     write_all(fd, part)
                     del part  # before the next one is made, so that it gets the same memory
-                # a version is inode, times and size. The kernel's own clock ticks every few milliseconds and inodes are
-                # used again: within a tick two writes bring an old version back
-                now = time.time_ns()
-                with contextlib.suppress(OSError):  # not every file system keeps times
-                    os.utime(fd if _BY_DESCRIPTOR else partial, ns=(now, now))
+                stamp(fd, partial)
                 if self._fsync:
                     os.fsync(fd)
             finally:
@@ -391,6 +388,7 @@ class LocalStore:
         if key.endswith(PARTIAL_SUFFIX):
             msg = f"{key!r} is not a store key: the suffix {PARTIAL_SUFFIX} marks values that are being written"
             raise ValueError(msg)
+        check_name(key)
         return self._path(key), self._split(key)[0]
 
     def _split(self, key: str) -> tuple[str, str]:

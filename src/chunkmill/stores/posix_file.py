@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
+import time
+from collections.abc import Callable
 
-__all__ = [
-    "create",
-    "leads_up",
-    "open_to_read",
-    "read_part",
-    "sync_directory",
-    "version_from",
-    "version_of",
-    "write_all",
-]
+__all__ = ["check_name", "create", "leads_up", "open_to_read", "read_part", "replace", "stamp", "sync_directory"]
+__all__ += ["version_from", "version_of", "write_all"]
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # means nothing for a file; a pipe would be waited for without end
@@ -40,15 +35,23 @@ def read_part(fd: int, start: int, stop: int) -> bytes:
     size = stop - start
     if size == 0:
         return b""
-    data = os.pread(fd, size, start) if start else os.read(fd, size)
+    data = _read_at(fd, size, start) if start else os.read(fd, size)
     if len(data) == size or not data:
         return data
     received = [data]  # a signal, a network file system, or more than the 2 GiB that Linux reads at once
     done = len(data)
-    while done < size and (data := os.pread(fd, size - done, start + done)):
+    while done < size and (data := _read_at(fd, size - done, start + done)):
         received.append(data)
         done += len(data)
     return b"".join(received)
+
+
+def _seek_and_read(fd: int, n_bytes: int, offset: int) -> bytes:
+    os.lseek(fd, offset, os.SEEK_SET)
+    return os.read(fd, n_bytes)
+
+
+_read_at: Callable[[int, int, int], bytes] = getattr(os, "pread", _seek_and_read)  # Windows has no pread
 
 
 def write_all(fd: int, value: bytes | bytearray | memoryview) -> None:
@@ -70,6 +73,47 @@ def create(directory: str, path: str) -> int:
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 os.makedirs(directory, exist_ok=True)  # noqa: PTH103
     return os.open(path, _CREATE, 0o666)
+
+
+def stamp(fd: int, path: str) -> None:
+    """Set the time of an open file to now, so that its version is a new one.
+
+    The kernel's own clock ticks every few milliseconds, and inodes are used again: within a tick two writes would bring
+    an old version back.
+    """
+    now = time.time_ns()
+    try:  # noqa: SIM105 - every value that is stored comes by here
+        os.utime(fd if _BY_DESCRIPTOR else path, ns=(now, now))
+    except OSError:
+        pass  # not every file system keeps times
+
+
+_BY_DESCRIPTOR = os.utime in os.supports_fd
+
+
+def replace(source: str, target: str) -> None:
+    """Rename a file over another one, which readers may hold open: Windows refuses that for as long as they do."""
+    for attempt in range(_N_REFUSED):
+        try:
+            os.replace(source, target)  # noqa: PTH105
+        except PermissionError:
+            time.sleep(0.001 * 2 ** min(attempt, 7))
+        else:
+            return
+    os.replace(source, target)  # noqa: PTH105
+
+
+_IS_WINDOWS = os.name == "nt"
+_N_REFUSED = 40 if _IS_WINDOWS else 0  # some 4 s
+_WINDOWS_REFUSES = re.compile(
+    r"""[<>:"\\|?*\x00-\x1f]|[ .](/|$)|(^|/)(con|prn|aux|nul|com\d|lpt\d)([./]|$)""", re.IGNORECASE
+)
+
+
+def check_name(key: str) -> None:
+    """Raise `ValueError` for a key that Windows cannot hold as a file name, or holds under another one."""
+    if _IS_WINDOWS and (found := _WINDOWS_REFUSES.search(key)) is not None:
+        raise ValueError(f"{key!r} cannot be stored on Windows, whose file names have no {found[0].strip('/')!r} there")
 
 
 def sync_directory(directory: str) -> None:

@@ -402,9 +402,60 @@ def test_where_there_is_no_flock_the_store_says_so(store, monkeypatch):
 
 def test_a_lock_that_fails_is_an_error(store, monkeypatch):
     monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(errno.EIO))
-    with pytest.raises(StoreError, match="under a lock"):
-        store.set_if("a/k", b"1", None)
+    for write in (lambda: store.set_if("a/k", b"1", None), lambda: store.set("a/k", b"1")):
+        with pytest.raises(StoreError, match=r"flock failed: .*mounted with locks"):
+            write()
     assert list(store.list_prefix("")) == []
+
+
+@pytest.mark.parametrize("code", [errno.EBADF, errno.EINVAL, errno.EACCES])
+def test_a_lock_that_fails_with_its_fallback_too(store, monkeypatch, code):
+    monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(code))
+    with pytest.raises(StoreError, match="flock failed"):
+        store.set("a/k", b"1")
+
+
+def test_a_directory_that_may_be_written_and_not_listed(store, monkeypatch):
+    store.set("a/k", b"0")
+    _open = directory_lock._open
+
+    def refused(path, flags):
+        if not flags & os.O_CREAT:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return _open(path, flags)
+
+    monkeypatch.setattr(directory_lock, "_open", refused)
+    store.set("a/k", b"1")
+    _, version = store.get_versioned("a/k")
+    assert store.set_if("a/k", b"2", version)
+    assert not store.set_if("a/k", b"3", version)
+    assert list(store.list_prefix("")) == ["a/k"]
+
+
+def test_windows_holds_files_that_are_read(store, monkeypatch):
+    monkeypatch.setattr(posix_file, "_N_REFUSED", 5)
+    n_calls = 0
+    replace = os.replace
+
+    def busy(source, target):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls < 4:
+            raise PermissionError(errno.EACCES, "Access is denied")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", busy)
+    store.set("a/k", b"1")
+    assert (store.get("a/k"), n_calls) == (b"1", 4)
+
+
+def test_names_that_windows_cannot_hold(store, monkeypatch):
+    monkeypatch.setattr(posix_file, "_IS_WINDOWS", True)
+    for key in ("a/b:c", "a/what?", "con/0", "a/NUL", "a/lpt1.json", "a./b", "a/b ", "a\\b", "a/*"):
+        with pytest.raises(ValueError, match="cannot be stored on Windows"):
+            store.set(key, b"")
+    for key in ("a/.zarray", "control/0", "a/c.0", "nulls/1", "sp ace/0"):
+        store.set(key, b"")
 
 
 @pytest.mark.parametrize(
