@@ -7,8 +7,9 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.array.local_locks import local_lock
-from chunkmill.dask_arrays.resumable_write import discard_journal, resumable_write
+from chunkmill.dask_arrays.resumable_write import resumable_write
 from chunkmill.errors import JobError
+from chunkmill.runtime.unfinished_jobs import discard_block_write
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -59,7 +60,7 @@ def test_another_source_does_not_resume(array):
         write(source([4], []), array, [])
     with pytest.raises(JobError, match="identified by its name and chunks"):
         write(da.ones(8, chunks=2, dtype="i4"), array, [])
-    discard_journal(array)
+    discard_block_write(array.store, "a")
     assert write(da.ones(8, chunks=2, dtype="i4"), array, []).n_resumed == 0
 
 
