@@ -7,7 +7,6 @@ Values appear by rename, so that a reader sees a whole value, old or new, never 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import stat
@@ -279,14 +278,8 @@ class LocalStore:
             if os.path.islink(path):  # noqa: PTH114
                 os.unlink(path)  # noqa: PTH108
                 return
-            for _ in range(_ATTEMPTS):  # another process may be deleting too
-                try:
-                    shutil.rmtree(path)
-                except FileNotFoundError:
-                    pass
-                except OSError as error:
-                    if error.errno != errno.ENOTEMPTY:  # another process may be writing there, too
-                        raise
+            for n_left in reversed(range(_ATTEMPTS)):  # others may be deleting there, or writing
+                shutil.rmtree(path, ignore_errors=n_left > 0)
                 if not os.path.lexists(path):
                     return
         except NotADirectoryError:
