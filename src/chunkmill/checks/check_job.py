@@ -30,6 +30,7 @@ from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files
+from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["CheckReport", "check_store"]
 
@@ -285,5 +286,7 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
 def _remove(store: Store, key: str) -> None:
     if key.endswith("/"):
         store.delete_prefix(key)
+    elif key.startswith(PROBE_PREFIX):
+        store.delete(key)
     else:
         sweep_partial_files(store, key.rpartition("/")[0] + "/" if "/" in key else "")

@@ -21,10 +21,10 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import node_keys
 from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.journal import JOB_PREFIX
-from chunkmill.runtime.preflight import PROBE_PREFIX
 from chunkmill.runtime.unfinished_jobs import UnfinishedJob, unfinished_jobs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
+from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["Inventory", "Problem", "take_inventory"]
 

@@ -31,9 +31,9 @@ from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
 from chunkmill.runtime.scheduler import Scheduler, await_workers
 from chunkmill.stores.base import Store
+from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = [
-    "PROBE_PREFIX",
     "Needs",
     "check_client_workers",
     "check_process",
@@ -45,8 +45,6 @@ __all__ = [
 
 _PACKAGES = ("chunkmill", "numcodecs")
 _MAX_SHOWN = 5
-PROBE_PREFIX = ".chunkmill-probe-"
-"""Prefix of the keys of probes, at the root of a store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import chunkmill as cm
 from chunkmill.errors import JobError
 from chunkmill.runtime import preflight
 from chunkmill.runtime.preflight import (
-    PROBE_PREFIX,
     check_process,
     check_scheduler,
     check_writers,
@@ -20,6 +19,7 @@ from chunkmill.runtime.preflight import (
 )
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.probe import PROBE_PREFIX
 
 
 @pytest.fixture

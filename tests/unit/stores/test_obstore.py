@@ -375,3 +375,15 @@ def test_reasons_name_the_way_out(text, hint):
     reason = reason_of(OSError(f"Generic error: {text}\n\nDebug source:\nGeneric {{ noise }}"))
     assert hint in reason
     assert "noise" not in reason
+
+
+def test_scratch_keys_of_processes_that_died_are_removed(tmp_path):
+    cm.to_store(VALUES, tmp_path, "a", chunks=(2, 2))
+    store = local.LocalStore(tmp_path)
+    store.set(f"{probe.PROBE_PREFIX}0", b"1")
+    assert [(problem.kind, problem.key) for problem in cm.check(store).problems] == [
+        ("leftover", f"{probe.PROBE_PREFIX}0")
+    ]
+    cm.check(store, repair=True)
+    assert cm.check(store).ok
+    assert store.list_dir("") == ["a/", "zarr.json"]
