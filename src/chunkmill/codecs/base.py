@@ -1,4 +1,4 @@
-"""What a codec is: bytes <-> one chunk.
+"""Protocols of codecs: bytes <-> one chunk.
 
 A codec sees one chunk, never a key, a path, a grid or a store. Three kinds, as in Zarr v3: array -> array (filters),
 array -> bytes (the serializer, exactly one), bytes -> bytes (compressors). Codecs are immutable and picklable; what
@@ -37,7 +37,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]  # collections
 
 @dataclass(frozen=True, slots=True)
 class ChunkSpec:
-    """What is known of a chunk before its bytes are seen.
+    """Shape, dtype and fill value of a chunk that is to be encoded or decoded.
 
     ``shape`` is the shape to encode or expect, ``dtype`` native, ``fill_value`` a scalar of it or ``None`` (zeros).
     """
@@ -61,7 +61,7 @@ class ArrayArrayCodec(Protocol):
         """Change `chunk`, which fits `spec`, into an array that fits ``spec_after(spec)``."""
 
     def decode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:
-        """Undo `encode`; `spec` is the one that `encode` was given, and the result must fit it."""
+        """Undo `encode`; `spec` is that of `encode`, and the result must fit it."""
 
 
 class ArrayBytesCodec(Protocol):
@@ -105,14 +105,14 @@ Codec: TypeAlias = ArrayArrayCodec | ArrayBytesCodec | BytesBytesCodec
 
 
 class CodecFactory(Protocol):
-    """What the registry holds for a name: configuration -> codec."""
+    """Builder of the codec of one name: configuration -> codec."""
 
     def __call__(self, configuration: Mapping[str, Any], spec: ChunkSpec) -> Codec:
         """Build the codec for chunks like `spec`; a bad configuration raises `ValueError`."""
 
 
 class DecodesInto(ABC):
-    """A serializer that can put what it decodes where it is to end."""
+    """Serializer that can decode into an array of the caller's."""
 
     __slots__ = ()
 
@@ -122,7 +122,7 @@ class DecodesInto(ABC):
 
 
 class DecompressesInto(ABC):
-    """A compressor that can put what it decodes where it is to end."""
+    """Compressor that can decode into a buffer of the caller's."""
 
     __slots__ = ()
 

@@ -25,7 +25,7 @@ _MAX_SPLITS, _MIN_SPLIT = 16, 128  # a block is cut into one stream a byte of an
 
 
 def is_snappy(header: bytes) -> bool:
-    """Whether the frame that begins with `header` is of snappy and compressed at all."""
+    """Return whether the frame that begins with `header` is of snappy and compressed at all."""
     return header[2] >> 5 == _SNAPPY and not header[2] & _COPIED
 
 

@@ -71,12 +71,12 @@ class BytesCodec(DecodesInto):
         return prod(spec.shape) * self._stored(spec.dtype).itemsize
 
     def is_plain(self, spec: ChunkSpec) -> bool:
-        """Whether the elements lie in the store as in memory, and any bits make one."""
+        """Return whether elements are stored as they are in memory, and any bits are an element."""
         is_number = spec.dtype.kind in "iufc" and not is_small(spec.dtype)
         return is_number and self._stored(spec.dtype) == spec.dtype
 
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
-        """Return the elements' bytes; shares memory with `chunk` where it lies as it is stored."""
+        """Return the elements' bytes; shares memory with `chunk` where that is as it is stored."""
         stored = self._stored(spec.dtype)
         if chunk.shape != spec.shape:
             raise ValueError(f"a chunk of shape {chunk.shape}, expected {spec.shape}")
@@ -95,7 +95,7 @@ class BytesCodec(DecodesInto):
         return native
 
     def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
-        """Put the elements, in native byte order, where they are to end; wrong lengths raise."""
+        """Decode into `out`, in native byte order; wrong lengths raise."""
         checked = spec.dtype.kind in _MAY_HOLD_TEXT or is_small(spec.dtype)
         out[...] = self.decode(data, spec) if checked else self._view(data, spec)
         return out
@@ -113,7 +113,7 @@ class BytesCodec(DecodesInto):
         return flat.reshape(shape)
 
     def _stored(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype as it lies in the store."""
+        """Return the dtype in the byte order of storage."""
         if dtype.hasobject or dtype.kind == "T":
             raise ValueError(f"{dtype} has no fixed size: a serializer such as vlen-utf8 is needed")
         if dtype.itemsize == 0:
@@ -161,7 +161,7 @@ def _check_text(values: NDArray[Any]) -> None:
     elif values.dtype.kind == "U" and values.size:
         highest = int(np.ascontiguousarray(values).view(np.uint32).max())
         if highest > sys.maxunicode:
-            raise ValueError(f"character {highest:#x} is none of Unicode's")
+            raise ValueError(f"character {highest:#x} is not a character of Unicode")
 
 
 def _as_descr(value: JSON) -> JSON:

@@ -1,4 +1,4 @@
-"""The `crc32c` checksum: four bytes, little endian, behind the data.
+"""The `crc32c` checksum: four bytes, little endian, after the data.
 
 Spec: Zarr v3 codecs/crc32c (Castagnoli polynomial). numcodecs' ``crc32c`` writes the same unless its ``location`` is
 ``"start"``.

@@ -1,4 +1,4 @@
-"""Is a chunk nothing but fill value? Bit for bit, so that leaving it out loses nothing.
+"""Test whether a chunk holds nothing but its fill value, bit for bit, so that leaving it out loses nothing.
 
 Not here: what an absent chunk reads as (`chunkmill.codecs.base.fill_array`).
 """

@@ -110,7 +110,7 @@ class N5Block(DecodesInto):
         return self._decode(data, spec, None)
 
     def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
-        """Put the chunk where it is to end."""
+        """Decode into `out`."""
         if (chunk := self._decode(data, spec, out)) is not out:
             out[...] = chunk
         return out

@@ -93,7 +93,7 @@ class N5Lz4:
         return b"".join(parts)
 
     def decode(self, data: Buffer, max_bytes: int) -> Buffer:
-        """Return the raw bytes, at most `max_bytes`; `ValueError` when frames lie, lack or exceed."""
+        """Return the raw bytes, at most `max_bytes`; `ValueError` for frames that are malformed, absent or too long."""
         view = np.frombuffer(data, np.uint8).data
         if view[: len(_MAGIC)] == _MAGIC:
             return _decode_java(view, max_bytes)

@@ -81,7 +81,7 @@ def _entry_points() -> Mapping[str, EntryPoint]:
 
 
 def is_third_party(name: str) -> bool:
-    """Whether an installed package offers a codec of that name to readers of Zarr v3."""
+    """Return whether an installed package offers a codec of that name to readers of Zarr v3."""
     return name in _entry_points()
 
 

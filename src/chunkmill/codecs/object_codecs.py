@@ -68,7 +68,7 @@ class VlenArray:
         check_count(data, prod(spec.shape))
         values = numcodecs.vlen.VLenArray(self.dtype).decode(data)
         if 4 * (values.size + 1) + sum(value.nbytes for value in values) != buffer_size(data):
-            raise ValueError("bytes are left over behind the last array")
+            raise ValueError("bytes are left over after the last array")
         native = np.dtype(self.dtype).newbyteorder("=")
         for index, value in enumerate(values):
             values[index] = value.astype(native, copy=False)

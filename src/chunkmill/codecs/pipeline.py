@@ -39,7 +39,7 @@ _MAX_VARIABLE_BYTES = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What the chunks of one spec have in common.
+    """Specs, limits and order of steps, the same for all chunks of one spec.
 
     ``specs`` before and after each filter, in encode order; in decode order the compressors with the most that each
     may yield, and the filters with the spec to which each leads back. ``in_place``: the last decompressor, if it can
@@ -93,8 +93,8 @@ class CodecPipeline(Memo):
         """Decode `data` to an array of ``spec.shape`` and ``spec.dtype``; raises `CodecError`.
 
         The array may be read-only and may share memory with `data`. Where nothing comes after the serializer it may put
-        the chunk straight into `out`, of ``spec.shape``, which is returned then; otherwise what `out` holds means
-        nothing.
+        the chunk straight into `out`, of ``spec.shape``, which is returned then; otherwise the contents of `out`
+        are undefined.
         """
         codec: Any = self.serializer
         try:

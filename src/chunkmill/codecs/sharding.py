@@ -32,7 +32,7 @@ _MISSING = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What shards of one spec have in common."""
+    """Specs and size of the index, the same for all shards of one spec."""
 
     spec: ChunkSpec
     inner_spec: ChunkSpec
@@ -224,7 +224,7 @@ class ShardingIndexed(Memo, DecodesInto):
         return product(*map(range, self.inner_grid_shape(spec)))
 
     def _regions(self, spec: ChunkSpec) -> Iterator[tuple[Any, ...]]:
-        """Yield where each inner chunk lies in the shard, in C order of coords."""
+        """Yield the region of each inner chunk in the shard, in C order of coords."""
         counts = zip(self.inner_grid_shape(spec), self.chunk_shape, strict=True)
         cuts = ([slice(i * length, (i + 1) * length) for i in range(count)] for count, length in counts)
         return product(*cuts, [...])  # the dots make an array, not a scalar, of a chunk without axes

@@ -55,7 +55,7 @@ class VlenUtf8:
         check_count(data, prod(spec.shape))
         values = numcodecs.vlen.VLenUTF8().decode(data)
         if _WORD * (values.size + 1) + len("".join(values.tolist()).encode()) != buffer_size(data):
-            raise ValueError("bytes are left over behind the last string")
+            raise ValueError("bytes are left over after the last string")
         return _as_dtype(values, spec)
 
 
@@ -88,7 +88,7 @@ class VlenBytes:
         check_count(data, prod(spec.shape))
         values = numcodecs.vlen.VLenBytes().decode(data)
         if _WORD * (values.size + 1) + sum(map(len, values.tolist())) != buffer_size(data):
-            raise ValueError("bytes are left over behind the last value")
+            raise ValueError("bytes are left over after the last value")
         return _as_dtype(values, spec)
 
 

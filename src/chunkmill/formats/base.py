@@ -1,4 +1,4 @@
-"""What a format is: a pure function between documents and the model.
+"""Protocol of formats: pure functions between documents and the model.
 
 Bytes in, dataclasses out. A format never sees a store, a codec object or dask. Documents are keyed by full store key.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import isfinite, isnan
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
-from chunkmill.errors import MetadataError
+from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 
@@ -19,6 +19,7 @@ __all__ = [
     "MAX_SIZE",
     "Format",
     "ParsedDocument",
+    "WithoutConsolidated",
     "check_chunk_shape",
     "check_shape",
     "described_once",
@@ -116,11 +117,11 @@ class Format(Protocol):
 
     @property
     def node_keys_known(self) -> bool:
-        """Whether the keys of nodes are known before the documents at the root were read."""
+        """Return whether the keys of nodes are known before the documents at the root were read."""
 
     @property
     def default_chunk_keys(self) -> ChunkKeyEncoding:
-        """How the chunks of new arrays are named."""
+        """Chunk key encoding of new arrays."""
 
     def consolidated_key(self, path: str) -> str | None:
         """Return the key of consolidated metadata at the group at `path`; ``None``: the format has none."""
@@ -140,11 +141,31 @@ class Format(Protocol):
 
     @property
     def empty_groups(self) -> bool:
-        """Whether an empty folder is a group too, where groups need no document."""
+        """Return whether an empty folder is a group too, where groups need no document."""
 
     @property
     def implicit_groups(self) -> bool:
-        """Whether a prefix with anything below it is a group without any document."""
+        """Return whether a prefix with anything below it is a group without any document."""
+
+
+class WithoutConsolidated:
+    """Members of `Format` for formats that have no consolidated metadata, or whose are not used."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+
+    def consolidated_key(self, path: str) -> str | None:  # noqa: ARG002 - Format
+        """Return ``None``: there is no such document."""
+        return None
+
+    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:  # noqa: ARG002 - Format
+        """Return ``None``: there is no such document."""
+        return None
+
+    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:  # noqa: ARG002 - Format
+        """Raise `UnsupportedFeature`."""
+        raise UnsupportedFeature(format=self.name, feature="consolidated metadata")
 
 
 class ParsedDocument(bytes):
@@ -239,7 +260,7 @@ def normalize_path(path: str, *, backslash: bool = False) -> str:
 
 
 def get_member(key: str, document: Mapping[str, JSON], name: str, kind: type[Any] | tuple[type[Any], ...]) -> Any:
-    """Return a required member of a document, checked for its JSON type (a bool is no int)."""
+    """Return a required member of a document, checked for its JSON type (a bool is not an integer)."""
     if name not in document:
         raise MetadataError(key=key, field=name, got="nothing", expected="a value: the member is required")
     value = document[name]

@@ -1,4 +1,4 @@
-"""What a format must know of codecs without building any: their kinds, the dtype in flight, parameters left out.
+"""Kinds, dtypes and default parameters of codecs, by name: what formats need without building any.
 
 Names and configurations only; what codecs do, and whether there is one of a name, is `chunkmill.codecs`'s to say.
 Spec: Zarr v3 core, "Codecs"; ``numcodecs.*`` as zarr-python 3 names the codecs of Zarr v2.
@@ -160,7 +160,7 @@ def bytes_configuration(dtype: DType) -> dict[str, JSON]:
 
 
 def filter_input(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
-    """Return the dtype that a filter says it takes; `dtype` when it leaves that out, ``None`` when it has no say."""
+    """Return the dtype that a filter says it takes; `dtype` when it leaves that out, ``None`` when it does not say."""
     if codec.name not in _TYPED:
         return None
     given = codec.configuration.get(_TYPED[codec.name][0])

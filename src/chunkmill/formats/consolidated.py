@@ -65,7 +65,7 @@ def parse_v2(value: bytes, key: str) -> dict[str, bytes] | None:
 
 
 def emit_v2(documents: Mapping[str, bytes], key: str = ".zmetadata") -> bytes:
-    """Return the ``.zmetadata`` that belongs at `key`, of those `documents` that lie below its folder.
+    """Return the ``.zmetadata`` that belongs at `key`, of those `documents` that are below its folder.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""N5: ``attributes.json`` <-> the model. The door at which N5's axis order is turned round.
+"""N5: ``attributes.json`` <-> the model. N5's order of axes is reversed here.
 
 Not here: ``compression`` (`chunkmill.formats.n5_compression`), the header and payload of a block
 (`chunkmill.codecs.n5_block`).
@@ -20,6 +20,7 @@ import numpy as np
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import (
     MAX_RANK,
+    WithoutConsolidated,
     check_chunk_shape,
     check_shape,
     emit_json,
@@ -67,7 +68,7 @@ _MAX_BLOCK_BYTES = 1 << 31  # README, "Chunks cannot be larger than 2GB"
 
 
 @dataclass(frozen=True, slots=True)
-class N5:
+class N5(WithoutConsolidated):
     """The N5 format; `version` is what the root of a store says, and what is written there.
 
     Examples
@@ -135,25 +136,13 @@ class N5:
         return (_join(path, ""),)
 
     def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - Format
-        """Return the name of a directory; keys are no children."""
+        """Return the name of a directory; keys are not children."""
         return name[:-1] or None if name.endswith("/") else None
 
     @property
     def implicit_groups(self) -> bool:
         """Every directory is a group."""
         return True
-
-    def consolidated_key(self, path: str) -> str | None:  # noqa: ARG002 - Format
-        """Return ``None``: there is no such document."""
-        return None
-
-    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:  # noqa: ARG002 - Format
-        """Return ``None``: there is no such document."""
-        return None
-
-    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:  # noqa: ARG002 - Format
-        """Raise `UnsupportedFeature`: there is no such document."""
-        raise UnsupportedFeature(format=self.name, feature="consolidated metadata")
 
     def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
         """Parse a dataset; ``None`` when the attributes are absent or a group's."""
@@ -223,7 +212,7 @@ class N5:
         return GroupMetadata(_visible(path, document))
 
     def emit_group(self, path: str, metadata: GroupMetadata) -> dict[str, bytes]:
-        """Return a group's attributes, empty ones too: a directory on an object store exists by what lies in it."""
+        """Return a group's attributes, empty ones too: a directory on an object store exists by what it contains."""
         (key,) = self.group_keys(path)
         if _is_dataset(metadata.attributes):
             feature = "a group whose attributes make it a dataset ('dimensions' with 'dataType' or 'blockSize')"
@@ -277,7 +266,7 @@ def _parse_dtype(key: str, document: Mapping[str, JSON]) -> np.dtype[Any]:
 
 
 def _names_from_axes(attributes: Mapping[str, JSON], rank: int) -> tuple[str, ...] | None:
-    """Return the ``axes`` attribute, turned round, when it names every axis."""
+    """Return the ``axes`` attribute, reversed, when it names every axis."""
     axes = attributes.get("axes")
     if isinstance(axes, list) and len(axes) == rank and all(isinstance(name, str) for name in axes):
         return tuple(axes[::-1])

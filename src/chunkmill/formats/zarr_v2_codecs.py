@@ -170,7 +170,7 @@ def emit_chain(
 
 
 def _may_compress(codec: NamedConfig) -> bool:
-    """Whether zarr-python takes the codec for a compressor; object codecs must stand among the filters."""
+    """Return whether zarr-python takes the codec for a compressor; object codecs must stand among the filters."""
     return kind(codec.name) == "bytes-bytes" or codec.name in {"numcodecs.pcodec", "numcodecs.zfpy"}
 
 

@@ -47,7 +47,7 @@ _N5_ONLY = {"n5_block", "n5_lz4"}
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """What a codec is given: a dtype and chunk lengths, where they are known; ``lax``: endian may be absent."""
+    """Input of a codec: dtype and chunk lengths, where they are known; ``lax``: endian may be absent."""
 
     dtype: DType | None
     lengths: AxisLengths | None

@@ -22,6 +22,7 @@ import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import (
+    WithoutConsolidated,
     check_chunk_shape,
     check_shape,
     emit_json,
@@ -74,7 +75,7 @@ def chunk_keys(separator: JSON) -> ChunkKeyEncoding:
 
 
 @dataclass(frozen=True, slots=True)
-class ZarrV3Draft:
+class ZarrV3Draft(WithoutConsolidated):
     """The draft, as one store's entry point configures it.
 
     `suffix` ends the keys of metadata. `lenient`: the store is of a later minor version, whose unknown members "can
@@ -164,18 +165,6 @@ class ZarrV3Draft:
     def implicit_groups(self) -> bool:
         """Every ancestor of a node is a group."""
         return True
-
-    def consolidated_key(self, path: str) -> str | None:  # noqa: ARG002 - Format
-        """Return ``None``: there is no such document."""
-        return None
-
-    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:  # noqa: ARG002 - Format
-        """Return ``None``: there is no such document."""
-        return None
-
-    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:  # noqa: ARG002 - Format
-        """Raise `UnsupportedFeature`: there is no such document."""
-        raise UnsupportedFeature(format=self.name, feature="consolidated metadata")
 
     def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
         """Parse an array; ``None`` when its document is absent."""

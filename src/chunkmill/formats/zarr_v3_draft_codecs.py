@@ -39,7 +39,7 @@ def parse_layout(key: str, document: Mapping[str, JSON], rank: int) -> tuple[Nam
 
 
 def parse_codecs(key: str, value: JSON, dtype: np.dtype[Any], endian: Endian) -> tuple[NamedConfig, ...]:
-    """Return serializer and compressors. ``endian`` must come first: behind a compressor it would swap noise."""
+    """Return serializer and compressors. ``endian`` must come first: after a compressor it would swap noise."""
     if not isinstance(value, list):
         raise MetadataError(key=key, field="codecs", got=value, expected="a list")
     compressors = []

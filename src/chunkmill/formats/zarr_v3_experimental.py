@@ -16,7 +16,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NoReturn
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.formats.base import check_shape, get_member, normalize_path, parse_json, split_dimension_names
+from chunkmill.formats.base import (
+    WithoutConsolidated,
+    check_shape,
+    get_member,
+    normalize_path,
+    parse_json,
+    split_dimension_names,
+)
 from chunkmill.formats.zarr_v2_codecs import parse_chain
 from chunkmill.formats.zarr_v3_draft import parse_grid, require_understood
 from chunkmill.model import fill_values
@@ -37,7 +44,7 @@ _CONSOLIDATED = "consolidated/"  # meta/root/consolidated/.zmetadata; the group 
 
 
 @dataclass(frozen=True, slots=True)
-class ZarrV3Experimental:
+class ZarrV3Experimental(WithoutConsolidated):
     """The experimental layout; `suffix` ends the keys of metadata.
 
     Examples
@@ -119,18 +126,6 @@ class ZarrV3Experimental:
         """Every ancestor of a node is a group."""
         return True
 
-    def consolidated_key(self, path: str) -> str | None:  # noqa: ARG002 - Format
-        """Return ``None``: zarr-python's are not used, the documents themselves are."""
-        return None
-
-    def parse_consolidated(self, path: str, value: bytes) -> dict[str, bytes] | None:  # noqa: ARG002 - Format
-        """Return ``None``: zarr-python's are not used, the documents themselves are."""
-        return None
-
-    def emit_consolidated(self, path: str, documents: Mapping[str, bytes]) -> dict[str, bytes]:  # noqa: ARG002 - Format
-        """Raise `UnsupportedFeature`: nothing writes this any more."""
-        self._refuse()
-
     def adapt(self, metadata: ArrayMetadata, path: str = "") -> ArrayMetadata:  # noqa: ARG002 - Format
         """Raise `UnsupportedFeature`: nothing writes this any more."""
         self._refuse()
@@ -208,7 +203,7 @@ def _parse_data_type(key: str, document: Mapping[str, JSON]) -> DType:
 
 
 def _split_filters(attributes: dict[str, JSON]) -> tuple[list[dict[str, JSON]], dict[str, JSON]]:
-    """Return the filters, which lie among the attributes, and the user's attributes."""
+    """Return the filters, which are stored among the attributes, and the user's attributes."""
     filters = attributes.get("filters")
     if not isinstance(filters, list) or not all(isinstance(codec, dict) and "id" in codec for codec in filters):
         return [], attributes

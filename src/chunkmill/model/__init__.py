@@ -1,1 +1,1 @@
-"""What an array is: values, numpy and the standard library only."""
+"""Descriptions of arrays as plain values: numpy and the standard library only."""

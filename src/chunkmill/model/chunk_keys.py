@@ -1,6 +1,6 @@
 """Chunk coords -> chunk key: one class covers every format.
 
-Not here: the path of the node that the key lies below.
+Not here: the path of the node that the key is below.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ __all__ = ["ChunkKeyEncoding"]
 
 @dataclass(frozen=True, slots=True)
 class ChunkKeyEncoding:
-    """How chunk coords become the last part of a store key.
+    """Encoding of chunk coords as the end of a store key.
 
     ``prefix`` stands before the first index as it is (``"c/"`` in Zarr v3, ``"c"`` in its draft, ``""`` in v2 and
-    N5), ``scalar`` is the whole key of a 0-d array's chunk, ``reverse`` turns the coords round (N5).
+    N5), ``scalar`` is the whole key of a 0-d array's chunk, ``reverse`` reverses the coords (N5).
 
     Examples
     --------
@@ -39,7 +39,7 @@ class ChunkKeyEncoding:
         return self.prefix + self.separator.join(map(str, ordered))
 
     def decode(self, chunk_key: str, ndim: int) -> tuple[int, ...] | None:
-        """Return the coords that `chunk_key` encodes, or ``None`` when it is no chunk key of rank `ndim`."""
+        """Return the coords that `chunk_key` encodes, or ``None`` when it is not a chunk key of rank `ndim`."""
         if ndim == 0:
             return () if chunk_key == self.scalar else None
         if not chunk_key.startswith(self.prefix):

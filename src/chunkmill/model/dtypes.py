@@ -1,4 +1,4 @@
-"""Names of data types: one table, and the spellings that Zarr v2 and v3 build on it.
+"""Names of data types in Zarr v2 and v3.
 
 JSON <-> ``numpy.dtype``; the byte order of chunks is a codec's. Spec: Zarr v2, "Data type encoding"; Zarr v3 core,
 "Data types", with the names of zarr-extensions and of zarr-python 3.

@@ -1,6 +1,6 @@
 """Fill values <-> JSON, by dtype.
 
-Here: what Zarr v2 and v3 write for one value of a dtype, and the pieces that other formats share. Bits are kept:
+Here: what Zarr v2 and v3 write for one value of a dtype, and the functions that other formats share. Bits are kept:
 NaN payloads, ``-0.0`` and integers beyond 2**53 come back as they were.
 Spec: Zarr v2, "Fill value encoding", with what its peers do for the types it leaves out; Zarr v3 core, "Fill value
 list", with the data types of zarr-extensions.
@@ -72,7 +72,7 @@ def parse_float(
 
 
 def _is_held(number: float, scalar: float, dtype: DType) -> bool:
-    """Whether `scalar`, of `dtype`, is what `number` is there, and not what stands for a number that is not there."""
+    """Return whether `dtype` can hold `number`, of which `scalar` is the cast."""
     if not is_small(dtype):
         return not math.isinf(scalar) or math.isinf(number)
     known = float_range(dtype)

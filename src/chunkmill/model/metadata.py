@@ -32,7 +32,7 @@ class NamedConfig:
 
 @dataclass(frozen=True, slots=True)
 class ArrayMetadata:
-    """What an array is, in Zarr v3's vocabulary, whatever format it lies in.
+    """Description of an array in Zarr v3's vocabulary, whatever its format.
 
     Attributes
     ----------
@@ -73,6 +73,6 @@ class ArrayMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """What a group is: its attributes."""
+    """Description of a group: its attributes."""
 
     attributes: Mapping[str, JSON] = field(default_factory=dict)

@@ -70,7 +70,7 @@ def small_dtype(name: str, *, format_name: str, key: str) -> np.dtype[Any] | Non
 
 
 def is_small(dtype: np.dtype[Any]) -> bool:
-    """Whether `dtype` is one of ml_dtypes', in either byte order."""
+    """Return whether `dtype` is one of ml_dtypes', in either byte order."""
     return dtype.type.__module__ == "ml_dtypes"
 
 
@@ -162,7 +162,7 @@ def mantissa_bits(dtype: np.dtype[Any]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class FloatRange:
-    """What numbers a float type has: ``precision`` bits from ``2**lowest_exponent`` on, up to ``greatest``."""
+    """Range of a float type: ``precision`` bits from ``2**lowest_exponent`` on, up to ``greatest``."""
 
     precision: int
     lowest_exponent: int

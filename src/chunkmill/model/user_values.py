@@ -1,4 +1,4 @@
-"""Values as users give them -> numpy arrays that a store can hold.
+"""Convert user input to numpy arrays that a store can hold.
 
 Not here: what a dtype is in a format (`chunkmill.model.dtypes`), dask's arrays (`chunkmill.dask_arrays.as_dask`).
 """
@@ -36,7 +36,7 @@ def plain(values: Any) -> NDArray[Any]:
 
 
 def as_dtype(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return `values` in another dtype as numpy casts; but what is no string does not become one, and none is cut.
+    """Cast as numpy does, but turn no other value into a string, and truncate none.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def as_dtype(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def is_text(dtype: np.dtype[Any]) -> bool:
-    """Whether values are strings, or bytes of fixed width, which numpy's and dask's own casts spoil."""
+    """Return whether values are text or bytes of fixed width, which the casts of numpy and dask truncate."""
     return dtype.kind in "TSU"
 
 
@@ -91,7 +91,7 @@ def _kinds(array: NDArray[Any]) -> set[type]:
 
 
 def check_unmasked(values: Any) -> None:
-    """Raise `UnsupportedFeature` where some of the values are masked: what lies below the mask would be stored."""
+    """Raise `UnsupportedFeature` where some of the values are masked: the values below the mask would be stored."""
     if np.ma.is_masked(values):
         raise masked()
 

@@ -17,7 +17,7 @@ from numcodecs.zstd import decompress
 
 from chunkmill.errors import MetadataError, NodeNotFound, StoreError
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
-from chunkmill.formats.references.json import is_reference_json, parse_reference_json
+from chunkmill.formats.references.json import HEAD_BYTES, is_reference_json, parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences, is_reference_root
 from chunkmill.nodes.documents import READ_ONLY_SET
 from chunkmill.stores.base import ByteRange, Store
@@ -41,7 +41,6 @@ REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_proto
 
 _BARE = ("reference://", "reference")  # as fsspec has it: the option ``fo`` says where, or is the set itself
 _FILE_NAME = re.compile(r"\.json(\.(gz|gzip|zst|zstd))?$")
-_HEAD = 4096
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -201,7 +200,7 @@ def _file(url: str, options: Mapping[str, Any]) -> tuple[Store, str]:
 def _read_head(url: str, options: Mapping[str, Any]) -> bytes | None:
     store, key = _file(url, options)
     size = store.size(key)
-    return None if size is None else store.get(key, ByteRange(0, min(size, _HEAD)))
+    return None if size is None else store.get(key, ByteRange(0, min(size, HEAD_BYTES)))
 
 
 def _is_reference_head(head: bytes) -> bool:

@@ -17,7 +17,7 @@ from numcodecs.zstd import compress as zstd_compress
 
 from chunkmill.errors import StoreError
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
-from chunkmill.formats.references.json import emit_reference_json, is_reference_json
+from chunkmill.formats.references.json import HEAD_BYTES, emit_reference_json, is_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences, is_reference_root
 from chunkmill.formats.references.parquet_write import emit_reference_parquet
 from chunkmill.hints import Hint
@@ -30,7 +30,6 @@ __all__ = ["SetFile", "in_memory"]
 
 _KINDS = ("json", "parquet")
 _LEVEL = 3
-_HEAD = 4096
 _CANNOT = "cannot write the reference set"
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # gzip, zstd
 
@@ -104,7 +103,7 @@ class SetFile:
 
     def _is_set(self) -> bool:
         if self.key:
-            head = self.store.get(self.key, ByteRange(0, min(self.store.size(self.key) or 0, _HEAD)))
+            head = self.store.get(self.key, ByteRange(0, min(self.store.size(self.key) or 0, HEAD_BYTES)))
             return head is not None and (head.startswith(_COMPRESSED) or is_reference_json(head))
         return is_reference_root(self.store.get(ROOT_KEY))
 

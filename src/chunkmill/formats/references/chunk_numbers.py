@@ -1,4 +1,4 @@
-"""Which keys of a reference set are chunks of which array, and their numbers in C order.
+"""Chunk numbers of reference keys: the array of each key, and the number of its chunk in C order.
 
 Parquet sets and combining need that; sets in JSON do not. Of the metadata documents inside a set only shape, chunk
 shape and the spelling of chunk keys are read here: the formats proper (`zarr_v2`, `zarr_v3`) read the rest.
@@ -31,7 +31,7 @@ DOCUMENT_NAMES = frozenset({".zarray", ".zattrs", ".zgroup", "zarr.json"})
 
 @dataclass(frozen=True, slots=True)
 class ArrayKeys:
-    """How the chunks of the array at `path` are counted and spelt."""
+    """Numbering and keys of the chunks of the array at `path`."""
 
     path: str
     grid_shape: Shape
@@ -39,7 +39,7 @@ class ArrayKeys:
 
     @property
     def prefix(self) -> str:
-        """What stands before the chunk key."""
+        """Prefix of the chunk keys."""
         return f"{self.path}/" if self.path else ""
 
     @property
@@ -48,7 +48,7 @@ class ArrayKeys:
         return prod(self.grid_shape)
 
     def coords(self, key: str) -> ChunkCoords | None:
-        """Return the coords that `key` spells, also past the grid's end; ``None`` when it is no chunk key."""
+        """Return the coords that `key` spells, also past the grid's end; ``None`` when it is not a chunk key."""
         if not key.startswith(self.prefix):
             return None
         return self.encoding.decode(key[len(self.prefix) :], len(self.grid_shape))
@@ -204,7 +204,7 @@ def _no_chunk(key: str) -> MetadataError:
 
 
 def find_array(key: str, paths: Mapping[str, object]) -> Iterator[str]:
-    """Yield those of `paths` that `key` lies below, the longest first; ``""`` is the root.
+    """Yield those of `paths` that are above `key`, the longest first; ``""`` is the root.
 
     Examples
     --------

@@ -29,14 +29,16 @@ from chunkmill.model.metadata import JSON
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import WHOLE, ReferenceSet
 
-__all__ = ["emit_reference_json", "is_reference_json", "parse_reference_json"]
+__all__ = ["HEAD_BYTES", "emit_reference_json", "is_reference_json", "parse_reference_json"]
 
 _PIECE = 1 << 16  # characters parsed at a time: what they become still fits the cache when it is turned into columns
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SPACES = " \t\n\r"
 _BOUNDARY = re.compile(r"[\]\"}][ \t\n\r]*,(?=[ \t\n\r]*\")")  # an entry ends here, unless this is inside something
 _VERSION_1 = re.compile(r'[ \t\n\r]*"(?:version|templates|gen|refs)"')
-_HEAD = 4096  # bytes enough to tell a reference set from other JSON
+HEAD_BYTES = 4096
+"""How many bytes of a file tell a reference set from other JSON."""
+
 _DOCUMENTS = (".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json")
 _scan = json.JSONDecoder().raw_decode
 _BASE64 = "base64:"
@@ -55,7 +57,7 @@ def is_reference_json(head: bytes) -> bool:
     >>> is_reference_json(b'{"zarr_format": 3, "node_type": "array"')
     False
     """
-    text = head[:_HEAD].decode("utf-8-sig", errors="ignore").lstrip()
+    text = head[:HEAD_BYTES].decode("utf-8-sig", errors="ignore").lstrip()
     members: list[tuple[str, JSON]] = []
     at, is_last = 1, not text.startswith("{")
     while not is_last:
@@ -125,7 +127,7 @@ def parse_reference_json(
 
 
 def emit_reference_json(references: ReferenceSet, *, version: int = 1) -> Iterator[bytes]:
-    r"""Yield a set as JSON in pieces, without ever holding all of it.
+    r"""Yield a set as JSON, some text at a time, without ever holding all of it.
 
     Inline bytes are written as text when they are UTF-8, else in base64. Neither templates nor ``gen`` are used.
 
@@ -204,7 +206,7 @@ class _Reader:
         return self._read_entries(start)
 
     def _read_version_1(self, start: int) -> int | None:
-        """Read the members in any order; ``None`` when there is no version among them."""
+        """Read the members in any order; ``None`` when none of them is the version."""
         self._builder, self._is_flat = ReferenceBuilder(self._source), False
         found: dict[str, JSON] = {}
         at = _skip(self._text, start)
@@ -295,7 +297,7 @@ class _Reader:
         return parsed
 
     def _take(self, entries: dict[str, Any]) -> None:
-        """Add some entries: at once where all are byte ranges, as in all but a few pieces of a large set."""
+        """Add some entries: together where all are byte ranges, as most entries of a large set are."""
         if self._is_flat and "version" in entries:
             raise _VersionFoundError
         values = list(entries.values())
@@ -367,7 +369,10 @@ def _comma(text: str, at: int) -> tuple[int, bool]:
         return at + 1, True
     if text[at : at + 1] != ",":
         raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
-    return _skip(text, at + 1), False
+    at = _skip(text, at + 1)
+    if text[at : at + 1] == "}":  # which GDAL reads, and fsspec does not
+        raise json.JSONDecodeError("A comma after the last member, which JSON does not allow", text, at)
+    return at, False
 
 
 def _name(text: str, at: int) -> tuple[str, int]:

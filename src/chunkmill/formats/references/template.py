@@ -80,7 +80,7 @@ class TemplateText:
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing to render."""
+        """Return whether there is nothing to render."""
         return all(isinstance(part, str) for part in self.parts)
 
     @property
@@ -227,7 +227,7 @@ def _calculate(operator: str, left: int, right: int, source: str) -> int:
 
 def _look_up(name: str, scope: Scope, source: str) -> int | str | TemplateText:
     if name not in scope:
-        raise _error(source, f"only known names; {name!r} is none of {sorted(scope)[:20]}")
+        raise _error(source, f"only known names; {name!r} is not one of {sorted(scope)[:20]}")
     return scope[name]
 
 

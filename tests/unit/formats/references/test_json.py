@@ -502,3 +502,10 @@ def test_a_large_set_is_emitted_in_pieces():
     pieces = list(emit_reference_json(builder.build()))
     assert len(pieces) > 1
     assert len(json.loads(b"".join(pieces))["refs"]) == n
+
+
+@pytest.mark.parametrize("document", [b'{"a": ["u", 1, 2],}', b'{"version": 1, "refs": {"a": ["u", 1, 2],\n}}'])
+def test_a_comma_after_the_last_member_is_named(document):
+    """GDAL reads it, fsspec does not."""
+    with pytest.raises(MetadataError, match="comma after the last member"):
+        parse_reference_json(document)
