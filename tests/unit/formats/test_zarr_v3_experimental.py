@@ -207,5 +207,5 @@ def test_nothing_is_written() -> None:
         lambda: EXPERIMENTAL.adapt(metadata),
         lambda: EXPERIMENTAL.emit_consolidated("", {}),
     ):
-        with pytest.raises(UnsupportedFeature, match="does not support (writing|consolidated metadata)"):
+        with pytest.raises(UnsupportedFeature, match=r"does not support (writing|consolidated metadata)"):
             write()
