@@ -136,6 +136,7 @@ def _job(name: str, mark: str, writer: TargetWriter) -> Job:
         stages=writer.stages,
         publish=writer.publish,
         writes=() if writer.intermediate is None else (writer.intermediate,),
+        check_free=writer.check_free,
         overwrite=writer.overwrite,
     )
 

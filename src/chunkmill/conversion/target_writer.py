@@ -77,12 +77,20 @@ class TargetWriter:
             self.intermediate.delete_prefix(self.prefix)  # of a job that was abandoned
         if self.overwrite is None:
             return {}
-        store, name, overwrite = self.store, self.format.name, self.overwrite
+        return self._make_room()
+
+    def check_free(self, run: str) -> None:
+        """Raise `NodeExists` where a node was made at the target since `prepare`."""
+        if self.overwrite is False:
+            self._make_room(run)
+
+    def _make_room(self, run: str = "") -> dict[str, bytes]:
+        store, name, overwrite = self.store, self.format.name, bool(self.overwrite)
         if self.path in self.groups:
             group = self.groups[self.path]
-            return placement.create_group(store, self.path, group, format=name, overwrite=overwrite)[1]
+            return placement.create_group(store, self.path, group, format=name, overwrite=overwrite, run=run)[1]
         metadata = self.plans[0].target.metadata
-        return placement.create_array(store, self.path, metadata, format=name, overwrite=overwrite)[1]
+        return placement.create_array(store, self.path, metadata, format=name, overwrite=overwrite, run=run)[1]
 
     def stages(self, run: str) -> list[Stage]:
         """Return the stages of a run; absent chunks are deleted where there is something at the target already.

@@ -100,12 +100,13 @@ def create_group(
     *,
     format: str,  # noqa: A002
     overwrite: bool = False,
+    run: str = "",
 ) -> tuple[Group, dict[str, bytes]]:
     """Make room for a group; return it, with the documents that make it visible (see `create_array`)."""
     documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
     documents = documents_format.emit_group(path, metadata)
-    parents = _make_room(store, path, documents_format, overwrite=overwrite)
+    parents = _make_room(store, path, documents_format, overwrite=overwrite, run=run)
     return Group(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
 
 

@@ -32,6 +32,7 @@ from chunkmill.runtime.progress import JobProgress
 from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult, grouped
+from chunkmill.runtime.unfinished_jobs import check_no_job
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
@@ -61,6 +62,9 @@ class Job:
     publish
         Makes the result visible; called with the documents when all tasks are done; returns the keys that it wrote. May
         be called again when the process ends before the journal is deleted.
+    check_free
+        Called with the name of the run when the job has begun: raises `NodeExists` where a node was made since
+        `prepare`, whose chunks the job would write over.
     writes
         Further stores (a temporary one) that tasks write to.
     overwrite
@@ -77,6 +81,7 @@ class Job:
     stages: Callable[[str], Sequence[Stage]]
     publish: Callable[[Mapping[str, bytes]], Iterable[str] | None]
     writes: Sequence[Store] = ()
+    check_free: Callable[[str], object] | None = None
     overwrite: bool | None = False
 
 
@@ -157,6 +162,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
         with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
             if begins:
                 journal.begin(documents)
+                _check_begun(job, journal)
             done = set() if begins else journal.done()
             with remove_partial_files(job.targets, after_death=interrupted):
                 results = run_stages(
@@ -178,6 +184,20 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     journal.finish()
     flush(job.store)
     return JobResult(tuple(results), time.perf_counter() - start)
+
+
+def _check_begun(job: Job, journal: Journal) -> None:
+    """Give a job that has begun up where another writer has reserved or taken the target since room was made.
+
+    Others look for jobs after they have reserved a place: of two that begin at once, at least one sees the other.
+    """
+    try:
+        check_no_job(job.store, job.path, own_run=journal.run, below=job.overwrite is not None)
+        if job.check_free is not None:
+            job.check_free(journal.run)
+    except BaseException:
+        journal.discard()
+        raise
 
 
 def run_once(

@@ -123,7 +123,9 @@ def reserved(store: Store, path: str, job: str) -> Iterator[str]:
                 journal.discard()
 
 
-def check_no_job(store: Store, *paths: str, overwrite: bool | None = None, own_run: str = "") -> list[UnfinishedJob]:
+def check_no_job(
+    store: Store, *paths: str, overwrite: bool | None = None, own_run: str = "", below: bool = False
+) -> list[UnfinishedJob]:
     """Raise `JobError` when a job writes the nodes at `paths`, groups above them, or what is to be overwritten.
 
     Parameters
@@ -132,10 +134,12 @@ def check_no_job(store: Store, *paths: str, overwrite: bool | None = None, own_r
         ``True``: the caller deletes the nodes and everything below them, so that interrupted jobs there are returned
         instead, to be discarded before (`discard_jobs`). ``False``: the error says that it could. ``None``: it cannot.
     own_run
-        Name of the caller's own run, which is no other job.
+        Name of the caller's own run, which is not another job.
+    below
+        Refuse where jobs write nodes below `paths`, too: the caller creates nodes there.
     """
     discarded = []
-    for job in jobs_at(store, *paths, below=bool(overwrite)):
+    for job in jobs_at(store, *paths, below=below or bool(overwrite)):
         if own_run and job.run == own_run:
             continue
         if job.is_running:
