@@ -6,8 +6,9 @@ from recording import FailingStore
 from servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, StoreError
+from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
+from chunkmill.stores.guarded import GuardedStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 
@@ -35,6 +36,26 @@ def test_convert(store):
     assert not [key for key in store.list_prefix("") if "chunkmill" in key]
     cm.convert(store, back := MemoryStore(), format="n5")
     assert cm.verify(source, back).equal
+
+
+def test_a_task_that_slept_replaces_nothing(store):
+    """Its job has been done without it, and a user has written."""
+    is_over = False
+
+    def guard(*, now=False):
+        if is_over and now:
+            raise JobError(job="put it", reason="over")
+
+    guarded = GuardedStore(store, guard)
+    guarded.set("a/0", b"the task's")
+    guarded.set("a/0", b"the task's again")
+    assert store.get("a/0") == b"the task's again"
+    is_over = True  # between question and write
+    store.set("a/1", b"the user's")
+    fresh = GuardedStore(store, guard)
+    with pytest.raises(JobError):
+        fresh.set("a/1", b"the task's")
+    assert store.get("a/1") == b"the user's"
 
 
 def test_resume(store):

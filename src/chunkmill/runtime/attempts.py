@@ -6,7 +6,7 @@ deletes at the end; whoever discards the job deletes it, too. So a task learns b
 still wants what it is about to write, and others see from the age of the object whether the client is alive.
 
 What this leaves open: a process may sleep between its question and its write. Where the store compares versions, the
-write then fails (`chunkmill.stores.metered`); where it does not, one store key for each thread of that process gets its
+write then fails (`chunkmill.stores.guarded`); where it does not, one store key for each thread of that process gets its
 old value back.
 """
 

@@ -19,6 +19,9 @@ __all__ = ["Guard", "GuardedStore", "guarded", "write_guard"]
 
 _ATTEMPTS = 100  # at replacing a value that others replace, too: tasks of one job that dask runs twice, and no more
 
+# Object stores take larger values in many requests (S3 at most 5 GiB in one), and compare no version then
+_LARGEST_COMPARED = 64 << 20
+
 
 class Guard(Protocol):
     """Question whether the calling task may still write."""
@@ -42,7 +45,8 @@ class GuardedStore:
 
     A value is created where there is none. Where there is one, its version is looked up, `guard` is asked again, and
     the value replaced if it still has that version. From then on versions are looked up first, since this target is no
-    new one. Values that are written in parts are not compared: they may be too large for memory.
+    new one. Values that are written in parts are not compared, since they may
+    be too large for memory; neither are large ones in remote stores.
 
     Examples
     --------
@@ -70,7 +74,8 @@ class GuardedStore:
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value."""
-        if not self.compares_versions:
+        large = self.is_remote and memoryview(value).nbytes > _LARGEST_COMPARED
+        if large or not self.compares_versions:
             self._guard()
             self.below.set(key, value)
             return

@@ -73,6 +73,17 @@ def test_a_new_value_costs_one_request(below, guard):
     assert [method for method, _, _ in below.log] == ["set_if"]
 
 
+def test_large_values_of_remote_stores_are_uploaded_as_others_are(guard, monkeypatch):
+    monkeypatch.setattr("chunkmill.stores.guarded._LARGEST_COMPARED", 3)
+    below = RecordingStore(MemoryStore())
+    below.is_remote = True
+    store = GuardedStore(below, guard)
+    store.set("a", b"1234")
+    store.set("b", b"123")
+    assert [method for method, _, _ in below.log] == ["set", "set_if"]
+    assert guard.asked == [False, False]
+
+
 def test_after_the_first_that_is_there_versions_are_looked_up_first(below, guard):
     for key in "ab":
         below.set(key, b"old")
