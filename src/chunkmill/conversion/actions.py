@@ -66,7 +66,7 @@ class ChosenAction:
 
     @property
     def moves(self) -> bool:
-        """Whether encoded bytes move, all or most of them undecoded."""
+        """Return whether encoded bytes move, all or most of them undecoded."""
         return self.name in {"copy", "reframe", "repack"}
 
 
@@ -137,7 +137,7 @@ def _shown(chain: Sequence[NamedConfig]) -> str:
 
 
 def same_fill(source: ArrayMetadata, target: ArrayMetadata) -> bool:
-    """Whether absent chunks read the same in both, bit for bit."""
+    """Return whether absent chunks read the same in both, bit for bit."""
     return bool(_fill_bits(source) == _fill_bits(target))
 
 
@@ -210,7 +210,7 @@ def _unframed(chain: tuple[NamedConfig, ...]) -> tuple[tuple[NamedConfig, ...], 
 
 
 def _same_sharding(old: NamedConfig | None, new: NamedConfig | None) -> bool:
-    """Whether shards are equal but for the parameters of their chunks' codecs."""
+    """Return whether shards are equal but for the parameters of their chunks' codecs."""
     if old is None or new is None:
         return old is new
     members = ("chunk_shape", "index_codecs", "index_location")

@@ -55,7 +55,7 @@ class ArrayTransfer:
         Fraction of one task's budget that the store keys of one group use.
     seen
         The source's documents when the job was planned: looked at again where chunks are absent.
-    behind
+    background
         Values that are being stored while the task continues.
     scratch
         Memory that a task decodes into, by its shape: one at most.
@@ -70,7 +70,7 @@ class ArrayTransfer:
     memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
     share: float = 1.0
     seen: SeenSource | None = None
-    behind: BackgroundCalls = field(default_factory=lambda: BackgroundCalls(0))
+    background: BackgroundCalls = field(default_factory=lambda: BackgroundCalls(0))
     scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
     absent: list[ChunkCoords] = field(default_factory=list)
 
@@ -83,8 +83,8 @@ def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) ->
     source, target = metered(planned.source, meter), metered(planned.target, meter)
     actions: dict[str, int] = {}
     keys = list(product(*group_ranges(target.write_layout.grid, planned.action.group, number)))
-    with BackgroundCalls(planned.memory.n_behind) as behind:
-        transfer = replace(planned, source=source, target=target, behind=behind, scratch={}, absent=[])
+    with BackgroundCalls(planned.memory.n_background) as background:
+        transfer = replace(planned, source=source, target=target, background=background, scratch={}, absent=[])
         move = _copy if planned.action.name == "copy" else _move
         move(transfer, keys, actions)
     if transfer.absent and planned.seen is not None:
@@ -142,7 +142,7 @@ def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[st
         if value is None:
             transfer.absent.append(coords)
             value = filled.encoded(target.write_layout, coords)
-        transfer.behind.call(_put, transfer, coords, value)
+        transfer.background.call(_put, transfer, coords, value)
         _count(actions, "absent" if value is None else "copy")
         del value  # before the next one is fetched, so that it gets the same memory
 
@@ -160,7 +160,7 @@ def _move(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[st
         entries = _entries(transfer, below, data, filled, actions)
         first = next(entries, None)
         if first is None or target.read_layout is target.write_layout:
-            transfer.behind.call(_put, transfer, key, None if first is None else first[1])
+            transfer.background.call(_put, transfer, key, None if first is None else first[1])
         else:
             _put_shard(transfer, key, chain([first], entries))
         del first, entries  # before the next chunk is fetched, so that it gets the same memory
@@ -209,7 +209,7 @@ def _scratch(transfer: ArrayTransfer, coords: ChunkCoords) -> NDArray[Any] | Non
     source, target = transfer.source, transfer.target
     if source.dtype.hasobject or source.dtype.kind == "T":
         return None
-    if transfer.memory.n_behind or target.read_layout is not target.write_layout:
+    if transfer.memory.n_background or target.read_layout is not target.write_layout:
         return None  # what is encoded may be the chunk's own memory, which is needed until it is stored or packed
     shape = source.read_layout.spec(coords).shape
     if shape not in transfer.scratch:
@@ -252,11 +252,11 @@ def _put_shard(transfer: ArrayTransfer, key: ChunkCoords, entries: Iterable[tupl
     spec = ChunkSpec(tuple(shape[axis] for axis in order), target.dtype, target.fill_value)
     with chunk_step(target, target.write_layout, key, "set"):
         parts = locator.sharding.parts(inside(), spec)
-        if not transfer.memory.n_behind:
+        if not transfer.memory.n_background:
             cast("MeteredStore", target.store).set_parts(target.write_layout.locator.key(key), parts)
             return
         value = b"".join(parts)
-    transfer.behind.call(_put, transfer, key, value)
+    transfer.background.call(_put, transfer, key, value)
 
 
 # --------------------------------------------------------------------------------------------------------------------

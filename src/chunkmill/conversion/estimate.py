@@ -41,7 +41,7 @@ _FIRST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 16, 512, 64 << 20
 """Chunks, and bytes, that stores with latency fetch ahead for a task that asks for many chunks at once."""
 
 
-_MOST_BEHIND, _BEHIND_BYTES = 16, 32 << 20
+_MOST_STORING, _STORING_BYTES = 16, 32 << 20
 """Values, and bytes, that are being stored, where requests cost latency, while a task continues."""
 
 
@@ -52,13 +52,13 @@ class TaskMemory(NamedTuple):
     ----------
     n_ahead
         Chunks that are fetched ahead, at most; 0: as many as the store likes.
-    n_behind
+    n_background
         Values that are being stored while the task continues, at most; 0: it waits for each.
     """
 
     n_bytes: int
     n_ahead: int = 0
-    n_behind: int = 0
+    n_background: int = 0
 
 
 def task_memory(
@@ -88,19 +88,19 @@ def task_memory(
     ):  # encoded chunks of fill value are kept: a whole one, and one cropped by the end of each axis
         n_shapes = prod(1 + _n_ends(axis) for axis in target.read_layout.grid.axes)
         n_bytes += n_shapes * most_encoded(target, target.read_layout)
-    n_behind = 0
+    n_background = 0
     if target.store.is_remote:
         held = 2 * most_encoded(target, target.write_layout)  # the value, and the request's copy of it
-        n_behind = min(n_keys, _MOST_BEHIND, _BEHIND_BYTES // max(held, 1))
+        n_background = min(n_keys, _MOST_STORING, _STORING_BYTES // max(held, 1))
         if budget is not None:
-            n_behind = max(0, min(n_behind, (budget - n_bytes) // 2 // max(held, 1)))
-        n_bytes += n_behind * held
+            n_background = max(0, min(n_background, (budget - n_bytes) // 2 // max(held, 1)))
+        n_bytes += n_background * held
     if not source.store.is_remote:
-        return TaskMemory(n_bytes, 0, n_behind)
+        return TaskMemory(n_bytes, 0, n_background)
     natural = n_ahead = min(n_chunks, max(_FIRST_AHEAD, min(_MOST_AHEAD, _AHEAD_BYTES // max(fetched, 1))))
     if budget is not None:
         n_ahead = max(1, min(natural, (budget - n_bytes) // max(fetched, 1)))
-    return TaskMemory(n_bytes + n_ahead * fetched, n_ahead if n_ahead < natural else 0, n_behind)
+    return TaskMemory(n_bytes + n_ahead * fetched, n_ahead if n_ahead < natural else 0, n_background)
 
 
 def fit_memory(source: StoredArray, target: StoredArray, action: ChosenAction, budget: int) -> ChosenAction:

@@ -162,7 +162,7 @@ def _plain(
 
 
 def _can_shard(fitted: ArrayMetadata, documents_format: Format, path: str) -> bool:
-    """Whether the format has shards: tried with shards of one chunk."""
+    """Return whether the format has shards: tried with shards of one chunk."""
     packing = sharded(fitted.codecs, fitted.chunk_grid.chunk_shape)
     try:
         fitted_to(replace(fitted, codecs=(packing,)), documents_format, path, near=False)

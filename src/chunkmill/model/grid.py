@@ -230,7 +230,7 @@ class ChunkGrid:
         return Overlap(tuple(coords), tuple(in_chunk), tuple(in_region), whole)
 
     def aligned(self, region: Region) -> bool:
-        """Whether every chunk that `region` touches lies in it whole."""
+        """Return whether `region` covers every chunk that it overlaps."""
         return all(_axis_aligned(axis, cut) for axis, cut in zip(self.axes, region, strict=True))
 
     def within(self, region: Region) -> ChunkGrid:
