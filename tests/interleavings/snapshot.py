@@ -43,7 +43,8 @@ def _view(store: Store, *, consolidated: bool | None, raises: bool) -> Snapshot:
 
 
 def _shown(node: cm.Array | cm.Group, *, raises: bool) -> tuple[Any, tuple[Any, ...]]:
-    attributes = repr(sorted(node.attributes.items()))
+    # what an append that is being published notes there is no attribute of the user's
+    attributes = repr(sorted(item for item in node.attributes.items() if not item[0].startswith("_chunkmill")))
     if isinstance(node, cm.Group):
         return ("group", attributes), ()
     codecs = "+".join(codec.name for codec in node.codecs)
