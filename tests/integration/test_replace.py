@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.errors import NodeNotFound
+from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -89,3 +89,19 @@ def test_consolidated_metadata_follow(make_store):
     assert list(cm.open_group(store, consolidated=True)) == ["a"]
     with pytest.raises(NodeNotFound):
         cm.open(store, "a/b")
+
+
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+@pytest.mark.parametrize("path", ["", "plate"], ids=["root", "below"])
+def test_nodes_below_folders_without_a_document_are_not_hidden(make_store, fmt, path):
+    """TensorStore writes no documents of groups."""
+    store = make_store()
+    cm.to_store(OLD, store, "plate/row/a", chunks=(2, 2), format=fmt)
+    for name in ("zarr.json", ".zgroup", ".zattrs"):
+        for folder in ("", "plate/", "plate/row/"):
+            store.delete(f"{folder}{name}")
+    with pytest.raises(NodeExists, match="folder without a document"):
+        cm.create_array(store, path, shape=(3,), dtype="i4", chunks=(2,), format=fmt)
+    with pytest.raises(NodeExists, match="folder without a document"):
+        cm.to_store(OLD, store, path, format=fmt)
+    np.testing.assert_array_equal(cm.open_array(store, "plate/row/a")[...], OLD)

@@ -26,7 +26,7 @@ from chunkmill.nodes.hierarchy import array_at, open_node, walk
 from chunkmill.nodes.replacement import Replacement, stage_replacement
 from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, jobs_at, reserved
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import flush
+from chunkmill.stores.capabilities import can_list, flush
 
 __all__ = [
     "add_array",
@@ -69,6 +69,8 @@ def create_array(
     array = array_at(store, path, metadata, documents_format)
     documents = documents_format.emit_array(array.path, metadata)
     parents = _make_room(store, array.path, documents_format, overwrite=overwrite, run=run)
+    if not overwrite:
+        _check_nothing_hidden(store, array.path, documents_format)
     return array, {**parents, **documents}
 
 
@@ -201,6 +203,16 @@ def _make_room(
         _delete_node(store, path, documents_format)  # their chunks, which no document makes a node of
     missing = {k: v for k, v in documents_format.emit_root().items() if store.get(k) is None}
     return {**parents, **missing}
+
+
+def _check_nothing_hidden(store: Store, path: str, documents_format: Format) -> None:
+    """Raise `NodeExists` where nodes are stored below a folder without a document: an array there would hide them."""
+    if documents_format.implicit_groups or not can_list(store):
+        return
+    hidden = Group(store, path, GroupMetadata(), documents_format).members()
+    if hidden:
+        hint = f"nodes are stored below it ({', '.join(map(repr, list(hidden)[:5]))}), in a folder without a document"
+        raise NodeExists(url=store.url, path=path, found="group", hint=hint)
 
 
 def _parent_documents(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
