@@ -5,6 +5,7 @@ import pytest
 import xarray as xr
 from datasets import LAYOUTS, read, series, tree
 from recording import DyingStore, RecordingStore
+from servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError
@@ -13,6 +14,7 @@ from chunkmill.stores.open import open_store
 from chunkmill.xarray.unfinished_append import ATTRIBUTE
 
 pytestmark = [
+    *WARNINGS,
     pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification"),
     pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
 ]
@@ -165,3 +167,17 @@ def test_groups_that_others_made_meanwhile_keep_their_attributes(url):
     cm.write_dataset(series(), Meanwhile(open_store(url)), "deep/er")
     assert cm.open_group(url).attributes["of"] == "others"
     xr.testing.assert_identical(read(url, group="deep/er").load(), series())
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_append_where_requests_run_at_once(s3_server, n):  # noqa: F811
+    """Documents of arrays are written concurrently: which of them are is not known when the writer dies."""
+    store = open_store(s3_server.new_bucket(), s3_server.storage_options)
+    cm.write_dataset(series(), store, consolidated=False)
+    with pytest.raises(Exception, match="injected"):
+        cm.write_dataset(LATER, DyingStore(store, n, WRITES), append_dim="time")
+    is_alive(store, 5)
+    cm.write_dataset(LATER, store, append_dim="time")
+    is_alive(store, 8)
+    cm.write_dataset(series(2), store, mode="w", consolidated=True)
+    is_alive(store, 2)
