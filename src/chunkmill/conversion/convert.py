@@ -149,7 +149,8 @@ def convert(
     Raises
     ------
     UnsupportedFeature, NodeExists, JobError
-        As in `plan_convert`; `JobError` too where a worker lacks a codec or cannot write.
+        As in `plan_convert`; `JobError` also where a worker lacks a codec or cannot write, and where the source
+        was deleted or replaced meanwhile: nothing is published then.
     ChunkError
         A chunk cannot be read or written. Finished tasks are kept: the same call resumes from there.
 

@@ -241,7 +241,8 @@ class Plan(_Columns):
         NodeExists
             There is a node at the target already.
         JobError
-            There is an unfinished job of another plan at the target, or a worker lacks a codec or access to a store.
+            There is an unfinished job of another plan at the target, a worker lacks a codec or access to a store, or
+            the source was deleted or replaced since the plan was made: nothing is published then.
         """
         return self.report(run_job(self.job, resume=resume, progress=progress))
 
