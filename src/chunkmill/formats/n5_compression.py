@@ -42,17 +42,17 @@ def n5_chain(chain: Sequence[NamedConfig]) -> tuple[NamedConfig, ...]:
     return _wrap(compressor)
 
 
-def zarr_chain(chain: Sequence[NamedConfig]) -> tuple[NamedConfig, ...]:
+def zarr_chain(chain: Sequence[NamedConfig], blocks: Sequence[str] = ("n5_block",)) -> tuple[NamedConfig, ...]:
     """Return `chain` without N5's block: what its payload is made of, in codecs that Zarr knows as well.
 
-    A chain without ``n5_block`` is returned as it is.
+    A chain without any of the codecs `blocks` is returned as it is. Zarr v3 has a block of its own, ``n5_default``.
 
     Examples
     --------
     >>> [codec.name for codec in zarr_chain(n5_chain([NamedConfig("gzip", {"level": 5})]))]
     ['bytes', 'gzip']
     """
-    if not any(codec.name == "n5_block" for codec in chain):
+    if not any(codec.name in blocks for codec in chain):
         return tuple(chain)
     compressor = _compressor(chain)
     if compressor is None:
@@ -92,11 +92,13 @@ def emit_compression(chain: Sequence[NamedConfig]) -> dict[str, JSON]:
 
 def _compressor(chain: Sequence[NamedConfig]) -> NamedConfig | None:
     """Return the one compressor of a chain, in or out of ``n5_block``."""
-    if len(chain) == 1 and chain[0].name == "n5_block":
+    if len(chain) == 1 and chain[0].name in {"n5_block", "n5_default"}:
         inner = chain[0].configuration.get("codecs")
         if not isinstance(inner, Sequence) or not all(isinstance(c, Mapping) and "name" in c for c in inner):
             raise MetadataError(key="", field="codecs", got=inner, expected="a list of codecs in n5_block")
         chain = [NamedConfig(codec["name"], codec.get("configuration", {})) for codec in inner]
+        if chain and chain[0].name == "transpose":  # N5's order of axes, which is a Zarr array's own there
+            chain = chain[1:]
     if chain and chain[0].name == "bytes":
         chain = chain[1:]
     if len(chain) > 1:

@@ -208,7 +208,7 @@ class ZarrV2:
         adapted = replace(
             metadata,
             chunk_keys=metadata.chunk_keys if own else self.default_chunk_keys,
-            codecs=zarr_chain(metadata.codecs),
+            codecs=zarr_chain(metadata.codecs, ("n5_block", "n5_default")),
             edge_chunks="padded",
         )
         self.emit_array(path, adapted)

@@ -178,6 +178,8 @@ def _emit_codec(codec: NamedConfig, key: str) -> dict[str, JSON]:
     configuration = dict(codec.configuration)
     if codec.name.startswith("numcodecs."):
         return {"id": codec.name.removeprefix("numcodecs."), **configuration}
+    if codec.name == "bitround":  # the same under two names, on floats; on integers decoding leaves them as they are
+        return {"id": codec.name, **configuration}
     if codec.name not in _OWN_NAMES:
         raise UnsupportedFeature(format=_FORMAT, feature=f"codec {codec.name!r}", key=key)
     if codec.name == "blosc":

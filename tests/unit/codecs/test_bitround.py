@@ -85,3 +85,16 @@ def test_bad_configurations(keepbits):
 def test_other_dtypes(dtype):
     with pytest.raises(MetadataError, match="bitround needs numbers"):
         pipeline_of([bitround(3), "bytes"], ChunkSpec((1,), np.dtype(dtype), None))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i2"])
+def test_zarr_v2_has_it_under_numcodecs_name(tmp_path, dtype):
+    import zarr
+
+    import chunkmill as cm
+
+    codecs = [{"name": "bitround", "configuration": {"keepbits": 3}}]
+    array = cm.create_array(tmp_path, shape=(10,), chunks=(5,), dtype=dtype, format="zarr2", codecs=codecs)
+    array[...] = np.arange(100, 110).astype(dtype)
+    assert len(set(array[...].tolist())) < 3
+    assert zarr.open_array(tmp_path, mode="r")[...].tolist() == array[...].tolist()

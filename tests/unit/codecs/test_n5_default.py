@@ -106,3 +106,17 @@ def test_one_array_in_both_formats(tmp_path):
     values[1:4, 2:6] = -5
     again = tensorstore.open({"driver": "n5", "kvstore": kvstore}).result()
     assert again.read().result().tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("target", ["n5", "zarr2", "zarr3"])
+def test_conversion(tmp_path, target):
+    import chunkmill as cm
+
+    values = np.arange(35, dtype="i2").reshape(5, 7)
+    codec = n5_default(2, {"name": "gzip", "configuration": {"level": 6}})
+    array = cm.create_array(tmp_path / "source", shape=(5, 7), chunks=(2, 3), dtype="i2", codecs=[codec])
+    array[...] = values
+    cm.convert(tmp_path / "source", tmp_path / "copy", format=target)
+    copy = cm.open_array(tmp_path / "copy", format=target)
+    assert copy[...].tolist() == values.tolist()
+    assert (copy.metadata.codecs[0].name == "n5_default") == (target == "zarr3")
