@@ -96,5 +96,5 @@ def test_zarr_v2_has_it_under_numcodecs_name(tmp_path, dtype):
     codecs = [{"name": "bitround", "configuration": {"keepbits": 3}}]
     array = cm.create_array(tmp_path, shape=(10,), chunks=(5,), dtype=dtype, format="zarr2", codecs=codecs)
     array[...] = np.arange(100, 110).astype(dtype)
-    assert len(set(array[...].tolist())) < 3
+    assert len(set(array[...].tolist())) < 4  # of ten
     assert zarr.open_array(tmp_path, mode="r")[...].tolist() == array[...].tolist()
