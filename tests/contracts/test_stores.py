@@ -10,6 +10,7 @@ import obstore.store
 import pytest
 from azure_server import azure_server  # noqa: F401
 from contracts.store_contract import KEYS, ReadContract, StoreContract
+from gcs_server import gcs_server  # noqa: F401
 from recording import RecordingStore
 from servers import WARNINGS, http_server, s3_server  # noqa: F401
 
@@ -107,6 +108,20 @@ class TestObstoreAzure(StoreContract):
     @pytest.fixture
     def store(self, azure_server):  # noqa: F811
         store = open_store(azure_server.new_container() + "/some/root", azure_server.storage_options)
+        assert isinstance(store, ObstoreStore)
+        assert store.compares_versions
+        return store
+
+
+class TestObstoreGcs(StoreContract):
+    n_listed = 100
+    n_increments = 5
+    n_reads = 4
+    n_replaced = 5
+
+    @pytest.fixture
+    def store(self, gcs_server):  # noqa: F811
+        store = open_store(gcs_server.new_store("some/root"))
         assert isinstance(store, ObstoreStore)
         assert store.compares_versions
         return store

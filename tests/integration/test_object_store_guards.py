@@ -5,6 +5,7 @@ import multiprocessing
 import numpy as np
 import pytest
 from azure_server import azure_server  # noqa: F401
+from gcs_server import gcs_server  # noqa: F401
 from servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
@@ -16,11 +17,13 @@ pytestmark = WARNINGS
 N_ROWS = 24
 
 
-@pytest.fixture(params=["s3", "azure"])
+@pytest.fixture(params=["s3", "azure", "gcs"])
 def place(request):
     if request.param == "s3":
         server = request.getfixturevalue("s3_server")
         return server.new_bucket() + "/x.zarr", server.storage_options
+    if request.param == "gcs":
+        return request.getfixturevalue("gcs_server").new_store("x.zarr"), None
     server = request.getfixturevalue("azure_server")
     return server.new_container() + "/x.zarr", server.storage_options
 

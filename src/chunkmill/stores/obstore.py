@@ -7,6 +7,7 @@ ETag or generation, on all three services. Urls come here by `chunkmill.stores.o
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -182,15 +183,15 @@ class ObstoreStore:
         check_key(key)
         if value is None:
             return self._delete_if(key, version)
-        if version is not None and " " not in version:
-            return False  # no version of this store
+        if (mode := _condition(version)) is None:
+            return False
         data = value if type(value) is bytes else bytes(value)
         write_id = uuid4().hex
         own: Any = {"attributes": {_WRITE_ID: write_id}}
 
         def put() -> bool:
             try:
-                obstore.put(self._open(), key, data, mode=_condition(version), use_multipart=False, **own)
+                obstore.put(self._open(), key, data, mode=mode, use_multipart=False, **own)
             except (AlreadyExistsError, PreconditionError):
                 return self._is_own(key, write_id)
             return True
@@ -324,7 +325,11 @@ def _kind_and_url(place: Any) -> tuple[str, str]:
 
 
 def _condition(version: str | None) -> Any:
+    """Return obstore's mode of a write; ``None`` for what is not a version of this store."""
     if version is None:
         return "create"
-    generation, _, e_tag = version.partition(" ")
-    return {name: value for name, value in (("e_tag", e_tag), ("version", generation)) if value}
+    try:
+        told = json.loads(version)
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None

@@ -5,6 +5,7 @@ Absent keys leave as `FileNotFoundError`, other failures as obstore raises them.
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -127,10 +128,9 @@ def _get(client: Any, key: str, byte_range: Any, match: Any = None) -> tuple[byt
 
 
 def version_of(meta: Any, data: bytes) -> str:
-    """Return generation and ETag, either of which may be empty; a digest where the service tells none."""
-    if meta["e_tag"] is None and meta["version"] is None:
-        return digest(data)
-    return f"{meta['version'] or ''} {meta['e_tag'] or ''}"
+    """Return ETag and generation, as JSON, as far as the service tells them; a digest where it tells none."""
+    told = {name: meta[name] for name in ("e_tag", "version") if meta[name]}
+    return json.dumps(told) if told else digest(data)
 
 
 def _may_be_outside(error: BaseException) -> bool:
