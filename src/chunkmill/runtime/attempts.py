@@ -119,7 +119,7 @@ def _heartbeat() -> bytes:
 
 
 def is_live(heartbeat: bytes) -> bool:
-    """Whether the client that wrote a heartbeat is alive, as far as can be told: it is fresh, and its process is there.
+    """Return whether a heartbeat is fresh and, where that can be told, the process of its client exists.
 
     Examples
     --------

@@ -68,7 +68,7 @@ class Job:
     writes
         Further stores (a temporary one) that tasks write to.
     overwrite
-        Whether `prepare` deletes what is there; ``None``: that is written into.
+        ``True``: `prepare` deletes what is there; ``False``: it refuses; ``None``: that is written into.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What a stage did in this run; tasks that an earlier run had done are counted in `n_resumed` only."""
+    """Result of a stage in this run; tasks that an earlier client had done are counted in `n_resumed` only."""
 
     name: str
     n_tasks: int
@@ -99,7 +99,7 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job did, stage by stage."""
+    """Result of a job, stage by stage."""
 
     stages: tuple[StageResult, ...]
     seconds: float

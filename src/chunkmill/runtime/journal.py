@@ -82,11 +82,11 @@ class Journal:
     run
         Name of the run, set by `begin` and `resume`.
     is_over
-        Whether `resume` found that all was done, and only the journal was to be deleted.
+        True when `resume` found that all was done, and only the journal had to be deleted.
     attempt
         This client's attempt, while it is `running`.
     is_block_write
-        Whether the job is a ``to_store(resume=True)``, which another `to_store` replaces without being asked.
+        True for a `to_store`, which another `to_store` of the array replaces without being asked.
     """
 
     store: Store

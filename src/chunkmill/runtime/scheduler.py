@@ -90,7 +90,7 @@ class Scheduler:
     get
         The scheduler's ``get``.
     in_process
-        Whether tasks share this process's memory, so that nothing is pickled.
+        True when tasks share this process's memory, so that nothing is pickled.
     """
 
     def __init__(self) -> None:

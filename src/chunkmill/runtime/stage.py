@@ -27,7 +27,7 @@ LEAST_TASKS = 32
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What one task did.
+    """Result of one task.
 
     Attributes
     ----------

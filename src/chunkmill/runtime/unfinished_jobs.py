@@ -46,9 +46,9 @@ class UnfinishedJob:
     key
         Of its plan, in the store.
     is_running
-        Whether a client that runs it is alive (see `chunkmill.runtime.attempts`).
+        True when a client that runs it is alive (see `chunkmill.runtime.attempts`).
     is_block_write
-        Whether it is a ``to_store(resume=True)``.
+        True for a `to_store`.
     """
 
     job: str
@@ -169,7 +169,7 @@ def discard_block_write(store: Store, path: str) -> None:
 
 
 def _is_below(path: str, group: str) -> bool:
-    """Whether `path` is `group` or below it."""
+    """Return whether `path` is `group` or below it."""
     return not group or path == group or path.startswith(f"{group}/")
 
 
