@@ -8,7 +8,7 @@ from recording import DyingStore, RecordingStore
 from servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
-from chunkmill.errors import DatasetError
+from chunkmill.errors import DatasetError, StoreError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.xarray.unfinished_append import ATTRIBUTE
@@ -93,6 +93,16 @@ def test_after_an_interrupted_append(name):
     found = read(store).load()
     assert found.sizes["time"] == 6
     np.testing.assert_array_equal(found.v[[0, 5]], series(6).v[[0, 5]])
+
+
+def test_two_appends_at_a_time(url):
+    """The second to be published is refused: it would take the elements of the first for its own."""
+    cm.write_dataset(series(), url)
+    first, second = (cm.write_dataset(LATER.chunk(time=1), url, append_dim="time", compute=False) for _ in range(2))
+    first.compute(scheduler="sync")
+    with pytest.raises((DatasetError, StoreError), match=r"changed or replaced by others|not as it was"):
+        second.compute(scheduler="sync")
+    is_alive(open_store(url), 8)
 
 
 def test_append_to_a_tree():

@@ -116,6 +116,8 @@ class Publication:
         """Make appended elements visible: all arrays at once to readers that know of unfinished appends."""
         if not growth:
             return
+        for each in growth:  # another append may have been published since this one was planned
+            self._check_as_seen(each)
         marks = self._marks(dim, growth)
         for path, mark in marks.items():  # the group of the write first: its mark counts for all below it
             self._change_attributes(path, partial(_marked, mark=mark))
@@ -137,6 +139,17 @@ class Publication:
         shapes = {path: {_relative(g.path, path): g.before for g in growth if _is_in(g.path, path)} for path in paths}
         return {path: UnfinishedAppend(dim, each) for path, each in shapes.items()}
 
+    def _check_as_seen(self, growth: Growth) -> None:
+        keys = self.documents_format.array_keys(growth.path)
+        found = documents.present(documents.fetch(self.store, keys))
+        stored = self.documents_format.parse_array(growth.path, found)
+        if stored is None or stored.identity != growth.seen.identity:
+            raise self._changed(growth)
+
+    def _changed(self, growth: Growth) -> DatasetError:
+        reason = "was changed or replaced by others while elements were appended, which are not visible"
+        return DatasetError(variable=growth.path, url=self.store.url, reason=reason, hint="append them again")
+
     def _grow(self, growth: Growth) -> None:
         documents_format, path = self.documents_format, growth.path
         keys = documents_format.array_keys(path)
@@ -145,8 +158,7 @@ class Publication:
             seen = documents.fetch(self.store, keys)
             stored = documents_format.parse_array(path, documents.present(seen))
             if stored is None or stored.identity not in known:
-                reason = "was changed or replaced by others while elements were appended, which are not visible"
-                raise DatasetError(variable=path, url=self.store.url, reason=reason, hint="append them again")
+                raise self._changed(growth)
             emitted = documents_format.emit_array(path, resized(stored, growth.after))
             if documents.replace(
                 self.store, documents_format, {key: (seen[key], emitted.get(key, seen[key])) for key in keys}
