@@ -99,7 +99,7 @@ class GuardedStore:
                 self._guard()
                 yield part
                 del part  # before the next one is made, so that it gets the same memory
-            self._guard()  # the store publishes the value when there are no more parts
+            self._guard(now=True)  # the store publishes the value when there are no more parts
 
         set_parts(self.below, key, allowed())
 

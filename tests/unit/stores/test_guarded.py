@@ -160,6 +160,11 @@ def test_parts_stop_where_it_is_over(below, guard):
     assert below.get("a") is None
 
 
+def test_parts_are_asked_about_again_before_they_are_published(below, guard):
+    GuardedStore(below, guard).set_parts("a", [b"1", b"2"])
+    assert guard.asked == [False, False, True]
+
+
 def test_only_tasks_are_guarded(below, guard):
     assert guarded(below) is below
     token = write_guard.set(guard)
