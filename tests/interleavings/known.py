@@ -19,9 +19,7 @@ _FINDINGS = {
 }
 
 _PAIRS = {
-    "new+resume": "leftovers consolidated",
     "new+create_array": "both",
-    "new+convert": "leftovers consolidated",
     "replace+region": "forgets deletes consolidated",
     "replace+resume": "forgets",
     "replace+store": "deletes consolidated",
@@ -35,14 +33,10 @@ _PAIRS = {
     "replace+convert": "forgets",
     "replace+reader": "deletes forgets",
     "region+dataset": "folders",
-    "resume+create_array": "leftovers consolidated",
-    "resume+dataset": "leftovers",
-    "resume+convert": "jobs late",
+    "rechunk+rechunk": "both",
     "store+dataset": "folders",
     "create_array+dataset": "leftovers consolidated folders",
-    "create_array+rechunk": "leftovers",
     "create_group+dataset": "folders leftovers consolidated",
-    "create_group+convert": "late",
     "array-attributes+dataset": "folders",
     "group-attributes+dataset": "folders",
     "consolidate+dataset": "folders",

@@ -310,6 +310,7 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(ThreadPoolExecutor, "submit", submit),
         mock.patch.object(attempts, "_heartbeat", _heartbeat),
         mock.patch.object(journal, "is_live", _is_live),
+        mock.patch.object(journal, "CHECK_SECONDS", 0.0),
         mock.patch.object(unfinished_jobs, "is_live", _is_live),
         mock.patch.object(local_locks, "_LOCKS", [_NoLock()] * local_locks.N_STRIPES),
     ):

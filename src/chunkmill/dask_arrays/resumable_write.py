@@ -41,6 +41,7 @@ def resumable_write(
     publish: Callable[[dict[str, bytes]], None],
     lock: LockFactory,
     write_empty: bool,
+    check_free: Callable[[str], object] | None = None,
 ) -> WriteReport:
     """Write `x` to `array` on the current scheduler; an unfinished write of the same `x` resumes.
 
@@ -50,6 +51,10 @@ def resumable_write(
         Clears the path and returns the documents to publish; not called by a write that resumes.
     publish
         Makes the array visible; called with the documents when all blocks are written.
+
+    check_free
+        Called with the name of the run when the write has begun: raises `NodeExists` where a node was made since
+        `prepare`, whose chunks it would write over.
 
     Raises
     ------
@@ -68,6 +73,7 @@ def resumable_write(
     with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
         if not resumes:
             journal.begin(documents)
+            _check_begun(journal, check_free)
         done = {number for _, number in journal.done()} if resumes else set()
         region = full_region(array.shape)
         blocks, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, journal=journal)
@@ -81,6 +87,16 @@ def resumable_write(
     journal.finish()
     n_resumed = blocks.npartitions - len(keys)
     return replace(report(array, counts, n_regrouped), n_resumed=n_resumed)
+
+
+def _check_begun(journal: Journal, check_free: Callable[[str], object] | None) -> None:
+    """Give up a write that has begun where another writer has taken its place since room was made."""
+    try:
+        if check_free is not None:
+            check_free(journal.run)
+    except BaseException:
+        journal.discard()
+        raise
 
 
 def _job(array: StoredArray) -> str:

@@ -219,8 +219,19 @@ class _Write:
             check_no_job(array.store, array.path)
             return {}
 
-        lock, write_empty = self.lock, self.write_empty
-        return resumable_write(self.x, array, prepare=prepare, publish=publish, lock=lock, write_empty=write_empty)
+        def check_free(run: str) -> None:
+            if is_new and not overwrite:
+                self._make_room(overwrite=False, run=run)
+
+        return resumable_write(
+            self.x,
+            array,
+            prepare=prepare,
+            publish=publish,
+            lock=self.lock,
+            write_empty=self.write_empty,
+            check_free=check_free,
+        )
 
     def replacing(self, replacement: Replacement) -> WriteReport | Delayed:
         """Write beside the node at the place of the array, and exchange the two when all is written."""
