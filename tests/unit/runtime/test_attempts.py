@@ -115,21 +115,21 @@ def heartbeat(age, host=None, pid=None):
 
 
 @pytest.mark.parametrize(
-    ("value", "live"),
+    ("make", "live"),
     [
-        (heartbeat(0), True),
-        (heartbeat(LIVE_SECONDS - 5), True),
-        (heartbeat(LIVE_SECONDS + 1), False),
-        (heartbeat(0, "elsewhere", 1), True),
-        (heartbeat(LIVE_SECONDS + 1, "elsewhere", 1), False),
-        (heartbeat(-30, "elsewhere", 1), True),  # its clock is fast
-        (b"{", False),
-        (b"[]", False),
+        (lambda: heartbeat(0), True),
+        (lambda: heartbeat(LIVE_SECONDS - 5), True),
+        (lambda: heartbeat(LIVE_SECONDS + 1), False),
+        (lambda: heartbeat(0, "elsewhere", 1), True),
+        (lambda: heartbeat(LIVE_SECONDS + 1, "elsewhere", 1), False),
+        (lambda: heartbeat(-30, "elsewhere", 1), True),  # its clock is fast
+        (lambda: b"{", False),
+        (lambda: b"[]", False),
     ],
     ids=["fresh", "late", "old", "elsewhere", "old elsewhere", "of the future", "torn", "something else"],
 )
-def test_who_is_alive(value, live):
-    assert is_live(value) is live
+def test_who_is_alive(make, live):
+    assert is_live(make()) is live
 
 
 @pytest.mark.skipif(os.name != "posix", reason="nobody can be asked there")
