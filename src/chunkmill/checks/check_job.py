@@ -229,7 +229,7 @@ def _kind(layout: ChunkLayout, error: ChunkError, data: bytes | None) -> str:
 
 
 # in error messages of chunkmill's codecs
-_ENDS_EARLY = re.compile(r"end before|truncated|cut off|too few|cannot hold|no data")
+_ENDS_EARLY = re.compile(r"end before|truncated|ends after|too few|cannot hold|no data")
 _COUNTED = re.compile(r"(\d+) bytes, expected (\d+)|states (\d+) compressed bytes, there are (\d+)")
 
 

@@ -87,8 +87,8 @@ def conditional_factory(build_compressors: BuildCompressors) -> CodecFactory:
         built = tuple(build_compressors(codecs, spec))
         named = [codec.config() if hasattr(codec, "config") else None for codec in built]
         documents = [
-            {"name": config.name, "configuration": dict(config.configuration)} if config is not None else given
-            for config, given in zip(named, codecs, strict=True)
+            {"name": config.name, "configuration": dict(config.configuration)} if config is not None else unnamed
+            for config, unnamed in zip(named, codecs, strict=True)
         ]
         return Conditional(built, bits, configuration={"codecs": documents, "header_bits": bits})
 

@@ -120,7 +120,7 @@ def _decode_java(view: memoryview, max_bytes: int) -> bytearray:
         if len(out) + n_raw > max_bytes:
             raise ValueError(f"LZ4Blocks yield more than the {max_bytes} bytes that were expected")
         if position + n_packed > len(view):
-            raise ValueError(f"LZ4Block of {n_packed} bytes is cut off after {len(view) - position}")
+            raise ValueError(f"LZ4Block of {n_packed} bytes is truncated, it ends after {len(view) - position}")
         packed = view[position : position + n_packed]
         raw = packed if token & 0xF0 == _RAW else _decode_block(packed, n_raw)
         if xxh32_intdigest(raw, _SEED) & _CHECKSUM_MASK != checksum:
@@ -133,7 +133,7 @@ def _decode_java(view: memoryview, max_bytes: int) -> bytearray:
 def _frame(view: memoryview, position: int) -> tuple[int, int, int, int]:
     """Return token, compressed and raw size and checksum of the frame at `position`, checked against each other."""
     if position + _FRAME.size > len(view):
-        raise ValueError("LZ4Block header is cut off")
+        raise ValueError("LZ4Block header is truncated")
     magic, token, n_packed, n_raw, checksum = _FRAME.unpack_from(view, position)
     if magic != _MAGIC:
         raise ValueError(f"no LZ4Block at byte {position}")

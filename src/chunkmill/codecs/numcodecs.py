@@ -95,7 +95,7 @@ def _third_party(name: str) -> type[NumcodecsCodec]:
         raise UnknownCodec(name=name, reason=reason) from error
     if isinstance(cls, type) and issubclass(cls, NumcodecsCodec):
         return cls
-    reason = f"{entry.value} is no codec of numcodecs', the only interface that chunkmill shares with other packages"
+    reason = f"{entry.value} is not a codec of numcodecs, the only interface that chunkmill shares with other packages"
     raise UnknownCodec(name=name, reason=reason)
 
 
@@ -127,7 +127,7 @@ def native_dtype(value: JSON, fallback: np.dtype[Any]) -> np.dtype[Any]:
     try:
         dtype = np.dtype(value)
     except TypeError as error:
-        raise ValueError(f"{value!r} is no dtype") from error
+        raise ValueError(f"{value!r} is not a dtype") from error
     if dtype.hasobject:
         raise ValueError(f"{value!r} is not a dtype of numbers")
     return dtype.newbyteorder("=")

@@ -97,7 +97,7 @@ def _floats_to_integers(
 ) -> NDArray[Any]:
     low, high = limits
     if not (finite := np.isfinite(values)).all():
-        raise ValueError(f"{values[~finite].reshape(-1)[0]} is no integer")
+        raise ValueError(f"{values[~finite].reshape(-1)[0]} is not an integer")
     whole = _INTEGRAL[rounding](values)
     below, above = whole < float(low), whole >= float(high + 1)
     if out_of_range is None and (below | above).any():

@@ -2,7 +2,7 @@
 
 Spec: Zarr v3 codecs/sharding-indexed. The index holds an (offset, nbytes) pair of uint64 for each inner chunk, in
 C order of their coords; two times 2^64-1 says that a chunk is missing and reads as fill value. Offsets count from
-the first byte of the shard, wherever the index lies. Not here: which ranges of a shard to fetch
+the first byte of the shard, wherever the index is. Not here: which ranges of a shard to fetch
 (`chunkmill.array.layout`).
 """
 
@@ -162,7 +162,7 @@ class ShardingIndexed(Memo, DecodesInto):
     def pack(self, entries: Mapping[ChunkCoords, Buffer], spec: ChunkSpec) -> bytes:
         """Join encoded inner chunks and their index to a shard.
 
-        The chunks lie in C order of their coords, without gaps; coords that `entries` lacks are missing.
+        The chunks are stored in C order of their coords, without gaps; coords that `entries` lacks are missing.
         """
         return b"".join(self.parts(((coords, entries[coords]) for coords in sorted(entries)), spec))
 

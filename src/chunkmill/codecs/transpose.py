@@ -46,7 +46,7 @@ class Transpose:
     def spec_after(self, spec: ChunkSpec) -> ChunkSpec:
         """Permute the shape."""
         if sorted(self.order) != list(range(len(spec.shape))):
-            raise ValueError(f"order {list(self.order)} is no permutation of the {len(spec.shape)} axes")
+            raise ValueError(f"order {list(self.order)} is not a permutation of the {len(spec.shape)} axes")
         return ChunkSpec(tuple(spec.shape[axis] for axis in self.order), spec.dtype, spec.fill_value)
 
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:  # noqa: ARG002

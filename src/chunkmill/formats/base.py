@@ -281,7 +281,7 @@ def check_shape(value: JSON, *, key: str, field: str = "shape") -> tuple[int, ..
     """
     if not isinstance(value, list) or len(value) > MAX_RANK:
         raise MetadataError(key=key, field=field, got=value, expected=f"a list of at most {MAX_RANK} integers")
-    if not all(type(n) is int and 0 <= n <= MAX_SIZE for n in value):  # a bool is no int here
+    if not all(type(n) is int and 0 <= n <= MAX_SIZE for n in value):  # a bool is not an int here
         raise MetadataError(key=key, field=field, got=value, expected="integers from 0 to 2**63-1")
     return tuple(value)
 

@@ -163,8 +163,8 @@ def filter_input(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
     """Return the dtype that a filter says it takes; `dtype` when it leaves that out, ``None`` when it does not say."""
     if codec.name not in _TYPED:
         return None
-    given = codec.configuration.get(_TYPED[codec.name][0])
-    return dtype if given is None else _numcodecs_dtype(given, key=key, field=codec.name)
+    name = codec.configuration.get(_TYPED[codec.name][0])
+    return dtype if name is None else _numcodecs_dtype(name, key=key, field=codec.name)
 
 
 def dtype_after(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
@@ -178,14 +178,14 @@ def dtype_after(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
     >>> dtype_after(codec, np.dtype("<i4"), key=".zarray").str
     '>i2'
     """
-    given = filter_input(codec, dtype, key=key)
-    if given is not None:
-        is_text = dtype.kind in "OT" and given.kind == "O"
-        if given.itemsize != dtype.itemsize and not is_text:
-            raise UnsupportedFeature(format="chunkmill", feature=f"{codec.name} of {given} over {dtype}", key=key)
+    expected = filter_input(codec, dtype, key=key)
+    if expected is not None:
+        is_text = dtype.kind in "OT" and expected.kind == "O"
+        if expected.itemsize != dtype.itemsize and not is_text:
+            raise UnsupportedFeature(format="chunkmill", feature=f"{codec.name} of {expected} over {dtype}", key=key)
         after = codec.configuration.get(_TYPED[codec.name][1])
         if after is None:
-            return np.dtype("u1") if codec.name == "numcodecs.categorize" else given
+            return np.dtype("u1") if codec.name == "numcodecs.categorize" else expected
         return _numcodecs_dtype(after, key=key, field=codec.name)
     if codec.name == "numcodecs.packbits":
         return np.dtype("u1")

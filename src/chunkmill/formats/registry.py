@@ -12,7 +12,7 @@ from chunkmill.formats.zarr_v3_experimental import ZarrV3Experimental
 
 __all__ = ["FORMATS", "READ_ONLY", "get_format"]
 
-# Zarr v3 before v2, since both may lie in one folder after a migration; N5 last, since any folder may be an N5 group
+# Zarr v3 before v2, since both may be in one folder after a migration; N5 last, since any folder may be an N5 group
 FORMATS: tuple[Format, ...] = (ZarrV3(), ZarrV2(), ZarrV3Draft(), ZarrV3Experimental(), N5())
 
 READ_ONLY = {"zarr3-experimental": "zarr3"}

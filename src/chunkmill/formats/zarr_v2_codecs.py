@@ -122,10 +122,10 @@ def _parse_blosc(configuration: Mapping[str, JSON], itemsize: int, key: str) -> 
 
 
 def _filtered(codec: NamedConfig, dtype: DType, key: str) -> DType:
-    given = filter_input(codec, dtype, key=key)
+    expected = filter_input(codec, dtype, key=key)
     # numcodecs casts the buffer: a filter for the other byte order would see other numbers
-    if given is not None and {byte_order(given), byte_order(dtype)} == {"little", "big"}:
-        raise UnsupportedFeature(format=_FORMAT, feature=f"{codec.name} of {given.str} over {dtype.str}", key=key)
+    if expected is not None and {byte_order(expected), byte_order(dtype)} == {"little", "big"}:
+        raise UnsupportedFeature(format=_FORMAT, feature=f"{codec.name} of {expected.str} over {dtype.str}", key=key)
     after = dtype_after(codec, dtype, key=key)
     return dtype if after is None else after
 
@@ -200,8 +200,8 @@ def _stored(chain: Sequence[NamedConfig], dtype: DType, key: str) -> DType:
     for codec in chain:
         if codec.name == "bytes":
             return _stored_by(codec, dtype, key)
-        given = filter_input(codec, dtype, key=key)
-        if given is not None and (order := byte_order(given)) in {"little", "big"}:
+        expected = filter_input(codec, dtype, key=key)
+        if expected is not None and (order := byte_order(expected)) in {"little", "big"}:
             return with_byte_order(dtype, "big" if order == "big" else "little")
         if dtype_after(codec, dtype, key=key) != dtype:
             break  # the byte order of what follows is not that of the array

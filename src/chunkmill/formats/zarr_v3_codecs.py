@@ -1,6 +1,6 @@
 """Zarr v3's ``codecs`` <-> the chain of the model, shards and their inner chains included.
 
-Short and old spellings come in, one form goes on: every codec an object with all its parameters, ``transpose`` with a
+Short and old spellings become one form: every codec an object with all its parameters, ``transpose`` with a
 list, ``bytes`` with ``endian`` exactly where the dtype has a byte order.
 Spec: Zarr v3 core, "Codecs"; codecs/sharding-indexed, codecs/bytes, codecs/transpose. See `chunkmill.formats.chains`.
 """
@@ -171,13 +171,13 @@ def _parse_sharding(configuration: Mapping[str, JSON], flight: _Flight) -> dict[
         raise UnsupportedFeature(format=_FORMAT, feature=f"shards nested more than {_MAX_NESTING} deep", key=key)
     if unknown := set(configuration) - {"chunk_shape", "codecs", "index_codecs", "index_location"}:
         raise MetadataError(key=key, field=field, got=sorted(unknown), expected="no such members")
-    given = configuration.get("chunk_shape")
-    ranks = flight.lengths if flight.lengths is not None else (1,) * (len(given) if isinstance(given, list) else 0)
-    inner = check_chunk_shape(given, (1,) * len(ranks), key=key, field=f"{field}.chunk_shape")
+    shape = configuration.get("chunk_shape")
+    ranks = flight.lengths if flight.lengths is not None else (1,) * (len(shape) if isinstance(shape, list) else 0)
+    inner = check_chunk_shape(shape, (1,) * len(ranks), key=key, field=f"{field}.chunk_shape")
     # in the axes of what the codec is given: a transpose before it counts (zarr-python 3 checks the array's own axes)
     if flight.lengths is not None and any(n % c for n, c in zip(flight.lengths, inner, strict=True)):
         expected = f"lengths that divide those of the shard, {flight.lengths}"
-        raise MetadataError(key=key, field=f"{field}.chunk_shape", got=given, expected=expected)
+        raise MetadataError(key=key, field=f"{field}.chunk_shape", got=shape, expected=expected)
     location = configuration.get("index_location", "end")
     if location not in ("start", "end"):
         raise MetadataError(key=key, field=f"{field}.index_location", got=location, expected="'start' or 'end'")

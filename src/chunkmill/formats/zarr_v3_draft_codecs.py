@@ -54,7 +54,7 @@ def parse_codecs(key: str, value: JSON, dtype: np.dtype[Any], endian: Endian) ->
         elif name == "blosc":
             compressors.append(_parse_blosc(key, configuration, dtype.itemsize))
         else:
-            feature = f"codec {codec.get('type')!r}"[:200] + (" behind another" if name == "endian" else "")
+            feature = f"codec {codec.get('type')!r}"[:200] + (" after another" if name == "endian" else "")
             raise UnsupportedFeature(format=_FORMAT, feature=feature, key=key)
     return (NamedConfig("bytes", {"endian": endian}), *compressors)
 

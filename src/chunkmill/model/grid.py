@@ -100,7 +100,7 @@ class RunsAxis:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """The part of one chunk that lies in a region.
+    """Overlap of one chunk with a region.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class Overlap:
     in_chunk, in_region
         The shared part, counted from the start of the chunk and from the start of the region.
     whole
-        Whether the region covers all of the chunk that lies inside the array.
+        Whether the region covers all of the chunk's extent inside the array.
     """
 
     coords: ChunkCoords
@@ -120,7 +120,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class ChunkGrid:
-    """How an array is divided into chunks.
+    """Division of an array into chunks.
 
     Examples
     --------
@@ -150,7 +150,7 @@ class ChunkGrid:
 
     @property
     def is_regular(self) -> bool:
-        """Whether every chunk has the same declared shape."""
+        """True when every chunk has the same declared shape."""
         return all(isinstance(axis, RegularAxis) for axis in self.axes)
 
     @property
@@ -191,13 +191,13 @@ class ChunkGrid:
         )
 
     def extent(self, coords: ChunkCoords) -> Region:
-        """Return the part of one chunk that lies inside the array, counted from the chunk's start."""
+        """Return the extent of one chunk inside the array, counted from the chunk's start."""
         return tuple(
             slice(0, min(axis.length(i), axis.size - axis.start(i))) for axis, i in zip(self.axes, coords, strict=True)
         )
 
     def overlaps(self, region: Region) -> Iterator[Overlap]:
-        """Yield the part of every chunk that lies in `region`, in C order; together they cover it exactly once."""
+        """Yield the overlap of every chunk with `region`, in C order; together they cover it exactly once."""
         if any(cut.start >= cut.stop for cut in region):
             return  # also spares walking a long axis beside an empty one
         if not self.axes:

@@ -117,7 +117,7 @@ class ReferenceBuilder:
         if len(keys) >= _LOOSE and (alike := _alike(keys)) is not None:
             form, text = alike
             self._open_form(form)
-            self._settle(form)
+            self._resolve_form(form)
             self._push(form, text, columns)
             return
         forms: dict[KeyForm, list[int]] = {}
@@ -134,13 +134,13 @@ class ReferenceBuilder:
         for form, rows in forms.items():
             loose = self._open_form(form)
             if len(rows) >= _LOOSE:
-                self._settle(form)  # what came earlier stays earlier
+                self._resolve_form(form)  # what came earlier stays earlier
                 self._add_piece(form, [texts[row] for row in rows], tuple(column[rows] for column in columns))
                 continue
             for row in rows:
                 loose.append((texts[row], ids[row], starts[row], sizes[row]))
             if len(loose) >= _LOOSE:
-                self._settle(form)
+                self._resolve_form(form)
 
     def add_many_data(self, keys: Sequence[str], data: Sequence[bytes]) -> None:
         """Add the bytes of many keys themselves."""
@@ -176,7 +176,7 @@ class ReferenceBuilder:
             return
         form = (prefix, split[1], coords.shape[1])
         self._open_form(form)
-        self._settle(form)
+        self._resolve_form(form)
         self._pieces.setdefault(form, []).append((_narrow(coords), *columns))
 
     def build(self) -> ReferenceSet:
@@ -184,7 +184,7 @@ class ReferenceBuilder:
         tables = {}
         for form in list(self._pieces.keys() | self._loose.keys()):
             if form in self._pieces or len(self._loose[form]) >= _FEW:
-                self._settle(form)
+                self._resolve_form(form)
             else:
                 self._name(form, self._loose.pop(form))
         for form in sorted(self._pieces):
@@ -218,7 +218,7 @@ class ReferenceBuilder:
         loose = self._open_form(form)
         loose.append((text, url_id, offset, length))
         if len(loose) >= _LOOSE:
-            self._settle(form)
+            self._resolve_form(form)
 
     def _add_named(self, key: str, url_id: int, offset: int, length: int) -> None:
         self._check(key)
@@ -232,7 +232,7 @@ class ReferenceBuilder:
             loose = self._loose[form] = []
         return loose
 
-    def _settle(self, form: KeyForm) -> None:
+    def _resolve_form(self, form: KeyForm) -> None:
         """Turn the rows of a form that are Python objects into arrays."""
         loose = self._loose.get(form)
         if not loose:

@@ -81,7 +81,7 @@ class UrlTable(Sequence[str | None]):
         self._parts: list[KeyUrls | Sequence[str]] = []
         self._starts: list[int] = []
         self._n = 0
-        self._last: tuple[int, str | None] = (-1, None)  # neighbouring chunks often lie in one target
+        self._last: tuple[int, str | None] = (-1, None)  # neighbouring chunks are often in one target
 
     def extend(self, urls: KeyUrls | Sequence[str]) -> int:
         """Add urls and return the number of the first."""

@@ -34,7 +34,7 @@ _BLOCK = 1 << 16  # rows turned into Python objects at a time
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where the bytes of one key are.
+    """Location of the bytes of one key.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Reference:
 
 
 class References(Protocol):
-    """What a reference store reads from: a set in memory, or one that is opened piece by piece."""
+    """Source of a reference store: a set in memory, or one whose files are read when needed."""
 
     @property
     def fingerprint(self) -> str:
@@ -170,17 +170,17 @@ class ReferenceTable:
                 return {key[len(own) :] for key in self.keys()}
         if separator != "/" or not prefix.startswith(own):
             return set()
-        given = prefix[len(own) :].split("/")[:-1]
-        if len(given) >= n_coords:
+        leading = prefix[len(own) :].split("/")[:-1]
+        if len(leading) >= n_coords:
             return set()
-        ending = "/" if len(given) + 1 < n_coords else ""
+        ending = "/" if len(leading) + 1 < n_coords else ""
         names: set[int] = set()
         for start in range(0, len(self), _BLOCK):
             coords = self.coords(start, start + _BLOCK)
             mask = np.ones(len(coords), bool)
-            for axis, text in enumerate(given):
+            for axis, text in enumerate(leading):
                 mask &= coords[:, axis] == (int(text) if text.isascii() and text.isdigit() else -1)
-            names.update(np.unique(coords[mask, len(given)]).tolist())
+            names.update(np.unique(coords[mask, len(leading)]).tolist())
         return {f"{name}{ending}" for name in names}
 
 
@@ -305,7 +305,7 @@ class ReferenceSet:
         while at < len(names) and names[at].startswith(prefix):
             head, slash, _ = names[at][len(prefix) :].partition("/")
             found.add(head + slash)
-            # what lies below the same name is skipped, not walked: "0" follows "/" in ASCII
+            # what is below the same name is skipped, not walked: "0" follows "/" in ASCII
             at = bisect_left(names, f"{prefix}{head}0", at) if slash else at + 1
         for table in self.tables.values():
             found |= table.names_below(prefix)

@@ -74,11 +74,11 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
     bucket, _, prefix = path.partition("?")[0].partition("/")
     if translate is None or "::" in url or "?" in path or not bucket or ":" in bucket or find_spec("obstore") is None:
         return None
-    given = {name: value for name, value in (options or {}).items() if name not in _WITHOUT_MEANING}
+    meant = {name: value for name, value in (options or {}).items() if name not in _WITHOUT_MEANING}
     if protocol != "s3" and "@" in bucket:
         bucket, _, host = bucket.partition("@")
-        given.setdefault("account_name", host.partition(".")[0])
-    config = translate({name: value for name, value in given.items() if value is not None})
+        meant.setdefault("account_name", host.partition(".")[0])
+    config = translate({name: value for name, value in meant.items() if value is not None})
     if config is None:
         return None
     return Location(_KINDS.get(protocol, protocol), bucket, prefix.strip("/"), config)

@@ -106,7 +106,7 @@ def parse_reference_json(
     Raises
     ------
     MetadataError
-        When the document is no JSON object, has another version, or says something that the specification does not
+        When the document is not a JSON object, has another version, or says something that the specification does not
         know: then nothing of it is used.
 
     Examples
@@ -250,7 +250,7 @@ class _Reader:
     def _pieces(self, at: int) -> Iterator[tuple[dict[str, JSON] | ByteRanges, int]]:
         """Yield the members of an object some at a time, each with the place after them.
 
-        A piece is cut where an entry seems to end. If that was inside a string, or deeper, the piece is no JSON on
+        A piece is cut where an entry seems to end. If that was inside a string, or deeper, the piece is not JSON on
         its own; then its entries are read one by one.
         """
         text = self._text

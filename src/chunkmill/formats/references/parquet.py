@@ -193,7 +193,7 @@ def _one_chunk(pa: Any, column: Any) -> Any:
 class ParquetReferences:
     """A set in parquet, opened lazily.
 
-    Pickles to what reads its files and a digest: a worker opens it anew, once a process, and reads the record files
+    Pickles to what reads its files and a digest: a worker opens it again, once a process, and reads the record files
     that its tasks need. It must not change meanwhile; where ``.zmetadata`` did, the worker says so.
 
     Parameters
