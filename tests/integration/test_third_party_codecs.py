@@ -124,7 +124,7 @@ def test_entry_points_of_an_installed_package(tmp_path, site):
     v2, v3, written, other, gone = done.stdout.splitlines()
     assert (v2, v3) == ("v2 numcodecs.acme-flip {'pad': 3}", "v3 acme.flip {'pad': 3}")
     assert written.startswith("written acme.flip")
-    assert "acme_codecs:NoCodecOfNumcodecs is no codec of numcodecs'" in other
+    assert "acme_codecs:NoCodecOfNumcodecs is not a codec of numcodecs" in other
     assert "unknown codec 'acme.gone': the package that offers it, by acme_gone:Flip, does not load: ModuleNot" in gone
 
 
