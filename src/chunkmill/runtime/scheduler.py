@@ -113,10 +113,10 @@ class Scheduler:
         """Name the tasks that are submitted inside: a cluster's dashboard sums up times and bytes by these names."""
         return nullcontext() if self.client is None else span("chunkmill", name)
 
-    def compute(self, graph: Graph, keys: Sequence[Any]) -> list[Any]:
+    def compute(self, graph: Graph, keys: Sequence[Any], **options: Any) -> list[Any]:
         """Return the values of `keys`, computed here; not for a Client."""
         try:
-            return list(self.get(graph, list(keys)))
+            return list(self.get(graph, list(keys), **options))
         except RemoteException as error:  # of the processes scheduler: the error, with its traceback as text
             raise error.exception from error
 
@@ -215,13 +215,20 @@ def _run_locally(
     scheduler: Scheduler, wave: _Wave, tasks: Sequence[tuple[Any, ...]], on_result: Callable[[Any], None]
 ) -> None:
     graph, keys = wave.graph(tasks)
+    own = set(keys)
 
     def posttask(key: Any, result: Any, *_: Any) -> None:
-        if key != wave.common_key:
+        if key in own:  # dask calls it for every computation of the process, those of other jobs among them
             on_result(result)
 
-    with Callback(posttask=posttask):
-        scheduler.compute(graph, keys)
+    get = getattr(scheduler.get, "func", scheduler.get)
+    if get.__module__ in {"dask.local", "dask.threaded", "dask.multiprocessing"}:
+        # told to this computation alone: of callbacks that are registered, a computation that begins takes all there
+        # are, and one that begins at the same time in another thread gets none
+        scheduler.compute(graph, keys, callbacks=[*Callback.active, (None, None, None, posttask, None)])
+    else:
+        with Callback(posttask=posttask):
+            scheduler.compute(graph, keys)
 
 
 def _run_on_client(

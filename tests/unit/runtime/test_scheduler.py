@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from threading import Barrier
 
 import dask
 import dask.array as da
@@ -31,6 +32,24 @@ def test_waves(store, monkeypatch):
     monkeypatch.setattr(scheduling, "_WAVE", 3)
     (result,) = run_stages([Stage("put", put, store, range(10))])
     assert result.counts["n_keys"] == 10
+
+
+def test_two_jobs_that_begin_at_once_count_their_own_tasks(monkeypatch):
+    """Both have registered for results before either computes."""
+    together, compute = Barrier(2), scheduling.Scheduler.compute
+
+    def at_once(self, graph, keys, **options):
+        together.wait(timeout=30)
+        return compute(self, graph, keys, **options)
+
+    monkeypatch.setattr(scheduling.Scheduler, "compute", at_once)
+
+    def run(n):
+        (result,) = run_stages([Stage("put", put, MemoryStore(), range(n))], progress=False)
+        return result.counts["n_keys"]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, [40, 70])) == [40, 70]
 
 
 def test_an_error_is_the_task_s_own(store):
