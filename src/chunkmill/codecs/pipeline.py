@@ -150,7 +150,7 @@ class CodecPipeline(Memo):
 
 
 BuildPipeline: TypeAlias = Callable[[Sequence[NamedConfig], ChunkSpec], CodecPipeline]
-"""What builds the chains inside of codecs: the registry's function, which knows every codec by name."""
+"""Builder of the chains inside of codecs: the registry's function, which knows every codec by name."""
 
 
 def _reason(error: Exception) -> str:

@@ -46,10 +46,10 @@ class Format(Protocol):
     """
 
     name: ClassVar[str]
-    """What users call it: ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"``, ``"n5"``."""
+    """Name of the format for users: ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"``, ``"n5"``."""
 
     default_codecs: ClassVar[str]
-    """What ``codecs="default"`` means: a compressor that every reader of the format has."""
+    """Meaning of ``codecs="default"``: a compressor that every reader of the format has."""
 
     masks_fill_value: ClassVar[bool]
     """xarray takes the fill value for netCDF's ``_FillValue``, the mark of missing elements, where users do not say."""

@@ -38,7 +38,6 @@ __all__ = [
     "present",
     "publish",
     "replace",
-    "set_all",
     "unpublish",
 ]
 
@@ -284,13 +283,6 @@ def _consolidated_in(documents_format: Format, key: str, value: bytes) -> dict[s
 
 def _folder(key: str) -> str:
     return key.rpartition("/")[0]
-
-
-def set_all(store: Store, documents: Mapping[str, bytes]) -> None:
-    """Write documents in any order, concurrently where requests cost latency."""
-    with BackgroundCalls(REQUESTS_AT_ONCE if store.is_remote else 0) as calls:
-        for key, value in documents.items():
-            calls.call(store.set, key, value)
 
 
 READ_ONLY_SET = (

@@ -6,9 +6,8 @@ Formats turn documents into descriptions, stores fetch documents; here the two m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.formats.base import Format
@@ -43,7 +42,6 @@ __all__ = [
     "publish",
     "refresh_consolidated",
     "walk",
-    "with_attributes",
 ]
 
 
@@ -234,11 +232,3 @@ def _is_implicit(store: Store, documents_format: Format, path: str, documents: D
         return True
     # tensorstore marks no root: a folder with an array right below it is meant as a group
     return bool(Group(store, path, GroupMetadata(), documents_format).arrays())
-
-
-def with_attributes(node: Node, attributes: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the documents of `node` with other attributes."""
-    documents_format = format_of_store(node.store, node.format)
-    if isinstance(node, Array):
-        return documents_format.emit_array(node.path, replace(node.metadata, attributes=attributes))
-    return documents_format.emit_group(node.path, GroupMetadata(attributes))

@@ -37,7 +37,7 @@ _SPACES = " \t\n\r"
 _BOUNDARY = re.compile(r"[\]\"}][ \t\n\r]*,(?=[ \t\n\r]*\")")  # an entry ends here, unless this is inside something
 _VERSION_1 = re.compile(r'[ \t\n\r]*"(?:version|templates|gen|refs)"')
 HEAD_BYTES = 4096
-"""How many bytes of a file tell a reference set from other JSON."""
+"""Number of bytes of a file that tell a reference set from other JSON."""
 
 _DOCUMENTS = (".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json")
 _scan = json.JSONDecoder().raw_decode

@@ -34,7 +34,7 @@ _TOKEN = re.compile(
 )
 
 Scope = Mapping[str, "int | str | TemplateText"]
-"""What the names stand for; a `TemplateText` is called."""
+"""Values of the names; a `TemplateText` is called."""
 
 
 @dataclass(frozen=True, slots=True)
