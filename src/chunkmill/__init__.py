@@ -6,33 +6,37 @@
 8000.0
 """
 
-from importlib.metadata import version as _version
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from chunkmill import config, errors  # noqa: F401 - config puts the defaults of the settings into dask's
-from chunkmill.checks.check import check
-from chunkmill.checks.check_job import CheckReport
-from chunkmill.checks.inventory import Problem
-from chunkmill.checks.verify import verify
-from chunkmill.checks.verify_job import Difference, VerifyReport
-from chunkmill.conversion.convert import convert, plan_convert
-from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
-from chunkmill.conversion.rechunk import plan_rechunk, rechunk
-from chunkmill.dask_arrays.write import WriteReport
-from chunkmill.errors import ChunkmillError
-from chunkmill.nodes.api import (
-    consolidate,
-    from_store,
-    open,  # noqa: A004 - the contract's name, as in zarr
-    open_array,
-    open_group,
-)
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.create import create_array, create_group
-from chunkmill.nodes.group import Group
-from chunkmill.nodes.writing import store, to_store
-from chunkmill.references.concat import concat_references
-from chunkmill.references.write import ReferencesReport, to_references
-from chunkmill.xarray.write import DatasetReport, write_dataset
+from chunkmill import errors
+
+if TYPE_CHECKING:  # for readers of types; at run time each name is imported when it is first used
+    from chunkmill.checks.check import check
+    from chunkmill.checks.check_job import CheckReport
+    from chunkmill.checks.inventory import Problem
+    from chunkmill.checks.verify import verify
+    from chunkmill.checks.verify_job import Difference, VerifyReport
+    from chunkmill.conversion.convert import convert, plan_convert
+    from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
+    from chunkmill.conversion.rechunk import plan_rechunk, rechunk
+    from chunkmill.dask_arrays.write import WriteReport
+    from chunkmill.errors import ChunkmillError
+    from chunkmill.nodes.api import (
+        consolidate,
+        from_store,
+        open,  # noqa: A004 - the contract's name, as in zarr
+        open_array,
+        open_group,
+    )
+    from chunkmill.nodes.array import Array
+    from chunkmill.nodes.create import create_array, create_group
+    from chunkmill.nodes.group import Group
+    from chunkmill.nodes.writing import store, to_store
+    from chunkmill.references.concat import concat_references
+    from chunkmill.references.write import ReferencesReport, to_references
+    from chunkmill.xarray.write import DatasetReport, write_dataset
 
 __all__ = [
     "Array",
@@ -70,9 +74,47 @@ __all__ = [
     "write_dataset",
 ]
 
-__version__ = _version("chunkmill")
+__version__ = "0.1.0"  # the one place where it is written
+
+# Where each public name is defined. They are imported when they are used, with dask, xarray and pandas: a second and a
+# half, which `chunkmill --help` and shell completion need not wait for.
+_DEFINED_IN = {
+    "checks.check": ("check",),
+    "checks.check_job": ("CheckReport",),
+    "checks.inventory": ("Problem",),
+    "checks.verify": ("verify",),
+    "checks.verify_job": ("Difference", "VerifyReport"),
+    "conversion.convert": ("convert", "plan_convert"),
+    "conversion.plan": ("JobCounts", "Plan", "PlannedStage", "Report"),
+    "conversion.rechunk": ("plan_rechunk", "rechunk"),
+    "dask_arrays.write": ("WriteReport",),
+    "errors": ("ChunkmillError",),
+    "nodes.api": ("consolidate", "from_store", "open", "open_array", "open_group"),
+    "nodes.array": ("Array",),
+    "nodes.create": ("create_array", "create_group"),
+    "nodes.group": ("Group",),
+    "nodes.writing": ("store", "to_store"),
+    "references.concat": ("concat_references",),
+    "references.write": ("ReferencesReport", "to_references"),
+    "xarray.write": ("DatasetReport", "write_dataset"),
+}
+_MODULES = {name: f"chunkmill.{module}" for module, names in _DEFINED_IN.items() for name in names}
 
 
 def __dir__() -> list[str]:
     """List the public names alone: modules below are for those who read the source."""
     return [*__all__, "__version__"]
+
+
+if not TYPE_CHECKING:  # or type checkers would take any name for one of these
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+
+
+if "dask" in sys.modules:  # so that its config has our settings before anything here is used
+    from chunkmill import config  # noqa: F401

@@ -1,6 +1,7 @@
 """Settings: the section ``chunkmill:`` of dask's config, and its defaults.
 
-``chunkmill.yaml`` beside this file explains each setting; it is loaded when chunkmill is imported.
+``chunkmill.yaml`` beside this file explains each setting; it is loaded when a name
+of chunkmill is first used, or at once where dask is imported already.
 
 Examples
 --------

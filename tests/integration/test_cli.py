@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.cli.node_facts import plain
+from chunkmill.cli.options import plain
 
 BIN = Path(sys.executable).parent
 

@@ -1,7 +1,8 @@
 """Commands of ``chunkmill``: each calls one public function and prints its result.
 
 Also available as ``dask chunkmill …``, by the entry point ``dask_cli``. Not here: arguments and options
-(`chunkmill.cli.options`), descriptions of nodes (`chunkmill.cli.node_facts`).
+(`chunkmill.cli.options`), descriptions of nodes (`chunkmill.cli.node_facts`). Names of `chunkmill` are imported when
+they are used, and so is whatever else imports dask: help texts, completion and errors of usage do not wait for it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any
 import click
 
 import chunkmill as cm
-from chunkmill.cli.node_facts import describe, facts_text, listing, plain
 from chunkmill.cli.options import (
     CODECS,
     FORMATS,
@@ -23,6 +23,7 @@ from chunkmill.cli.options import (
     errors_shown,
     examples,
     job_options,
+    plain,
     run_options,
     say,
     scheduled,
@@ -32,7 +33,6 @@ from chunkmill.cli.options import (
     with_options,
 )
 from chunkmill.cli.references import refs
-from chunkmill.nodes import hierarchy
 
 __all__ = ["main"]
 
@@ -57,7 +57,7 @@ Settings are in dask's config, under `chunkmill:`.
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=_EPILOG,
 )
-@click.version_option(package_name="chunkmill")
+@click.version_option(cm.__version__)
 def main() -> None:
     """Read, write, rechunk and convert chunked arrays on Dask.
 
@@ -83,6 +83,8 @@ def info(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_j
     With --missing also what is stored of it: absent chunks, bytes, and the compression ratio: decoded bytes divided
     by stored bytes.
     """
+    from chunkmill.cli.node_facts import describe, facts_text  # noqa: PLC0415 - slow to import
+
     with errors_shown():
         facts = describe(cm.open(url, path, storage_options=storage_options), count=missing)
     say(json.dumps(plain(facts), indent=2, allow_nan=False) if as_json else facts_text(facts))
@@ -97,6 +99,9 @@ def info(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_j
 @click.option("-l", "--long", "as_table", is_flag=True, help="A table of the arrays: shapes, chunks, bytes, codecs.")
 def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, as_table: bool) -> None:
     """Draw the tree of nodes at and below URL. `tree` is the same command."""
+    from chunkmill.cli.node_facts import describe, listing  # noqa: PLC0415 - slow to import
+    from chunkmill.nodes import hierarchy  # noqa: PLC0415
+
     with errors_shown():
         node = cm.open(url, path, storage_options=storage_options)
         if as_json:

@@ -9,19 +9,19 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from math import isfinite, prod
+from math import prod
 from typing import Any
 
-import numpy as np
 from dask.utils import format_bytes
 
+from chunkmill.cli.options import plain
 from chunkmill.display.array import codecs_text, shape_text
 from chunkmill.display.report import report_text
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 
-__all__ = ["describe", "facts_text", "listing", "plain", "stored"]
+__all__ = ["describe", "facts_text", "listing", "stored"]
 
 _MAX_CHILDREN = 50  # named by `info`
 _CONCURRENT = 16  # sizes asked for at once
@@ -107,27 +107,6 @@ def _stored_below(group: Group) -> dict[str, Any]:
         "stored_bytes": n_stored,
         "compression_ratio": round(n_bytes / n_stored, 2) if n_stored else None,
     }
-
-
-def plain(value: Any) -> Any:
-    """Return `value` as JSON types: NaN, infinities, bytes and other values become text.
-
-    Examples
-    --------
-    >>> plain({"fill_value": np.float32("nan"), "shape": (2, 3)})
-    {'fill_value': 'NaN', 'shape': [2, 3]}
-    """
-    if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if isinstance(value, (np.datetime64, np.timedelta64)):
-        return str(value)
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float) and not isfinite(value):
-        return "NaN" if value != value else f"{'-' if value < 0 else ''}Infinity"  # noqa: PLR0124 - NaN
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def facts_text(facts: Mapping[str, Any]) -> str:

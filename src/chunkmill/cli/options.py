@@ -1,6 +1,7 @@
 """Types of arguments, common options, scheduler, output and errors of all commands.
 
-Not here: the commands (`chunkmill.cli.main`), descriptions of nodes (`chunkmill.cli.node_facts`).
+Not here: the commands (`chunkmill.cli.main`), descriptions of nodes (`chunkmill.cli.node_facts`). What is imported here
+is imported before any help text, completion or error of usage is shown: dask is not.
 """
 
 from __future__ import annotations
@@ -9,17 +10,16 @@ import json
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
-import dask
+import numpy as np
 from click.shell_completion import CompletionItem
-from dask.utils import parse_bytes
 
-from chunkmill.cli.node_facts import plain
 from chunkmill.display.report import printable
 from chunkmill.errors import ChunkmillError, JobError, NoWorkers
 from chunkmill.formats import registry as formats
@@ -34,6 +34,7 @@ __all__ = [
     "errors_shown",
     "examples",
     "job_options",
+    "plain",
     "run_options",
     "say",
     "scheduled",
@@ -95,6 +96,8 @@ class _Memory(_ParamType):
     name = "memory"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from dask.utils import parse_bytes  # noqa: PLC0415 - slow to import
+
         try:
             return parse_bytes(value)
         except ValueError:
@@ -213,6 +216,27 @@ def say(text: str, **style: Any) -> None:
     click.secho("\n".join(map(printable, text.split("\n"))), **style)
 
 
+def plain(value: Any) -> Any:
+    """Return `value` as JSON types: NaN, infinities, bytes and other values become text.
+
+    Examples
+    --------
+    >>> plain({"fill_value": np.float32("nan"), "shape": (2, 3)})
+    {'fill_value': 'NaN', 'shape': [2, 3]}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return str(value)
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if value != value else f"{'-' if value < 0 else ''}Infinity"  # noqa: PLR0124 - NaN
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
 def show(result: Any, *, as_json: bool, **notes: str) -> None:
     """Print a plan or a report, as text or as JSON, and notes on it that are not empty."""
     if as_json:
@@ -270,6 +294,8 @@ def errors_shown() -> Iterator[None]:
 @contextmanager
 def scheduled(scheduler: str, *, progress: bool | None) -> Iterator[None]:
     """Run the commands of a `with` block on a scheduler, with or without progress bars; print errors."""
+    import dask  # noqa: PLC0415 - slow to import
+
     with errors_shown(), ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("always", NoWorkers)

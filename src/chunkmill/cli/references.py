@@ -1,4 +1,7 @@
-"""Commands on reference sets: make, combine, info; `chunkmill.cli.main` registers them."""
+"""Commands on reference sets: make, combine, info; `chunkmill.cli.main` registers them.
+
+Not here: descriptions of sets (`chunkmill.cli.reference_facts`).
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-import numpy as np
-from dask.utils import format_bytes
 
 import chunkmill as cm
-from chunkmill.cli.node_facts import plain
 from chunkmill.cli.options import (
     JSON_FLAG,
     PLACE,
     errors_shown,
     examples,
+    plain,
     run_options,
     say,
     scheduled,
     show,
     storage_option,
 )
-from chunkmill.display.report import report_text
-from chunkmill.formats.references.chunk_numbers import split_by_array
-from chunkmill.model.references import INLINE
-from chunkmill.nodes.open_store import open_reference_store
-from chunkmill.references.files import in_memory
-from chunkmill.stores.capabilities import innermost
-from chunkmill.stores.reference import ReferenceStore
 
 __all__ = ["refs"]
 
@@ -127,7 +121,7 @@ def combine(sets: tuple[str, ...], target: str, *, dry_run: bool, as_json: bool,
     """
     with errors_shown():
         node = cm.concat_references(sets, target=None if dry_run else target, **options)
-        _show_set(innermost(node.store), as_json=as_json)
+        _show_set(node.store, as_json=as_json)
 
 
 @refs.command(
@@ -142,59 +136,14 @@ def info(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool) 
 
     The whole set is read. `chunkmill info` and `ls` describe its arrays, as in any store.
     """
+    from chunkmill.nodes.open_store import open_reference_store  # noqa: PLC0415 - slow to import
+
     with errors_shown():
         _show_set(open_reference_store(url, storage_options), as_json=as_json)
 
 
 def _show_set(store: Any, *, as_json: bool) -> None:
-    facts = _facts(store)
-    if as_json:
-        click.echo(json.dumps(plain(facts), indent=2, allow_nan=False))
-        return
-    more = ", …" if facts["n_targets"] > _FEW else ""
-    rows = [
-        ("layout", facts["layout"]),
-        ("references", f"{facts['n_references']:,} ({format_bytes(facts['bytes_referenced'])})"),
-        ("inline", f"{facts['n_inline']:,} ({format_bytes(facts['bytes_inline'])})"),
-        ("targets", f"{facts['n_targets']:,}{': ' if facts['targets'] else ''}{', '.join(facts['targets'])}{more}"),
-    ]
-    arrays = [(a["path"] or "/", *(f"{a[name]:,}" for name in _COLUMNS)) for a in facts["arrays"]]
-    table = [("array", "chunks", "references", "inline", "absent"), *arrays]
-    say(report_text(f"reference set {facts['url']}", rows, [table]))
+    from chunkmill.cli.reference_facts import describe_set, set_text  # noqa: PLC0415 - slow to import
 
-
-_COLUMNS = ("n_chunks", "n_references", "n_inline", "n_absent")
-_FEW = 3  # targets shown
-
-
-def _facts(store: ReferenceStore) -> dict[str, Any]:
-    """Return the facts of a set; reads the whole set."""
-    references = in_memory(store.references)
-    documents, arrays, rows = split_by_array(references)
-    found = []
-    bytes_referenced = bytes_inline = 0
-    used: set[int] = set()
-    for path, array in arrays.items():
-        own = rows.get(path)
-        n_rows = n_inline = 0
-        if own is not None:
-            is_inline = own.url_ids == INLINE
-            n_rows, n_inline = len(own.numbers), int(is_inline.sum())
-            bytes_inline += int(own.lengths[is_inline].sum(dtype=np.int64))
-            lengths = own.lengths[~is_inline]
-            bytes_referenced += int(lengths[lengths > 0].sum(dtype=np.int64))
-            used.update(np.unique(own.url_ids[~is_inline]).tolist())
-        counts = (array.n_chunks, n_rows - n_inline, n_inline, array.n_chunks - n_rows)
-        found.append({"path": path} | dict(zip(_COLUMNS, counts, strict=True)))
-    return {
-        "url": store.url,
-        "layout": "json" if references is store.references else "parquet",
-        "n_documents": len(documents),
-        "n_references": sum(each["n_references"] for each in found),
-        "n_inline": sum(each["n_inline"] for each in found),
-        "bytes_referenced": bytes_referenced,  # without references to whole files, whose sizes are not in the set
-        "bytes_inline": bytes_inline,
-        "n_targets": len(used),
-        "targets": [str(references.urls[number]) for number in sorted(used)[:_FEW]],
-        "arrays": found,
-    }
+    facts = describe_set(store)
+    say(json.dumps(plain(facts), indent=2, allow_nan=False) if as_json else set_text(facts))

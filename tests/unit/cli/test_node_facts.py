@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.cli.node_facts import describe, facts_text, listing, plain, stored
+from chunkmill.cli.node_facts import describe, facts_text, listing, stored
+from chunkmill.cli.options import plain
 from chunkmill.stores.memory import MemoryStore
 
 

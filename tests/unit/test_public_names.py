@@ -1,0 +1,66 @@
+"""Names of the package are imported when they are used, and are the same for type checkers and at run time."""
+
+import ast
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import chunkmill as cm
+
+
+def run(script):
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_nothing_but_errors_is_imported_at_first():
+    script = (
+        "import sys, chunkmill\nprint(sorted({'numpy', 'dask', 'xarray', 'pandas', 'distributed'} & set(sys.modules)))"
+    )
+    assert run(script) == "[]"
+
+
+def test_type_checkers_see_what_is_imported():
+    tree = ast.parse(Path(cm.__file__).read_text("utf-8"))
+    (block,) = (
+        node for node in tree.body if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+    )
+    seen = {alias.name: node.module for node in block.body for alias in node.names}
+    assert seen == cm._MODULES
+    assert {*seen, "errors"} == set(cm.__all__)
+
+
+def test_every_name_can_be_the_first_one():
+    for name in ("open_array", "WriteReport", "verify", "write_dataset", "to_references"):
+        assert run(f"import chunkmill\nprint(chunkmill.{name}.__name__)") == name
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match="module 'chunkmill' has no attribute 'opne'"):
+        cm.opne  # noqa: B018
+    assert not hasattr(cm, "_opne")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import dask, chunkmill",
+        "import chunkmill, dask\nchunkmill.open_array",
+        "import dask\nfrom chunkmill import open_array",
+        "import dask.config\nfrom chunkmill.nodes.api import open_array",
+    ],
+)
+def test_dask_knows_the_settings(script):
+    assert run(f"{script}\nprint(dask.config.get('chunkmill.progress'))") == "auto"
+
+
+def test_star():
+    names = {}
+    exec("from chunkmill import *", names)
+    assert set(cm.__all__) <= set(names)
+
+
+def test_the_version_is_that_of_the_installed_package():
+    assert cm.__version__ == version("chunkmill")
