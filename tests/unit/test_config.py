@@ -33,7 +33,7 @@ def test_defaults_are_in_force(name):
 
 
 def test_what_users_set_wins():
-    code = "import chunkmill, dask; print(dask.config.get('chunkmill.max-mem'), dask.config.get('chunkmill.progress'))"
+    code = "import dask, chunkmill; print(dask.config.get('chunkmill.max-mem'), dask.config.get('chunkmill.progress'))"
     environment = {"DASK_CHUNKMILL__MAX_MEM": "1GiB"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1GiB", "auto"]
