@@ -18,9 +18,12 @@ __all__ = ["cluster_of", "cluster_without_nannies", "kill_worker", "worker_pids"
 
 @contextlib.contextmanager
 def cluster_of(n_workers: int = 2, n_threads: int = 1, config: dict[str, Any] | None = None) -> Iterator[Client]:
-    """Run a LocalCluster of processes, and yield a Client of it, set as dask's scheduler."""
+    """Run a LocalCluster of processes, and yield a Client of it, set as dask's scheduler.
+
+    Nannies that restart a worker 15 s after its last death would be given up, and with the last one the cluster.
+    """
     with (
-        dask.config.set(config or {}),
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"} | (config or {})),
         # port 0: with None the scheduler wants 8787, and warns when the tests of another run have it
         LocalCluster(
             n_workers=n_workers, threads_per_worker=n_threads, processes=True, dashboard_address="127.0.0.1:0"

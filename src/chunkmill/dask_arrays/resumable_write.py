@@ -14,7 +14,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from distributed import Client, as_completed
+from distributed import Client
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import LockFactory
@@ -26,6 +26,7 @@ from chunkmill.dask_arrays.write_task import WriteCounts, block_number
 from chunkmill.errors import JobError
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_beside
 from chunkmill.runtime.journal import Journal, fingerprint
+from chunkmill.runtime.running_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler, optimised
 
 __all__ = ["resumable_write"]
@@ -138,15 +139,12 @@ def _compute(blocks: da.Array, keys: list[Any], journal: Journal) -> WriteCounts
 
 def _gathered(client: Client, graph: dict[Any, Any], keys: list[Any], journal: Journal) -> Iterator[NDArray[np.int64]]:
     """Yield results as they are computed, and release each."""
-    running = set(client.get(graph, keys, sync=False))
-    finished = as_completed(running, loop=client.loop)
+    running = RunningTasks(client, client.get(graph, keys, sync=False))
     try:
         while running:
-            batch = finished.next_batch()
-            running.difference_update(batch)
-            yield from client.gather(batch)
+            yield from client.gather(running.next_ended())
     except BaseException:
         if journal.attempt is not None:
             journal.attempt.end()  # before they are cancelled, so that those at work learn of it
-        client.cancel(list(running), force=True)
+        running.cancel()
         raise

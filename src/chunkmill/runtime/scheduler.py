@@ -7,7 +7,6 @@ the Client, some thousands at a time. Not here: what the tasks are (`chunkmill.r
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -26,12 +25,13 @@ from dask.core import reverse_dict
 from dask.highlevelgraph import HighLevelGraph
 from dask.multiprocessing import RemoteException
 from dask.system import CPU_COUNT
-from distributed import Client, Future, as_completed, span
+from distributed import Client, Future, span
 
-from chunkmill.errors import JobError, NoWorkers
+from chunkmill.errors import JobError
 from chunkmill.runtime import fork_safety  # noqa: F401 - it registers a hook
+from chunkmill.runtime.running_tasks import RunningTasks
 
-__all__ = ["Scheduler", "await_workers", "check_n_tasks", "optimised"]
+__all__ = ["Scheduler", "check_n_tasks", "optimised"]
 
 # Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
 _WAVE = 10_000
@@ -58,26 +58,6 @@ def optimised(graph: HighLevelGraph, keys: Sequence[Any]) -> Graph:
     """
     fused = dict(optimize(graph, list(keys)))
     return resolve_aliases(fused, set(keys), reverse_dict(DependenciesMapping(fused)))
-
-
-def await_workers(client: Client, patience: float | None = None) -> None:
-    """Wait a few seconds for the cluster's first worker, and warn (`NoWorkers`) when none comes: dask waits silently.
-
-    This is not an error, since workers may join later. Dask's setting ``distributed.scheduler.no-workers-timeout``, in
-    the scheduler's configuration, limits how long tasks wait for them.
-    """
-    demand = client.submit(int, pure=False)  # makes an adaptive cluster start workers
-    try:
-        client.wait_for_workers(1, timeout=_PATIENCE if patience is None else patience)
-    except TimeoutError:
-        address = client.scheduler_info(n_workers=0)["address"]
-        msg = f"the cluster at {address} has no workers, tasks wait for one: `dask worker {address}` starts one"
-        warnings.warn(msg, NoWorkers, stacklevel=3)
-    finally:
-        demand.release()
-
-
-_PATIENCE = 5.0  # seconds
 
 
 class Scheduler:
@@ -239,8 +219,7 @@ def _run_on_client(
     before_cancel: Callable[[], None] | None,
 ) -> None:
     batches = _batches(tasks)
-    running: set[Future[Any]] = set()
-    finished = as_completed(loop=client.loop)
+    running = RunningTasks(client)
     held: list[Future[Any]] = []  # the shared key stays in the cluster until the last wave is done
 
     def submit() -> None:
@@ -249,24 +228,22 @@ def _run_on_client(
             futures = client.get(graph, [wave.common_key, *keys], sync=False)
             if not held:
                 held.append(futures[0])
-            running.update(futures[1:])
-            finished.update(futures[1:])
+            running.add(futures[1:])
             return
 
     try:
         submit()
         while running:
-            batch = finished.next_batch()
-            running.difference_update(batch)
+            ended = running.next_ended()
             if len(running) < _WAVE // 2:
                 submit()
             # results are a few numbers: one message brings those of all tasks that ended meanwhile
-            for result in client.gather(batch):
+            for result in client.gather(ended):
                 on_result(result)
     except BaseException:
         if before_cancel is not None:
             before_cancel()
-        client.cancel(list(running), force=True)
+        running.cancel()
         raise
 
 
