@@ -32,7 +32,9 @@ def two_threads():
         pytest.param({"chunks": (20, 3, 4)}, {"chunks": (1, -1, -1)}, id="series to images"),
         pytest.param({"chunks": (6, 9, 4)}, {"chunks": (4, 7, 3)}, id="borders that never meet"),
         pytest.param({"chunks": (50, 40, 20)}, {"chunks": (1, 1, 10)}, id="one chunk larger than the array"),
-        pytest.param({"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (20, 6, 4)}, id="out of shards"),
+        pytest.param(
+            {"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (20, 6, 4), "shards": None}, id="out of shards"
+        ),
         pytest.param({}, {"chunks": (5, 5, 5), "shards": (10, 15, 10)}, id="into shards"),
         pytest.param(
             {"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (4, 3, 2), "shards": (8, 9, 10)}, id="both"
@@ -195,7 +197,7 @@ def test_inner_chunks_of_shards_are_absent_one_by_one(strategy):
 def test_requests_and_bytes_are_those_of_the_plan(source, strategy):
     store = MemoryStore()
     array, _ = make(store, codecs="raw", **source)
-    plan = planned_tightly(array, (store, "b"), chunks=(20, 7, 4), strategy=strategy)
+    plan = planned_tightly(array, (store, "b"), chunks=(20, 7, 4), shards=None, strategy=strategy)
     report = plan.run()
     assert report.n_requests == plan.n_requests
     assert report.bytes_temporary == plan.bytes_temporary

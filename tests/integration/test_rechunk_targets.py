@@ -175,7 +175,9 @@ def test_arguments():
         ),
         pytest.param({"chunks": (-2, 5, 5)}, RegionError, "chunk length -2 for an axis of 20", id="negative"),
         pytest.param({"shards": (0, 5, 5)}, RegionError, r"'a': shards=\(0, 5, 5\)", id="shards of 0"),
-        pytest.param({"chunks": {"a": (5, 5, 5)}}, TypeError, "a dict is for the arrays of a group", id="dict"),
+        pytest.param(
+            {"chunks": {"a": (5, 5, 5)}}, TypeError, "a mapping to shapes is for the arrays of a group", id="dict"
+        ),
         pytest.param(
             {"shards": (10, 10, 10), "format": "zarr2"}, UnsupportedFeature, "shards=None, or", id="v2 shards"
         ),

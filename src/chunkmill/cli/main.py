@@ -127,7 +127,13 @@ main.add_command(ls, "tree")
 @click.argument("source", type=PLACE)
 @click.argument("target", type=PLACE)
 @click.option("--format", "format_", type=FORMATS, default="zarr3", show_default=True, help="Format of the target.")
-@click.option("--chunks", type=SHAPE, default="keep", show_default=True, help="Chunk shape, such as 1,512,512.")
+@click.option(
+    "--chunks",
+    type=SHAPE,
+    default="keep",
+    show_default=True,
+    help="Chunk shape, such as 1,512,512, or lengths by dimension, such as time=-1,lat=32.",
+)
 @click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
 @click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
 @click.option(
@@ -152,13 +158,18 @@ def convert(
     short_help="Write with other chunks.",
     epilog=examples(
         "chunkmill rechunk maps.zarr series.zarr --path t2m --chunks=-1,32,32 --max-mem 2GiB",
-        "chunkmill rechunk maps.zarr series.zarr --path t2m --chunks=-1,32,32 --dry-run",
+        "chunkmill rechunk maps.zarr series.zarr --chunks time=-1,lat=32,lon=32 --dry-run",
     ),
 )
 @click.argument("source", type=PLACE)
 @click.argument("target", type=PLACE)
-@click.option("--chunks", type=SHAPE, required=True, help="Chunk shape, such as --chunks=-1,32,32; -1: all of an axis.")
-@click.option("--shards", type=SHAPE, default="none", show_default=True, help="Shard shape.")
+@click.option(
+    "--chunks",
+    type=SHAPE,
+    required=True,
+    help="Chunk shape, such as --chunks=-1,32,32, or lengths by dimension: time=-1,lat=32; -1: all of an axis.",
+)
+@click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
 @click.option("--format", "format_", type=FORMATS, help="Format of the target; the source's by default.")
 @click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
 @click.option(

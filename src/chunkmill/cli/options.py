@@ -57,7 +57,7 @@ FORMATS = click.Choice(sorted(known.name for known in formats.FORMATS if known.n
 
 
 class _Shape(_ParamType):
-    """A chunk shape, ``"keep"`` or ``"none"`` (``None``)."""
+    """A chunk shape, lengths by dimension (``time=-1,lat=32``), ``"keep"`` or ``"none"`` (``None``)."""
 
     name = "shape"
 
@@ -66,10 +66,17 @@ class _Shape(_ParamType):
             return value
         if value == "none":
             return None
+        items = [item.strip() for item in value.strip("()[] ").split(",") if item.strip()]
         try:
-            return tuple(int(length) for length in value.strip("()[] ").split(",") if length.strip())
+            if any("=" in item for item in items):
+                return {name.strip(): _length(length.strip()) for name, length in (i.rsplit("=", 1) for i in items)}
+            return tuple(map(int, items))
         except ValueError:
-            self.fail(f"{value!r} is not a shape: write it as 1,512,512", param, ctx)
+            self.fail(f"{value!r} is not a shape: write it as 1,512,512, or as time=-1,lat=32", param, ctx)
+
+
+def _length(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 class _Codecs(_ParamType):

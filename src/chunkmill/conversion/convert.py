@@ -11,20 +11,20 @@ from typing import Any
 import dask
 
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job
+from chunkmill.conversion.layout_options import by_array
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
-from chunkmill.conversion.target_metadata import check_rank, describe_group_target, describe_target
+from chunkmill.conversion.target_metadata import describe_group_target, describe_target
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes import hierarchy
 from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.group import Group
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.runtime.worker import current_worker
 from chunkmill.stores.base import Store
 
-__all__ = ["by_array", "convert", "plan_convert"]
+__all__ = ["convert", "intermediate_store", "plan_convert"]
 
 
 def plan_convert(
@@ -57,9 +57,10 @@ def plan_convert(
     format
         ``"zarr2"``, ``"zarr3"``, ``"zarr3-draft"`` or ``"n5"``.
     chunks, shards
-        ``"keep"``; ``None`` (shards: none); a chunk shape (in a group, arrays of another rank keep theirs); a dict by
-        path below the source; a callable of the Array. Shards are kept where the format has them; elsewhere their
-        chunks get keys of their own.
+        ``"keep"``; ``None`` (shards: none); a chunk shape (in a group, arrays of another rank keep theirs); lengths by
+        dimension, ``{"time": -1, "lat": 32}``, for every array that has it (``-1``: all of the axis; ``"auto"``); by
+        path below the source, ``{"a/b": (64, 64), "c": "keep", "d": {"time": 10}}``; a callable of the Array. Shards
+        are kept where the format has them; elsewhere their chunks get keys of their own.
     codecs
         ``"keep"``: the chain as near as the format can express it; or as in `create_array`.
     max_mem
@@ -186,23 +187,3 @@ def intermediate_store(temp: Any, storage_options: Mapping[str, Any] | None) -> 
         return open_plain_store(temp, storage_options)
     configured = dask.config.get("chunkmill.temp", None)
     return None if configured is None else open_plain_store(configured)
-
-
-def by_array(option: Any, node: Node, name: str) -> Any:
-    """Return `option`, a dict by path below `node` as a callable; raise for paths and ranks that fit no array."""
-    check_rank(node, option, name)
-    if not isinstance(option, Mapping):
-        return option
-    by_path = {str(path).strip("/"): value for path, value in option.items()}
-    known = {_below(node, n) for n in hierarchy.walk(node) if isinstance(n, Array)}
-    if isinstance(node, Array):
-        msg = f"{name}={option!r}: a dict is for the arrays of a group, and the source is the array {node.path!r}"
-        raise TypeError(msg)
-    if unknown := sorted(by_path.keys() - known):
-        msg = f"{name}= names {unknown}, where the arrays are {sorted(known)[:20]}"
-        raise ValueError(msg)
-    return lambda array: by_path.get(_below(node, array), "keep")
-
-
-def _below(top: Node, node: Node) -> str:
-    return node.path[len(top.path) :].strip("/")

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from chunkmill.conversion.convert import by_array, intermediate_store
+from chunkmill.conversion.convert import intermediate_store
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job
+from chunkmill.conversion.layout_options import by_array
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target
@@ -31,7 +32,7 @@ def plan_rechunk(
     target: Any,
     *,
     chunks: Any,
-    shards: Any = None,
+    shards: Any = "keep",
     format: str | None = None,  # noqa: A002 - the contract's name
     codecs: Any = "keep",
     max_mem: int | str | None = None,
@@ -55,11 +56,12 @@ def plan_rechunk(
         A url or ``(url, path)``. There must be no node, unless `overwrite`; a Group stands for the place where it is.
         An Array (opened with ``mode="r+"``) is written to as it is, in its own chunks.
     chunks
-        Chunk shape (of the inner chunks when `shards` are given); ``-1`` for all of an axis. For a group: a shape for
-        its arrays of that rank (the others keep their chunks), a dict by path below the group, or a callable of the
-        Array that returns a shape or ``"keep"``.
+        Chunk shape (of the inner chunks where there are shards); ``-1`` for all of an axis. Lengths by dimension,
+        ``{"time": -1, "lat": 32}``: of every array that has it; other axes keep theirs. For a group: a shape for its
+        arrays of that rank (the others keep their chunks), a mapping by path below the group to shapes,
+        ``"keep"`` or mappings by dimension, or a callable of the Array that returns one of these.
     shards
-        Likewise; ``None``: no shards.
+        Likewise; ``"keep"``: the source's, which must be multiples of the chunks; ``None``: no shards.
     format
         The source's, when ``None`` (``"zarr3"`` where that is for reading only).
     codecs
@@ -135,7 +137,7 @@ def rechunk(
     target: Any,
     *,
     chunks: Any,
-    shards: Any = None,
+    shards: Any = "keep",
     format: str | None = None,  # noqa: A002 - the contract's name
     codecs: Any = "keep",
     max_mem: int | str | None = None,

@@ -14,7 +14,8 @@ from typing import Any
 from chunkmill.array.layout import build_layouts
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.conversion.actions import same_fill
-from chunkmill.errors import ChunkmillError, MetadataError, RegionError, UnsupportedFeature
+from chunkmill.conversion.layout_options import ByDimension, check_fit, chosen, grid_of, is_keep
+from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
@@ -25,11 +26,8 @@ from chunkmill.model.inner_layout import InnerLayout, inner_layout
 from chunkmill.model.json_values import same_json
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Node
-from chunkmill.nodes.hierarchy import walk
-from chunkmill.nodes.new_array import check_shards, make_grid
 
-__all__ = ["ALLOWABLE", "check_rank", "describe_group_target", "describe_target", "fitted_to"]
+__all__ = ["ALLOWABLE", "describe_group_target", "describe_target", "fitted_to"]
 
 ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes")
 """Losses that the caller of a conversion can allow. Values are never lost: they are kept or refused."""
@@ -53,8 +51,8 @@ def describe_target(
     Parameters
     ----------
     chunks, shards
-        ``"keep"``; ``None`` (shards: none); a shape (of another rank: keep); a callable of the array. Shards are kept
-        where the format has them; elsewhere their chunks get store keys of their own.
+        ``"keep"``; ``None`` (shards: none); a shape (of another rank: keep); lengths by dimension; a callable of the
+        array. Shards are kept where the format has them; elsewhere their chunks get store keys of their own.
     codecs
         ``"keep"``: the source's chain, as near as the format can express it without loss; or as in
         `chunkmill.create_array`.
@@ -69,18 +67,18 @@ def describe_target(
     if unknown := sorted(set(allow) - set(ALLOWABLE)):
         msg = f"allow={unknown}: what may be lost is of {', '.join(map(repr, ALLOWABLE))}"
         raise ValueError(msg)
-    chunks, shards = _chosen(chunks, source, "chunks"), _chosen(shards, source, "shards")
-    kept = _is_keep(shards)
+    chunks, shards = chosen(chunks, source, "chunks"), chosen(shards, source, "shards")
+    kept = is_keep(shards)
     metadata = _marked(source, documents_format)
     layout = inner_layout(metadata)
-    if kept and layout.sharding is not None and _is_keep(chunks) and _is_keep(codecs):
+    if kept and layout.sharding is not None and is_keep(chunks) and is_keep(codecs):
         with suppress(MetadataError):
             return fitted_to(metadata, documents_format, path, near=True)
     # a chunk inside a shard is described as any other first
-    keys = _shard_grid(source, layout, shards)
+    keys = _shard_grid(source, layout, shards, chunks)
     plain = _plain(source, metadata, layout, chunks, codecs, keys=keys)
     try:
-        fitted = fitted_to(plain, documents_format, path, near=_is_keep(codecs))
+        fitted = fitted_to(plain, documents_format, path, near=is_keep(codecs))
     except MetadataError as error:
         fitted = _losing(plain, documents_format, path, set(allow), error)
     can_shard = keys is not None and _can_shard(fitted, documents_format, path)
@@ -89,7 +87,7 @@ def describe_target(
     if not can_shard:
         hint = Hint("give {}, or {}", ("shards", None), ("format", "zarr3"))
         raise UnsupportedFeature(format=documents_format.name, feature=f"shards for {source.path!r}", hint=hint)
-    check_shards(plain.chunk_grid, keys)
+    check_fit(source, plain.chunk_grid, keys, kept=kept)
     packed = replace(fitted, chunk_grid=keys, codecs=(_packing(fitted, layout),))
     return fitted_to(packed, documents_format, path, near=False)
 
@@ -119,20 +117,16 @@ def describe_group_target(
 # Options
 
 
-def _shard_grid(source: Array, layout: InnerLayout, shards: Any) -> ChunkGrid | None:
+def _shard_grid(source: Array, layout: InnerLayout, shards: Any, chunks: Any) -> ChunkGrid | None:
     """Return the grid of the target's shards; ``None`` for none."""
-    if _is_keep(shards):
-        return None if layout.sharding is None else layout.keys
-    return None if shards is None else _grid(source, shards, "shards")
-
-
-def _grid(source: Array, option: Any, name: str, within: Any = None) -> ChunkGrid:
-    """Return the grid that the option `name` asks for; `RegionError` says of which array, and which option."""
-    try:
-        return make_grid(source.shape, option, source.dtype, within)
-    except RegionError as error:
-        where = f"{source.path!r}: " if source.path else ""
-        raise RegionError(index=f"{where}{name}={option!r}", shape=source.shape, reason=error.reason) from None
+    if shards is None or (layout.sharding is None and is_keep(shards)):
+        return None
+    base = layout.keys
+    if layout.sharding is None and isinstance(shards, ByDimension):  # a shard is one chunk along the other axes
+        if is_keep(shards.shape(source, base)):
+            return None
+        base = grid_of(source, chunks, "chunks", layout.chunks)
+    return grid_of(source, shards, "shards", base)
 
 
 def _marked(source: Array, documents_format: Format) -> ArrayMetadata:
@@ -155,9 +149,9 @@ def _plain(
 ) -> ArrayMetadata:
     """Return the metadata with other chunks and codecs, each chunk under a store key of its own."""
     shape, dtype = metadata.shape, metadata.dtype
-    chain = layout.codecs if _is_keep(codecs) else parse_codecs(codecs, dtype, ndim=len(shape))
+    chain = layout.codecs if is_keep(codecs) else parse_codecs(codecs, dtype, ndim=len(shape))
     within = None if keys is None else keys.chunk_shape
-    grid = layout.chunks if _is_keep(chunks) else _grid(source, chunks, "chunks", within)
+    grid = grid_of(source, chunks, "chunks", layout.chunks, within)
     return replace(metadata, chunk_grid=grid, codecs=tuple(chain))
 
 
@@ -178,49 +172,6 @@ def _packing(fitted: ArrayMetadata, layout: InnerLayout) -> NamedConfig:
         return packing
     index = {k: v for k, v in layout.sharding.configuration.items() if k.startswith("index_")}
     return NamedConfig(packing.name, {**packing.configuration, **index})
-
-
-def check_rank(node: Node, option: Any, name: str) -> None:
-    """Raise `RegionError` for a shape of option `name` whose rank no array at or below `node` has.
-
-    Examples
-    --------
-    >>> import chunkmill as cm
-    >>> a = cm.create_array("memory://doc-rank", shape=(8, 6), dtype="i4")
-    >>> check_rank(a, (4,), "chunks")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    chunkmill.errors.RegionError: ...: 1 lengths for 2 axes
-    """
-    if not isinstance(option, (tuple, list)):
-        return
-    if isinstance(node, Array):
-        if len(option) != node.ndim:
-            reason = f"{len(option)} lengths for {node.ndim} axes"
-            raise RegionError(index=Hint("{}", (name, option)), shape=node.shape, reason=reason)
-        return
-    arrays = [each for each in walk(node) if isinstance(each, Array)]
-    if arrays and all(len(option) != array.ndim for array in arrays):
-        ranks = " or ".join(str(rank) for rank in sorted({array.ndim for array in arrays}))
-        reason = f"{len(option)} lengths, where the arrays have {ranks} axes"
-        raise RegionError(index=Hint("{}", (name, option)), shape=arrays[0].shape, reason=reason)
-
-
-def _chosen(option: Any, source: Array, name: str) -> Any:
-    """Return the value of an option for one array."""
-    if callable(option):
-        option = option(source)
-    elif isinstance(option, (tuple, list)) and len(option) != source.ndim:
-        return "keep"
-    if option is None and name == "chunks":
-        return "keep"
-    if isinstance(option, str) and option != "keep" and (option != "auto" or name == "shards"):
-        msg = f"{name}={option!r} for {source.path!r}: expected 'keep', a shape or a callable"
-        raise ValueError(msg)
-    return option
-
-
-def _is_keep(option: Any) -> bool:
-    return isinstance(option, str) and option == "keep"
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Not here: documents (`chunkmill.formats`), whether there is room for it (`chunkm
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -114,7 +114,8 @@ def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within:
     """Return the chunk grid of an array of `shape` for the argument `chunks`.
 
     `chunks`: one length for all axes; a length for each axis (``-1``: the whole axis); a list of lengths for an axis
-    (a rectilinear grid); ``"auto"``, which divides the chunk shape `within` where that is given.
+    (a rectilinear grid), or an axis as it is; ``"auto"``, also for single axes, which divides the chunk shape `within`
+    where that is given.
 
     Examples
     --------
@@ -124,16 +125,23 @@ def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within:
     ((3, 4), (5,))
     """
     if isinstance(chunks, str) and chunks == "auto":
-        around = shape if within is None else make_grid(shape, within, dtype).chunk_shape
-        return ChunkGrid.regular(shape, _auto_chunks(around, dtype.itemsize, divide=within is not None))
+        chunks = ("auto",) * len(shape)
     per_axis = [chunks] * len(shape) if isinstance(chunks, (int, np.integer)) else list(chunks)
     if len(per_axis) != len(shape):
         reason = f"{len(per_axis)} chunk lengths for {len(shape)} axes"
         raise RegionError(index=Hint("{}", ("chunks", chunks)), shape=shape, reason=reason)
-    return ChunkGrid(tuple(_axis(size, length, shape) for size, length in zip(shape, per_axis, strict=True)))
+    free = [axis for axis, length in enumerate(per_axis) if isinstance(length, str) and length == "auto"]
+    if not free:
+        return ChunkGrid(tuple(_axis(size, length, shape) for size, length in zip(shape, per_axis, strict=True)))
+    around = shape if within is None else make_grid(shape, within, dtype).chunk_shape
+    fixed = make_grid(shape, [around[n] or 1 if n in free else each for n, each in enumerate(per_axis)], dtype)
+    lengths = _auto_chunks(fixed.chunk_shape, dtype.itemsize, free, divide=within is not None)
+    return make_grid(shape, [lengths[n] if n in free else each for n, each in enumerate(fixed.axes)], dtype)
 
 
 def _axis(size: int, chunk: Any, shape: tuple[int, ...]) -> RegularAxis | RunsAxis:
+    if isinstance(chunk, (RegularAxis, RunsAxis)):
+        return chunk
     if isinstance(chunk, (int, np.integer)) and not isinstance(chunk, bool):
         if chunk == -1:
             return RegularAxis(size, max(size, 1))
@@ -157,11 +165,11 @@ def _axis_of_edges(size: int, edges: list[int]) -> RegularAxis | RunsAxis:
     return RunsAxis(size, tuple(run_lengths(edges)))
 
 
-def _auto_chunks(shape: tuple[int, ...], itemsize: int, *, divide: bool) -> tuple[int, ...]:
-    """Halve the longest axis until a chunk is small enough; only where it halves evenly, when it must `divide`."""
+def _auto_chunks(shape: Sequence[int], itemsize: int, free: Collection[int], *, divide: bool) -> tuple[int, ...]:
+    """Halve the longest of the axes `free` until a chunk is small enough; only evenly, when it must `divide`."""
     chunk = [max(n, 1) for n in shape]
     while prod(chunk) * itemsize > _AUTO_CHUNK_BYTES:
-        axes = [axis for axis, n in enumerate(chunk) if n > 1 and (n % 2 == 0 or not divide)]
+        axes = [axis for axis in free if chunk[axis] > 1 and (chunk[axis] % 2 == 0 or not divide)]
         if not axes:
             break
         longest = max(axes, key=lambda axis: chunk[axis])

@@ -31,7 +31,15 @@ def test_shapes(text, shape):
     assert SHAPE.convert(text, None, None) == shape
 
 
-@pytest.mark.parametrize("text", ["a", "1,2.5", "1 2"])
+@pytest.mark.parametrize(
+    ("text", "lengths"),
+    [("time=-1,lat=32", {"time": -1, "lat": 32}), (" x = auto", {"x": "auto"}), ("a=b=3", {"a=b": 3})],
+)
+def test_lengths_by_dimension(text, lengths):
+    assert SHAPE.convert(text, None, None) == lengths
+
+
+@pytest.mark.parametrize("text", ["a", "1,2.5", "1 2", "time=x", "1,lat=2", "time="])
 def test_texts_that_are_no_shapes(text):
     with pytest.raises(click.BadParameter, match="not a shape"):
         SHAPE.convert(text, None, None)

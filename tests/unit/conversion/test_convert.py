@@ -6,7 +6,7 @@ import dask
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.convert import by_array, intermediate_store
+from chunkmill.conversion.convert import intermediate_store
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -23,20 +23,6 @@ def test_signatures_are_spelled_out_and_alike(plan, run):
 def test_a_typo_is_reported_against_the_function_that_was_called(function, options):
     with pytest.raises(TypeError, match=rf"^{function.__name__}\(\) got an unexpected keyword argument 'chunk'"):
         function("a", "b", **options, chunk=5)
-
-
-def test_options_by_path():
-    cm.create_group(store := MemoryStore(), "g")
-    cm.create_array(store, "g/x", shape=(4,), chunks=(2,), dtype="u1")
-    group = cm.open(store, "g")
-    option = by_array({"/x": (4,)}, group, "chunks")
-    assert option(group["x"]) == (4,)
-    assert by_array({}, group, "chunks")(group["x"]) == "keep"
-    assert by_array((4,), group, "chunks") == (4,)
-    with pytest.raises(ValueError, match="names"):
-        by_array({"y": (4,)}, group, "chunks")
-    with pytest.raises(TypeError, match="a dict is for the arrays of a group"):
-        by_array({"x": (4,)}, group["x"], "chunks")
 
 
 def test_where_intermediate_files_are_stored(tmp_path):

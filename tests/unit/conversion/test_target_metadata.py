@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.target_metadata import check_rank, describe_group_target, describe_target, fitted_to
-from chunkmill.errors import AlignmentError, RegionError, UnsupportedFeature
+from chunkmill.conversion.target_metadata import describe_group_target, describe_target, fitted_to
+from chunkmill.errors import AlignmentError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.stores.memory import MemoryStore
@@ -82,13 +82,6 @@ def test_attributes_of_a_group_are_kept_one_by_one():
     with pytest.raises(UnsupportedFeature, match="attributes"):
         describe_group_target(metadata, get_format("n5"), "g")
     assert dict(kept.attributes) == {"title": "x"}
-
-
-def test_ranks_are_checked_against_the_arrays():
-    check_rank(array_of(), (2, 2), "chunks")
-    check_rank(array_of(), "keep", "chunks")
-    with pytest.raises(RegionError, match="1 lengths for 2 axes"):
-        check_rank(array_of(), (2,), "chunks")
 
 
 def test_missing_elements_stay_marked_for_xarray():

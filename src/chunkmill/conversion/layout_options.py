@@ -1,0 +1,230 @@
+"""Resolve the arguments `chunks` and `shards` of a conversion, by path or by dimension, for each array of the source.
+
+Not here: the target's metadata (`chunkmill.conversion.target_metadata`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkmill.errors import AlignmentError, RegionError
+from chunkmill.hints import Hint
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Node
+from chunkmill.nodes.hierarchy import walk
+from chunkmill.nodes.new_array import check_shards, make_grid
+
+__all__ = ["ByDimension", "by_array", "check_fit", "chosen", "grid_of", "is_keep", "path_below"]
+
+
+@dataclass(frozen=True, slots=True)
+class ByDimension:
+    """Lengths by name, or number, of a dimension; arrays keep those of their other axes.
+
+    Attributes
+    ----------
+    lengths
+        Name (number) -> length; ``-1``: all of the axis; ``None``: as it is; ``"auto"``: chosen by bytes.
+    names
+        Array -> name of each axis.
+    """
+
+    lengths: Mapping[str | int, int | str | None]
+    names: Callable[[Array], tuple[str | None, ...]]
+
+    def shape(self, array: Array, base: ChunkGrid) -> list[Any] | str:
+        """Return a length or an axis of `base` for each axis; ``"keep"`` where the array has none of the dimensions.
+
+        Parameters
+        ----------
+        base
+            Grid with the lengths of the axes that keep theirs.
+        """
+        wanted = [
+            self.lengths.get(name, self.lengths.get(number)) if name is not None else self.lengths.get(number)
+            for number, name in enumerate(self.names(array))
+        ]
+        if all(length is None for length in wanted):
+            return "keep"
+        return [axis if length is None else length for length, axis in zip(wanted, base.axes, strict=True)]
+
+
+def by_array(option: Any, node: Node, name: str, names: Callable[[Array], Any] | None = None) -> Any:
+    """Return the option such that `chosen` resolves it for each array; raise for names and ranks that fit no array.
+
+    A mapping whose values are integers is by dimension, for every array that has the dimension; one whose values are
+    shapes, mappings or ``"keep"`` is by path below `node`.
+
+    Parameters
+    ----------
+    name
+        Of the option: ``"chunks"`` or ``"shards"``.
+    names
+        Array -> name of each axis; as stored by default.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-by-array", shape=(8, 6), dtype="i4", dimension_names=("t", "x"))
+    >>> grid_of(a, chosen(by_array({"t": -1, "x": 2}, a, "chunks"), a, "chunks"), "chunks", a.chunk_grid).chunk_shape
+    (8, 2)
+    """
+    check_rank(node, option, name)
+    if not isinstance(option, Mapping):
+        return option
+    names = names or _stored_names
+    arrays = [each for each in walk(node) if isinstance(each, Array)]
+    paths = {path_below(node, array) for array in arrays} - {""}
+    by_path = {str(path).strip("/"): value for path, value in option.items()}
+    if _is_by_dimension(option, name, arrays, paths, names):
+        return _by_dimension(option, name, arrays, names)
+    if isinstance(node, Array):
+        msg = f"{name}={option!r}: a mapping to shapes is for the arrays of a group, and the source is the array "
+        raise TypeError(msg + f"{node.path!r}; give a shape, or lengths by dimension")
+    if unknown := sorted(by_path.keys() - paths):
+        msg = f"{name}= names {unknown}, where the arrays are {sorted(paths)[:20]}"
+        raise ValueError(msg)
+    for array in arrays:
+        value = by_path.get(path_below(node, array))
+        if isinstance(value, Mapping):
+            by_path[path_below(node, array)] = _by_dimension(value, name, [array], names)
+    return lambda array: by_path.get(path_below(node, array), "keep")
+
+
+def _is_by_dimension(
+    option: Mapping[Any, Any],
+    name: str,
+    arrays: Collection[Array],
+    paths: Collection[str],
+    names: Callable[[Array], Any],
+) -> bool:
+    lengths = [_is_length(value) for value in option.values()]
+    if all(lengths) and any(lengths):
+        if any(isinstance(value, (int, np.integer)) for value in option.values()):
+            return True
+        are_paths = all(str(key).strip("/") in paths for key in option)
+        known = {each for array in arrays for each in names(array)}
+        return not are_paths or (name == "chunks" and known.issuperset(option))
+    if any(isinstance(value, (int, np.integer)) for value in option.values()):
+        msg = (
+            f"{name}={dict(option)!r} mixes integers, which are lengths of dimensions, with shapes, which are of arrays"
+        )
+        raise ValueError(f"{msg}; give one kind, such as {{'path': {{'dimension': 10}}}}")
+    return False
+
+
+def _is_length(value: Any) -> bool:
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return is_integer or value is None or (isinstance(value, str) and value == "auto")
+
+
+def _by_dimension(
+    lengths: Mapping[Any, Any], name: str, arrays: Collection[Array], names: Callable[[Array], Any]
+) -> ByDimension:
+    known = {each for array in arrays for each in names(array) if each is not None}
+    ndim = {array.ndim for array in arrays}
+    numbers = range(min(ndim)) if len(ndim) == 1 else ()  # an axis's number means one thing in arrays of one rank alone
+    unknown = [key for key in lengths if key not in known and not (isinstance(key, int) and key in numbers)]
+    if unknown:
+        found = f"are {sorted(known)[:20]}" if known else "have no names: give a shape"
+        msg = f"{name}= names dimensions {unknown}, where those of the arrays {found}"
+        raise ValueError(msg)
+    if wrong := {key: value for key, value in lengths.items() if not _is_length(value)}:
+        msg = f"{name}={wrong!r}: expected a length, -1 (the whole axis), None (as it is) or 'auto' for a dimension"
+        raise ValueError(msg)
+    if name == "shards" and "auto" in lengths.values():
+        msg = f"{name}={dict(lengths)!r}: shards have no 'auto'; give lengths that are multiples of the chunks"
+        raise ValueError(msg)
+    return ByDimension(dict(lengths), names)
+
+
+def _stored_names(array: Array) -> tuple[str | None, ...]:
+    return array.dimension_names or (None,) * array.ndim
+
+
+def path_below(top: Node, node: Node) -> str:
+    """Return the path of `node` below `top`."""
+    return node.path[len(top.path) :].strip("/")
+
+
+def check_rank(node: Node, option: Any, name: str) -> None:
+    """Raise `RegionError` for a shape of option `name` whose rank no array at or below `node` has.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-rank", shape=(8, 6), dtype="i4")
+    >>> check_rank(a, (4,), "chunks")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    chunkmill.errors.RegionError: ...: 1 lengths for 2 axes
+    """
+    if not isinstance(option, (tuple, list)):
+        return
+    if isinstance(node, Array):
+        if len(option) != node.ndim:
+            reason = f"{len(option)} lengths for {node.ndim} axes"
+            raise RegionError(index=Hint("{}", (name, option)), shape=node.shape, reason=reason)
+        return
+    arrays = [each for each in walk(node) if isinstance(each, Array)]
+    if arrays and all(len(option) != array.ndim for array in arrays):
+        ranks = " or ".join(str(rank) for rank in sorted({array.ndim for array in arrays}))
+        reason = f"{len(option)} lengths, where the arrays have {ranks} axes"
+        raise RegionError(index=Hint("{}", (name, option)), shape=arrays[0].shape, reason=reason)
+
+
+def chosen(option: Any, source: Array, name: str) -> Any:
+    """Return the value of an option for one array."""
+    if callable(option):
+        option = option(source)
+    elif isinstance(option, (tuple, list)) and len(option) != source.ndim:
+        return "keep"
+    if isinstance(option, Mapping):  # of a callable
+        option = _by_dimension(option, name, [source], _stored_names)
+    if option is None and name == "chunks":
+        return "keep"
+    if isinstance(option, str) and option != "keep" and (option != "auto" or name == "shards"):
+        msg = f"{name}={option!r} for {source.path!r}: expected 'keep', a shape, a mapping or a callable"
+        raise ValueError(msg)
+    return option
+
+
+def is_keep(option: Any) -> bool:
+    """Return whether an option is ``"keep"``."""
+    return isinstance(option, str) and option == "keep"
+
+
+def grid_of(source: Array, option: Any, name: str, base: ChunkGrid, within: Any = None) -> ChunkGrid:
+    """Return the grid that the option `name` asks for; `RegionError` says of which array, and which option.
+
+    Parameters
+    ----------
+    base
+        The grid to keep, as a whole or along single axes.
+    within
+        Shape of the shards that chunks of length ``"auto"`` have to divide.
+    """
+    shape = option.shape(source, base) if isinstance(option, ByDimension) else option
+    if is_keep(shape):
+        return base
+    try:
+        return make_grid(base.shape, shape, source.dtype, within)
+    except RegionError as error:
+        where = f"{source.path!r}: " if source.path else ""
+        asked = dict(option.lengths) if isinstance(option, ByDimension) else option
+        raise RegionError(index=f"{where}{name}={asked!r}", shape=base.shape, reason=error.reason) from None
+
+
+def check_fit(source: Array, chunks: ChunkGrid, shards: ChunkGrid, *, kept: bool) -> None:
+    """Raise `AlignmentError` where the shards of the target, those of the source if `kept`, hold no whole chunks."""
+    try:
+        check_shards(chunks, shards)
+    except AlignmentError as error:
+        if not kept:
+            raise
+        where = f" that {source.path!r} keeps" if source.path else " that are kept"
+        raise AlignmentError(expected=error.expected, got=f"{error.got}{where}", fix=error.fix) from None

@@ -1,0 +1,123 @@
+"""Chunks and shards by path and by dimension, resolved for each array."""
+
+import pytest
+
+import chunkmill as cm
+from chunkmill.conversion.layout_options import by_array, check_fit, check_rank, chosen, grid_of, is_keep, path_below
+from chunkmill.errors import AlignmentError, RegionError
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.stores.memory import MemoryStore
+
+
+def array_of(**options):
+    return cm.create_array(MemoryStore(), "a", **{"shape": (8, 6), "chunks": (4, 3), "dtype": "i4"} | options)
+
+
+def group_of(**names):
+    store = MemoryStore()
+    cm.create_group(store, "g")
+    for path, dimensions in names.items():
+        shape = (8, 6)[: len(dimensions)]
+        cm.create_array(store, f"g/{path}", shape=shape, chunks=shape, dtype="u1", dimension_names=dimensions)
+    return cm.open(store, "g")
+
+
+def grid(option, array, name="chunks"):
+    return grid_of(array, chosen(option, array, name), name, array.chunk_grid).dask_chunks
+
+
+def test_by_path():
+    group = group_of(x=("t",))
+    option = by_array({"/x": (4,)}, group, "chunks")
+    assert option(group["x"]) == (4,)
+    assert by_array({}, group, "chunks")(group["x"]) == "keep"
+    assert by_array((4,), group, "chunks") == (4,)
+    assert path_below(group, group["x"]) == "x"
+    assert is_keep("keep")
+    assert not is_keep((4,))
+    with pytest.raises(ValueError, match="names"):
+        by_array({"y": (4,)}, group, "chunks")
+    with pytest.raises(TypeError, match="a mapping to shapes is for the arrays of a group"):
+        by_array({"x": (4,)}, group["x"], "chunks")
+
+
+def test_integers_are_lengths_of_dimensions_also_where_arrays_have_their_names():
+    group = group_of(t=("t",), x=("x",), v=("t", "x"))
+    option = by_array({"t": 2, "x": -1}, group, "chunks")
+    assert {name: grid(option, array) for name, array in group.arrays().items()} == {
+        "t": ((2,) * 4,),
+        "x": ((8,),),
+        "v": ((2,) * 4, (6,)),
+    }
+    shapes = by_array({"t": (2,), "v": {"x": 3}}, group, "chunks")
+    assert [grid(shapes, group[name]) for name in "txv"] == [((2,) * 4,), ((8,),), ((8,), (3, 3))]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ({"t": 3}, ((3, 3, 2), (3, 3))),
+        ({"t": -1, "x": None}, ((8,), (3, 3))),
+        ({"x": "auto"}, ((4, 4), (6,))),
+        ({0: 2}, ((2,) * 4, (3, 3))),
+        ({"t": None}, ((4, 4), (3, 3))),
+    ],
+)
+def test_one_array_by_dimension(lengths, expected):
+    array = array_of(dimension_names=("t", "x"))
+    assert grid(by_array(lengths, array, "chunks"), array) == expected
+
+
+def test_edges_of_other_axes_are_kept():
+    array = array_of(dimension_names=("t", "x"), chunks=((5, 1, 2), 3))
+    assert grid(by_array({"x": 2}, array, "chunks"), array) == ((5, 1, 2), (2, 2, 2))
+
+
+def test_auto_halves_only_the_axes_that_it_is_for():
+    array = array_of(dimension_names=("t", "x"), shape=(4096, 4096), chunks=(4096, 1))
+    assert grid(by_array({"x": "auto"}, array, "chunks"), array)[1][0] == 256
+    assert grid(by_array({"x": "auto"}, array, "chunks"), array)[0] == (4096,)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ({"tme": 2}, r"names dimensions \['tme'\], where those of the arrays are \['t', 'x'\]"),
+        ({"t": 2, "v": (2, 2)}, "mixes integers"),
+        ({"t": 2, "x": "all"}, "mixes integers"),
+    ],
+)
+def test_names_that_are_unknown(lengths, message):
+    with pytest.raises(ValueError, match=message):
+        by_array(lengths, group_of(t=("t",), v=("t", "x")), "chunks")
+
+
+def test_arrays_without_names():
+    with pytest.raises(ValueError, match="have no names: give a shape"):
+        by_array({"t": 2}, array_of(), "chunks")
+    with pytest.raises(ValueError, match="shards have no 'auto'"):
+        by_array({0: "auto"}, array_of(), "shards")
+    with pytest.raises(ValueError, match="expected a length"):
+        chosen(lambda _: {0: 2.5}, array_of(), "chunks")
+
+
+def test_none_is_no_shards_by_path_and_as_it_is_by_dimension():
+    group = group_of(t=("t",), v=("t", "x"))
+    assert by_array({"t": None}, group, "shards")(group["t"]) is None
+    assert grid(by_array({"t": None}, group, "chunks"), group["v"]) == ((8,), (6,))
+
+
+def test_ranks_are_checked_against_the_arrays():
+    check_rank(array_of(), (2, 2), "chunks")
+    check_rank(array_of(), "keep", "chunks")
+    with pytest.raises(RegionError, match="1 lengths for 2 axes"):
+        check_rank(array_of(), (2,), "chunks")
+
+
+def test_shards_that_are_kept_are_named():
+    chunks, shards = ChunkGrid.regular((8, 6), (3, 3)), ChunkGrid.regular((8, 6), (4, 6))
+    with pytest.raises(AlignmentError, match="'a' keeps"):
+        check_fit(array_of(), chunks, shards, kept=True)
+    with pytest.raises(AlignmentError) as caught:
+        check_fit(array_of(), chunks, shards, kept=False)
+    assert "keeps" not in str(caught.value)
