@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from chunkmill import errors
+from chunkmill.stores.settings import look_up_in
 
 if TYPE_CHECKING:  # for readers of types; at run time each name is imported when it is first used
     from chunkmill.checks.check import check
@@ -116,5 +117,6 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of these
         return value
 
 
+look_up_in(lambda name: import_module("chunkmill.config").look_up(name))  # until that module is imported
 if "dask" in sys.modules:  # so that its config has our settings before anything here is used
     from chunkmill import config  # noqa: F401

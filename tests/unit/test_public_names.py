@@ -56,6 +56,24 @@ def test_dask_knows_the_settings(script):
     assert run(f"{script}\nprint(dask.config.get('chunkmill.progress'))") == "auto"
 
 
+def test_settings_outlive_a_block_that_was_entered_before_them():
+    """At its end, dask removes the whole section, which it found missing at the beginning."""
+    script = """
+import chunkmill, dask
+from chunkmill.stores.settings import setting
+with dask.config.set({"chunkmill.fsync": True}):
+    chunkmill.open_array
+    print(setting("fsync"), setting("progress"))
+print(setting("fsync"), setting("progress"))
+"""
+    assert run(script).split() == ["True", "auto", "False", "auto"]
+
+
+def test_stores_alone_know_the_settings(tmp_path):
+    script = f"from chunkmill.stores.local import LocalStore\nprint(LocalStore({str(tmp_path)!r})._fsync)"
+    assert run(script) == "False"
+
+
 def test_star():
     names = {}
     exec("from chunkmill import *", names)

@@ -1,6 +1,6 @@
 """Settings shared by all stores and jobs, read from dask's config through a lookup function.
 
-`chunkmill.config` sets that function when chunkmill is imported, since stores do not import dask. Options of a single
+`chunkmill` sets that function when it is imported, since stores do not import dask. Options of a single
 store are its arguments instead.
 """
 
