@@ -113,8 +113,10 @@ class NodeNotFound(ChunkmillError, KeyError, FileNotFoundError):
 _ARTICLES = {"array": "an array", "group": "a group", "node": "a node"}
 
 
-_REPLACE = Hint("{} replaces it", ("overwrite", True)).also(
-    "so does {} in to_store and write_dataset, and {} writes into it", ("mode", "w"), ("region", ...)
+_REPLACE = (
+    Hint("to change its attributes (update_attributes) or values, open it with {}", ("mode", "r+"))
+    .also("{} replaces it and everything below it", ("overwrite", True))
+    .also("so does {} in to_store and write_dataset, and {} writes into it", ("mode", "w"), ("region", ...))
 )
 
 

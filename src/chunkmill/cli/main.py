@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 import chunkmill as cm
+from chunkmill.cli.attributes import attrs
 from chunkmill.cli.options import (
     CODECS,
     FORMATS,
@@ -114,6 +115,7 @@ def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_jso
 
 
 main.add_command(ls, "tree")
+main.add_command(attrs)
 
 
 @main.command(

@@ -29,6 +29,7 @@ __all__ = [
     "CODECS",
     "FORMATS",
     "JSON_FLAG",
+    "KEY_VALUE",
     "PLACE",
     "SHAPE",
     "errors_shown",
@@ -151,7 +152,7 @@ def _starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-SHAPE, CODECS, _MEMORY = _Shape(), _Codecs(), _Memory()
+SHAPE, CODECS, KEY_VALUE, _MEMORY = _Shape(), _Codecs(), _KeyValue(), _Memory()
 PLACE = click.Path()  # or a url; shells complete paths
 
 
@@ -162,7 +163,7 @@ def _as_dict(_: click.Context, __: click.Parameter, pairs: Sequence[tuple[str, A
 def storage_option(flag: str, name: str, of: str) -> Callable[[Command], Command]:
     """Return a repeatable option that collects a dict of ``storage_options``."""
     text = f"Option of the filesystem{of}, as in fsspec (repeatable): anon=true."
-    return click.option(flag, name, multiple=True, type=_KeyValue(), callback=_as_dict, help=text)
+    return click.option(flag, name, multiple=True, type=KEY_VALUE, callback=_as_dict, help=text)
 
 
 def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

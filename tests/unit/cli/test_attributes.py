@@ -1,0 +1,54 @@
+"""``chunkmill attrs``: attributes printed and changed."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import chunkmill as cm
+from chunkmill.cli.attributes import attrs
+
+
+def run(*args, code=0):
+    result = CliRunner().invoke(attrs, [str(arg) for arg in args])
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "zarr3-draft", "n5"])
+def test_attributes_are_changed_in_the_store(tmp_path, kind):
+    url = tmp_path / "a"
+    cm.create_group(url, format=kind, attributes={"title": "x", "old": 1})
+    cm.create_array(url, "v", shape=(4,), dtype="i4", format=kind)
+    changed = run(url, "--set", "range=[1, 2.5]", "--set", "title=two words", "--unset", "old", "--json")
+    assert json.loads(changed.stdout) == dict(cm.open(url).attributes) == {"title": "two words", "range": [1, 2.5]}
+    run(url, "--path", "v", "--set", "units=K")
+    assert run(url, "--path", "v").stdout == 'units = "K"\n'
+    assert list(cm.open_group(url)) == ["v"]
+
+
+def test_consolidated_metadata_follow(tmp_path):
+    url = tmp_path / "a"
+    cm.create_array(url, "v", shape=(4,), dtype="i4")
+    cm.consolidate(url)
+    run(url, "--path", "v", "--set", "units=K")
+    assert dict(cm.open_group(url, consolidated=True)["v"].attributes) == {"units": "K"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--unset", "b"), r"--unset names ['b'], where the attributes are ['a']"),
+        (("--set", "a=1", "--unset", "a"), "name the same attributes: a"),
+        (("--set", "a"), "is not KEY=VALUE"),
+    ],
+)
+def test_wrong_usage_changes_nothing(tmp_path, options, message):
+    cm.create_group(tmp_path / "a", attributes={"a": 0})
+    assert message in run(tmp_path / "a", *options, code=2).stderr
+    assert dict(cm.open(tmp_path / "a").attributes) == {"a": 0}
+
+
+def test_a_path_without_a_node(tmp_path):
+    cm.create_group(tmp_path / "a")
+    assert "NodeNotFound" in run(tmp_path / "a", "--path", "b", "--set", "x=1", code=3).stderr
