@@ -12,6 +12,7 @@ import itertools
 import random
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,6 +34,10 @@ __all__ += ["attempt", "following", "unpack", "wandering"]
 
 _PATIENCE = 5.0
 """Seconds after which an actor that does not come to its next store operation is taken to wait for the other."""
+
+
+_PAUSE = 8
+"""Operations that others make while an actor pauses: the shortest pause is longer than some requests take."""
 
 
 class Crash(BaseException):
@@ -132,6 +137,9 @@ def play(store: MemoryStore, actions: Mapping[str, Callable[[Store], Any]], choo
 
     def act(actor: str) -> None:
         _PROCESS.number = scheduler.processes[actor] = next(_PROCESSES)
+        _PROCESS.names = itertools.count()
+        _PROCESS.actor = actor
+        _PROCESS.pause = lambda: scheduler.step(actor, Access("pause", ""))
         outcomes[actor] = attempt(lambda: actions[actor](ActorStore(store, scheduler, actor)))
         scheduler.end(actor)
 
@@ -149,6 +157,7 @@ class _Scheduler:
         self._choose = choose
         self._changed = threading.Condition()
         self._waiting: dict[str, Access] = {}
+        self._since: dict[str, int] = {}  # number of the step before which an actor began to wait
         self._living: set[str] = set()
         self._dead: set[str] = set()
         self.processes: dict[str, int] = {}
@@ -174,7 +183,10 @@ class _Scheduler:
         with self._changed:
             if actor in self._dead:
                 raise Crash
+            if access.method == "pause" and len(self._living) == 1:
+                return
             self._waiting[actor] = access
+            self._since[actor] = len(self.trace)
             if self._turn in {actor, ""}:
                 self._pass_on()
             if self._turn != actor:
@@ -196,7 +208,7 @@ class _Scheduler:
             return
         before, self._turn = self._turn, ""
         if self._waiting:
-            letter = self._choose("".join(step.letter for step in self.trace), self._waiting)
+            letter = self._choose("".join(step.letter for step in self.trace), self._awake() or self._waiting)
             self._turn = letter.lower()
             self.trace.append(Step(letter, self._waiting[self._turn]))
             if letter.isupper():
@@ -204,6 +216,12 @@ class _Scheduler:
                 _ENDED.add(self.processes[self._turn])
         if self._turn != before:
             self._changed.notify_all()
+
+    def _awake(self) -> dict[str, Access]:
+        """Return who does not pause: for so long the other makes some operations, if there is one."""
+        n = len(self.trace)
+        waits = self._waiting.items()
+        return {actor: a for actor, a in waits if a.method != "pause" or n - self._since[actor] >= _PAUSE}
 
     def _await_turn(self, actor: str) -> None:
         while not self._changed.wait_for(lambda: self._turn == actor, _PATIENCE):
@@ -312,6 +330,8 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(journal, "is_live", _is_live),
         mock.patch.object(journal, "CHECK_SECONDS", 0.0),
         mock.patch.object(unfinished_jobs, "is_live", _is_live),
+        mock.patch.object(unfinished_jobs, "_pause", _pause),
+        mock.patch.object(journal, "uuid4", _uuid4),
         mock.patch.object(local_locks, "_LOCKS", [_NoLock()] * local_locks.N_STRIPES),
     ):
         yield
@@ -328,6 +348,18 @@ def _heartbeat() -> bytes:
 
 def _is_live(heartbeat: bytes) -> bool:
     return int(heartbeat) not in _ENDED
+
+
+def _pause(_: float) -> None:
+    """Let the other go on, instead of sleeping."""
+    getattr(_PROCESS, "pause", lambda: None)()
+
+
+def _uuid4() -> uuid.UUID:
+    """Return a name that is the same in each replay."""
+    if not hasattr(_PROCESS, "actor"):
+        return uuid.uuid4()
+    return uuid.uuid5(uuid.NAMESPACE_OID, f"{_PROCESS.actor} {next(_PROCESS.names)}")
 
 
 class _NoLock:

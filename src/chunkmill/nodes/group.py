@@ -173,6 +173,8 @@ class Group(ChangesAttributes):
         node = parse_node(self.store, path, self.documents, documents, read_only=self.read_only)
         if node is None and self.documents.implicit_groups:
             is_group = is_listed and self.documents.empty_groups
+            if _holds_chunks(self.store, self.documents, path):
+                return None
             if is_group or is_folder(self.store, self.documents, path):
                 node = self._group_at(path)
         return node if node is None or self.read_missing == "fill" else node.with_read_missing(self.read_missing)
@@ -290,6 +292,21 @@ def is_folder(store: Store, documents_format: Format, path: str) -> bool:
         return documents_format.empty_groups and bool(name) and name in _child_names(store, documents_format, above)
     except StoreError:  # a server that cannot list
         return False
+
+
+def _holds_chunks(store: Store, documents_format: Format, path: str) -> bool:
+    """Return whether a folder is of an array that has no document: of an interrupted write, or a deleted one.
+
+    That is a folder named by a number, with folders named by numbers down to a file named by one.
+    """
+    while path.rpartition("/")[2].isdigit():
+        listed = [name for prefix in documents_format.list_prefixes(path) for name in store.list_dir(prefix)]
+        if any(name.isdigit() for name in listed):
+            return True
+        if not listed or not all(name.endswith("/") for name in listed):
+            return False
+        path = join_path(path, listed[0].removesuffix("/"))
+    return False
 
 
 def _first_document(store: Store, documents_format: Format, folder: str) -> tuple[str, Format] | None:

@@ -103,12 +103,16 @@ def create_group(
     format: str,  # noqa: A002
     overwrite: bool = False,
     run: str = "",
+    below: bool = False,
 ) -> tuple[Group, dict[str, bytes]]:
-    """Make room for a group; return it, with the documents that make it visible (see `create_array`)."""
+    """Make room for a group; return it, with the documents that make it visible (see `create_array`).
+
+    With `below`, jobs that write nodes below it are refused, too: the caller creates nodes there.
+    """
     documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
     documents = documents_format.emit_group(path, metadata)
-    parents = _make_room(store, path, documents_format, overwrite=overwrite, run=run)
+    parents = _make_room(store, path, documents_format, overwrite=overwrite, run=run, below=below)
     return Group(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
 
 
@@ -138,9 +142,9 @@ def add_array(
         # a writer that reserved the place before the documents were there writes its chunks: it is its array
         _withdraw(array, format)
         if any(job.is_running for job in jobs):
-            check_no_job(store, array.path)
-    with reserved(store, array.path, f"create {array.path!r} in {store.url}") as run:
-        array, documents = create_array(store, path, metadata, format=format, overwrite=overwrite, run=run)
+            check_no_job(store, array.path, waits=True)  # it may have met the documents, and give up
+    with reserved(store, array.path, f"create {array.path!r} in {store.url}") as own:
+        array, documents = create_array(store, path, metadata, format=format, overwrite=overwrite, run=own.run)
         delete_stored_chunks(array)  # of a write that was interrupted
         publish_and_refresh(store, documents, format, array.path)
     return array
@@ -191,10 +195,10 @@ def publish_and_refresh(
 
 
 def _make_room(
-    store: Store, path: str, documents_format: Format, *, overwrite: bool, run: str = ""
+    store: Store, path: str, documents_format: Format, *, overwrite: bool, run: str = "", below: bool = False
 ) -> dict[str, bytes]:
     """Check and clear `path`; return the documents of the parents that it needs and that are not there yet."""
-    interrupted = check_no_job(store, path, overwrite=overwrite, own_run=run)
+    interrupted = check_no_job(store, path, overwrite=overwrite, own_run=run, below=below, waits=bool(run))
     check_root(store, documents_format)
     parents = _parent_documents(store, path, documents_format)
     discard_jobs(store, interrupted)

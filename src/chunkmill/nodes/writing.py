@@ -199,8 +199,8 @@ class _Write:
         if not self.compute:
             return self.into(where, self._make_room(overwrite=overwrite))
         job = f"write to {self.array.path!r} in {self.array.url}"
-        with reserved(self.array.store, self.array.path, job) as own_run:
-            documents = self._make_room(overwrite=overwrite, run=own_run)
+        with reserved(self.array.store, self.array.path, job) as own:
+            documents = self._make_room(overwrite=overwrite, run=own.run)
             try:
                 return self.into(where, documents)
             except BaseException:  # what was written would be values of whatever is created there next

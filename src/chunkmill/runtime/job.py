@@ -192,7 +192,8 @@ def _check_begun(job: Job, journal: Journal) -> None:
     Others look for jobs after they have reserved a place: of two that begin at once, at least one sees the other.
     """
     try:
-        check_no_job(job.store, job.path, own_run=journal.run, below=job.overwrite is not None)
+        waits = job.check_free is not None  # what it says afterwards is true after waiting, too
+        check_no_job(job.store, job.path, own_run=journal.run, below=job.overwrite is not None, waits=waits)
         if job.check_free is not None:
             job.check_free(journal.run)
     except BaseException:

@@ -87,6 +87,10 @@ class Journal:
         This client's attempt, while it is `running`.
     is_block_write
         True for a `to_store`, which another `to_store` of the array replaces without being asked.
+    is_reservation
+        True for a journal that only keeps other writers away while its client is alive; nothing resumes it.
+    scope
+        Names what is reserved of the node, where that is not all of it: others there do not meet this journal.
     """
 
     store: Store
@@ -97,11 +101,13 @@ class Journal:
     is_over: bool = False
     attempt: Attempt | None = None
     is_block_write: bool = False
+    is_reservation: bool = False
+    scope: str = ""
 
     @property
     def prefix(self) -> str:
         """Prefix of the keys of this journal."""
-        return journal_prefix(self.path)
+        return journal_prefix(self.path, self.scope)
 
     @property
     def plan_key(self) -> str:
@@ -152,8 +158,15 @@ class Journal:
     def _is_ours(self, plan: Mapping[str, Any]) -> bool:
         return plan.get("version") == _VERSION and plan.get("fingerprint") == self.fingerprint
 
-    def begin(self, documents: Mapping[str, bytes]) -> None:
+    def begin(self, documents: Mapping[str, bytes], *, replaces: str | None = None) -> None:
         """Begin a run, after `resume` found no job or `discard` deleted it.
+
+        Parameters
+        ----------
+        documents
+            To publish when all is done.
+        replaces
+            Version of the plan of an interrupted run, in whose place this one begins.
 
         Raises
         ------
@@ -168,10 +181,12 @@ class Journal:
             "fingerprint": self.fingerprint,
             "run": self.run,
             "is_block_write": self.is_block_write,
+            "is_reservation": self.is_reservation,
+            "scope": self.scope,
             "began": datetime.now(UTC).isoformat(timespec="seconds"),
             "documents": {key: base64.b64encode(value).decode() for key, value in documents.items()},
         }
-        if not self.store.set_if(self.plan_key, json.dumps(plan).encode(), None):
+        if not self.store.set_if(self.plan_key, json.dumps(plan).encode(), replaces):
             # a store whose response was lost is asked again by its client, and then meets this run's own plan
             found = self.store.get(self.plan_key)
             if found is None or _parse(found, self).get("run") != self.run:
@@ -287,18 +302,42 @@ class Journal:
         keys = (f"{self.prefix}{RUNNING}{name}" for name in self.store.list_dir(self.prefix + RUNNING))
         return [key for key in keys if key != own]
 
-    def _end_dead_attempts(self) -> None:
+    def take_over(self) -> bool:
+        """Begin a run, also in the place of an interrupted block write; return whether there was one.
+
+        Raises
+        ------
+        JobError
+            Another job is there, or a block write whose client is alive.
+        """
+        value, version = self.store.get_versioned(self.plan_key)
+        if value is not None and (not _parse(value, self).get("is_block_write") or self.has_live_attempt()):
+            version = None  # so that it is refused
+        self.begin({}, replaces=version)
+        if value is not None and self._end_dead_attempts():
+            time.sleep(CHECK_SECONDS)  # their tasks, which may outlive them, have learned of it then
+        return value is not None
+
+    def has_live_attempt(self) -> bool:
+        """Return whether another client than this one is at work on the job."""
+        found = map(self.store.get, self._attempts())
+        return any(heartbeat is not None and is_live(heartbeat) for heartbeat in found)
+
+    def _end_dead_attempts(self) -> int:
+        ended = 0
         for key in self._attempts():
             if (heartbeat := self.store.get(key)) is not None and not is_live(heartbeat):
                 self.store.delete(key)
+                ended += 1
+        return ended
 
     def _key(self, stage: int, task: int) -> str:
         return f"{self.prefix}{stage}/{task}-{self.run}"
 
 
-def journal_prefix(path: str) -> str:
-    """Return the prefix of the keys of the journal of a job that writes the node at `path`."""
-    return f"{JOB_PREFIX}{sha256(path.encode()).hexdigest()[:16]}/"
+def journal_prefix(path: str, scope: str = "") -> str:
+    """Return the prefix of the keys of the journal of a job that writes the node at `path`, or what `scope` names."""
+    return f"{JOB_PREFIX}{sha256(path.encode()).hexdigest()[:16]}{f'-{scope}' if scope else ''}/"
 
 
 def records(store: Store, prefix: str, run: str) -> list[tuple[int, int, str]]:

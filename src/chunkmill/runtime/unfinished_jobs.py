@@ -7,6 +7,7 @@ Not here: what a job keeps of itself (`chunkmill.runtime.journal`), reports abou
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import scratch_store
 
 __all__ = [
+    "Reservation",
     "UnfinishedJob",
     "check_no_job",
     "discard_block_write",
@@ -48,7 +50,11 @@ class UnfinishedJob:
     is_running
         True when a client that runs it is alive (see `chunkmill.runtime.attempts`).
     is_block_write
-        True for a `to_store`.
+        True for a `to_store`, and for a reservation.
+    is_reservation
+        True for what only keeps other writers away while its client is alive.
+    scope
+        Names what it writes of the node; empty for all.
     """
 
     job: str
@@ -58,6 +64,8 @@ class UnfinishedJob:
     key: str
     is_running: bool
     is_block_write: bool = False
+    is_reservation: bool = False
+    scope: str = ""
 
     def __str__(self) -> str:
         return f"{self.job!r}, begun {self.began}"
@@ -94,11 +102,33 @@ def jobs_at(store: Store, *paths: str, below: bool = False) -> list[UnfinishedJo
     return [job for job in unfinished_jobs(store) if job.path in places or any(_is_below(job.path, p) for p in paths)]
 
 
-@contextmanager
-def reserved(store: Store, path: str, job: str) -> Iterator[str]:
-    """Reserve the place of a new node while it is written: other writers are refused; yields the name of the run.
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Right to write a place, which others respect.
 
-    What an interrupted reservation left is removed first. In a zip file, which has one writer, nothing is reserved.
+    Attributes
+    ----------
+    run
+        Name of its run; empty where nothing is reserved.
+    follows_interrupted
+        Whether another writer had reserved the place and died: what is there may be half written.
+    """
+
+    run: str = ""
+    follows_interrupted: bool = False
+
+
+@contextmanager
+def reserved(store: Store, path: str, job: str, *, scope: str = "") -> Iterator[Reservation]:
+    """Reserve the place of a new node while it is written: other writers are refused.
+
+    An interrupted reservation, or ``to_store(resume=True)``, is taken over, and its record deleted in the end: until
+    then the next one learns of it, however often writers die. In a zip file, which has one writer, nothing is reserved.
+
+    Parameters
+    ----------
+    scope
+        Reserve only what it names (``"append"``): writers of anything else of the node are not refused.
 
     Raises
     ------
@@ -106,27 +136,40 @@ def reserved(store: Store, path: str, job: str) -> Iterator[str]:
         Another writer has reserved the place.
     """
     if scratch_store(store) is not None:
-        yield ""
+        yield Reservation()
         return
-    discard_block_write(store, path)
-    journal = Journal(store, path, job, uuid4().hex, is_block_write=True)
+    journal = Journal(store, path, job, uuid4().hex, is_block_write=True, is_reservation=True, scope=scope)
     with journal.running():  # before it begins: others take a job without a heartbeat for one that was interrupted
+        follows_interrupted = _take_over(journal)
         try:
-            journal.begin({})
-        except JobError:
-            check_no_job(store, path)  # names the other job, and the way out
-            raise
-        try:
-            yield journal.run
+            yield Reservation(journal.run, follows_interrupted)
         finally:
             with suppress(OSError):  # what failed before is told; the next writer removes what is left
                 journal.discard()
 
 
+def _take_over(journal: Journal) -> bool:
+    """Begin a run, also in the place of an interrupted block write; return whether there was one."""
+    while True:
+        try:
+            return journal.take_over()
+        except JobError:
+            for other in _found(journal.store, [journal.prefix]):
+                raise _refused(journal.store, journal.path, other) from None
+            # it ended between two looks
+
+
 def check_no_job(
-    store: Store, *paths: str, overwrite: bool | None = None, own_run: str = "", below: bool = False
+    store: Store,
+    *paths: str,
+    overwrite: bool | None = None,
+    own_run: str = "",
+    below: bool = False,
+    waits: bool = False,
 ) -> list[UnfinishedJob]:
     """Raise `JobError` when a job writes the nodes at `paths`, groups above them, or what is to be overwritten.
+
+    Reservations of writers that died refuse nobody.
 
     Parameters
     ----------
@@ -137,29 +180,48 @@ def check_no_job(
         Name of the caller's own run, which is not another job.
     below
         Refuse where jobs write nodes below `paths`, too: the caller creates nodes there.
+    waits
+        Of two that have just begun and meet each other here, refuse one only: the one whose run is named first waits
+        for the other to give up. The caller looks afterwards whether its place still is free.
     """
+    pauses = iter(_PAUSES if waits else ())
+    while True:
+        jobs = [job for job in jobs_at(store, *paths, below=below or bool(overwrite)) if job.run != (own_run or None)]
+        rivals = [job.run for job in jobs if job.is_running]
+        pause = next(pauses, None)
+        if pause is None or not rivals or min(rivals) < own_run:
+            break
+        _pause(pause)
     discarded = []
-    for job in jobs_at(store, *paths, below=below or bool(overwrite)):
-        if own_run and job.run == own_run:
-            continue
-        if job.is_running:
-            hint = Hint("wait until it is done, or stop it")
-        elif overwrite and any(_is_below(job.path, path) for path in paths):
+    for job in jobs:
+        if not job.is_running and overwrite and any(_is_below(job.path, path) for path in paths):
             discarded.append(job)
-            continue
-        else:
-            hint = Hint("run it again to finish it, or with {} to begin again", ("resume", False))
-            hint = hint if overwrite is None else hint.also("{} discards it", ("overwrite", True))
-        state = "is running" if job.is_running else "was interrupted"
-        where = f"{store.url}/{paths[0]}" if paths[0] else store.url
-        raise JobError(job=f"write to {where}", reason=f"a job that writes there {state}: {job}", hint=hint)
+        elif job.is_running or not job.is_reservation:
+            raise _refused(store, paths[0], job, overwrite=overwrite)
     return discarded
+
+
+_pause = time.sleep
+
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds between looks whether another writer gives up; one whose requests take longer is refused as well."""
+
+
+def _refused(store: Store, path: str, job: UnfinishedJob, *, overwrite: bool | None = None) -> JobError:
+    if job.is_running:
+        hint = Hint("wait until it is done, or stop it")
+    else:
+        hint = Hint("run it again to finish it, or with {} to begin again", ("resume", False))
+        hint = hint if overwrite is None else hint.also("{} discards it", ("overwrite", True))
+    state = "is running" if job.is_running else "was interrupted"
+    where = f"{store.url}/{path}" if path else store.url
+    return JobError(job=f"write to {where}", reason=f"a job that writes there {state}: {job}", hint=hint)
 
 
 def discard_jobs(store: Store, jobs: Iterable[UnfinishedJob]) -> None:
     """Delete the journals of jobs, before the values that they record are deleted."""
     for job in jobs:
-        Journal(store, job.path, job.job, "").discard()
+        Journal(store, job.path, job.job, "", scope=job.scope).discard()
 
 
 def discard_block_write(store: Store, path: str) -> None:
@@ -176,17 +238,19 @@ def _is_below(path: str, group: str) -> bool:
 def _found(store: Store, prefixes: Iterable[str]) -> list[UnfinishedJob]:
     keys = [f"{prefix}{PLAN}" for prefix in prefixes]
     values = store.get_many(map(ByteSpan, keys))
-    return [_job(store, key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+    jobs = [_job(store, key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+    # one that ends is without a heartbeat for a moment
+    return [job for job in jobs if job.is_running or store.get(job.key) is not None]
 
 
 def _job(store: Store, key: str, value: bytes) -> UnfinishedJob:
     try:
         plan = json.loads(value)
-        job, path, began, run = (str(plan.get(name, "")) for name in ("job", "path", "began", "run"))
-        is_block_write = bool(plan.get("is_block_write"))
+        job, path, began, run, scope = (str(plan.get(name, "")) for name in ("job", "path", "began", "run", "scope"))
+        is_block_write, is_reservation = bool(plan.get("is_block_write")), bool(plan.get("is_reservation"))
     except (ValueError, AttributeError):  # damaged: whoever runs the job again is told so
-        job, path, began, run, is_block_write = "", "", "", "", False
+        return UnfinishedJob("", "", "", "", key, is_running=False)
     running = key.removesuffix(PLAN) + RUNNING
     heartbeats = (store.get(running + name) for name in store.list_dir(running))
     is_running = any(heartbeat is not None and is_live(heartbeat) for heartbeat in heartbeats)
-    return UnfinishedJob(job, path, began, run, key, is_running, is_block_write)
+    return UnfinishedJob(job, path, began, run, key, is_running, is_block_write, is_reservation, scope)

@@ -1,15 +1,20 @@
 """Jobs that have not ended: found, refused, discarded."""
 
+import os
+from contextlib import ExitStack, suppress
+
 import pytest
 from recording import RecordingStore
 
 from chunkmill.errors import JobError
+from chunkmill.runtime import unfinished_jobs as unfinished_jobs_module
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.unfinished_jobs import (
     check_no_job,
     discard_block_write,
     discard_jobs,
     jobs_at,
+    reserved,
     unfinished_jobs,
 )
 from chunkmill.stores.memory import MemoryStore
@@ -89,3 +94,74 @@ def test_a_damaged_plan_is_an_unfinished_job(store):
     assert (job.path, job.is_running) == ("", False)
     with pytest.raises(JobError, match="was interrupted"):
         check_no_job(store, "a")
+
+
+def dead_reservation(store, path, **kwargs):
+    """Reserve a place, and die: nothing is cleared up."""
+    with suppress(SystemExit), reserved(store, path, f"write to {path!r}", **kwargs):
+        found = dict(store.below._values)
+        raise SystemExit
+    for key, (value, _) in found.items():
+        store.set(key, value.replace(f'"pid": {os.getpid()}'.encode(), b'"pid": 999999999'))
+
+
+def test_a_reservation_is_alone_and_leaves_nothing(store):
+    with reserved(store, "a", "write to 'a'") as own:
+        assert own.run
+        assert not own.follows_interrupted
+        with pytest.raises(JobError, match=r"is running.*wait until it is done"), reserved(store, "a", "another"):
+            pytest.fail("reserved twice")
+        with pytest.raises(JobError, match="is running"):
+            check_no_job(store, "a/b")
+        check_no_job(store, "a", own_run=own.run)
+    assert list(store.list_prefix("")) == []
+
+
+def test_the_reservation_of_a_dead_writer_is_taken_over_and_refuses_nobody(store):
+    dead_reservation(store, "a")
+    assert [job.is_reservation for job in unfinished_jobs(store)] == [True]
+    check_no_job(store, "a")
+    assert [job.path for job in check_no_job(store, "a", overwrite=True)] == ["a"]
+    with reserved(store, "a", "write to 'a'") as own:
+        assert own.follows_interrupted
+        assert [job.run for job in unfinished_jobs(store)] == [own.run]
+    assert list(store.list_prefix("")) == []
+
+
+def test_a_reservation_takes_over_no_other_job(store):
+    begin(store, "a")
+    with pytest.raises(JobError, match=r"was interrupted.*resume=False"), reserved(store, "a", "write to 'a'"):
+        pytest.fail("reserved beside a job")
+    assert len(unfinished_jobs(store)) == 1
+
+
+def test_what_is_reserved_in_a_scope_is_met_there_and_by_those_who_overwrite(store):
+    with reserved(store, "a", "append to 'a'", scope="append"):
+        check_no_job(store, "a", "a/b")
+        with pytest.raises(JobError, match="append to 'a'"), reserved(store, "a", "another", scope="append"):
+            pytest.fail("reserved twice")
+        with pytest.raises(JobError, match="append to 'a'"):
+            check_no_job(store, "a", overwrite=True)
+    dead_reservation(store, "a", scope="append")
+    discard_jobs(store, check_no_job(store, "a", overwrite=True))
+    assert list(store.list_prefix("")) == []
+
+
+def test_of_two_that_meet_one_waits_for_the_other_to_give_up(store, monkeypatch):
+    waited = []
+    with ExitStack() as other:
+        rival = other.enter_context(reserved(store, "a", "write to 'a'")).run
+        monkeypatch.setattr(unfinished_jobs_module, "_pause", lambda seconds: (waited.append(seconds), other.close()))
+        with pytest.raises(JobError, match="is running"):
+            check_no_job(store, "a/b", own_run=f"{rival}~", waits=True)
+        assert not waited
+        check_no_job(store, "a/b", own_run="!", waits=True)
+        assert len(waited) == 1
+
+
+def test_waiting_for_a_writer_that_goes_on_ends(store, monkeypatch):
+    waited = []
+    monkeypatch.setattr(unfinished_jobs_module, "_pause", waited.append)
+    with reserved(store, "a", "write to 'a'"), pytest.raises(JobError, match="is running"):
+        check_no_job(store, "a/b", own_run="!", waits=True)
+    assert 1 < sum(waited) < 5
