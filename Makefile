@@ -29,11 +29,26 @@ $(VENV)/peers/zarr2/.made: $(VENV)/.made
 
 peers: $(VENV)/peers/zarr2/.made
 
-demo: env
-	$(BIN)/chunkmill demo --output demo-output
+# What the demo needs and nothing else: the environment of the tests is three times as large. Of nilearn it reads one file,
+# without scipy, scikit-learn and lxml.
+DEMO := $(VENV)/demo
+$(DEMO)/.made: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: set PYTHON=python3.x (3.11 or later)"; exit 1; }
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint constraints.txt \
+		--editable . cftime h5netcdf h5py iris-sample-data kerchunk matplotlib nibabel
+	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint constraints.txt \
+		--no-deps nilearn
+	@touch $@
 
-test: env peers
-	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+# $(call timed,NAME,COMMAND): run, and print how long it took, whether it succeeded or not
+timed = @start=$$(date +%s); $(2); code=$$?; echo "make $(1): $$(( $$(date +%s) - start )) s"; exit $$code
+
+demo:
+	$(call timed,demo,$(MAKE) --no-print-directory $(DEMO)/.made && $(DEMO)/bin/chunkmill demo --output demo-output)
+
+test:
+	$(call timed,test,$(MAKE) --no-print-directory env peers && $(BIN)/python -m pytest -q -n 2 -m "not slow")
 
 test-all: env peers
 	$(BIN)/python -m pytest -q -n 2

@@ -27,7 +27,8 @@ import chunkmill as cm
 
 __all__ = ["run_demo"]
 
-# file, variable, how often it is repeated along (time, latitude, longitude) so that there is work to see
+# file, variable, how often each value is repeated along (time, latitude, longitude) so that there is work to see: a
+# finer grid of the same map
 _SOURCES = (
     ("A1B_north_america.nc", "air_temperature", (1, 8, 8)),
     ("ostia_monthly.nc", "surface_temperature", (4, 4, 2)),
@@ -47,6 +48,7 @@ def run_demo(output: str | os.PathLike[str], *, n_workers: int = 2) -> dict[str,
         The extra ``demo`` is not installed, or a result does not verify.
     """
     console = Console()
+    start = time.perf_counter()
     folder = Path(output).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     steps: list[Step] = []
@@ -64,33 +66,35 @@ def run_demo(output: str | os.PathLike[str], *, n_workers: int = 2) -> dict[str,
     console.print(_table(steps))
     for name in ("climate-v3.zarr", "virtual.zarr", "brain.n5"):
         console.print(f"{name}: {cm.open_group(str(folder / name)).tree()}")
-    console.print(f"everything verified equal · plot: {plot}")
+    seconds = time.perf_counter() - start
+    console.print(f"everything verified equal in {seconds:.0f} s · plot: {plot}", soft_wrap=True)
     return {"steps": steps, "plot": str(plot)}
 
 
 def _climate(folder: Path, steps: list[Step]) -> dict[str, Any]:
     """Write climate data as Zarr v2, convert them to sharded Zarr v3 for time series, verify, and take means."""
     v2, v3 = str(folder / "climate-v2.zarr"), str(folder / "climate-v3.zarr")
-    arrays = {name: _tiled(name, times) for _, name, times in _SOURCES}
+    arrays = {name: _refined(name, times) for _, name, times in _SOURCES}
     n_bytes = sum(x.nbytes for x in arrays.values())
     cm.create_group(v2, format="zarr2", overwrite=True)
     dims = ("time", "latitude", "longitude")
     for name, x in arrays.items():
         with _Timed() as timed:
             report = cm.to_store(x, v2, name, format="zarr2", codecs="blosc", dimension_names=dims)
-        steps.append((f"to_store {name}: Zarr v2, a chunk a month", report.n_keys, timed.seconds, x.nbytes))
+        steps.append((f"{name} to v2, a chunk a month", report.n_keys, timed.seconds, x.nbytes))
     cm.consolidate(v2)
     with _Timed() as timed:
         converted = cm.convert(v2, v3, format="zarr3", chunks=_series_chunks, shards=_series_shards, overwrite=True)
-    steps.append(("convert: sharded Zarr v3, chunks for time series", converted.n_tasks, timed.seconds, n_bytes))
+    steps.append(("convert: sharded v3, chunks for time series", converted.n_tasks, timed.seconds, n_bytes))
     _verify(v2, v3, n_bytes, steps)
     with _Timed() as timed:
         lazy = {name: cm.from_store(v3, name) for name in arrays}
         means = dict(zip(lazy, da.compute(*map(_lazy_mean, lazy.values())), strict=True))
     steps.append(("mean over time", sum(x.npartitions for x in lazy.values()), timed.seconds, n_bytes))
     for name, mean in means.items():
+        (times,) = (times for _, variable, times in _SOURCES if variable == name)
         expected = _mean_over_time(_values(name))
-        if not np.allclose(mean[: expected.shape[0], : expected.shape[1]], expected, rtol=1e-4, equal_nan=True):
+        if not np.allclose(mean, np.kron(expected, np.ones(times[1:])), rtol=1e-4, equal_nan=True):
             raise RuntimeError(f"the mean of {name} is not that of the file")
     return means
 
@@ -108,7 +112,7 @@ def _by_reference(folder: Path, steps: list[Step]) -> None:
     n_bytes = sum(array.size * array.dtype.itemsize for array in group.arrays().values())
     with _Timed() as timed:
         converted = cm.convert(group, target, format="zarr3", shards=_ten_years, overwrite=True)
-    steps.append(("convert the references: sharded Zarr v3", converted.n_tasks, timed.seconds, n_bytes))
+    steps.append(("convert the references: sharded v3", converted.n_tasks, timed.seconds, n_bytes))
     _verify(str(refs), target, n_bytes, steps)
     expected = _values(name)
     for url in (str(refs), target):
@@ -144,14 +148,14 @@ def _brain(folder: Path, steps: list[Step]) -> dict[str, Any]:
                 level, n5, f"t1/s{scale}", format="n5", chunks=(64, 64, 64), codecs="gzip",
                 dimension_names=("z", "y", "x"), attributes={"downsamplingFactors": factors},
             )  # fmt: skip
-        steps.append((f"to_store t1/s{scale}: N5 gzip", report.n_keys, timed.seconds, level.nbytes))
+        steps.append((f"to_store brain t1/s{scale}: N5 gzip", report.n_keys, timed.seconds, level.nbytes))
         n_bytes += level.nbytes
         level = da.coarsen(np.mean, level, dict.fromkeys(range(3), 2), trim_excess=True).astype(level.dtype)
     if not np.array_equal(cm.open_array(n5, "t1/s0")[...], _template()):
         raise RuntimeError("the brain in N5 is not that of the file")
     with _Timed() as timed:
         converted = cm.convert(n5, v3, format="zarr3", shards=(128, 128, 128), overwrite=True)
-    steps.append(("convert the brain: sharded Zarr v3", converted.n_tasks, timed.seconds, n_bytes))
+    steps.append(("convert the brain: sharded v3", converted.n_tasks, timed.seconds, n_bytes))
     _verify(n5, v3, n_bytes, steps)
     return {"brain, N5 level s1": cm.open_array(n5, "t1/s1")[36]}
 
@@ -159,7 +163,7 @@ def _brain(folder: Path, steps: list[Step]) -> dict[str, Any]:
 def _verify(a: str, b: str, n_bytes: float, steps: list[Step]) -> None:
     with _Timed() as timed:
         verified = cm.verify(a, b)
-    steps.append((f"verify {Path(a).name} against {Path(b).name}", verified.n_tasks, timed.seconds, 2 * n_bytes))
+    steps.append((f"verify {Path(a).name} = {Path(b).name}", verified.n_tasks, timed.seconds, 2 * n_bytes))
     if not verified.equal:
         raise RuntimeError(f"{b} differs from its source: {verified}")
 
@@ -192,12 +196,13 @@ def _values(name: str) -> np.ndarray[Any, Any]:
     return _read(file, name).values
 
 
-def _tiled(name: str, times: tuple[int, int, int]) -> da.Array:
-    """Return the variable repeated along its axes, a block a month."""
-    months = da.concatenate([da.from_array(_values(name), chunks=(1, -1, -1))] * times[0])
+def _refined(name: str, times: tuple[int, int, int]) -> da.Array:
+    """Return the variable on a grid that is finer by whole numbers, a block a month."""
+    months = da.from_array(np.repeat(_values(name), times[0], axis=0), chunks=(1, -1, -1))
     space = tuple((n * t,) for n, t in zip(months.shape[1:], times[1:], strict=True))
-    tiled: da.Array = da.map_blocks(np.tile, months, (1, *times[1:]), chunks=(months.chunks[0], *space), dtype="f4")
-    return tiled
+    cells = np.ones((1, *times[1:]), "f4")
+    refined: da.Array = da.map_blocks(np.kron, months, cells, chunks=(months.chunks[0], *space), dtype="f4")
+    return refined
 
 
 def _lazy_mean(x: da.Array) -> da.Array:
@@ -225,19 +230,59 @@ def _template() -> np.ndarray[Any, Any]:
 
 
 def _plot(pictures: dict[str, Any], path: Path) -> None:
+    """Draw each map once, on its longitudes and latitudes, and the brain."""
     import matplotlib as mpl  # noqa: PLC0415 - slow to import, and only the demo needs it
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
-    figure, axes = plt.subplots(1, len(pictures), figsize=(15, 4), layout="constrained")
-    for axis, (name, picture) in zip(axes, pictures.items(), strict=True):
-        brain = name.startswith("brain")
-        shown = axis.imshow(picture, origin="lower", aspect="auto", cmap="gray" if brain else "inferno")
-        axis.set_title(name if brain else f"{name}, mean over time")
-        figure.colorbar(shown, ax=axis, label="" if brain else "K")
+    figure = plt.figure(figsize=(12, 8), layout="constrained")
+    grid = figure.add_gridspec(2, 3, height_ratios=(1.6, 1))
+    places = {"air_temperature": grid[0, :2], "surface_temperature": grid[1, :]}
+    for name, picture in pictures.items():
+        axis = figure.add_subplot(places.get(name, grid[0, 2]))
+        if name not in places:
+            axis.imshow(picture, origin="lower", cmap="gray")
+            axis.set_title(name)
+            axis.set_axis_off()
+            continue
+        extent = _extent(name)
+        shown = axis.imshow(picture, origin="lower", extent=extent, aspect="auto", cmap="inferno")
+        axis.set(title=f"{name.replace('_', ' ')}, mean over time", xlabel="longitude", ylabel="latitude")
+        axis.xaxis.set_major_locator(mpl.ticker.MultipleLocator(15 if extent[1] - extent[0] < _HALF_TURN else 30))
+        axis.xaxis.set_major_formatter(lambda degrees, _: _degrees(degrees, "EW"))
+        axis.yaxis.set_major_formatter(lambda degrees, _: _degrees(degrees, "NS"))
+        figure.colorbar(shown, ax=axis, label="K", pad=0.01)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+_HALF_TURN = 180
+
+
+def _extent(name: str) -> tuple[float, float, float, float]:
+    """Return longitudes and latitudes of the borders of a map: half a cell beyond the outermost points."""
+    (file,) = (file for file, variable, _ in _SOURCES if variable == name)
+    borders: list[float] = []
+    for dim in ("longitude", "latitude"):
+        points = _read(file, name)[dim].values
+        half = (points[-1] - points[0]) / (len(points) - 1) / 2
+        borders += [float(points[0] - half), float(points[-1] + half)]
+    west, east, south, north = borders
+    return west, east, south, north
+
+
+def _degrees(degrees: float, sides: str) -> str:
+    """Return an angle as on maps.
+
+    Examples
+    --------
+    >>> _degrees(225, "EW"), _degrees(30, "EW"), _degrees(-5, "NS"), _degrees(180, "EW")
+    ('135°W', '30°E', '5°S', '180°')
+    """
+    turned = (degrees + _HALF_TURN) % (2 * _HALF_TURN) - _HALF_TURN
+    side = "" if turned in {0, -_HALF_TURN} else sides[0] if turned > 0 else sides[1]
+    return f"{abs(turned):g}°{side}"
 
 
 def _table(steps: list[Step]) -> Table:
