@@ -45,7 +45,7 @@ def check_in_place(counts: da.Array, chunks: DaskChunks, array: StoredArray, reg
     layers = counts.dask.layers
     target = canonical_location(array.store.url, array.path)
     found = {name for name, layer in layers.items() if target in _locations(layer)}
-    over = {name for name in layers if found & {name, *counts.dask.dependencies[name]}}
+    over = {name for name in layers if name != counts.name and found & {name, *counts.dask.dependencies[name]}}
     reads = {name: blocks for name in over if (blocks := _blocks(layers[name])) is not None}
     written = BlockRegions(chunks, [cut.start for cut in region])
     if _is_block_by_block(counts, reads, written):

@@ -243,6 +243,16 @@ class ChunkGrid:
         """
         return ChunkGrid(tuple(_axis_within(axis, cut) for axis, cut in zip(self.axes, region, strict=True)))
 
+    def resized(self, shape: Sequence[int]) -> ChunkGrid:
+        """Return the grid of an array of another shape and the same chunks; past its runs, an axis repeats the last.
+
+        Examples
+        --------
+        >>> ChunkGrid((RunsAxis(5, ((2, 1), (3, 1))),)).resized((9,)).dask_chunks
+        ((2, 3, 3, 1),)
+        """
+        return ChunkGrid(tuple(_axis_resized(axis, size) for axis, size in zip(self.axes, shape, strict=True)))
+
     def coords_of(self, number: int) -> ChunkCoords:
         """Return the coords of chunk `number`, counted in C order.
 
@@ -330,6 +340,15 @@ def _axis_aligned(axis: RegularAxis | RunsAxis, cut: slice) -> bool:
     last = axis.index(cut.stop - 1)
     stop = min(axis.start(last) + axis.length(last), axis.size)
     return bool(cut.start == axis.start(axis.index(cut.start)) and cut.stop == stop)
+
+
+def _axis_resized(axis: RegularAxis | RunsAxis, size: int) -> RegularAxis | RunsAxis:
+    if isinstance(axis, RegularAxis):
+        return RegularAxis(size, axis.chunk)
+    runs = axis.runs
+    if (missing := size - sum(length * count for length, count in runs)) > 0:
+        runs = (*runs, (runs[-1][0], -(-missing // runs[-1][0])))
+    return RunsAxis(size, runs)
 
 
 def _axis_within(axis: RegularAxis | RunsAxis, cut: slice) -> RegularAxis | RunsAxis:

@@ -6,6 +6,8 @@ Not here: layouts and metadata (`chunkmill.array.stored_array`), how chunks are 
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Any, Self
 
 import dask.array
@@ -13,14 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.array.chunk_io import read_region, write_region
 from chunkmill.array.selection import as_region, full_region, region_shape, select
-from chunkmill.array.stored_array import ReadMissing, StoredArray
+from chunkmill.array.stored_array import CHECK_INTERVAL, LastSeen, ReadMissing, StoredArray
 from chunkmill.array.threads import own_threads
 from chunkmill.dask_arrays.read import read_graph
 from chunkmill.display.array import array_html, array_text
 from chunkmill.errors import RegionError
+from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import spread
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_array
+from chunkmill.nodes.resize import append, resize
 from chunkmill.runtime.cluster_locks import automatic_lock
+from chunkmill.stores.capabilities import n_publications
 
 __all__ = ["Array"]
 
@@ -99,6 +104,89 @@ class Array(StoredArray, ChangesAttributes):
         """
         array = self if read_missing is None else self.with_read_missing(read_missing)
         return read_graph(array, chunks, as_region(region, self.shape))
+
+    def resize(self, shape: int | Sequence[int]) -> Self:
+        """Change the shape of the array in the store and here; new elements hold the fill value.
+
+        The metadata are published first. Then chunks outside the new bounds are deleted, and in the chunks at its ends
+        the elements outside are set to the fill value, so that an array that becomes longer again shows none of them.
+        This lists the array's chunks, and reads those at the ends. Other handles of an array that became shorter raise
+        `StoreError` when they are used.
+
+        Parameters
+        ----------
+        shape : int or sequence of int
+            Length of each axis.
+
+        Returns
+        -------
+        Array
+            The array itself.
+
+        Raises
+        ------
+        RegionError
+            The shape has another number of axes.
+        StoreError
+            The array was opened with ``mode="r"``, or was replaced meanwhile.
+        JobError
+            A job, or another writer, is at work there.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> a = cm.create_array("memory://doc-resize", shape=(4,), dtype="i4", chunks=(3,))
+        >>> a[...] = 7
+        >>> a.resize((2,)).resize((5,))[...]
+        array([7, 7, 0, 0, 0], dtype=int32)
+        """
+        self.check_writable()
+        return self._set_metadata(resize(self, shape))
+
+    def append(self, values: Any, axis: int = 0) -> tuple[int, ...]:
+        """Write values after the last ones along an axis, and return the new shape.
+
+        The longer array becomes visible when all values are written; a dask array is written by its tasks. For
+        datasets, whose coordinates grow too, there is `chunkmill.write_dataset` with ``append_dim=``.
+
+        Parameters
+        ----------
+        values : array_like
+            As long as the array along all other axes.
+        axis : int
+            The axis along which the array becomes longer.
+
+        Returns
+        -------
+        tuple of int
+            The new shape.
+
+        Raises
+        ------
+        AlignmentError
+            The values have another shape.
+        StoreError
+            The array was opened with ``mode="r"``, or was changed meanwhile; the values are not visible then.
+        JobError
+            A job, or another append, is at work there.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> a = cm.create_array("memory://doc-append", shape=(0, 2), dtype="i4", chunks=(2, 2))
+        >>> a.append([[1, 2]]), a.append([[3, 4], [5, 6]])
+        ((1, 2), (3, 2))
+        """
+        self.check_writable()
+        return self._set_metadata(append(self, values, axis)).shape
+
+    def _set_metadata(self, metadata: ArrayMetadata) -> Self:
+        """Take what was just published for the metadata of this array."""
+        for name in ("_layouts", "chunk_grid"):  # cached properties of the old metadata
+            self.__dict__.pop(name, None)
+        object.__setattr__(self, "metadata", metadata)
+        object.__setattr__(self, "last_seen", LastSeen(n_publications(), time.monotonic() + CHECK_INTERVAL))
+        return self
 
     def _change_attributes(self, change: Change) -> Self:
         self.check_writable()

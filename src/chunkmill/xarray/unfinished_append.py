@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from chunkmill.errors import DatasetError
 from chunkmill.formats.base import emit_json, parse_json
-from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import JSON, ArrayMetadata
 from chunkmill.nodes.array import Array
 
@@ -96,17 +95,7 @@ def resized(metadata: ArrayMetadata, shape: Iterable[int]) -> ArrayMetadata:
     >>> resized(a.metadata, (9,)).chunk_grid.dask_chunks
     ((2, 3, 3, 1),)
     """
-    axes = tuple(_resized_axis(axis, size) for axis, size in zip(metadata.chunk_grid.axes, shape, strict=True))
-    return replace(metadata, chunk_grid=ChunkGrid(axes))
-
-
-def _resized_axis(axis: RegularAxis | RunsAxis, size: int) -> RegularAxis | RunsAxis:
-    if isinstance(axis, RegularAxis):
-        return RegularAxis(size, axis.chunk)
-    runs = axis.runs
-    if (missing := size - sum(length * count for length, count in runs)) > 0:
-        runs = (*runs, (runs[-1][0], -(-missing // runs[-1][0])))
-    return RunsAxis(size, runs)
+    return replace(metadata, chunk_grid=metadata.chunk_grid.resized(tuple(shape)))
 
 
 def without_mark(key: str, document: bytes) -> bytes:

@@ -61,6 +61,8 @@ def test_block_by_block_in_place(array):
     overwrite(array, array.to_dask() * 2 + array.to_dask())
     overwrite(array, array.to_dask()[:4], (slice(0, 4), slice(0, 8)))
     overwrite(array, array.to_dask()[4:], (slice(0, 4), slice(0, 8)))  # read where nobody writes
+    other = slice(4, 8), slice(0, 8)
+    overwrite(array, array.to_dask(region=other), (slice(0, 4), slice(0, 8)))  # with no step between
 
 
 @pytest.mark.parametrize(

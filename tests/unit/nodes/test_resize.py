@@ -1,0 +1,189 @@
+"""Arrays that become longer and shorter: metadata, chunks at the ends, what interrupted writers left."""
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import AlignmentError, JobError, RegionError, StoreError
+from chunkmill.runtime.unfinished_jobs import reserved
+from chunkmill.stores.memory import MemoryStore
+
+LAYOUTS = {
+    "zarr2": {"format": "zarr2"},
+    "zarr3": {"format": "zarr3"},
+    "sharded": {"format": "zarr3", "shards": (4, 6)},
+    "rectilinear": {"format": "zarr3", "chunks": ((2, 3), (3, 3, 1))},
+    "zarr3-draft": {"format": "zarr3-draft"},
+    "n5": {"format": "n5"},
+}
+
+
+def make(store, layout="zarr3", **options):
+    options = {"shape": (5, 7), "dtype": "i4", "chunks": (2, 3)} | LAYOUTS[layout] | options
+    array = cm.create_array(store, "g/a", **options)
+    array[...] = values = np.arange(1, 36, dtype="i4").reshape(5, 7)
+    return array, values
+
+
+def reference(values, shape, fill=0):
+    after = np.full(shape, fill, values.dtype)
+    kept = tuple(slice(0, min(a, b)) for a, b in zip(values.shape, shape, strict=True))
+    after[kept] = values[kept]
+    return after
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "shapes",
+    [[(3, 7)], [(5, 4)], [(9, 7)], [(7, 11)], [(0, 7), (5, 7)], [(3, 2), (8, 9)], [(4, 9), (6, 3), (5, 7)], [(5, 7)]],
+)
+def test_new_elements_hold_the_fill_value(layout, shapes):
+    store = MemoryStore()
+    array, values = make(store, layout)
+    for shape in shapes:
+        assert array.resize(shape) is array
+        values = reference(values, shape)
+        np.testing.assert_array_equal(array[...], values)
+        again = cm.open_array(store, "g/a")
+        assert again.shape == array.shape == shape
+        np.testing.assert_array_equal(again[...], values)
+    assert not cm.check(store).problems
+
+
+@pytest.mark.parametrize("layout", [each for each in LAYOUTS if each != "n5"])
+def test_the_fill_value_is_the_arrays_own(layout):
+    array, values = make(MemoryStore(), layout, fill_value=9)
+    np.testing.assert_array_equal(array.resize((3, 4)).resize((6, 8))[...], reference(values[:3, :4], (6, 8), 9))
+
+
+def test_strings_too():
+    array = cm.create_array(MemoryStore(), shape=(3,), dtype=str, chunks=(2,))
+    array[...] = ["a", "b", "c"]
+    assert array.resize(1).resize(3)[...].tolist() == ["a", "", ""]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_append(layout, lazy):
+    store = MemoryStore()
+    array, values = make(store, layout)
+    for axis, n in [(0, 1), (0, 4), (-1, 3), (1, 0)]:
+        shape = list(values.shape)
+        shape[axis] = n
+        more = np.arange(100, 100 + np.prod(shape), dtype="i4").reshape(shape)
+        values = np.concatenate([values, more], axis)
+        assert array.append(da.from_array(more, chunks=2) if lazy else more, axis) == values.shape
+        np.testing.assert_array_equal(array[...], values)
+        np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], values)
+    assert not cm.check(store).problems
+
+
+def test_append_of_lists_and_of_arrays_of_others():
+    array = cm.create_array(MemoryStore(), shape=(0,), dtype="f4", chunks=(4,))
+    assert array.append([1, 2]) == (2,)
+    assert array.append(array) == (4,)
+    assert array.append(cm.create_array(MemoryStore(), shape=(1,), dtype="i2")) == (5,)
+    assert array[...].tolist() == [1, 2, 1, 2, 0]
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3"])
+def test_consolidated_metadata_and_attributes_follow(kind):
+    store = MemoryStore()
+    array, _ = make(store, kind, attributes={"units": "K"})
+    cm.consolidate(store)
+    array.resize((9, 7))
+    array.append(np.ones((1, 7)))
+    found = cm.open_group(store, consolidated=True)["g/a"]
+    assert (found.shape, dict(found.attributes)) == ((10, 7), {"units": "K"})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_an_interrupted_writer_left_outside_is_not_shown(layout):
+    store = MemoryStore()
+    array, values = make(store, layout)
+    longer = make(other := MemoryStore(), layout)[0].resize((9, 9))
+    longer[...] = 5
+    for key in longer.stored_keys():  # of an append that was killed before it published the shape
+        if not any(key == known for known in array.stored_keys()) or layout == "rectilinear":
+            store.set(key, other.get(key))
+    array[...] = values
+    np.testing.assert_array_equal(array.resize((9, 9))[...], reference(values, (9, 9)))
+
+
+def test_elements_past_the_end_in_a_foreign_chunk_are_not_shown():
+    array, values = make(store := MemoryStore())
+    whole, _ = make(other := MemoryStore())
+    whole.resize((6, 9))[...] = 5
+    store.set("g/a/c/2/0", other.get("g/a/c/2/0"))  # other writers pad with what they have
+    expected = values.copy()
+    expected[4, :3] = 5
+    np.testing.assert_array_equal(array[...], expected)
+    np.testing.assert_array_equal(array.resize((6, 9))[...], reference(expected, (6, 9)))
+
+
+def test_other_handles_notice():
+    array, _ = make(store := MemoryStore())
+    other = cm.open_array(store, "g/a", mode="r+")
+    lazy = other.to_dask()
+    array.resize((3, 7))
+    with pytest.raises(StoreError, match=r"shape \(5, 7\), now \(3, 7\)"):
+        lazy.compute(scheduler="sync")
+    with pytest.raises(StoreError, match="open it again"):
+        other.append(np.ones((1, 7)))
+    assert cm.open_array(store, "g/a").shape == (3, 7)
+
+
+def test_layouts_are_those_of_the_new_shape():
+    array, _ = make(MemoryStore(), "sharded")
+    assert (array.nchunks, array.read_layout.grid.grid_shape) == (9, (3, 3))
+    array.resize((8, 12))
+    assert (array.nchunks, array.read_layout.grid.grid_shape) == (16, (4, 4))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda a: a.resize((5,)), RegionError, "1 lengths for 2 axes"),
+        (lambda a: a.resize((5, -1)), RegionError, "not negative"),
+        (lambda a: a.resize((5, 2.5)), RegionError, "expected integers"),
+        (lambda a: a.append(np.ones((2, 6))), AlignmentError, r"shape \(2, 6\), expected shape \(any, 7\)"),
+        (lambda a: a.append(np.ones(7)), AlignmentError, r"got shape \(7,\)"),
+        (lambda a: a.append(np.ones((5, 7)), axis=2), RegionError, "axis 2 of an array with 2 axes"),
+        (lambda a: a.append(np.ma.masked_array(np.ones((1, 7)), True)), cm.errors.UnsupportedFeature, "masked"),
+    ],
+)
+def test_what_is_refused_changes_nothing(change, error, message):
+    array, values = make(store := MemoryStore())
+    before = dict(store._values)
+    with pytest.raises(error, match=message):
+        change(array)
+    assert {key: value[0] for key, value in store._values.items()} == {k: v[0] for k, v in before.items()}
+    np.testing.assert_array_equal(array[...], values)
+
+
+@pytest.mark.parametrize("change", [lambda a: a.resize((1, 1)), lambda a: a.append(np.ones((1, 7)))])
+def test_read_only_and_busy_arrays(change):
+    make(store := MemoryStore())
+    with pytest.raises(StoreError, match=r"mode='r\+'"):
+        change(cm.open_array(store, "g/a"))
+    with reserved(store, "g/a", "write to 'g/a'"), pytest.raises(JobError, match="is running"):
+        change(cm.open_array(store, "g/a", mode="r+"))
+    cm.open_array(store, "g/a", mode="r+").resize((1, 1))
+    assert not [key for key in store.list_prefix("") if key.startswith(".chunkmill-")]
+
+
+def test_an_array_without_axes():
+    array = cm.create_array(MemoryStore(), shape=(), dtype="i4")
+    assert array.resize(()).shape == ()
+    with pytest.raises(RegionError, match="with 0 axes"):
+        array.append(1)
+
+
+@pytest.mark.parametrize("url", ["a.zarr", "a.zip"])
+def test_files(tmp_path, url):
+    array, values = make(str(tmp_path / url))
+    array.append(values)
+    array.resize((7, 3))
+    np.testing.assert_array_equal(array[...], np.concatenate([values, values])[:7, :3])
+    np.testing.assert_array_equal(cm.open_array(tmp_path / url, "g/a")[...], array[...])
