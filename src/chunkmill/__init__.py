@@ -16,9 +16,10 @@ from chunkmill.stores.settings import look_up_in
 if TYPE_CHECKING:  # for readers of types; at run time each name is imported when it is first used
     from chunkmill.checks.check import check
     from chunkmill.checks.check_job import CheckReport
+    from chunkmill.checks.differences import Difference
     from chunkmill.checks.inventory import Problem
     from chunkmill.checks.verify import verify
-    from chunkmill.checks.verify_job import Difference, VerifyReport
+    from chunkmill.checks.verify_job import VerifyReport
     from chunkmill.conversion.convert import convert, plan_convert
     from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
     from chunkmill.conversion.rechunk import plan_rechunk, rechunk
@@ -84,7 +85,8 @@ _DEFINED_IN = {
     "checks.check_job": ("CheckReport",),
     "checks.inventory": ("Problem",),
     "checks.verify": ("verify",),
-    "checks.verify_job": ("Difference", "VerifyReport"),
+    "checks.differences": ("Difference",),
+    "checks.verify_job": ("VerifyReport",),
     "conversion.convert": ("convert", "plan_convert"),
     "conversion.plan": ("JobCounts", "Plan", "PlannedStage", "Report"),
     "conversion.rechunk": ("plan_rechunk", "rechunk"),

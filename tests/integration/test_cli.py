@@ -394,7 +394,6 @@ def test_schedulers(archive, tmp_path):
         ),
         (["convert", "ZERO", "new", "--format", "n5"], r"n5 does not support arrays of 0 dimensions \(in 'a/attrib"),
         (["convert", "HUGE", "new"], r"huge: it would take \d+,[0-9,]+ tasks"),
-        (["verify", "HUGE", "HUGE"], r"verify .*huge.*: it would take \d+,[0-9,]+ tasks"),
         (["rechunk", "SOURCE", "new", "--chunks", "4,1", "--max-mem", "8"], r"give --max-mem=\d+ or more"),
         (["convert", "FILLED", "new", "--format", "n5", "--codecs", "raw"], "; --allow fill_value converts without"),
     ],

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import random
 import time
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from dask.utils import format_bytes
-from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.metered import metered
+from chunkmill.array.present_keys import Numbers, list_chunks_if_sparse, touch
+from chunkmill.checks.differences import Difference, compare_values, shown_region
 from chunkmill.conversion.chunk_memory import itemsize
 from chunkmill.conversion.rechunking.plan import Limits, Side, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.sides import read_side, store_costs
@@ -34,47 +33,19 @@ from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Node
 from chunkmill.runtime.job import Stage, TaskResult, run_once
-from chunkmill.runtime.scheduler import check_n_tasks
+from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.runtime.worker import Worker, current_worker
 from chunkmill.stores.metered import Meter
 
-__all__ = ["Difference", "VerifyReport", "compare"]
+__all__ = ["VerifyReport", "compare"]
 
 _MAX_BLOCK_BYTES = 256 << 20
 _N_BLOCKS = 3  # held at once: of both arrays, and where they differ
+_SPARSE_CHUNKS = 32  # chunks in a block of arrays of which few are stored: asking for them costs as much as a block
 _LEAST_TO_SAMPLE = 64  # blocks to choose from, where the chunks allow it
 
 # Attributes that hold dimension names in formats without them: they add nothing to the names.
 _NAMES = {"_ARRAY_DIMENSIONS": 1, "axes": -1}
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Difference between two nodes.
-
-    Attributes
-    ----------
-    path
-        Path of the node, below the nodes that are compared.
-    kind
-        ``"missing"``, ``"shape"``, ``"dtype"``, ``"attributes"``, ``"dimension names"``, ``"values"``,
-        ``"unreadable"``, or ``"no arrays"``: there is nothing to compare.
-    text
-        Description of the difference.
-    region
-        Start and stop, along each axis, of the block whose values differ.
-    n_elements
-        Elements that differ in the block.
-    """
-
-    path: str
-    kind: str
-    text: str
-    region: tuple[tuple[int, int], ...] | None = None
-    n_elements: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.path or '/'}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -95,6 +66,8 @@ class VerifyReport(ReportMixin):
         Encoded bytes that were read, of both.
     seconds
         Duration.
+    n_blocks_absent
+        Blocks in which a listing showed chunks on neither side: their fill values were compared once for each array.
     """
 
     a: str
@@ -105,6 +78,7 @@ class VerifyReport(ReportMixin):
     sampled: bool
     bytes_read: int
     seconds: float
+    n_blocks_absent: int = 0
 
     _computed = ("equal", "n_tasks")
 
@@ -120,11 +94,12 @@ class VerifyReport(ReportMixin):
 
     def _facts(self) -> list[tuple[str, str]]:
         sampled = " (a sample)" if self.sampled else ""
+        absent = f", {self.n_blocks_absent:,} blocks absent on both sides" if self.n_blocks_absent else ""
         read = f"{format_bytes(self.bytes_read)} read in {self.seconds:.1f} s"
         return [
             ("a", self.a),
             ("b", self.b),
-            ("compared", f"{self.n_arrays:,} arrays, {self.n_blocks:,} blocks{sampled}, {read}"),
+            ("compared", f"{self.n_arrays:,} arrays, {self.n_blocks:,} blocks{sampled}{absent}, {read}"),
         ]
 
     def _title(self) -> str:
@@ -146,30 +121,35 @@ def compare(
         raise ValueError(msg)
     differences: list[Difference] = []
     pairs: list[_Pair] = []
+    stored: list[Sequence[int]] = []
     worker = current_worker()
     for path, first, second in _matched(a, b):
         differences.extend(_compare_documents(path, first, second))
         if isinstance(first, Array) and isinstance(second, Array) and _same_kind(first, second):
             most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
-            max_mem = min(worker.max_mem, _N_BLOCKS * worker.n_threads * most)
-            pairs.append(_Pair.of(path, first, second, replace(worker, max_mem=max_mem)))
+            pair, found = _Pair.of(path, first, second, worker, most)
+            pairs.append(pair)
+            stored.append(found)
+            if (difference := pair.compare_fill(found)) is not None:
+                differences.append(difference)
     title = f"verify {_shown(a)} and {_shown(b)}"
     if not pairs and not differences:
         differences.append(Difference("", "no arrays", "there are no arrays on either side: no value was compared"))
-    specs = _specs([pair.blocks.n_chunks for pair in pairs], sample, seed, title)
+    specs = _specs(stored, sample, seed)
     stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_reads, _block_shows)
     arrays = (array for pair in pairs for array in (pair.a, pair.b))
     (result,) = run_once([stage], name="verify", arrays=arrays, title=title, progress=progress)
-    found = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
+    values = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
     return VerifyReport(
         _shown(a),
         _shown(b),
-        (*differences, *found),
+        (*differences, *values),
         len(pairs),
         len(specs),
         sample is not None,
         result.counts.get("bytes_read", 0),
         time.perf_counter() - start,
+        sum(pair.blocks.n_chunks - len(found) for pair, found in zip(pairs, stored, strict=True)),
     )
 
 
@@ -242,18 +222,31 @@ def _kind(node: Node | None) -> str:
     return "an array" if isinstance(node, Array) else "a group"
 
 
-def _specs(n_blocks: Sequence[int], sample: float | None, seed: int, job: str) -> list[tuple[int, int]]:
-    """Return pair and number of each block to compare."""
-    total = sum(n_blocks)
-    if sample is None:
-        check_n_tasks(job, total)
-        return [(i, number) for i, n in enumerate(n_blocks) for number in range(n)]
-    n_sampled = max(1, round(sample * total)) if total else 0
-    check_n_tasks(job, n_sampled)
-    chosen = random.Random(seed).sample(range(total), n_sampled)  # noqa: S311 - a sample, no secret
-    begins = list(accumulate(n_blocks, initial=0))
-    pairs = [(bisect_right(begins, number) - 1, number) for number in sorted(chosen)]
-    return [(i, number - begins[i]) for i, number in pairs]
+def _specs(blocks: Sequence[Sequence[int]], sample: float | None, seed: int) -> Sequence[tuple[int, int]]:
+    """Return pair and number of each block to compare, from the numbers of the blocks of each pair."""
+    specs = TaskSpecs(enumerate(blocks))
+    if sample is None or not len(specs):
+        return specs
+    return _Sampled(specs, max(1, round(sample * len(specs))), seed)
+
+
+class _Sampled(Sequence[tuple[int, int]]):
+    """One block at random of each of `n` equal stretches of all blocks: never listed."""
+
+    def __init__(self, specs: TaskSpecs, n: int, seed: int) -> None:
+        self._specs, self._n, self._seed = specs, n, seed
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._n))]
+        if not 0 <= index < self._n:
+            raise IndexError(index)
+        start, stop = (i * len(self._specs) // self._n for i in (index, index + 1))
+        chosen = random.Random(f"{self._seed} {index}")  # noqa: S311 - a sample, no secret
+        return self._specs[chosen.randrange(start, stop)]
 
 
 def _shown(node: Node) -> str:
@@ -274,12 +267,55 @@ class _Pair:
     blocks: ChunkGrid
 
     @classmethod
-    def of(cls, path: str, a: Array, b: Array, worker: Worker) -> _Pair:
-        return cls(path, a, b, _blocks(a, b, worker))
+    def of(cls, path: str, a: Array, b: Array, worker: Worker, most: int) -> tuple[_Pair, Sequence[int]]:
+        """Return the pair, and the numbers of the blocks in which either array has chunks: of all, unless listed.
+
+        Blocks own `most` bytes; fewer where few chunks are stored, since the absent ones beside them are asked for.
+        """
+        listed = _list_both(a, b)
+        if listed is not None:
+            most = min(most, _SPARSE_CHUNKS * min(prod(grid.chunk_shape) * a.dtype.itemsize for _, grid in listed))
+        max_mem = min(worker.max_mem, _N_BLOCKS * worker.n_threads * most)
+        blocks = _blocks(a, b, replace(worker, max_mem=max_mem))
+        pair = cls(path, a, b, blocks)
+        if listed is not None:
+            found = [touch(chunks, grid, blocks) for chunks, grid in listed]
+            numbers = [each.numbers for each in found if each is not None]
+            if len(numbers) == len(found):
+                return pair, cast("Sequence[int]", np.union1d(*numbers).tolist())
+        return pair, range(blocks.n_chunks)
+
+    def compare_fill(self, stored: Sequence[int]) -> Difference | None:
+        """Compare the fill values, in the first block in which neither array has chunks."""
+        n_absent = self.blocks.n_chunks - len(stored)
+        if not n_absent:
+            return None
+        region = self.region(next((i for i, number in enumerate(stored) if number != i), len(stored)))
+        first = tuple(slice(cut.start, cut.start + 1) for cut in region)
+        difference = compare_values(self.path, read_region(self.a, first), read_region(self.b, first), first)
+        if difference is None:
+            return None
+        values = difference.text.rpartition(": ")[2]
+        text = f"fill values differ: {values}; {n_absent:,} blocks are absent on both sides, the first at "
+        text += f"[{shown_region(region)}]"
+        where = tuple((cut.start, cut.stop) for cut in region)
+        return Difference(self.path, "values", text, where, prod(cut.stop - cut.start for cut in region))
 
     def region(self, number: int) -> Region:
         """Return the region of one block."""
         return self.blocks.region(self.blocks.coords_of(number))
+
+
+def _list_both(a: Array, b: Array) -> list[tuple[Numbers, ChunkGrid]] | None:
+    """Return the numbers of the chunks of both, and their grids; ``None`` where every one is to be asked for."""
+    if "error" in {a.read_missing, b.read_missing}:  # each absent chunk is an error of its own
+        return None
+    listed = []
+    for array in (a, b):
+        if (found := list_chunks_if_sparse(array)) is None:
+            return None
+        listed.append(found)
+    return listed
 
 
 def _blocks(a: Array, b: Array, worker: Worker) -> ChunkGrid:
@@ -330,46 +366,6 @@ def _compare_block(pairs: Sequence[_Pair], spec: tuple[int, int]) -> TaskResult:
             blocks.append(read_region(metered(array, meter), region))
         except ChunkmillError as error:
             details.append(Difference(pair.path, "unreadable", f"cannot be read in {side}: {error}", where))
-    if not details and (difference := _compare_values(pair.path, blocks[0], blocks[1], region)) is not None:
+    if not details and (difference := compare_values(pair.path, blocks[0], blocks[1], region)) is not None:
         details.append(difference)
     return TaskResult(meter.counts() | {"n_blocks": 1}, {}, details)
-
-
-def _compare_values(path: str, a: NDArray[Any], b: NDArray[Any], region: Region) -> Difference | None:
-    differs = _differing(a, b)
-    n_elements = int(np.count_nonzero(differs))
-    if not n_elements:
-        return None
-    first = tuple(int(i) for i in np.unravel_index(int(np.argmax(differs)), a.shape)) if a.ndim else ()
-    at = tuple(cut.start + i for cut, i in zip(region, first, strict=True))
-    shown = ", ".join(f"{cut.start}:{cut.stop}" for cut in region)
-    found, other = a[first], b[first]
-    values = f"{found} and {other}" if str(found) != str(other) else f"{_bits(found)} and {_bits(other)}"
-    text = f"values differ: {n_elements:,} of {a.size:,} elements in [{shown}], first at {at}: {values}"
-    return Difference(path, "values", text, tuple((cut.start, cut.stop) for cut in region), n_elements)
-
-
-def _bits(value: Any) -> str:
-    return f"{value!r} (bits 0x{value.tobytes()[::-1].hex()})" if isinstance(value, np.generic) else repr(value)
-
-
-def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool]:
-    """Return which elements differ in any bit, in C order."""
-    dtype = a.dtype
-    if dtype.hasobject or dtype.kind == "T":
-        pairs = zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)
-        return np.array([not _same_object(x, y) for x, y in pairs], bool)
-    size = next(size for size in (8, 4, 2, 1) if dtype.itemsize % size == 0)
-    words = [np.ascontiguousarray(each).reshape(-1).view(f"u{size}") for each in (a, b)]
-    differs: NDArray[np.bool] = words[0] != words[1]
-    n_words = dtype.itemsize // size
-    if n_words > 1:
-        differs = np.logical_or.reduce(differs.reshape(-1, n_words), axis=1)
-    return differs
-
-
-def _same_object(x: Any, y: Any) -> bool:
-    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
-        x, y = np.asarray(x), np.asarray(y)
-        return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
-    return type(x) is type(y) and same_json(x, y)

@@ -1,15 +1,11 @@
-"""The plan of one array of a conversion: source, target, action, memory; and the specs of the tasks of many arrays.
+"""The plan of one array of a conversion: source, target, action, memory.
 
 Not here: choosing (`chunkmill.conversion.convert_job`), running (`chunkmill.conversion.target_writer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from chunkmill.conversion.actions import ChosenAction, n_groups
 from chunkmill.conversion.estimate import TaskMemory
@@ -17,7 +13,7 @@ from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.source_guard import SeenSource
 from chunkmill.nodes.array import Array
 
-__all__ = ["ArrayPlan", "TaskSpecs"]
+__all__ = ["ArrayPlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +61,3 @@ class ArrayPlan:
     def strategy(self) -> str:
         """The action, or the strategy of a rechunk."""
         return self.action.name if self.rechunk is None else self.rechunk.strategy
-
-
-class TaskSpecs(Sequence[tuple[int, int]]):
-    """Number of the array, and number in the array, of every spec of a stage, in order: never a list of them all.
-
-    Examples
-    --------
-    >>> list(TaskSpecs([2, 0, 1])), TaskSpecs([2, 0, 1])[1:]
-    ([(0, 0), (0, 1), (2, 0)], [(0, 1), (2, 0)])
-    """
-
-    def __init__(self, counts: Sequence[int]) -> None:
-        self._counts = tuple(counts)
-        self._stops = np.cumsum([0, *counts])
-
-    def __len__(self) -> int:
-        return int(self._stops[-1])
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return ((which, number) for which, count in enumerate(self._counts) for number in range(count))
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        which = int(np.searchsorted(self._stops, index, side="right")) - 1
-        return which, index - int(self._stops[which])

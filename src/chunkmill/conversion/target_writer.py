@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from chunkmill.conversion.array_plan import ArrayPlan, TaskSpecs
+from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.convert_tasks import (
     ArrayTransfer,
     transfer_group,
@@ -27,6 +27,7 @@ from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import publish
 from chunkmill.runtime.journal import JOB_PREFIX
 from chunkmill.runtime.stage import Stage
+from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
@@ -152,7 +153,7 @@ def stages_of(writer: TargetWriter, run: str, *, fresh: bool) -> list[Stage]:
     is_rechunked = any(plan.rechunk is not None for plan in plans)
     if not is_rechunked or any(plan.rechunk is None for plan in plans):
         transfers = tuple(ArrayTransfer(p.source, p.target, p.action, fresh, p.memory, p.share, p.seen) for p in plans)
-        specs = TaskSpecs([plan.n_groups for plan in plans])
+        specs = TaskSpecs.counted([plan.n_groups for plan in plans])
         stages.append(
             Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows, transfer_share)
         )

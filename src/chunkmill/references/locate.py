@@ -20,6 +20,7 @@ from chunkmill.array.chunk_io import decode_chunk
 from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.layout import ShardedChunks, build_layouts
 from chunkmill.array.metered import metered
+from chunkmill.array.present_keys import chunks_in_shard
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.n5_block import parse_header
@@ -221,7 +222,7 @@ def _in_objects(lookup: _Lookup) -> ChunkTable:
 
 
 def _in_shards(lookup: _Lookup) -> ChunkTable:
-    array, grid = lookup.array, lookup.array.read_layout.grid
+    array = lookup.array
     locator = cast("ShardedChunks", array.read_layout.locator)
     # the size of a local shard costs nothing; elsewhere whoever reads the range finds out that it is short
     sizes = lookup.sizes if array.store.is_remote else lookup.known_sizes()
@@ -229,25 +230,15 @@ def _in_shards(lookup: _Lookup) -> ChunkTable:
     for row, (shard, index) in enumerate(locator.indexes(array.store, lookup.coords)):
         if index is None:
             continue
-        entries = index.reshape(-1, 2)
-        here = np.flatnonzero(entries[:, 0] != np.uint64(_MISSING))
-        starts, lengths = entries[here, 0], entries[here, 1]
+        here, chunks, inside = chunks_in_shard(array, shard, index)
+        starts, lengths = index.reshape(-1, 2)[here].T
         _check_ranges(array, shard, starts, lengths, None if sizes is None else sizes[row])
-        places = np.unravel_index(here, index.shape[:-1]) if index.ndim > 1 else ()
-        chunks = np.zeros(len(here), np.int64)
-        inside = np.ones(len(here), bool)
-        for axis in range(array.ndim):
-            first = grid.axes[axis].index(array.write_layout.grid.axes[axis].start(shard[axis]))
-            along = first + places[locator.order.index(axis)]
-            inside &= along < grid.grid_shape[axis]  # past the end of the array nothing is read
-            chunks = chunks * grid.grid_shape[axis] + along
         keys = np.full(len(here), lookup.numbers[row])
         table = ChunkTable(keys, chunks, starts.astype(np.int64), lengths.astype(np.int64))
         tables.append(table.where(inside))
     return ChunkTable.joined(tables)
 
 
-_MISSING = 2**64 - 1
 _INT64_MAX = 2**63 - 1
 
 

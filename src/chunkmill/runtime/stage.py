@@ -5,17 +5,19 @@ Not here: running them (`chunkmill.runtime.job`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from chunkmill.runtime.reference_shipping import Reads
+from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.metered import Meter
 
 __all__ = ["LEAST_TASKS", "MAX_TASK_BYTES", "MAX_TASK_KEYS", "Stage", "TaskResult", "count_tasks", "grouped"]
 
 MAX_TASKS = 100_000
-"""More task specs than this are grouped, so that the scheduler sees no more tasks."""
+"""More groups of task specs than this are joined, so that the scheduler sees no more tasks."""
 
 # Upper bounds of what one task of a job owns: large enough that the overhead of scheduler and journal (0.3 ms a task
 # together) is small, small enough that progress is seen and memory is spared. Smaller jobs are divided into more tasks,
@@ -65,6 +67,7 @@ class Stage:
         Shared by all tasks, such as the arrays: pickled once, and unpickled once in each process.
     tasks
         The specs: small, picklable, in the same order in every run of the plan (the journal knows them by number).
+        `TaskSpecs`, where they are not listed: those of one array have the same share.
     reads
         Arrays, and the store keys of each, that the task of a spec reads: it is sent the references of these alone.
         ``None``: reference sets are sent whole.
@@ -88,31 +91,82 @@ class Stage:
 
 
 def grouped(stage: Stage) -> Sequence[Sequence[Any]]:
-    """Return the specs of each task of a stage.
+    """Return the specs of each task of a stage: none of them listed, where those of an array have the same share.
 
     Examples
     --------
-    >>> grouped(Stage("x", print, None, [2, 3, 9, 4, 6], share=lambda _, spec: spec / 10))
+    >>> list(grouped(Stage("x", print, None, [2, 3, 9, 4, 6], share=lambda _, spec: spec / 10)))
     [[2, 3], [9], [4, 6]]
     """
-    size = max(1, -(-len(stage.tasks) // MAX_TASKS))
-    if stage.share is None or size > 1:
-        return [stage.tasks[start : start + size] for start in range(0, len(stage.tasks), size)]
-    groups: list[list[Any]] = []
-    done = 1.0
-    for spec in stage.tasks:
-        share = stage.share(stage.common, spec)
-        if not groups or done + share > 1:
-            groups.append([])
-            done = 0
-        groups[-1].append(spec)
-        done += share
-    return groups
+    return _Groups(stage.tasks, _joined(stage))
 
 
 def count_tasks(stage: Stage) -> int:
-    """Return the number of groups of `grouped`, without making them where it is arithmetic."""
-    n_specs = len(stage.tasks)
-    if stage.share is None or n_specs > MAX_TASKS:
-        return -(-n_specs // max(1, -(-n_specs // MAX_TASKS)))
+    """Return the number of tasks of a stage."""
     return len(grouped(stage))
+
+
+_ROUNDING = 1e-9  # of shares that add up to 1
+
+
+def _joined(stage: Stage) -> list[_Joined]:
+    """Return the groups of neighbours whose shares add up to 1 at most."""
+    share, specs = stage.share, stage.tasks
+    if share is None:
+        return [_Joined(0, 0, 1)]
+    runs = specs.runs() if isinstance(specs, TaskSpecs) else (range(i, i + 1) for i in range(len(specs)))
+    found: list[_Joined] = []
+    n_groups, used = 0, 1.0
+    for run in runs:
+        one = max(share(stage.common, specs[run.start]), _ROUNDING)
+        first = run.start + min(
+            len(run), max(0, int((1 - used) / one + _ROUNDING))
+        )  # the others go with those before them
+        used += one * (first - run.start)
+        if first == run.stop:
+            continue
+        per_group = max(1, int(1 / one + _ROUNDING))
+        if not found or found[-1].per_group != per_group or found[-1].start(n_groups) != first:
+            found.append(_Joined(n_groups, first, per_group))
+        n_groups += -(-(run.stop - first) // per_group)
+        used = one * ((run.stop - first - 1) % per_group + 1)
+    return found
+
+
+class _Joined(NamedTuple):
+    """Groups of `per_group` specs each: those from number `first` on, of which that begins with spec `first_spec`."""
+
+    first: int
+    first_spec: int
+    per_group: int
+
+    def start(self, group: int) -> int:
+        return self.first_spec + (group - self.first) * self.per_group
+
+
+class _Groups(Sequence[Sequence[Any]]):
+    """The specs of each task: whole groups, as many as it takes to have no more than `MAX_TASKS` tasks."""
+
+    def __init__(self, specs: Sequence[Any], joined: Sequence[_Joined]) -> None:
+        self._specs, self._joined = specs, joined
+        self._n_groups = 0
+        if joined and len(specs):
+            last = joined[-1]
+            self._n_groups = last.first + -(-(len(specs) - last.first_spec) // last.per_group)
+        self._per_task = max(1, -(-self._n_groups // MAX_TASKS))
+
+    def __len__(self) -> int:
+        return (self._n_groups + self._per_task - 1) // self._per_task
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self._specs[self._start(index) : self._start(index + 1)]
+
+    def _start(self, task: int) -> int:
+        group = task * self._per_task
+        if group >= self._n_groups:
+            return len(self._specs)
+        return self._joined[bisect_right(self._joined, group, key=lambda each: each.first) - 1].start(group)

@@ -4,9 +4,10 @@ import struct
 
 import numpy as np
 import pytest
+from recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.checks.verify_job import _differing, _specs, compare
+from chunkmill.checks.verify_job import _specs, compare
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -89,17 +90,22 @@ class TestDocuments:
 
 class TestSamples:
     def test_all_blocks(self):
-        assert _specs([2, 0, 1], None, 0, "verify") == [(0, 0), (0, 1), (2, 0)]
+        assert list(_specs([range(2), [], [7]], None, 0)) == [(0, 0), (0, 1), (2, 7)]
 
     def test_some_of_them_chosen_by_the_seed(self):
-        chosen = _specs([60, 40], 0.1, 5, "verify")
+        chosen, again, other = (list(_specs([range(60), range(40)], 0.1, seed)) for seed in (5, 5, 6))
         assert len(chosen) == 10
-        assert chosen == sorted(chosen) == _specs([60, 40], 0.1, 5, "verify") != _specs([60, 40], 0.1, 6, "verify")
+        assert chosen == sorted(chosen) == again != other
         assert all(number < (60, 40)[which] for which, number in chosen)
 
     def test_one_at_least(self):
-        assert len(_specs([3], 1e-9, 0, "verify")) == 1
-        assert _specs([], 0.5, 0, "verify") == []
+        assert len(_specs([range(3)], 1e-9, 0)) == 1
+        assert list(_specs([], 0.5, 0)) == []
+
+    def test_a_sample_of_many_is_not_listed(self):
+        chosen = _specs([range(10**15)], 0.5, 0)
+        assert len(chosen) == 5 * 10**14
+        assert chosen[10**14][1] in range(2 * 10**14, 2 * 10**14 + 2)
 
     @pytest.mark.parametrize("sample", [0, -1, 1.5])
     def test_shares_that_are_none(self, sample):
@@ -107,21 +113,52 @@ class TestSamples:
             compare(array([1]), array([1]), sample=sample)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "values", "other"),
-    [
-        ("u1", [1, 2, 3], [1, 9, 3]),
-        ("c16", [1, 2j, 3], [1, 3j, 3]),
-        ("S3", [b"a", b"b", b"c"], [b"a", b"x", b"c"]),
-        ("S5", [b"a", b"b", b"c"], [b"a", b"bbbbb", b"c"]),
-        ("U2", ["a", "b", "c"], ["a", "bb", "c"]),
-        ("i4,f8", [(1, 2.0), (1, 2.0), (1, 2.0)], [(1, 2.0), (1, 3.0), (1, 2.0)]),
-        ("T", ["a", "b", "c"], ["a", "", "c"]),
-        ("O", ["a", "1", "c"], ["a", 1, "c"]),
-    ],
-)
-def test_elements_that_differ(dtype, values, other):
-    dtype = np.dtypes.StringDType() if dtype == "T" else np.dtype(dtype)
-    a, b = np.array(values, dtype), np.array(other, dtype)
-    assert _differing(a, b).tolist() == [False, True, False]
-    assert not _differing(a, a).any()
+def sparse(n=10**9, *, at=(5, 10**6, 10**9 - 1), path="a", **more):
+    """Return an array of `n` chunks of two elements, of which those `at` some numbers are stored."""
+    store = RecordingStore(MemoryStore())
+    made = cm.create_array(store, path, shape=(2 * n,), dtype="u1", **{"chunks": (2,)} | more)
+    for i in at:
+        made[2 * i : 2 * i + 2] = 7
+    store.log.clear()
+    return made
+
+
+class TestFewStored:
+    """A grid of 10**9 chunks costs what is stored."""
+
+    @pytest.mark.parametrize("other", [{}, {"chunks": (6,)}, {"chunks": (2,), "shards": (2000,)}, {"format": "n5"}])
+    def test_only_blocks_with_chunks_are_compared(self, other):
+        a, b = sparse(), sparse(**other)
+        report = compare(a, b, progress=False)
+        assert report.equal
+        assert report.n_blocks == 3
+        assert report.n_blocks + report.n_blocks_absent > 10**6
+        assert "blocks absent on both sides" in str(report)
+        assert len(a.store.log) + len(b.store.log) < 500
+
+    def test_what_one_side_lacks_is_found(self):
+        report = compare(sparse(), sparse(at=(5, 10**9 - 1)), progress=False)
+        (difference,) = report.differences
+        assert "first at (2000000,): 7 and 0" in difference.text
+        assert report.n_blocks == 3
+
+    def test_fill_values_are_compared_once(self):
+        report = compare(sparse(at=(0,)), sparse(at=(0,), fill_value=3), progress=False)
+        fills, _ = sorted(report.differences, key=lambda difference: "fill" not in difference.text)
+        assert fills.text.startswith("fill values differ: 0 and 3; ")
+        assert fills.kind == "values"
+        assert fills.n_elements > 0
+        none = compare(sparse(at=()), sparse(at=(), fill_value=3), progress=False)
+        assert len(none.differences) == 1
+        assert (none.n_blocks, none.differences[0].region[0][0]) == (0, 0)
+
+    def test_where_absent_chunks_are_errors_all_are_read(self):
+        a, b = sparse(2000, at=(5,)), sparse(2000, at=(5,))
+        report = compare(a.with_read_missing("error"), b, progress=False)
+        assert not report.equal
+        assert report.n_blocks_absent == 0
+
+    def test_a_damaged_index_is_a_difference(self):
+        a, b = sparse(shards=(2000,)), sparse(shards=(2000,))
+        b.store.set("a/c/0", b"torn")
+        assert [each.kind for each in compare(a, b, progress=False).differences] == ["unreadable"]

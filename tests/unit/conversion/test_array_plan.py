@@ -1,30 +1,9 @@
-"""The specs of tasks of many arrays, and what one array's plan counts."""
+"""What one array's plan counts."""
 
-import pytest
 from rechunks import make
 
 import chunkmill as cm
-from chunkmill.conversion.array_plan import TaskSpecs
 from chunkmill.stores.memory import MemoryStore
-
-
-def test_specs_are_counted_array_by_array():
-    specs = TaskSpecs([2, 0, 3])
-    expected = [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]
-    assert list(specs) == expected
-    assert [specs[i] for i in range(len(specs))] == expected
-    assert specs[1:4] == expected[1:4]
-    assert specs[::2] == expected[::2]
-    with pytest.raises(IndexError):
-        specs[5]
-    assert list(TaskSpecs([])) == []
-
-
-def test_specs_are_never_listed():
-    specs = TaskSpecs([10**12, 10**12])
-    assert len(specs) == 2 * 10**12
-    assert specs[10**12] == (1, 0)
-    assert next(iter(specs)) == (0, 0)
 
 
 def plans_of(plan):

@@ -3,7 +3,8 @@
 import pytest
 
 from chunkmill.runtime import stage as stages
-from chunkmill.runtime.stage import Stage, TaskResult, grouped
+from chunkmill.runtime.stage import Stage, TaskResult, count_tasks, grouped
+from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
 
@@ -30,6 +31,20 @@ def test_no_more_tasks_than_a_scheduler_bears(monkeypatch, n):
     groups = grouped(Stage("x", print, None, range(n), share=lambda *_: 1.0))
     assert len(groups) <= 4
     assert [spec for group in groups for spec in group] == list(range(n))
+
+
+def test_groups_of_arrays_are_not_listed():
+    """Small arrays share a task with what comes before them."""
+    specs = TaskSpecs.counted([3, 10**15, 2, 1, 1])
+    shares = [0.25, 0.5, 0.1, 0.3, 1.0]
+    stage = Stage("x", print, shares, specs, share=lambda shares, spec: shares[spec[0]])
+    assert count_tasks(stage) == len(grouped(stage)) <= 100_000
+    small = Stage("x", print, shares, TaskSpecs.counted([3, 5, 2, 1, 1]), share=stage.share)
+    groups = grouped(small)
+    sizes = [len(group) for group in groups]
+    listed = grouped(Stage("x", print, shares, list(small.tasks), share=stage.share))
+    assert sizes == [len(group) for group in listed] == [3, 2, 2, 4, 1]
+    assert [spec for group in groups for spec in group] == list(small.tasks)
 
 
 def test_what_is_shown_of_a_task_is_its_first_spec():

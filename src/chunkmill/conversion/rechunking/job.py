@@ -14,7 +14,7 @@ from math import prod
 from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.conversion.array_plan import ArrayPlan, TaskSpecs
+from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.chunk_memory import index_size, itemsize, stored_bytes
 from chunkmill.conversion.estimate import TransferEstimate
 from chunkmill.conversion.rechunking.intermediate_files import write_intermediate_file
@@ -36,6 +36,7 @@ from chunkmill.conversion.rechunking.source_chunks import (
 from chunkmill.conversion.rechunking.target_chunks import write_target_block
 from chunkmill.errors import JobError
 from chunkmill.runtime.job import Stage
+from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.runtime.worker import Worker
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import scratch_store
@@ -103,8 +104,8 @@ def rechunk_stages(plans: Sequence[ArrayPlan], rechunks: Sequence[ArrayRechunk |
     """
     common = tuple(rechunks)
     files, blocks = [plan.n_intermediate_files for plan in plans], [plan.n_target_blocks for plan in plans]
-    spill = Stage("rechunk-spill", write_intermediate_file, common, TaskSpecs(files), spill_reads, spill_shows)
-    write = Stage("rechunk-write", write_target_block, common, TaskSpecs(blocks), write_reads, write_shows)
+    spill = Stage("rechunk-spill", write_intermediate_file, common, TaskSpecs.counted(files), spill_reads, spill_shows)
+    write = Stage("rechunk-write", write_target_block, common, TaskSpecs.counted(blocks), write_reads, write_shows)
     return [spill, write] if any(files) else [write]
 
 

@@ -1,0 +1,229 @@
+"""List which store keys of a large, mostly empty array exist, and find the blocks of another grid that they touch.
+
+What is done for an array then costs by what is stored, not by its grid. Not here: listings of every key
+(`chunkmill.checks.inventory`, `chunkmill.references.locate`).
+"""
+
+from __future__ import annotations
+
+from array import array as column
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.array.layout import ShardedChunks
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.errors import ChunkmillError
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.stores.base import REQUESTS_AT_ONCE
+from chunkmill.stores.capabilities import can_list
+
+__all__ = ["Numbers", "TouchedBlocks", "chunks_in_shard", "count_touched", "list_chunks_if_sparse"]
+__all__ += ["list_present", "list_present_if_sparse", "touch"]
+
+Numbers: TypeAlias = NDArray[np.int64]
+"""Numbers of store keys or blocks in their grid, counted in C order, ascending."""
+
+_FEW_KEYS = 1 << 10  # smaller grids are asked key by key: a listing is not cheaper
+_N_PROBED = 32  # keys whose presence tells whether an array is sparse
+_MOST_KEYS = 1 << 22  # that are worth listing: 32 MB, some seconds; beyond, tasks ask for their own
+_MOST_INDEXES = 1 << 14  # of shards, read by the client: some seconds
+_MOST_PAIRS = 1 << 24
+
+
+def list_present_if_sparse(array: StoredArray) -> Numbers | None:
+    """Return the numbers of the store keys that exist; ``None`` where asking for each key costs less than listing.
+
+    A few keys, spread over the grid, are asked for first: no array is listed of which more than half of them exist.
+    """
+    grid = array.write_layout.grid
+    if not _FEW_KEYS < grid.n_chunks < 1 << 63 or not can_list(array.store):
+        return None
+    keys = [array.write_layout.locator.key(grid.coords_of(_spread(i, grid.n_chunks))) for i in range(_N_PROBED)]
+    if array.store.is_remote:
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+            sizes = list(pool.map(array.store.size, keys))
+    else:
+        sizes = [array.store.size(key) for key in keys]
+    if sum(size is not None for size in sizes) > _N_PROBED // 2:
+        return None
+    return list_present(array)
+
+
+def list_present(array: StoredArray) -> Numbers | None:
+    """Return the numbers of the store keys that exist, by one listing; ``None`` where they are too many to hold.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-present", shape=(10**9,), dtype="u1", chunks=(1,))
+    >>> a[7], a[10**8] = 1, 1
+    >>> list_present(a)
+    array([        7, 100000000])
+    """
+    grid, decode = array.write_layout.grid, array.metadata.chunk_keys.decode
+    shape, start, ndim = grid.grid_shape, len(array.prefix), array.ndim
+    numbers = column("q")
+    for key in array.store.list_prefix(array.prefix):
+        coords = decode(key[start:], ndim)
+        if coords is None or any(i >= n for i, n in zip(coords, shape, strict=True)):
+            continue  # a document, or a chunk that remained when the array was made smaller
+        numbers.append(grid.number_of(coords))
+        if len(numbers) > _MOST_KEYS:
+            return None
+    return np.unique(np.array(numbers, np.int64))
+
+
+def list_chunks_if_sparse(array: StoredArray) -> tuple[Numbers, ChunkGrid] | None:
+    """Return the numbers of the chunks that exist, and their grid: of shards, where reading their indexes costs more.
+
+    ``None`` where asking for each costs less than listing. The index of each shard that exists is read.
+    """
+    numbers = list_present_if_sparse(array)
+    layout = array.read_layout
+    if numbers is None or layout is array.write_layout or len(numbers) > _MOST_INDEXES:
+        return None if numbers is None else (numbers, array.write_layout.grid)
+    shards = [array.write_layout.grid.coords_of(number) for number in numbers.tolist()]
+    found = [np.zeros(0, np.int64)]
+    try:
+        for shard, index in cast("ShardedChunks", layout.locator).indexes(array.store, shards):
+            if index is not None:
+                _, chunks, inside = chunks_in_shard(array, shard, index)
+                found.append(chunks[inside])
+    except ChunkmillError:  # whoever reads the shard says which is damaged
+        return numbers, array.write_layout.grid
+    return np.unique(np.concatenate(found)), layout.grid
+
+
+def chunks_in_shard(
+    array: StoredArray, shard: ChunkCoords, index: NDArray[np.uint64]
+) -> tuple[Numbers, Numbers, NDArray[np.bool]]:
+    """Return the chunks that a shard's index names.
+
+    Returns
+    -------
+    rows, chunks, inside
+        Places in the flat index, numbers in the grid of chunks, and which of these are inside the array.
+    """
+    grid, locator = array.read_layout.grid, cast("ShardedChunks", array.read_layout.locator)
+    rows = np.flatnonzero(index.reshape(-1, 2)[:, 0] != np.uint64(_MISSING))
+    places = np.unravel_index(rows, index.shape[:-1]) if index.ndim > 1 else ()
+    chunks, inside = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
+    for axis, n_chunks in enumerate(grid.grid_shape):
+        first = grid.axes[axis].index(array.write_layout.grid.axes[axis].start(shard[axis]))
+        along = first + places[locator.order.index(axis)]
+        inside &= along < n_chunks  # past the end of the array nothing is read
+        chunks = chunks * n_chunks + along
+    return rows, chunks, inside
+
+
+_MISSING = 2**64 - 1  # the offset of an absent chunk in a shard's index
+
+
+def _spread(i: int, n: int) -> int:
+    return int((i * _GOLDEN) % 1 * n)
+
+
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Blocks of another grid over the same array
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedBlocks(Sequence[tuple[int, Numbers]]):
+    """Blocks that share elements with some store keys: number of each, and numbers of the keys that touch it.
+
+    Examples
+    --------
+    >>> keys, blocks = ChunkGrid.regular((100,), (2,)), ChunkGrid.regular((100,), (5,))
+    >>> [(number, touching.tolist()) for number, touching in touch(np.array([2, 3, 40]), keys, blocks)]
+    [(0, [2]), (1, [2, 3]), (16, [40])]
+    """
+
+    numbers: Numbers
+    starts: Numbers
+    keys: Numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, slice):
+            return int(self.numbers[index]), self.keys[self.starts[index] : self.starts[index + 1]]
+        start, stop, _ = index.indices(len(self))
+        starts = self.starts[start : max(start, stop) + 1]
+        return TouchedBlocks(self.numbers[start:stop], starts - starts[0], self.keys[starts[0] : starts[-1]])
+
+    def between(self, start: int, stop: int) -> TouchedBlocks:
+        """Return those with a number from `start` to below `stop`."""
+        first, last = np.searchsorted(self.numbers, (start, stop)).tolist()
+        found: TouchedBlocks = self[first:last]
+        return found
+
+
+def touch(numbers: Numbers, keys: ChunkGrid, blocks: ChunkGrid) -> TouchedBlocks | None:
+    """Return the blocks that share elements with store keys; ``None`` where they are too many to hold.
+
+    Parameters
+    ----------
+    numbers
+        Of the store keys, in the grid `keys`.
+    """
+    if blocks.n_chunks >= 1 << 63:
+        return None
+    firsts, counts = _spans(numbers, keys, blocks)
+    if _n_pairs(counts) > _MOST_PAIRS:
+        return None
+    rows, found = np.arange(len(numbers)), np.zeros(len(numbers), np.int64)
+    for first, count, n in zip(firsts, counts, blocks.grid_shape, strict=True):
+        widths = count[rows]
+        ends = np.cumsum(widths)
+        rows, found = np.repeat(rows, widths), np.repeat(found * n, widths)
+        found += first[rows] + np.arange(len(rows)) - np.repeat(ends - widths, widths)
+    order = np.argsort(found, kind="stable")
+    touched, starts = np.unique(found[order], return_index=True)
+    return TouchedBlocks(touched, np.append(starts, len(found)).astype(np.int64), numbers[rows[order]])
+
+
+def count_touched(numbers: Numbers, keys: ChunkGrid, blocks: ChunkGrid) -> int:
+    """Return the number of pairs of a key and a block that share elements.
+
+    Examples
+    --------
+    >>> count_touched(np.array([2, 3, 40]), ChunkGrid.regular((100,), (2,)), ChunkGrid.regular((100,), (5,)))
+    4
+    """
+    return _n_pairs(_spans(numbers, keys, blocks)[1])
+
+
+def _n_pairs(counts: Sequence[Numbers]) -> int:
+    return int(np.prod(np.array(counts, np.float64).reshape(len(counts), -1), axis=0).sum())
+
+
+def _spans(numbers: Numbers, keys: ChunkGrid, blocks: ChunkGrid) -> tuple[list[Numbers], list[Numbers]]:
+    """Return for each axis, and each key, the first block that it touches, and how many."""
+    coords = np.unravel_index(numbers, keys.grid_shape)
+    firsts, counts = [], []
+    for along, old, new in zip(coords, keys.axes, blocks.axes, strict=True):
+        used, back = np.unique(along, return_inverse=True)
+        first, stop = _axis_spans(used, old, new)
+        firsts.append(first[back])
+        counts.append((stop - first)[back])
+    return firsts, counts
+
+
+def _axis_spans(used: Numbers, old: RegularAxis | RunsAxis, new: RegularAxis | RunsAxis) -> tuple[Numbers, Numbers]:
+    if isinstance(old, RegularAxis) and isinstance(new, RegularAxis):
+        starts = used * old.chunk
+        lasts = np.minimum(starts + old.chunk, old.size) - 1
+        return starts // new.chunk, lasts // new.chunk + 1
+    bounds = [(old.start(i), min(old.start(i) + old.length(i), old.size)) for i in used.tolist()]
+    spans = [(new.index(start), new.index(stop - 1) + 1) for start, stop in bounds]
+    first, stop = np.array(spans, np.int64).reshape(-1, 2).T
+    return first, stop

@@ -1,0 +1,99 @@
+"""Listing what is stored of a mostly empty array, and the blocks that it touches."""
+
+import random
+
+import numpy as np
+import pytest
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.array import present_keys
+from chunkmill.array.present_keys import (
+    count_touched,
+    list_chunks_if_sparse,
+    list_present,
+    list_present_if_sparse,
+    touch,
+)
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.stores.memory import MemoryStore
+
+
+def make(n=5000, at=(3, 4999), **more):
+    store = RecordingStore(MemoryStore())
+    array = cm.create_array(store, "a", shape=(2 * n,), dtype="u1", **{"chunks": (2,)} | more)
+    for i in at:
+        array[2 * i] = 1
+    store.log.clear()
+    return array
+
+
+def test_a_sparse_array_is_listed():
+    array = make()
+    array.store.set("a/c/7000", b"outside the grid")
+    array.store.set("a/c/x", b"not a chunk")
+    assert list_present_if_sparse(array).tolist() == [3, 4999]
+    assert len(array.store.keys("size")) == 32
+    assert len(array.store.keys("list_prefix")) == 1
+
+
+def test_a_dense_or_small_array_is_not():
+    dense = make(1100, range(1100))
+    assert list_present_if_sparse(dense) is None
+    assert not dense.store.keys("list_prefix")
+    small = make(1000, at=(3,))
+    assert list_present_if_sparse(small) is None
+    assert not small.store.log
+
+
+def test_too_many_keys_are_not_held(monkeypatch):
+    monkeypatch.setattr(present_keys, "_MOST_KEYS", 1)
+    assert list_present(make()) is None
+
+
+def test_indexes_of_shards_say_which_chunks_are_stored(monkeypatch):
+    array = make(shards=(8,), at=(3, 9, 4999))
+    numbers, grid = list_chunks_if_sparse(array)
+    assert (numbers.tolist(), grid) == ([3, 9, 4999], array.read_layout.grid)
+    monkeypatch.setattr(present_keys, "_MOST_INDEXES", 2)
+    numbers, grid = list_chunks_if_sparse(array)
+    assert (numbers.tolist(), grid) == ([0, 2, 1249], array.write_layout.grid)
+    monkeypatch.undo()
+    array.store.set("a/c/2", b"torn")
+    assert list_chunks_if_sparse(array)[1] == array.write_layout.grid
+
+
+def axis(chance, size):
+    if chance.random() < 0.6:
+        return RegularAxis(size, chance.randint(1, 5))
+    runs, left = [], size
+    while left > 0:
+        runs.append((chance.randint(1, 4), 1))
+        left -= runs[-1][0]
+    return RunsAxis(size, tuple(runs))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_blocks_that_keys_touch(seed):
+    chance = random.Random(seed)
+    shape = [chance.randint(1, 9) for _ in range(chance.randint(1, 3))]
+    keys, blocks = (ChunkGrid(tuple(axis(chance, size) for size in shape)) for _ in range(2))
+    numbers = np.array(sorted(chance.sample(range(keys.n_chunks), chance.randint(0, keys.n_chunks))), np.int64)
+    expected = {}
+    for number in numbers.tolist():
+        for overlap in blocks.overlaps(keys.region(keys.coords_of(number))):
+            expected.setdefault(blocks.number_of(overlap.coords), []).append(number)
+    found = touch(numbers, keys, blocks)
+    assert {number: touching.tolist() for number, touching in found} == expected
+    assert found.numbers.tolist() == sorted(expected)
+    assert count_touched(numbers, keys, blocks) == sum(map(len, expected.values()))
+    low, high = sorted(chance.choices(range(blocks.n_chunks + 1), k=2))
+    between = found.between(low, high)
+    assert {n: t.tolist() for n, t in between} == {n: t for n, t in expected.items() if low <= n < high}
+    assert len(between.keys) == sum(len(touching) for _, touching in between)
+
+
+def test_too_many_blocks_are_not_held(monkeypatch):
+    monkeypatch.setattr(present_keys, "_MOST_PAIRS", 3)
+    keys, blocks = ChunkGrid.regular((100,), (50,)), ChunkGrid.regular((100,), (1,))
+    assert touch(np.array([1]), keys, blocks) is None

@@ -1,0 +1,40 @@
+"""Values differ in any bit."""
+
+import numpy as np
+import pytest
+
+from chunkmill.checks.differences import Difference, _differing, compare_values, shown_region
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "other"),
+    [
+        ("u1", [1, 2, 3], [1, 9, 3]),
+        ("c16", [1, 2j, 3], [1, 3j, 3]),
+        ("S3", [b"a", b"b", b"c"], [b"a", b"x", b"c"]),
+        ("S5", [b"a", b"b", b"c"], [b"a", b"bbbbb", b"c"]),
+        ("U2", ["a", "b", "c"], ["a", "bb", "c"]),
+        ("i4,f8", [(1, 2.0), (1, 2.0), (1, 2.0)], [(1, 2.0), (1, 3.0), (1, 2.0)]),
+        ("T", ["a", "b", "c"], ["a", "", "c"]),
+        ("O", ["a", "1", "c"], ["a", 1, "c"]),
+    ],
+)
+def test_elements_that_differ(dtype, values, other):
+    dtype = np.dtypes.StringDType() if dtype == "T" else np.dtype(dtype)
+    a, b = np.array(values, dtype), np.array(other, dtype)
+    assert _differing(a, b).tolist() == [False, True, False]
+    assert not _differing(a, a).any()
+
+
+def test_the_first_that_differs_is_named():
+    region = (slice(10, 13), slice(0, 1))
+    a = np.array([[1], [2], [3]])
+    assert compare_values("x", a, a, region) is None
+    difference = compare_values("x", a, a * 2, region)
+    assert str(difference) == "x: values differ: 3 of 3 elements in [10:13, 0:1], first at (10, 0): 1 and 2"
+    assert difference.region == ((10, 13), (0, 1))
+    assert shown_region(region) == "10:13, 0:1"
+
+
+def test_the_root_is_shown():
+    assert str(Difference("", "missing", "nothing")) == "/: nothing"
