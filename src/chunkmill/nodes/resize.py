@@ -1,7 +1,7 @@
 """Change the shape of an array in its store, and append to it.
 
-The document is changed while it is what was read, as every document is; then what lies outside the new bounds, or lay
-outside the old ones, is removed, so that elements that are new hold the fill value. While this runs, other writers of
+The document is changed while it is what was read, as every document is; then what is stored outside the new bounds, or
+was stored outside the old ones, is removed, so that new elements hold the fill value. While this runs, other writers of
 the array are refused.
 """
 
@@ -113,8 +113,8 @@ def _appended(shape: tuple[int, ...], more: tuple[int, ...], axis: int) -> Regio
 def _at_work(array: StoredArray, what: str) -> Iterator[None]:
     """Refuse other writers of the array inside, which must be as it was opened, or longer."""
     check_unchanged(array, may_grow=True)
-    with reserved(array.store, array.path, f"{what} {array.path!r} in {array.url}") as own_run:
-        check_no_job(array.store, array.path, own_run=own_run)
+    with reserved(array.store, array.path, f"{what} {array.path!r} in {array.url}") as own:
+        check_no_job(array.store, array.path, own_run=own.run, waits=True)
         yield
 
 
