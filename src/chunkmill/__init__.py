@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     )
     from chunkmill.nodes.array import Array
     from chunkmill.nodes.create import create_array, create_group
+    from chunkmill.nodes.delete import delete
     from chunkmill.nodes.group import Group
     from chunkmill.nodes.writing import store, to_store
     from chunkmill.references.concat import concat_references
@@ -61,6 +62,7 @@ __all__ = [
     "convert",
     "create_array",
     "create_group",
+    "delete",
     "errors",
     "from_store",
     "open",
@@ -95,6 +97,7 @@ _DEFINED_IN = {
     "nodes.api": ("consolidate", "from_store", "open", "open_array", "open_group"),
     "nodes.array": ("Array",),
     "nodes.create": ("create_array", "create_group"),
+    "nodes.delete": ("delete",),
     "nodes.group": ("Group",),
     "nodes.writing": ("store", "to_store"),
     "references.concat": ("concat_references",),

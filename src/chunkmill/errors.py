@@ -15,6 +15,7 @@
     ├── DatasetError(ValueError)          a labelled dataset that does not fit what is stored
     └── JobError(RuntimeError)            a whole-store job that cannot begin or resume
     NoWorkers(UserWarning)                tasks wait for a worker; a warning
+    KeysLeft(UserWarning)                 keys that belong to no node were not deleted; a warning
 
 Each is also the builtin error that users of such libraries catch. All fields go through ``__init__`` and pickle, so
 that an error raised in a worker reaches the client complete.
@@ -33,6 +34,7 @@ __all__ = [
     "CodecError",
     "DatasetError",
     "JobError",
+    "KeysLeft",
     "MetadataError",
     "NoWorkers",
     "NodeExists",
@@ -317,6 +319,10 @@ class JobError(ChunkmillError, RuntimeError):
     def message(self) -> str:
         """Return which job, why, and what to do."""
         return f"{self.job}: {self.reason}{'; ' + self.hint if self.hint else ''}"
+
+
+class KeysLeft(UserWarning):
+    """A node was deleted, and keys stay below its path that belong to no node; a warning, which names them."""
 
 
 class NoWorkers(UserWarning):

@@ -75,6 +75,7 @@ def test_public_names():
         "convert",
         "create_array",
         "create_group",
+        "delete",
         "errors",
         "from_store",
         "open",

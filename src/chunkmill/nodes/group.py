@@ -5,7 +5,7 @@ Not here: opening by url (`chunkmill.nodes.hierarchy`), drawings (`chunkmill.nod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from copy import copy
 from itertools import chain
 from math import prod
@@ -19,6 +19,7 @@ from chunkmill.model.json_values import Attributes
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_group
+from chunkmill.nodes.children import WritesChildren
 from chunkmill.nodes.documents import (
     Documents,
     fetch,
@@ -35,7 +36,7 @@ __all__ = ["Group", "Node", "OnError", "is_folder", "join_path", "parse_node"]
 OnError: TypeAlias = Callable[[str, ChunkmillError], None]
 
 
-class Group(ChangesAttributes):
+class Group(ChangesAttributes, WritesChildren):
     """A group of arrays and groups, opened when they are asked for.
 
     Iterating gives the names of its direct children. Made by `chunkmill.open_group` and `chunkmill.create_group`.
@@ -223,6 +224,45 @@ class Group(ChangesAttributes):
         """Return the groups directly below, by name."""
         return {name: node for name, node in self.children().items() if isinstance(node, Group)}
 
+    def keys(self) -> KeysView[str]:
+        """Return the names of the nodes directly below, as iterating does."""
+        return self.children().keys()
+
+    def values(self) -> ValuesView[Node]:
+        """Return the nodes directly below."""
+        return self.children().values()
+
+    def items(self) -> ItemsView[str, Node]:
+        """Return name and node of each node directly below."""
+        return self.children().items()
+
+    def array(self, path: str) -> Array:
+        """Open the array at `path` below the group; `NodeNotFound` where there is none, or a group."""
+        node = self[path]
+        if not isinstance(node, Array):
+            raise NodeNotFound(url=self.url, path=node.path, found="group", wanted="array")
+        return node
+
+    def group(self, path: str) -> Group:
+        """Open the group at `path` below the group; `NodeNotFound` where there is none, or an array."""
+        node = self[path]
+        if not isinstance(node, Group):
+            raise NodeNotFound(url=self.url, path=node.path, found="array", wanted="group")
+        return node
+
+    def _place_to_write(self, path: str) -> tuple[Store, str]:
+        self._check_writable()
+        below = self.documents.normalize_path(path)
+        if not below:
+            raise ValueError(f"path={path!r}: expected the path of a node below the group {self.path!r}")
+        self.store = uncached(self.store)  # which lists what is written, too
+        return self.store, join_path(self.path, below)
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            reason = "opened for reading only; open it with mode='r+' to write"
+            raise StoreError(url=self.url, key=self.path, reason=reason)
+
     def tree(self) -> str:
         """Draw everything below the group, as text.
 
@@ -239,9 +279,7 @@ class Group(ChangesAttributes):
         return tree_text(self)
 
     def _change_attributes(self, change: Change) -> Self:
-        if self.read_only:
-            reason = "opened for reading only; open it with mode='r+' to write"
-            raise StoreError(url=self.url, key=self.path, reason=reason)
+        self._check_writable()
         below = uncached(self.store)
         metadata = changed_group(below, self.path, self.format, change)
         self.metadata = metadata

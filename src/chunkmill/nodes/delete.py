@@ -1,0 +1,183 @@
+"""Delete nodes: documents first, then chunks; what belongs to no node stays.
+
+Not here: room for new nodes (`chunkmill.nodes.placement`).
+"""
+
+from __future__ import annotations
+
+import base64
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from chunkmill.array.threads import BackgroundCalls
+from chunkmill.errors import KeysLeft, NodeNotFound, StoreError
+from chunkmill.formats.base import Format, emit_json, parse_json
+from chunkmill.nodes import documents
+from chunkmill.nodes.api import Url
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.consolidated import forget_consolidated
+from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.hierarchy import open_node, walk
+from chunkmill.nodes.open_store import open_target_store
+from chunkmill.runtime.journal import JOB_PREFIX, journal_prefix
+from chunkmill.runtime.unfinished_jobs import check_no_job, jobs_at, reserved
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.capabilities import flush, sweep_partial_files
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.probe import PROBE_PREFIX
+
+__all__ = ["delete", "delete_node"]
+
+
+def delete(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Delete the array or group at `path`, with everything below it.
+
+    Consolidated metadata forget it first, then its documents are deleted, then its chunks: no reader meets an array
+    without some of its chunks. Keys that belong to no node stay; the warning `chunkmill.errors.KeysLeft` names them.
+    After an interruption, the same call deletes the rest. Other writers are refused meanwhile.
+
+    Parameters
+    ----------
+    url, path, storage_options
+        As in `open`.
+
+    Raises
+    ------
+    NodeNotFound
+        There is no node.
+    JobError
+        A job, or another writer, is at work there or below, or was interrupted.
+    StoreError
+        The store is for reading only, or an array was replaced meanwhile.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> _ = cm.create_array("memory://doc-delete", "g/a", shape=(4,), dtype="i4")
+    >>> cm.delete("memory://doc-delete", "g/a")
+    >>> list(cm.open_group("memory://doc-delete", "g"))
+    []
+    """
+    delete_node(open_target_store(url, storage_options), path)
+
+
+def delete_node(store: Store, path: str) -> None:
+    """Delete the node at `path` of a store (see `delete`)."""
+    path = path.strip("/")
+    check_no_job(store, path, below=True)
+    if not any(job.path == path for job in jobs_at(store, path)):
+        open_node(store, path, consolidated=False, read_only=False)  # there may be nothing, and nobody to refuse
+    with reserved(store, path, f"delete {path!r} in {store.url}") as own:
+        check_no_job(store, path, own_run=own.run, below=True, waits=True)
+        record = f"{journal_prefix(path)}{_RECORD}"
+        held = _recorded(store, record) if own.follows_interrupted else {}
+        nodes = _described(store, path, held)
+        try:
+            for node in walk(open_node(store, path, consolidated=False, read_only=False)):
+                if isinstance(node, Array) or node.path not in nodes:  # folders of chunks are groups, in some formats
+                    nodes[node.path] = node
+        except NodeNotFound:
+            if not nodes:
+                raise
+        if own.run:
+            held |= _documents(store, nodes.values())
+            store.set(record, emit_json(record, {k: base64.b64encode(v).decode() for k, v in held.items()}))
+        forget_consolidated(store, path)
+        for _, node in sorted(nodes.items(), reverse=True):  # what is below first: the group leads to what is left
+            _delete_documents(store, node)
+            if isinstance(node, Array):
+                _delete_keys(store, node.stored_keys())
+        left = _delete_folders(store, path, {_format(store, node) for node in nodes.values()})
+    flush(store)
+    if left:
+        more = ", …" if len(left) > _MAX_NAMED else ""
+        named = ", ".join(map(repr, left[:_MAX_NAMED]))
+        msg = f"deleted {path!r} in {store.url}, but for {len(left)} keys that belong to no node: {named}{more}"
+        warnings.warn(msg, KeysLeft, stacklevel=3)
+
+
+_MAX_NAMED = 10
+_RECORD = "nodes.json"
+"""Name of the documents of what is being deleted, beside the reservation: chunks are found by them."""
+
+
+def _recorded(store: Store, record: str) -> dict[str, bytes]:
+    """Return the documents that an interrupted deletion was to delete."""
+    value = store.get(record)
+    return {} if value is None else {k: base64.b64decode(text) for k, text in parse_json(record, value).items()}
+
+
+def _described(store: Store, path: str, held: Mapping[str, bytes]) -> dict[str, Node]:
+    """Return the nodes that documents describe, by path."""
+    if not held:
+        return {}
+    apart = MemoryStore()
+    for key, value in held.items():
+        apart.set(key, value)
+    nodes = walk(open_node(apart, path, consolidated=False))
+    return {node.path: node.with_store(store) if isinstance(node, Array) else node for node in nodes}
+
+
+def _documents(store: Store, nodes: Collection[Node]) -> dict[str, bytes]:
+    formats = {_format(store, node) for node in nodes}
+    keys = {key for documents_format in formats for key in documents_format.root_keys()}
+    for node in nodes:
+        keys.update(documents.node_keys(_format(store, node), node.path))
+    return documents.present(documents.fetch(store, sorted(keys)))
+
+
+def _format(store: Store, node: Node) -> Format:
+    return documents.format_of_store(store, node.format) if isinstance(node, Array) else node.documents
+
+
+def _delete_documents(store: Store, node: Node) -> None:
+    """Delete the documents of a node, while they are of that node: the one that makes it one first."""
+    documents_format, path = _format(store, node), node.path
+    own = documents_format.array_keys(path) if isinstance(node, Array) else documents_format.group_keys(path)
+    while True:
+        seen = documents.fetch(store, own)
+        if isinstance(node, Array) and seen[own[0]] is not None:
+            there = documents_format.parse_array(path, documents.present(seen))
+            if there is None or there.identity != node.metadata.identity:
+                reason = f"{path!r} was replaced by others while it was about to be deleted, and is left as it is"
+                raise StoreError(url=store.url, key=own[0], reason=reason)
+        if documents.replace(store, documents_format, {key: (value, None) for key, value in seen.items()}):
+            break
+    consolidated = documents_format.consolidated_key(path) if isinstance(node, Group) else None
+    further = [*([] if consolidated is None else [consolidated]), *(() if path else documents_format.root_keys())]
+    _delete_keys(store, further)
+
+
+def _delete_keys(store: Store, keys: Iterable[str]) -> None:
+    with BackgroundCalls(REQUESTS_AT_ONCE if store.is_remote else 0) as calls:
+        for key in list(keys):
+            calls.call(store.delete, key)
+
+
+def _prefixes(path: str, formats: Iterable[Format]) -> list[str]:
+    """Return the prefixes below which nodes at and below `path` are stored, none below another."""
+    if not path:
+        return [""]
+    every = {p for each in formats for p in (each.chunk_prefix(path), *each.list_prefixes(path))}
+    return sorted(p for p in every if not any(p != other and p.startswith(other) for other in every))
+
+
+def _keys(store: Store, prefixes: Iterable[str]) -> Iterator[str]:
+    for prefix in prefixes:
+        yield from (key for key in store.list_prefix(prefix) if not key.startswith((JOB_PREFIX, PROBE_PREFIX)))
+
+
+def _delete_folders(store: Store, path: str, formats: Collection[Format]) -> list[str]:
+    """Delete partial files and empty folders; return the keys that are left."""
+    left = []
+    for prefix in _prefixes(path, formats):
+        sweep_partial_files(store, prefix)
+        left += (keys := list(_keys(store, [prefix])))
+        if not keys and prefix:
+            store.delete_prefix(prefix)
+        for name in store.list_dir(prefix) if not prefix else ():
+            is_empty = name.endswith("/") and next(iter(store.list_prefix(name)), None) is None
+            if is_empty and not name.startswith((JOB_PREFIX, PROBE_PREFIX)):
+                store.delete_prefix(name)
+    return left

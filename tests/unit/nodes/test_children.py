@@ -1,0 +1,55 @@
+"""Methods of groups: opened by kind, created and deleted below."""
+
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import NodeExists, NodeNotFound, StoreError
+from chunkmill.stores.memory import MemoryStore
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "zarr3-draft", "n5"])
+def test_groups_are_filled_and_emptied(kind):
+    group = cm.create_group(MemoryStore(), "top", format=kind)
+    array = group.create_array("a/b", shape=(4,), dtype="i4", chunks=(2,), fill_value=0, attributes={"n": 1})
+    assert (array.path, array.format, dict(array.attributes)) == ("top/a/b", kind, {"n": 1})
+    assert group.create_group("c", attributes={"m": 2}).format == kind
+    assert list(group) == list(group.keys()) == ["a", "c"]
+    assert [(name, node.path) for name, node in group.items()] == [("a", "top/a"), ("c", "top/c")]
+    assert [node.path for node in group.values()] == ["top/a", "top/c"]
+    assert group.array("a/b").shape == (4,)
+    assert dict(group.group("c").attributes) == {"m": 2}
+    with pytest.raises(NodeExists, match="update_attributes"):
+        group.create_array("a/b", shape=(4,), dtype="i4")
+    assert group.create_array("a/b", shape=(5,), dtype="i4", overwrite=True).shape == (5,)
+    del group["a"]
+    assert list(group) == ["c"]
+
+
+@pytest.mark.parametrize(("method", "path", "found"), [("array", "g", "a group"), ("group", "a", "an array")])
+def test_the_other_kind_is_an_error(method, path, found):
+    group = cm.create_group(MemoryStore())
+    group.create_array("a", shape=(), dtype="i4")
+    group.create_group("g")
+    with pytest.raises(NodeNotFound, match=f"is {found}"):
+        getattr(group, method)(path)
+    with pytest.raises(NodeNotFound, match="'x'"):
+        getattr(group, method)("x")
+
+
+def test_groups_for_reading_only():
+    cm.create_group(store := MemoryStore()).create_group("g")
+    group = cm.open_group(store)
+    for change in (lambda: group.create_array("a", shape=(), dtype="i4"), lambda: group.create_group("h")):
+        with pytest.raises(StoreError, match=r"mode='r\+'"):
+            change()
+    with pytest.raises(ValueError, match="below the group"):
+        cm.open_group(store, mode="r+").create_group("/")
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3"])
+def test_what_is_written_below_a_consolidated_group_is_listed(kind):
+    cm.create_group(store := MemoryStore(), format=kind).create_group("g")
+    cm.consolidate(store)
+    group = cm.open_group(store, mode="r+", consolidated=True)
+    group.create_array("a", shape=(), dtype="i4")
+    assert list(group) == list(cm.open_group(store, consolidated=True)) == ["a", "g"]

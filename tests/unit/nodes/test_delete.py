@@ -1,0 +1,212 @@
+"""Deleting nodes: all that is theirs, in all formats; what is not stays."""
+
+import warnings
+
+import numpy as np
+import pytest
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import JobError, KeysLeft, NodeNotFound, StoreError
+from chunkmill.runtime.unfinished_jobs import reserved
+from chunkmill.stores.memory import MemoryStore
+
+FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", KeysLeft)
+        yield
+
+
+def make(store, kind="zarr3"):
+    cm.create_group(store, format=kind, attributes={"title": "x"})
+    for path in ("g/a", "g/deep/b", "h"):
+        array = cm.create_array(store, path, shape=(4, 4), chunks=(2, 2), dtype="i4", format=kind, attributes={"n": 1})
+        array[...] = np.arange(1, 17).reshape(4, 4)
+    return store
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("url", ["memory", "a.zarr", "a.zip"])
+def test_a_node_and_all_below_it_is_gone(kind, url, tmp_path):
+    store = make(MemoryStore() if url == "memory" else str(tmp_path / url), kind)
+    cm.delete(store, "g/a")
+    assert list(cm.open_group(store)) == ["g", "h"]
+    assert list(cm.open_group(store, "g")) == ["deep"]
+    with pytest.raises(NodeNotFound):
+        cm.delete(store, "g/a")
+    cm.delete(store, "/g/")
+    assert list(cm.open_group(store)) == ["h"]
+    assert not cm.check(store).problems
+    assert not [
+        key
+        for key in cm.open_group(store).store.list_prefix("")
+        if key.startswith(("g/", "meta/g/", "meta/g.", "data/g/"))
+    ]
+    np.testing.assert_array_equal(cm.open_array(store, "h")[...], np.arange(1, 17).reshape(4, 4))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_root(kind, tmp_path):
+    store = make(MemoryStore(), kind)
+    cm.delete(store)
+    assert not list(store.list_prefix(""))
+    make(str(tmp_path / "a"), kind)
+    cm.delete(tmp_path / "a")
+    assert list((tmp_path / "a").iterdir()) == []
+    cm.create_array(tmp_path / "a", shape=(4,), chunks=(2,), dtype="i4", format=kind)[...] = 1
+    cm.delete(tmp_path / "a")
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3"])
+def test_consolidated_metadata_follow(kind):
+    store = make(MemoryStore(), kind)
+    cm.consolidate(store)
+    group = cm.open_group(store, mode="r+", consolidated=True)
+    del group["g"]
+    assert list(group) == list(cm.open_group(store, consolidated=True)) == ["h"]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_belongs_to_no_node_stays_and_is_named(kind, tmp_path):
+    store = make(str(tmp_path / "a"), kind)
+    cm.open_group(store).store.set("data/g/notes.txt" if kind == "zarr3-draft" else "g/a/notes.txt", b"mine")
+    with pytest.warns(KeysLeft, match=r"deleted 'g' in .* but for 1 keys .*notes\.txt'"):
+        cm.delete(store, "g")
+    assert [path.name for path in (tmp_path / "a").rglob("*.txt")] == ["notes.txt"]
+    if kind != "n5":  # where every folder is a group
+        assert list(cm.open_group(store)) == ["h"]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_no_reader_meets_an_array_without_its_chunks(kind):
+    below = make(MemoryStore(), kind)
+    if kind in {"zarr2", "zarr3"}:
+        cm.consolidate(below)
+    store = Watching(below)
+    cm.delete(store, "g")
+    assert store.n_looks > 10
+
+
+class Watching(RecordingStore):
+    """Looks at all arrays before and after each key is deleted."""
+
+    n_looks = 0
+
+    def _look(self):
+        for consolidated in (None, False):
+            for node in cm.nodes.hierarchy.walk(cm.open(self.below, consolidated=consolidated)):
+                if isinstance(node, cm.Array):
+                    assert np.array_equal(node[...], np.arange(1, 17).reshape(4, 4)), node.path
+        self.n_looks += 1
+
+    def delete(self, key):
+        super().delete(key)
+        self._look()
+
+    def set_if(self, key, value, version):
+        done = super().set_if(key, value, version)
+        self._look()
+        return done
+
+
+class Killed(BaseException):
+    """What ends a process."""
+
+
+class Mortal(RecordingStore):
+    """Dies at the n-th write."""
+
+    left = 1 << 30
+
+    def _live(self):
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+
+    def delete(self, key):
+        self._live()
+        super().delete(key)
+
+    def delete_prefix(self, prefix):
+        self._live()
+        super().delete_prefix(prefix)
+
+    def set(self, key, value):
+        self._live()
+        super().set(key, value)
+
+    def set_if(self, key, value, version):
+        self._live()
+        return super().set_if(key, value, version)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
+    for module in ("unfinished_jobs", "journal"):
+        monkeypatch.setattr(f"chunkmill.runtime.{module}.is_live", lambda _: False)
+    monkeypatch.setattr("chunkmill.runtime.journal.CHECK_SECONDS", 0)
+    n, done = 0, False
+    while not done:
+        store = make(MemoryStore(), kind)
+        mortal = Mortal(store)
+        mortal.left = n
+        try:
+            cm.delete(mortal, "g")
+            done = True
+        except Killed:
+            try:
+                cm.delete(store, "g")
+            except NodeNotFound:  # only its record was left
+                assert list(cm.open_group(store)) == ["h"]
+        assert list(cm.open_group(store)) == ["h"], n
+        problems = [str(problem) for problem in cm.check(store).problems]
+        assert not [text for text in problems if "orphan" in text or "stale" in text], (n, problems)
+        n += 1
+    assert n > 20
+
+
+def test_writers_respect_it_and_it_respects_them():
+    store = make(MemoryStore())
+    for path in ("g", "g/a", "g/deep/b", ""):
+        with reserved(store, path, "write there"), pytest.raises(JobError, match="is running"):
+            cm.delete(store, "g")
+    with reserved(store, "g", "delete 'g'"), pytest.raises(JobError, match="is running"):
+        cm.create_array(store, "g/new", shape=(1,), dtype="i4")
+    with reserved(store, "h", "write beside"):
+        cm.delete(store, "g")
+
+
+def test_a_replaced_array_is_left_as_it_is(monkeypatch):
+    store = make(MemoryStore())
+    from chunkmill.nodes import delete
+
+    def forget(store, path):
+        other = cm.create_array(MemoryStore(), path, shape=(3,), dtype="f8")
+        store.set("g/a/zarr.json", other.store.get("g/a/zarr.json"))
+
+    monkeypatch.setattr(delete, "forget_consolidated", forget)
+    with pytest.raises(StoreError, match="was replaced by others"):
+        cm.delete(store, "g/a")
+    assert cm.open_array(store, "g/a").shape == (3,)
+
+
+def test_messages(tmp_path):
+    store = make(str(tmp_path / "a"))
+    with pytest.raises(NodeNotFound, match="'x'"):
+        cm.delete(store, "x")
+    with pytest.raises(NodeNotFound):
+        cm.delete(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+    with pytest.raises(StoreError, match=r"mode='r\+'"):
+        del cm.open_group(store)["h"]
+    with pytest.raises(ValueError, match="below the group"):
+        del cm.open_group(store, mode="r+")[""]
+    cm.to_references(store, tmp_path / "refs.json")
+    with pytest.raises(StoreError, match="read-only"):
+        cm.delete(tmp_path / "refs.json", "h")
+    assert list(cm.open_group(store)) == ["g", "h"]
