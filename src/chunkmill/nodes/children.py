@@ -1,19 +1,23 @@
 """Methods of groups that create and delete nodes below them.
 
-They call the public functions by the package's name, since those open what is there, which may be a group.
+They look the public functions up when they are called: those open what is there, which may be a group.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from importlib import import_module
+from typing import Any, Literal, Self
 
-import chunkmill
 from chunkmill.nodes.array import Array
 from chunkmill.stores.base import Store
 
 __all__ = ["WritesChildren"]
+
+
+def _public() -> Any:
+    return import_module("chunkmill")
 
 
 class WritesChildren(ABC):
@@ -48,7 +52,7 @@ class WritesChildren(ABC):
         ('n5', ['a'])
         """
         store, path = self._place_to_write(path)
-        return chunkmill.create_array(
+        array: Array = _public().create_array(
             store,
             path,
             shape=shape,
@@ -62,18 +66,19 @@ class WritesChildren(ABC):
             attributes=attributes,
             overwrite=overwrite,
         )
+        return array
 
-    def create_group(
-        self, path: str, *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False
-    ) -> chunkmill.Group:
+    def create_group(self, path: str, *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False) -> Self:
         """Create a group at `path` below the group, in its format (see `chunkmill.create_group`)."""
         store, path = self._place_to_write(path)
-        return chunkmill.create_group(store, path, format=self.format, attributes=attributes, overwrite=overwrite)
+        made = _public().create_group(store, path, format=self.format, attributes=attributes, overwrite=overwrite)
+        group: Self = made
+        return group
 
     def __delitem__(self, path: str) -> None:
         """Delete the node at `path` below the group, with everything below it (see `chunkmill.delete`)."""
         store, path = self._place_to_write(path)
-        chunkmill.delete(store, path)
+        _public().delete(store, path)
 
     @abstractmethod
     def _place_to_write(self, path: str) -> tuple[Store, str]:
