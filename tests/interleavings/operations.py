@@ -152,6 +152,18 @@ def _region_of_dataset(call: Call) -> None:
     cm.write_dataset(part, call.store, call.path, region={"x": region})
 
 
+def _resize(call: Call) -> None:
+    cm.open_array(call.store, call.path, mode="r+").resize((10 if call.mark == MARKS["a"] else 6, 1))
+
+
+def _append_values(call: Call) -> None:
+    cm.open_array(call.store, call.path, mode="r+").append(_values(call.mark)[:3])
+
+
+def _delete(call: Call) -> None:
+    cm.delete(call.store, call.path)
+
+
 def _convert(call: Call) -> None:
     cm.convert((call.store, "src"), (call.store, call.path), format=call.format)
 
@@ -185,6 +197,9 @@ OPERATIONS = {
         Operation("dataset-region", _region_of_dataset, _stored_dataset, in_place=True),
         Operation("convert", _convert, _source, joins=True, paths=_TARGETS),
         Operation("rechunk", _rechunk, _source, joins=True, paths=_TARGETS),
+        Operation("resize", _resize, _array, paths=("g/a", "g/b", "g")),
+        Operation("append-values", _append_values, _array, paths=("g/a", "g/b", "g")),
+        Operation("delete", _delete, _array, paths=("g/a", "g/b", "g")),
         Operation("repair", _repair, paths=_ROOT),
         Operation("reader", lambda call: snapshot(call.store, raises=True), paths=_ROOT),
     )

@@ -88,6 +88,7 @@ def delete_node(store: Store, path: str) -> None:
             _delete_documents(store, node)
             if isinstance(node, Array):
                 _delete_keys(store, node.stored_keys())
+        forget_consolidated(store, path)  # again: others may have collected documents while these were there
         left = _delete_folders(store, path, {_format(store, node) for node in nodes.values()})
     flush(store)
     if left:
