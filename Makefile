@@ -3,11 +3,16 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help env peers demo test test-all check fix bench clean
+# `make test-versions`: the newest version of everything, or the lowest ones that pyproject.toml allows
+VERSIONS ?= newest
+MATRIX = .venv-matrix/$(notdir $(PYTHON))-$(VERSIONS)
+
+.PHONY: help env peers demo test test-all test-versions test-matrix check fix bench clean
 
 help:
 	@echo "make demo      the main job on real climate data, on a local Dask cluster"
 	@echo "make test      the tests (make test-all: the slow ones too)"
+	@echo "make test-matrix  the tests on Python 3.12 and 3.13 with the newest versions, on 3.11 with the lowest"
 	@echo "make check     formatting, lint, types, layers"
 	@echo "make bench     the benchmarks, compared with other libraries"
 
@@ -53,6 +58,27 @@ test:
 test-all: env peers
 	$(BIN)/python -m pytest -q -n 2
 
+# moto and s3fs must agree on a botocore, for which pip would search until it met packages that cannot be built
+S3_SERVER := aiobotocore|boto3|botocore|moto|s3transfer
+
+# Nothing else of constraints.txt: what users get who install chunkmill today, and what those have who never upgrade
+$(MATRIX)/.made: pyproject.toml constraints.txt tests/lowest_versions.py
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: set PYTHON=python3.x (3.11 or later)"; exit 1; }
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(if $(filter lowest,$(VERSIONS)),$(PYTHON) tests/lowest_versions.py,grep -E '^($(S3_SERVER))==' constraints.txt) > $(@D)/constraints.txt
+	$(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt --editable '.[s3,http,parquet,codecs,dtypes,demo]' --group test
+	@touch $@
+
+test-versions: $(MATRIX)/.made
+	$(<D)/bin/python -m pytest -q -n 2 -m "not slow"
+
+test-matrix:
+	$(MAKE) test-versions PYTHON=$(or $(PYTHON312),python3.12)
+	$(MAKE) test-versions PYTHON=$(or $(PYTHON313),python3.13)
+	$(MAKE) test-versions PYTHON=$(or $(PYTHON311),python3.11) VERSIONS=lowest
+
 check: env
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -67,4 +93,4 @@ bench: env
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-matrix build dist demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

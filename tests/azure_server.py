@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import http.client
@@ -12,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -59,20 +59,20 @@ def _program() -> str:
     if (found := shutil.which("azurite-blob")) is not None:
         return found
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "chunkmill-tests" / "azurite"
-    program = folder / "node_modules" / ".bin" / "azurite-blob"
-    if not program.exists():
-        if shutil.which("npm") is None:
+    if (found := shutil.which("azurite-blob", path=folder / "node_modules" / ".bin")) is None:
+        if (npm := shutil.which("npm")) is None:
             pytest.skip("AZURE IS NOT TESTED: there is neither Azurite nor npm to install it")
-        folder.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder), "azurite@3"]
-        with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not program.exists():
-                try:
-                    subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
-                except (OSError, subprocess.SubprocessError) as error:
-                    pytest.skip(f"AZURE IS NOT TESTED: Azurite could not be installed: {error}")
-    return str(program)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as new:
+            command = [npm, "install", "--no-audit", "--no-fund", "--silent", "--prefix", f"{new}/azurite", "azurite@3"]
+            try:
+                subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
+            except (OSError, subprocess.SubprocessError) as error:
+                pytest.skip(f"AZURE IS NOT TESTED: Azurite could not be installed: {error}")
+            with contextlib.suppress(OSError):  # another process was faster
+                Path(new, "azurite").rename(folder)
+        found = shutil.which("azurite-blob", path=folder / "node_modules" / ".bin")
+    return found
 
 
 @contextlib.contextmanager

@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import grimp
 import pytest
 
 import chunkmill
+
+grimp = pytest.importorskip("grimp", reason="comes with import-linter, of the group `check`")
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "chunkmill").rglob("*.py"))

@@ -829,7 +829,7 @@ def _draft_hand_cases() -> Iterator[Case]:
 
 def _times() -> np.ndarray:
     data = (np.arange(15, dtype="int64").reshape(3, 5) * 86_400_000_000_123 - 10**15).view("M8[ns]")
-    data[1, 1] = np.datetime64("NaT")
+    data[1, 1] = np.datetime64("NaT", "ns")
     return data
 
 

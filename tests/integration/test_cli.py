@@ -115,7 +115,7 @@ def test_ls_as_table_and_as_json(archive):
 
 
 def test_json_has_nothing_but_what_json_has():
-    value = {"a": np.float32("-inf"), "b": (np.int8(1), b"x"), "c": np.datetime64("NaT"), "d": np.void(b"12")}
+    value = {"a": np.float32("-inf"), "b": (np.int8(1), b"x"), "c": np.datetime64("NaT", "s"), "d": np.void(b"12")}
     assert json.loads(json.dumps(plain(value), allow_nan=False)) == {
         "a": "-Infinity",
         "b": [1, "b'x'"],

@@ -154,7 +154,7 @@ def _arrays() -> list[Made]:
     add("filled-most", "zarr2 zarr3", code("u8"), dtype="u8", fill_value=2**64 - 1)
     add("filled-true", "zarr2 zarr3", lambda: np.zeros((7, 5), bool), dtype=bool, fill_value=True)
     add("filled-complex", "zarr2 zarr3", code("c16"), dtype="c16", fill_value=complex(np.nan, -1.5))
-    add("fill-nat-ours", "zarr2 zarr3", MORE["M8[s]"], dtype="M8[s]", fill_value=np.datetime64("NaT"))
+    add("fill-nat-ours", "zarr2 zarr3", MORE["M8[s]"], dtype="M8[s]", fill_value=np.datetime64("NaT", "s"))
     add("str-filled", "zarr2 zarr3", _words, dtype=str, fill_value="né")
 
     every = "zarr2 zarr3 n5"
