@@ -7,6 +7,7 @@ import numcodecs
 import numpy as np
 import pytest
 
+import chunkmill as cm
 from chunkmill.nodes.open_store import is_reference_set, open_reference_store
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "references"
@@ -77,9 +78,25 @@ def test_a_set_is_known_as_one(name):
     assert is_reference_set(GOLDEN / name)
 
 
-def test_a_relative_path_needs_a_base():
-    from chunkmill.errors import StoreError
+@pytest.mark.parametrize("name", SETS)
+def test_a_relative_path_needs_no_base_beside_the_set(name):
+    plain, based = open_reference_store(GOLDEN / name), open_reference_store(GOLDEN / name, {"base": GOLDEN})
+    assert all(plain.get(key) == based.get(key) for key in based.list_prefix(""))
 
-    store = open_reference_store(GOLDEN / "kerchunk.json")
-    with pytest.raises(StoreError, match="relative: say to what by base="):
-        store.get("air/0.0.0")
+
+def test_base_names_another_folder(tmp_path):
+    import xarray as xr
+
+    path = tmp_path / "moved.json"
+    path.write_bytes((GOLDEN / "kerchunk.json").read_bytes())
+    for opened in (
+        cm.open(path, base=GOLDEN)["air"],
+        cm.open_group(path, base=GOLDEN)["air"],
+        cm.open_array(path, "air", base=str(GOLDEN)),
+        cm.from_store(path, "air", base=GOLDEN.as_uri()),
+        xr.open_dataset(path, engine="chunkmill", base=GOLDEN, decode_cf=False)["air"],
+        xr.open_datatree(path, engine="chunkmill", base=GOLDEN, mask_and_scale=False)["air"],
+    ):
+        assert np.array_equal(opened[...] if isinstance(opened, cm.Array) else np.asarray(opened), EXPECTED["air"])
+    with pytest.warns(UserWarning, match=r"the path is relative, and there is none in .* say to what by base="):
+        cm.open(path)

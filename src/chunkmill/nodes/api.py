@@ -36,6 +36,7 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     consolidated: bool | None = None,
     dimension_separator: Literal[".", "/"] | None = None,
     read_missing: ReadMissing = "fill",
+    base: str | os.PathLike[str] | None = None,
 ) -> Node:
     """Open the array or group at `path` of the store at `url`.
 
@@ -59,6 +60,9 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     read_missing
         Result of reading an absent chunk: ``"fill"``: its fill value; ``"error"``: `ChunkError`, for arrays of which
         every chunk was written (with ``write_empty_chunks=True``).
+    base
+        Folder that relative targets of a reference set are relative to: a path or a url. By default the folder of the
+        set, then the working directory.
 
     Returns
     -------
@@ -87,6 +91,8 @@ def open(  # noqa: A001 - the contract's name, as in zarr
         raise ValueError(f"mode={mode!r}: open nodes with 'r' or 'r+'; create_array and to_store make new ones")
     wanted = format if dimension_separator is None else ZarrV2(dimension_separator)
     arguments: dict[str, Any] = {"format": wanted, "consolidated": consolidated, "read_only": mode == "r"}
+    if base is not None:
+        storage_options = {**(storage_options or {}), "base": base}
     node = _open(url, path, storage_options, arguments)
     return node if check_read_missing(read_missing) == "fill" else node.with_read_missing(read_missing)
 
@@ -114,12 +120,13 @@ def open_array(
     consolidated: bool | None = None,
     dimension_separator: Literal[".", "/"] | None = None,
     read_missing: ReadMissing = "fill",
+    base: str | os.PathLike[str] | None = None,
 ) -> Array:
     """Open an array.
 
     Parameters
     ----------
-    url, path, format, mode, storage_options, consolidated, dimension_separator, read_missing
+    url, path, format, mode, storage_options, consolidated, dimension_separator, read_missing, base
         As in `open`.
 
     Returns
@@ -150,6 +157,7 @@ def open_array(
         consolidated=consolidated,
         dimension_separator=dimension_separator,
         read_missing=read_missing,
+        base=base,
     )
     if not isinstance(node, Array):
         hint = f"its arrays are {', '.join(map(repr, list(node.arrays())[:10])) or 'none'}; give one as path"
@@ -167,12 +175,13 @@ def open_group(
     consolidated: bool | None = None,
     dimension_separator: Literal[".", "/"] | None = None,
     read_missing: ReadMissing = "fill",
+    base: str | os.PathLike[str] | None = None,
 ) -> Group:
     """Open a group.
 
     Parameters
     ----------
-    url, path, format, mode, storage_options, consolidated, dimension_separator, read_missing
+    url, path, format, mode, storage_options, consolidated, dimension_separator, read_missing, base
         As in `open`.
 
     Returns
@@ -203,6 +212,7 @@ def open_group(
         consolidated=consolidated,
         dimension_separator=dimension_separator,
         read_missing=read_missing,
+        base=base,
     )
     if not isinstance(node, Group):
         raise NodeNotFound(url=node.url, path=node.path, found="array", wanted="group", hint="use open_array")
@@ -253,12 +263,13 @@ def from_store(
     format: str | None = None,  # noqa: A002
     storage_options: Mapping[str, Any] | None = None,
     read_missing: ReadMissing = "fill",
+    base: str | os.PathLike[str] | None = None,
 ) -> da.Array:
     """Return an array in a store, or a region of it, as a dask array; like ``da.from_zarr``, for every format.
 
     Parameters
     ----------
-    url, path, format, storage_options, read_missing
+    url, path, format, storage_options, read_missing, base
         As in `open`.
     chunks, region
         As in `Array.to_dask`: by default all of the array, one task for each store key.
@@ -282,5 +293,5 @@ def from_store(
     >>> float(cm.from_store("memory://doc-from").sum().compute())
     24.0
     """
-    array = open_array(url, path, format=format, storage_options=storage_options, read_missing=read_missing)
+    array = open_array(url, path, format=format, storage_options=storage_options, read_missing=read_missing, base=base)
     return array.to_dask(chunks, region=region)

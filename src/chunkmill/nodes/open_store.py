@@ -10,7 +10,9 @@ import gzip
 import json
 import os
 import re
+import warnings
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from numcodecs.zstd import decompress
@@ -19,6 +21,7 @@ from chunkmill.errors import MetadataError, NodeNotFound, StoreError
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.references.json import HEAD_BYTES, is_reference_json, parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences, is_reference_root
+from chunkmill.model.references import ReferenceSet
 from chunkmill.nodes.documents import READ_ONLY_SET
 from chunkmill.stores.base import ByteRange, Store
 from chunkmill.stores.open import open_store
@@ -41,6 +44,7 @@ REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_proto
 
 _BARE = ("reference://", "reference")  # as fsspec has it: the option ``fo`` says where, or is the set itself
 _FILE_NAME = re.compile(r"\.json(\.(gz|gzip|zst|zstd))?$")
+_LOOKED_AT = 1000  # targets: sets name one file or few, or all alike
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -80,7 +84,7 @@ def open_reference_store(
         options |= options.pop("target_options", None) or {}
         if isinstance(location_or_set := options.pop("fo", ""), Mapping):
             references = parse_reference_json(json.dumps(location_or_set).encode(), template_overrides=overrides)
-            return ReferenceStore(references, Targets("memory://references", **own), url="memory://references")
+            return _json_store(references, Targets("memory://references", **own))
         location = os.fspath(location_or_set)
     found = None if location.endswith("/") else _open_file(location, options, own, overrides)
     if found is not None:
@@ -89,7 +93,7 @@ def open_reference_store(
     if folder.get(ROOT_KEY) is None:
         raise NodeNotFound(url=folder.url, path="", wanted="reference set (JSON file, or folder with .zmetadata)")
     parquet = ParquetReferences(folder.get, folder.url)
-    return ReferenceStore(parquet, Targets(folder.url, **own, set_options=options), url=folder.url)
+    return ReferenceStore(parquet, Targets(folder.url, **own, set_options=options, is_folder=True), url=folder.url)
 
 
 def open_reference_file(
@@ -118,7 +122,17 @@ def _open_file(
     shown = location if "::" in location else f"{store.url.removesuffix('/')}/{key}"
     document = _decompressed(shown, document)
     references = parse_reference_json(document, source=shown, template_overrides=overrides)
-    return ReferenceStore(references, Targets(shown, **own, set_options=options), url=shown)
+    return _json_store(references, Targets(shown, **own, set_options=options))
+
+
+def _json_store(references: ReferenceSet, targets: Targets) -> ReferenceStore:
+    """Return the store of a set; warn when its relative targets are not to be found: its metadata can be read still."""
+    relative = next(filter(targets.is_relative, islice(references.urls, _LOOKED_AT)), "")
+    try:
+        targets.resolve(relative or "/")
+    except StoreError as error:
+        warnings.warn(str(error), UserWarning, stacklevel=2)
+    return ReferenceStore(references, targets, url=targets.source)
 
 
 def is_reference_set(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> bool:

@@ -64,16 +64,13 @@ class ReferenceStore:
         return f"ReferenceStore({self.url!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReferenceStore) and (other.url, other.references.fingerprint) == (
-            self.url,
-            self.references.fingerprint,
-        )
+        return isinstance(other, ReferenceStore) and other.__dask_tokenize__() == self.__dask_tokenize__()
 
     def __hash__(self) -> int:
         return hash(self.url)
 
-    def __dask_tokenize__(self) -> tuple[str, str, str]:
-        return "chunkmill.ReferenceStore", self.url, self.references.fingerprint
+    def __dask_tokenize__(self) -> tuple[str | None, ...]:
+        return "chunkmill.ReferenceStore", self.url, self.references.fingerprint, *self.targets.given
 
     def subset(self, keys: Iterable[str]) -> ReferenceStore:
         """Return a store of only those of `keys` that there are: some tens of bytes a key when pickled.

@@ -12,6 +12,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -53,7 +54,8 @@ class Targets:
     remote_options
         By protocol, the options of the filesystems that hold the targets.
     base
-        What relative paths are relative to: a path or a url.
+        What relative paths are relative to: a path or a url. By default the folder of the set, then the working
+        directory, whichever has the first file that is asked for; a set from the network has its folder alone.
     allowed_protocols
         Replaces what is allowed by default; ``"*"`` among them: everything.
     target
@@ -61,6 +63,8 @@ class Targets:
     set_options
         Options of the filesystem that holds the set itself. Object stores of the same protocol are opened with them
         unless `remote_options` says otherwise; web servers are not, since headers may carry secrets.
+    is_folder
+        Whether `source` is a folder, as sets in parquet are.
 
     Examples
     --------
@@ -68,6 +72,8 @@ class Targets:
     ('file:///', 'data/a/b.nc')
     >>> Targets("s3://bucket/refs.json").split("https://host/x/a%20b.nc?token=1")
     ('https://host?token=1', 'x/a b.nc')
+    >>> Targets("s3://bucket/x/refs.json").split("a.nc")
+    ('s3://bucket', 'x/a.nc')
     """
 
     def __init__(
@@ -80,17 +86,22 @@ class Targets:
         allowed_protocols: str | Iterable[str] | None = None,
         target: str | None = None,
         set_options: Mapping[str, Any] | None = None,
+        is_folder: bool = False,
     ) -> None:
         self.source = source
+        self._is_folder = is_folder
         self._protocol = None if remote_protocol is None else _canonical(remote_protocol)
         self._base = None if base is None else _absolute(os.fspath(base))
+        self.given = (self._base, target)
+        """What decides of which files a set speaks, besides itself."""
         self._target = target
         own = _protocols(source)
+        self._is_local = set(own) <= _LOCAL | {"zip", "tar"}
         self._options = _by_protocol(remote_options or {}, self._protocol)
         if set_options and own[-1] in _SHARED and "::" not in source:
             self._options.setdefault(own[-1], dict(set_options))
         if allowed_protocols is None:
-            allowed = {ALL_PROTOCOLS} if set(own) <= _LOCAL | {"zip", "tar"} else {*_REMOTE, *own} - {"file"}
+            allowed = {ALL_PROTOCOLS} if self._is_local else {*_REMOTE, *own} - {"file"}
         elif isinstance(allowed_protocols, str):
             allowed = {_canonical(allowed_protocols)}
         else:
@@ -137,8 +148,14 @@ class Targets:
         if not _has_protocol(url):
             if self._protocol is not None:
                 return self._protocol
-            url = url if url.startswith("/") else self._base or ""
+            url = url if url.startswith("/") else self._base or ("" if self._is_local else self.source)
         return _canonical(url.partition("://")[0].partition("::")[0]) if _has_protocol(url) else "file"
+
+    def is_relative(self, url: str | None) -> bool:
+        """Return whether the place of a target depends on a base."""
+        url = self._target if url is None else url
+        is_elsewhere = url is None or _has_protocol(url) or url.startswith("/")
+        return not is_elsewhere and self._protocol in {None, "file"}
 
     def resolve(self, url: str | None) -> str:
         """Return the absolute url of a target; `StoreError` when it is relative to something unknown.
@@ -161,15 +178,39 @@ class Targets:
         if url.startswith("/"):
             return url
         if self._base is None:
-            raise self._refused(url, "the path is relative: say to what by base=, a path or a url")
+            self._base = self._found_base(url)
         return self._joined(self._base, url)
+
+    def _found_base(self, path: str) -> str:
+        """Return the first folder that has the file: once for all targets, and for all processes of a job."""
+        folders = self._folders()
+        if not self._is_local and len(folders) == 1:
+            return folders[0]
+        for folder in folders:
+            root, key = split_url(self._joined(folder, path))
+            if self.store(root).size(key) is not None:
+                return folder
+        looked = f", and there is none in {' or '.join(folders)}" if folders else ""
+        raise self._refused(path, f"the path is relative{looked}: say to what by base=, a path or a url")
+
+    def _folders(self) -> list[str]:
+        """Return the places that relative paths may be relative to."""
+        folders = []
+        if "::" not in self.source:
+            source = self.source.partition("?")[0] if self.source.startswith("http") else self.source
+            if self._is_folder:  # a set in parquet: its files stand in it, or beside it
+                folders.append(source.rstrip("/"))
+            folders.append(source.rstrip("/").rpartition("/")[0])
+        folders = [folder for folder in folders if folder.partition("://")[2].strip("/") or folder.startswith("/")]
+        return [*folders, str(Path.cwd())] if self._is_local else folders
 
     def _joined(self, base: str, path: str) -> str:
         protocol, slashes, folder = base.rpartition("://")
-        folder, mark, query = folder.partition("?") if slashes else (folder, "", "")
+        folder, mark, query = folder.partition("?") if protocol in {"http", "https"} else (folder, "", "")
         folder = folder.rstrip("/") + "/"
         joined = posixpath.normpath(folder + path)
-        if not joined.startswith(folder):
+        within = folder if self.given[0] else folder[: folder.find("/") + 1]  # by default the bucket, or the host
+        if not joined.startswith(within):
             # a local set may name any place by its absolute path; a base is a promise all the same
             raise self._refused(path, f"the path leads out of base={base!r}")
         return f"{protocol}{slashes}{joined}{mark}{query}"

@@ -199,6 +199,8 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         ``None``: use consolidated metadata where there are some; ``True``: require them; ``False``: ignore them.
     format : str
         As in `chunkmill.open`; guessed when ``None``.
+    base : str
+        Folder that relative targets of a reference set are relative to, as in `chunkmill.open`.
     use_zarr_fill_value_as_mask : bool
         Whether the fill value of the arrays marks missing elements. ``None``: in Zarr v2 the fill value does, elsewhere
         the attribute ``_FillValue`` does, as with ``engine="zarr"``.
@@ -253,6 +255,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         format: str | None = None,  # noqa: A002 - as in chunkmill.open
         consolidated: bool | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        base: str | os.PathLike[str] | None = None,
         use_zarr_fill_value_as_mask: bool | None = None,
     ) -> Dataset:
         decoders = {
@@ -263,7 +266,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
             "use_cftime": use_cftime,
             "decode_timedelta": decode_timedelta,
         }
-        node = _open(filename_or_obj, group, format, consolidated, storage_options)
+        node = _open(filename_or_obj, group, format, consolidated, storage_options, base=base)
         dropped = _dropped(drop_variables)
         if isinstance(node, Array):
             arrays = {node.path.rpartition("/")[2] or _ROOT_ARRAY: node}
@@ -286,6 +289,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         format: str | None = None,  # noqa: A002 - as in chunkmill.open
         consolidated: bool | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        base: str | os.PathLike[str] | None = None,
         use_zarr_fill_value_as_mask: bool | None = None,
         **decoders: Any,
     ) -> dict[str, Dataset]:
@@ -293,7 +297,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
 
         Names are paths from the root, ``/a/b``; with `group`, relative to that group: ``.`` and ``b``, as in xarray.
         """
-        root = _open(filename_or_obj, group, format, consolidated, storage_options)
+        root = _open(filename_or_obj, group, format, consolidated, storage_options, base=base)
         if isinstance(root, Array):
             hint = f"open_dataset(…, group={root.path!r}) opens it"
             raise DatasetError(variable=root.path, url=root.url, reason="expected a group, got an array", hint=hint)
@@ -321,9 +325,11 @@ def _open(
     name: str | None,
     consolidated: bool | None,
     storage_options: Mapping[str, Any] | None,
+    *,
+    base: str | os.PathLike[str] | None,
 ) -> Node:
     path = (group or "").strip("/")
-    return api.open(url, path, format=name, consolidated=consolidated, storage_options=storage_options)
+    return api.open(url, path, format=name, consolidated=consolidated, storage_options=storage_options, base=base)
 
 
 def _dropped(drop_variables: str | Iterable[str] | None) -> frozenset[str]:

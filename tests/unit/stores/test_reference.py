@@ -554,3 +554,62 @@ def test_other_names_of_a_protocol(alias, protocol):
     assert only.split(f"{protocol}://bucket/a.nc") == (f"{protocol}://bucket", "a.nc")
     with pytest.raises(StoreError):
         only.split("https://host/a.nc")
+
+
+def test_relative_paths_are_by_default_beside_the_set(tmp_path, monkeypatch):
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "beside.bin").write_bytes(b"beside")
+    (tmp_path / "above.bin").write_bytes(b"above")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "working.bin").write_bytes(b"working")
+    monkeypatch.chdir(tmp_path / "there")
+    for name in ("beside", "../above", "working"):
+        (tmp_path / "sets" / "refs.json").write_text(json.dumps({"x/0": [f"{name}.bin"]}))
+        store = open_reference_store(tmp_path / "sets" / "refs.json")
+        assert store.get("x/0") == name.removeprefix("../").encode()
+        monkeypatch.chdir(tmp_path)  # as in another process: what was found at first stays
+        assert pickle.loads(pickle.dumps(store)).get("x/0") == name.removeprefix("../").encode()
+        monkeypatch.chdir(tmp_path / "there")
+    assert open_reference_store("reference://", {"fo": {"x/0": ["working.bin"]}}).get("x/0") == b"working"
+
+
+def test_relative_paths_that_are_nowhere_are_said_when_the_set_is_opened(tmp_path):
+    (tmp_path / "refs.json").write_text(json.dumps({".zgroup": {"zarr_format": 2}, "x/0": ["gone.bin", 0, 4]}))
+    with pytest.warns(
+        UserWarning, match=r"'gone.bin': the path is relative, and there is none in .* say to what by base="
+    ):
+        store = open_reference_store(tmp_path / "refs.json")
+    assert store.get(".zgroup")
+    with pytest.raises(StoreError, match="say to what by base="):
+        store.get("x/0")
+
+
+@pytest.mark.parametrize(
+    ("source", "url", "expected"),
+    [
+        ("s3://bucket/x/refs.json", "a.nc", ("s3://bucket", "x/a.nc")),
+        ("s3://bucket/x/refs.json", "../y/a.nc", ("s3://bucket", "y/a.nc")),
+        ("https://host/x/refs.json?token=1", "a.nc", ("https://host", "x/a.nc")),
+        ("s3://bucket/refs.json", "../a.nc", None),
+    ],
+)
+def test_relative_paths_of_a_set_from_the_network(source, url, expected):
+    if expected is None:
+        with pytest.raises(StoreError, match="leads out of base"):
+            Targets(source).split(url)
+    else:
+        assert Targets(source).split(url) == expected
+        assert Targets(source).is_remote([url])
+
+
+def test_a_base_may_have_a_question_mark():
+    assert Targets("/x/refs.json", base="/data/a?b").split("c.nc") == ("file:///", "data/a?b/c.nc")
+
+
+def test_other_bases_make_other_tokens(tmp_path):
+    from dask.base import tokenize
+
+    refs = {"fo": {"x/0": ["a.nc"]}}
+    stores = [open_reference_store("reference://", {**refs, "base": tmp_path / name}) for name in "aab"]
+    first, again, other = map(tokenize, stores)
+    assert first == again != other
