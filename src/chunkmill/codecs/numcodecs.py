@@ -58,6 +58,7 @@ _TYPED = {
 _CHECKSUMS = {"crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3"}
 _CHECKSUM_SIZE = 4
 _EXTRAS = {"pcodec", "zfpy", "msgpack2"}
+_IMAGECODECS = "imagecodecs_"
 
 
 def refuse_pickle(name: str) -> None:
@@ -112,6 +113,8 @@ def build_numcodecs(name: str, configuration: Mapping[str, JSON]) -> Any:
         ids = {*numcodecs.registry.codec_registry, *numcodecs.registry.entries} - {"pickle"}
         known = tuple(PREFIX + each for each in sorted(ids))
         reason = "pip install 'chunkmill[codecs]'" if codec_id in _EXTRAS else "numcodecs has none of that id"
+        if codec_id.startswith(_IMAGECODECS):  # tifffile's and VirtualiZarr's reference sets name them
+            reason = "imagecodecs has it (pip install imagecodecs): call imagecodecs.numcodecs.register_codecs() first"
         raise UnknownCodec(name=name, known=known, reason=reason) from None
     except TypeError as error:  # a member that the codec's __init__ does not take
         raise ValueError(str(error)) from error
@@ -292,6 +295,9 @@ class NumcodecsBytes(Memo):
             out: Buffer = base64.b64decode(byte_view(data), validate=True)
         else:
             out = self._codec().decode(_flat(data))
+        if isinstance(out, np.ndarray) and out.dtype.hasobject:
+            # kerchunk's fill_hdf_strings; zarr-python 3 turns the objects into text, None into "None"
+            raise ValueError(f"{self.name} returned Python objects ({out.dtype}), expected bytes")
         if (size := buffer_size(out)) > max_bytes:
             raise ValueError(f"{size} bytes, expected at most {max_bytes}")
         return out

@@ -70,7 +70,7 @@ class ReferenceStore:
         return hash(self.url)
 
     def __dask_tokenize__(self) -> tuple[str | None, ...]:
-        return "chunkmill.ReferenceStore", self.url, self.references.fingerprint, *self.targets.given
+        return "chunkmill.ReferenceStore", self.url, self.references.fingerprint, *self.targets.identity
 
     def subset(self, keys: Iterable[str]) -> ReferenceStore:
         """Return a store of only those of `keys` that there are: some tens of bytes a key when pickled.

@@ -92,7 +92,7 @@ class Targets:
         self._is_folder = is_folder
         self._protocol = None if remote_protocol is None else _canonical(remote_protocol)
         self._base = None if base is None else _absolute(os.fspath(base))
-        self.given = (self._base, target)
+        self.identity = (self._base, target)
         """What decides of which files a set speaks, besides itself."""
         self._target = target
         own = _protocols(source)
@@ -209,7 +209,7 @@ class Targets:
         folder, mark, query = folder.partition("?") if protocol in {"http", "https"} else (folder, "", "")
         folder = folder.rstrip("/") + "/"
         joined = posixpath.normpath(folder + path)
-        within = folder if self.given[0] else folder[: folder.find("/") + 1]  # by default the bucket, or the host
+        within = folder if self.identity[0] else folder[: folder.find("/") + 1]  # by default the bucket, or the host
         if not joined.startswith(within):
             # a local set may name any place by its absolute path; a base is a promise all the same
             raise self._refused(path, f"the path leads out of base={base!r}")

@@ -8,6 +8,7 @@ import pytest
 from contracts.codec_contract import CodecContract, pipeline_of, same, spec_of
 
 from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.numcodecs import NumcodecsBytes, build_numcodecs
 from chunkmill.errors import CodecError, MetadataError, UnknownCodec, UnsupportedFeature
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -380,3 +381,16 @@ def test_zfpy_of_another_shape_raises():
     pipeline = pipeline_of([named("zfpy", mode=4, tolerance=0.1)], spec)
     with pytest.raises(CodecError, match="states 8 numbers"):
         pipeline.decode(pipeline.encode(np.zeros(8), spec), other)
+
+
+def test_a_codec_that_returns_objects_is_refused():
+    """kerchunk's, for strings of HDF5 that it leaves out; zarr-python 3 reads them as the text ``None``."""
+    numcodecs_bytes = NumcodecsBytes.from_named("numcodecs.vlen-bytes", {}, ChunkSpec((2,), np.dtype("S4"), None))
+    data = numcodecs.VLenBytes().encode(np.array([b"a", b"bc"], object))
+    with pytest.raises(ValueError, match=r"numcodecs.vlen-bytes returned Python objects \(object\), expected bytes"):
+        numcodecs_bytes.decode(data, 100)
+
+
+def test_imagecodecs_are_named():
+    with pytest.raises(UnknownCodec, match=r"call imagecodecs.numcodecs.register_codecs\(\) first"):
+        build_numcodecs("numcodecs.imagecodecs_delta", {})

@@ -509,3 +509,14 @@ def test_a_comma_after_the_last_member_is_named(document):
     """GDAL reads it, fsspec does not."""
     with pytest.raises(MetadataError, match="comma after the last member"):
         parse_reference_json(document)
+
+
+def test_keys_without_a_chunk_number_are_left_out():
+    """kerchunk 0.2.10 writes them for scalars of GRIB files; fsspec finds no such keys."""
+    document = json.dumps({"x/": ["a.grib", 0, 9], "x/0": ["a.grib", 0, 9], "y/": "text"}).encode()
+    with pytest.warns(UserWarning, match="<references>: references without a chunk number are left out.*: 'x/', 'y/'"):
+        references = parse_reference_json(document)
+    assert list(references.keys()) == ["x/0"]
+    for key in ("/", "../", "./"):
+        with pytest.raises(MetadataError, match="without empty"):
+            parse_reference_json(json.dumps({key: ["a.grib", 0, 9]}).encode())
