@@ -60,7 +60,9 @@ def test_nothing_a_chunk_exists_before(large, monkeypatch):
     monkeypatch.setattr(StoredArray, "keys", refuse)
     monkeypatch.setattr("chunkmill.dask_arrays.read.without_references", lambda array: array)
     assert large.to_dask().npartitions == N
-    assert len(large.to_dask().dask.layers) == 1
+    layers = large.to_dask().dask.layers
+    assert len(layers) == 2  # that of the blocks, and that of the runs of blocks whose requests are begun together
+    assert not any(layer.is_materialized() for layer in layers.values())
 
 
 @pytest.mark.parametrize("start", [0, 34])

@@ -51,6 +51,10 @@ class BlockRegions(ArrayBlockwiseDep):
             region.append(cut)
         return tuple(region)
 
+    def together(self, blocks: Sequence[tuple[int, ...]]) -> DataNode:
+        """Return the regions of several blocks, as the argument of one task."""
+        return DataNode(None, [self.region(index) for index in blocks])
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_cuts": tuple({} for _ in self._cuts)}
 

@@ -18,15 +18,18 @@ from dask.blockwise import blockwise
 from dask.highlevelgraph import HighLevelGraph
 from dask.utils import parse_bytes
 
+from chunkmill.array.begun_reads import begun_bytes, begun_reads
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.references import held_references, without_references
 from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
-from chunkmill.dask_arrays.reference_subsets import SubsetRegions, read_subset
+from chunkmill.dask_arrays.reference_subsets import SubsetRegions, begin_subset, read_subset
+from chunkmill.dask_arrays.runs import read_in_runs, run_length
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
+from chunkmill.stores.begun_reads import MAX_BEGUN_BYTES, BegunReads, with_begun_reads
 
 __all__ = ["block_chunks", "read_block", "read_graph", "sized"]
 
@@ -53,22 +56,51 @@ def read_graph(
         name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks, start)}"
     index = tuple(range(array.ndim))
     if held_references(array) is None:
-        read, regions = SharedFunction(partial(read_block, array)), BlockRegions(dask_chunks, start)
+        read, begin, regions = partial(read_block, array), partial(begun_reads, array), BlockRegions(dask_chunks, start)
     else:
-        read = SharedFunction(partial(read_subset, without_references(array)))
+        sent = without_references(array)
+        read, begin = partial(read_subset, sent), partial(begin_subset, sent)
         regions = SubsetRegions(array, dask_chunks, start)
-    layer = blockwise(read, name, index, regions, index, numblocks={}, dependencies=(), _data_producer=True)
     # displayed by dask's graph views. Not `annotations`, which are sent with each task: dask does not fuse a layer that
     # has its own, so that reading a block and computing with it would be two tasks
-    layer.collection_annotations = {"url": array.url, "path": array.path, "format": array.format}
-    graph = HighLevelGraph.from_collections(name, layer, dependencies=())
+    shown = {"url": array.url, "path": array.path, "format": array.format}
+    if length := _run_length(array, regions, region):
+        graph = read_in_runs(name, regions, length, begin=begin, read=read, annotations=shown)
+    else:
+        call = SharedFunction(read)
+        layer = blockwise(call, name, index, regions, index, numblocks={}, dependencies=(), _data_producer=True)
+        layer.collection_annotations = shown
+        graph = HighLevelGraph.from_collections(name, layer, dependencies=())
     return da.Array(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)
 
 
-def read_block(array: StoredArray, region: Region) -> Any:
+def read_block(array: StoredArray, region: Region, reads: BegunReads | None = None) -> Any:
     """Read one block: the task of each key of the layer."""
     check_unchanged(array, may_grow=True)
-    return read_region(array, region)
+    return read_region(array.with_store(with_begun_reads(array.store, reads)) if reads else array, region)
+
+
+def _run_length(array: StoredArray, regions: BlockRegions, region: Region) -> int:
+    """Return how many blocks begin their requests together: 0 but where blocks are few whole values far away."""
+    keys = array.write_layout.grid
+    if not array.store.is_remote or not array.ndim or not _cut_as(keys, regions.grid, region):
+        return 0
+    if array.read_layout is not array.write_layout and (array.read_missing == "error" or not keys.aligned(region)):
+        return 0  # read by ranges of shards
+    per_block = prod(max(1, a.widest // k.widest) for a, k in zip(regions.grid.axes, keys.axes, strict=True))
+    n_blocks = prod(regions.numblocks)
+    return run_length(n_blocks, per_block, per_block * begun_bytes(array), MAX_BEGUN_BYTES // 2)
+
+
+def _cut_as(keys: ChunkGrid, blocks: ChunkGrid, region: Region) -> bool:
+    """Return whether no key is in two blocks."""
+    if blocks.dask_chunks == keys.within(region).dask_chunks:
+        return True
+    regular = keys.is_regular and blocks.is_regular
+    return regular and all(
+        block % key == 0 and cut.start % key == 0
+        for block, key, cut in zip(blocks.chunk_shape, keys.chunk_shape, region, strict=True)
+    )
 
 
 def block_chunks(array: StoredArray, chunks: Any, region: Region) -> DaskChunks:

@@ -13,15 +13,17 @@ from typing import Any, cast
 from dask._task_spec import DataNode
 from dask.base import normalize_token
 
+from chunkmill.array.begun_reads import begun_reads
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.references import held_references
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions
 from chunkmill.model.grid import DaskChunks, Region
 from chunkmill.stores.base import Store
+from chunkmill.stores.begun_reads import BegunReads, with_begun_reads
 from chunkmill.stores.capabilities import HoldsReferences
 
-__all__ = ["SubsetRegions", "read_subset"]
+__all__ = ["SubsetRegions", "begin_subset", "read_subset"]
 
 
 class SubsetRegions(BlockRegions):
@@ -36,8 +38,8 @@ class SubsetRegions(BlockRegions):
     >>> report = cm.to_references("memory://doc-subsets", "memory://doc-subsets-set/refs.json")
     >>> array = cm.open_array("memory://doc-subsets-set/refs.json", "a")
     >>> task = SubsetRegions(array, ((3, 3, 3),))[1,].value
-    >>> task.region, len(task.array.store.references), len(pickle.loads(pickle.dumps(task)).store.references)
-    ((slice(3, 6, None),), 13, 3)
+    >>> task.regions, len(task.array.store.references), len(pickle.loads(pickle.dumps(task)).store.references)
+    ([(slice(3, 6, None),)], 13, 3)
     """
 
     def __init__(self, array: StoredArray, chunks: DaskChunks, start: Sequence[int] | None = None) -> None:
@@ -46,38 +48,52 @@ class SubsetRegions(BlockRegions):
 
     def __getitem__(self, index: tuple[int, ...]) -> DataNode:
         """Return the argument of the task that reads a block."""
-        return DataNode(None, _Block(self.array, self.region(index)))
+        return DataNode(None, _Blocks(self.array, [self.region(index)]))
+
+    def together(self, blocks: Sequence[tuple[int, ...]]) -> DataNode:
+        """Return the argument of the task that begins the requests of several blocks."""
+        return DataNode(None, _Blocks(self.array, [self.region(index) for index in blocks]))
 
     def __dask_tokenize__(self) -> Any:
         return "chunkmill.SubsetRegions", self.grid, self.start, normalize_token(self.array)
 
 
-class _Block:
-    """A block of an array, in the process that holds the reference set."""
+class _Blocks:
+    """Blocks of an array, in the process that holds the reference set."""
 
-    __slots__ = ("array", "region")
+    __slots__ = ("array", "regions")
 
-    def __init__(self, array: StoredArray, region: Region) -> None:
+    def __init__(self, array: StoredArray, regions: Sequence[Region]) -> None:
         self.array = array
-        self.region = region
+        self.regions = regions
 
     def __reduce__(self) -> tuple[Any, ...]:
         store = cast("HoldsReferences", held_references(self.array))
-        return _SentBlock, (store.subset(self.array.keys(self.region)), self.region)
+        keys = [key for region in self.regions for key in self.array.keys(region)]
+        return _SentBlocks, (store.subset(keys), self.regions)
 
 
-class _SentBlock:
-    """A block after pickling: its region, and a store with its references only."""
+class _SentBlocks:
+    """Blocks after pickling: their regions, and a store with their references only."""
 
-    __slots__ = ("region", "store")
+    __slots__ = ("regions", "store")
 
-    def __init__(self, store: Store, region: Region) -> None:
+    def __init__(self, store: Store, regions: Sequence[Region]) -> None:
         self.store = store
-        self.region = region
+        self.regions = regions
 
 
-def read_subset(array: StoredArray, block: _Block | _SentBlock) -> Any:
+def _with_references(array: StoredArray, blocks: _Blocks | _SentBlocks) -> StoredArray:
+    return blocks.array if isinstance(blocks, _Blocks) else array.with_store(blocks.store)
+
+
+def read_subset(array: StoredArray, block: _Blocks | _SentBlocks, reads: BegunReads | None = None) -> Any:
     """Read a block of `array`, whose own store holds no references: the task of each key of the layer."""
-    if isinstance(block, _Block):
-        return read_region(block.array, block.region)
-    return read_region(array.with_store(block.store), block.region)
+    array = _with_references(array, block)
+    (region,) = block.regions
+    return read_region(array.with_store(with_begun_reads(array.store, reads)), region)
+
+
+def begin_subset(array: StoredArray, blocks: _Blocks | _SentBlocks) -> BegunReads:
+    """Begin the requests of blocks of `array`, whose own store holds no references."""
+    return begun_reads(_with_references(array, blocks), blocks.regions)

@@ -1,0 +1,208 @@
+"""Runs of blocks whose requests are begun together: which keys are requested, how often, and what the graph is like."""
+
+import pickle
+import threading
+import time
+from collections import Counter
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask._task_spec import Alias, Task
+from dask.graph_manipulation import bind, clone
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.dask_arrays.runs import run_length
+from chunkmill.errors import ChunkError
+from chunkmill.stores.memory import MemoryStore
+
+VALUES = np.arange(48 * 40 * 4).reshape(48, 40, 4)  # in 12 x 10 x 2 chunks
+
+
+class FarStore(RecordingStore):
+    """A store in memory that is read as if requests cost latency."""
+
+    def __init__(self, below=None):
+        super().__init__(below or MemoryStore())
+        self.is_remote = True
+        self.seconds = 0.0
+        self.n_now = self.most_at_once = 0
+        self._lock = threading.Lock()
+
+    def get_many(self, spans):
+        """As a remote store does it: all at once, of which this thread waits for the slowest."""
+        spans = list(spans)
+        self._wait(len(spans))
+        return super().get_many(spans)
+
+    def get(self, key, byte_range=None):
+        self._wait(1)
+        return super().get(key, byte_range)
+
+    def _wait(self, n):
+        if not self.seconds:
+            return
+        with self._lock:
+            self.n_now += n
+            self.most_at_once = max(self.most_at_once, self.n_now)
+        time.sleep(self.seconds)
+        with self._lock:
+            self.n_now -= n
+
+    def __getstate__(self):
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def chunks(self):
+        return Counter(key for key in self.keys("get") if "/c/" in key or key.startswith("c/"))
+
+
+@pytest.fixture
+def store():
+    store = FarStore()
+    cm.to_store(da.from_array(VALUES, chunks=(4, 4, 2)), store.below)
+    return store
+
+
+@pytest.fixture
+def x(store):
+    return cm.from_store(store)
+
+
+def test_each_key_is_requested_once(store, x):
+    assert x.sum().compute(scheduler="threads", num_workers=2) == VALUES.sum()
+    assert len(store.chunks()) == 240
+    assert set(store.chunks().values()) == {1}
+
+
+def test_many_requests_are_under_way_on_two_threads(store, x):
+    store.seconds = 0.01
+    start = time.perf_counter()
+    x.sum().compute(scheduler="threads", num_workers=2)
+    assert time.perf_counter() - start < 0.6  # 1.2 s, were there one for each thread
+    assert store.most_at_once >= 32
+
+
+@pytest.mark.parametrize(
+    ("function", "n_keys"),
+    [
+        (lambda x: x[:, 5:6, 0], 12),
+        (lambda x: x[8:12, :, 2:], 10),
+        (lambda x: (x.T + 1)[:, :8, 44:].sum(), 4),
+        (lambda x: (x[None] * np.ones((3, 1, 1, 1), int)).transpose(2, 0, 3, 1)[20:28].sum(axis=0), 48),
+        (lambda x: (x + x[::-1])[:4], 40),
+        (lambda x: da.tensordot(x[:8, :, 0], x[:8, :, 1], axes=((1,), (1,))), 20),
+        (lambda x: x.rechunk((48, 5, 4))[:, :5].max(axis=0), 48),
+    ],
+    ids=["line", "slab", "transposed", "broadcast", "twice", "contracted", "rechunked"],
+)
+def test_what_culling_left_is_requested_and_nothing_else(store, x, function, n_keys):
+    want = function(da.from_array(VALUES, chunks=(4, 4, 2))).compute()
+    store.clear()
+    np.testing.assert_array_equal(function(x).compute(scheduler="threads", num_workers=2), want)
+    assert set(store.chunks().values()) <= {1}
+    assert len(store.chunks()) == n_keys
+
+
+def test_two_arrays_are_culled_before_their_tasks_are_made(store, x):
+    other = FarStore()
+    cm.to_store(da.from_array(VALUES, chunks=(4, 4, 2)), other.below)
+    total = (x + cm.from_store(other))[:4, :4, :2].sum()
+    assert total.compute(scheduler="sync") == 2 * VALUES[:4, :4, :2].sum()
+    assert len(store.chunks()) == len(other.chunks()) == 1
+
+
+def test_a_block_is_one_task_and_a_run_is_one_more(x):
+    (summed,) = dask.optimize((x + 1).sum(axis=(0, 1)))
+    tasks = dict(summed.dask)
+    begun = [key for key in tasks if key[0].startswith("begin-")]
+    assert len(begun) == -(-240 // 32)
+    assert not any(isinstance(task, Alias) for task in tasks.values())
+    assert sum(any(d in begun for d in task.dependencies) for task in tasks.values()) == 240
+
+
+def test_sparse_runs_are_begun_by_one_task(x):
+    (line,) = dask.optimize(x[:, 0, 0])
+    assert sum(isinstance(task, Task) and task.data_producer for task in dict(line.dask).values()) == 1
+
+
+def test_a_culled_graph_is_computed_again_with_new_requests(store, x):
+    (y,) = dask.optimize(x[:8])
+    for value in (0, 7):
+        cm.open_array(store.below, mode="r+")[:8] = value
+        assert (y.compute(scheduler="threads") == value).all()
+
+
+def test_a_pickled_graph_reads_the_same(store, x):
+    sent = pickle.loads(pickle.dumps(x.sum()))
+    assert sent.compute(scheduler="threads") == VALUES.sum()
+
+
+def test_materialised_before_it_is_sent(x):
+    assert len(dict(x.dask)) == 240 + 8 + 1
+    assert pickle.loads(pickle.dumps(x)).sum().compute(scheduler="sync") == VALUES.sum()
+
+
+def test_without_optimisation(x):
+    assert x.sum().compute(scheduler="sync", optimize_graph=False) == VALUES.sum()
+
+
+def test_a_clone_beside_its_original(x):
+    assert (clone(x) - x).any().compute(scheduler="threads") == 0
+    assert clone(x + 1)[3:, :5].sum().compute(scheduler="threads") == (VALUES + 1)[3:, :5].sum()
+
+
+def test_what_is_bound_to_a_write_is_read_after_it(store, x):
+    cm.open_array(store.below, mode="r+")[...] = 0
+    written = cm.to_store(da.from_array(VALUES, chunks=(4, 4, 2)), store, region=..., mode="r+", compute=False)
+    assert bind(x, [written, x.sum()])[1:].sum().compute(scheduler="threads") == VALUES[1:].sum()
+
+
+def test_persisted_arrays(x):
+    assert x.persist(scheduler="threads")[3:5].sum().compute() == VALUES[3:5].sum()
+
+
+def test_a_key_that_fails_is_named_and_the_others_are_read(store, x):
+    store.below.set("c/3/2/1", b"damaged")
+    with pytest.raises(ChunkError, match="c/3/2/1"):
+        x.sum().compute(scheduler="threads")
+    assert x[16:].sum().compute(scheduler="threads") == VALUES[16:].sum()
+
+
+def test_shards_read_whole_are_requested_whole(store):
+    far = FarStore()
+    cm.to_store(da.from_array(VALUES, chunks=(4, 4, 4)), far.below, chunks=(2, 2, 2), shards=(4, 4, 4))
+    assert cm.from_store(far).sum().compute(scheduler="threads") == VALUES.sum()
+    assert len(far.chunks()) == 120
+    assert set(far.chunks().values()) == {1}
+    part = cm.from_store(far, region=np.s_[1:47])
+    np.testing.assert_array_equal(part.compute(scheduler="threads"), VALUES[1:47])
+
+
+def test_regions_that_cut_chunks(store):
+    part = cm.from_store(store, region=np.s_[3:45, 1:])
+    store.clear()
+    np.testing.assert_array_equal(part.compute(scheduler="threads"), VALUES[3:45, 1:])
+    assert set(store.chunks().values()) == {1}
+
+
+def test_a_store_without_latency_pays_nothing(store):
+    assert len(cm.from_store(store.below).dask.layers) == 1
+
+
+@pytest.mark.parametrize(("arguments", "length"), [((9, 1, 8, 1 << 20), 0), ((10, 1, 8, 1 << 20), 2)])
+def test_few_blocks_have_short_runs_or_none(arguments, length):
+    assert run_length(*arguments) == length
+
+
+def test_a_million_blocks_stay_symbolic():
+    far = FarStore()
+    cm.create_array(far.below, shape=(1000, 1000, 1000), dtype="u1", chunks=(10, 10, 10))
+    start = time.perf_counter()
+    x = cm.from_store(far)
+    assert len(pickle.dumps(x.dask)) < 20_000
+    x = (x + 1)[:15, :15, 500:510]
+    (optimised,) = dask.optimize(x)
+    assert len(dict(optimised.dask)) <= 16
+    assert time.perf_counter() - start < 1
