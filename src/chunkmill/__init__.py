@@ -36,7 +36,9 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.nodes.create import create_array, create_group
     from chunkmill.nodes.delete import delete
     from chunkmill.nodes.group import Group
+    from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel
     from chunkmill.nodes.writing import store, to_store
+    from chunkmill.pyramids.pyramid import plan_pyramid, pyramid
     from chunkmill.references.concat import concat_references
     from chunkmill.references.write import ReferencesReport, to_references
     from chunkmill.xarray.write import DatasetReport, write_dataset
@@ -49,11 +51,13 @@ __all__ = [
     "Difference",
     "Group",
     "JobCounts",
+    "MultiscaleImage",
     "Plan",
     "PlannedStage",
     "Problem",
     "ReferencesReport",
     "Report",
+    "ScaleLevel",
     "VerifyReport",
     "WriteReport",
     "check",
@@ -69,7 +73,9 @@ __all__ = [
     "open_array",
     "open_group",
     "plan_convert",
+    "plan_pyramid",
     "plan_rechunk",
+    "pyramid",
     "rechunk",
     "store",
     "to_references",
@@ -100,6 +106,8 @@ _DEFINED_IN = {
     "nodes.delete": ("delete",),
     "nodes.group": ("Group",),
     "nodes.writing": ("store", "to_store"),
+    "nodes.multiscales": ("MultiscaleImage", "ScaleLevel"),
+    "pyramids.pyramid": ("plan_pyramid", "pyramid"),
     "references.concat": ("concat_references",),
     "references.write": ("ReferencesReport", "to_references"),
     "xarray.write": ("DatasetReport", "write_dataset"),

@@ -67,6 +67,7 @@ class ZarrV2:
     names_in_axes: ClassVar[bool] = False
     has_bool: ClassVar[bool] = True
     has_fill_value: ClassVar[bool] = True
+    level_metadata: ClassVar[str | None] = "0.4"
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("", ".", "0")
 
     # ----------------------------------------------------------------------------------------------------------------

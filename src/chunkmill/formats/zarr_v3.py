@@ -71,6 +71,7 @@ class ZarrV3:
     names_in_axes: ClassVar[bool] = False
     has_bool: ClassVar[bool] = True
     has_fill_value: ClassVar[bool] = True
+    level_metadata: ClassVar[str | None] = "0.5"
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("c/", "/", "c")
 
     # ----------------------------------------------------------------------------------------------------------------

@@ -97,6 +97,7 @@ class ZarrV3Draft(WithoutConsolidated):
     names_in_axes: ClassVar[bool] = False
     has_bool: ClassVar[bool] = True
     has_fill_value: ClassVar[bool] = True
+    level_metadata: ClassVar[str | None] = None
     empty_groups: ClassVar[bool] = False
     node_keys_known: ClassVar[bool] = False  # their suffix stands in the entry point
     document_names: ClassVar[frozenset[str]] = frozenset()

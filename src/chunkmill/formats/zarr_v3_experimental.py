@@ -63,6 +63,7 @@ class ZarrV3Experimental(WithoutConsolidated):
     names_in_axes: ClassVar[bool] = False
     has_bool: ClassVar[bool] = True
     has_fill_value: ClassVar[bool] = True
+    level_metadata: ClassVar[str | None] = None
     node_keys_known: ClassVar[bool] = False  # their suffix stands in the entry point
     document_names: ClassVar[frozenset[str]] = frozenset()
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("c", "/", "c0")

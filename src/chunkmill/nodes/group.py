@@ -27,6 +27,7 @@ from chunkmill.nodes.documents import (
     present,
 )
 from chunkmill.nodes.group_display import group_html, group_text, tree_text
+from chunkmill.nodes.multiscales import MultiscaleImage, multiscales_of
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import limited_to, uncached
 
@@ -75,6 +76,23 @@ class Group(ChangesAttributes, WritesChildren):
     def attributes(self) -> Mapping[str, JSON]:
         """User attributes, read-only: `update_attributes` changes them."""
         return Attributes(self.metadata.attributes)
+
+    @property
+    def multiscales(self) -> tuple[MultiscaleImage, ...]:
+        """Images in several resolutions whose levels are in this group; none where its metadata describe none.
+
+        Read are OME-Zarr 0.1 to 0.5, N5-viewer, BigDataViewer and COSEM. `MetadataError` where they are wrong.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> a = cm.create_array("memory://doc-multiscales", "a", shape=(64, 64), dtype="u1", chunks=(32, 32))
+        >>> _ = cm.pyramid(a, ("memory://doc-multiscales", "image"))
+        >>> (image,) = cm.open_group("memory://doc-multiscales", "image").multiscales
+        >>> [level.array.shape for level in image], image.version
+        ([(64, 64), (32, 32)], '0.5')
+        """
+        return multiscales_of(self.path, self.attributes, self.arrays, self.__getitem__)
 
     def children(self, *, without: Collection[str] = ()) -> dict[str, Node]:
         """Open every direct child but those named: one listing, then all documents at once where the store can."""

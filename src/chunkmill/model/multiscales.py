@@ -1,0 +1,368 @@
+"""Metadata of multiscale images: which arrays are levels of one image, their axes, and the size of their voxels.
+
+Read: OME-Zarr 0.1 to 0.5, N5-viewer, BigDataViewer, COSEM (OpenOrganelle). Written: OME-Zarr 0.4 and 0.5, N5-viewer
+with COSEM. Everything here is in the order of numpy's axes; N5's own attributes are fastest axis first. Pure functions
+of attributes. Not here: opening the levels (`chunkmill.nodes.multiscales`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chunkmill.errors import MetadataError, UnsupportedFeature
+
+__all__ = [
+    "Axis",
+    "Level",
+    "Multiscale",
+    "axis_type",
+    "emit_n5_levels",
+    "emit_ome",
+    "parse_multiscales",
+    "reduced_level",
+]
+
+_TYPES = {"t": "time", "time": "time", "c": "channel", "channel": "channel"}
+_SPATIAL = ("z", "y", "x")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis: its name; ``"space"``, ``"time"``, ``"channel"`` or ``None``; its unit or ``None``."""
+
+    name: str
+    type: str | None = None
+    unit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level: path of its array below the group; length of a voxel, and position of the first voxel's centre."""
+
+    path: str
+    scale: tuple[float, ...]
+    translation: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Multiscale:
+    """One image in several resolutions, the finest first.
+
+    Attributes
+    ----------
+    version
+        Of OME-Zarr, or the convention: ``"0.5"``, ``"n5-viewer"``, ``"bdv"``, ``"cosem"``.
+    method
+        How levels were made, as stored (``type`` in OME-Zarr); ``None`` where nothing says.
+    """
+
+    axes: tuple[Axis, ...]
+    levels: tuple[Level, ...]
+    version: str
+    name: str | None = None
+    method: str | None = None
+
+
+def axis_type(name: str) -> str:
+    """Return the type of an axis that only its name describes."""
+    return _TYPES.get(name.lower(), "space")
+
+
+def parse_multiscales(
+    attributes: Mapping[str, Any], children: Callable[[], Mapping[str, tuple[int, Mapping[str, Any]]]]
+) -> tuple[Multiscale, ...]:
+    """Return the images that a group's attributes describe; none where they describe none.
+
+    Parameters
+    ----------
+    attributes
+        Of the group.
+    children
+        Returns rank and attributes of the arrays directly below, by name; called where the group's do not suffice.
+
+    Raises
+    ------
+    MetadataError
+        The attributes contradict their specification; says which, and how.
+
+    Examples
+    --------
+    >>> ome = {"version": "0.5", "multiscales": [{
+    ...     "axes": [{"name": "y", "type": "space"}, {"name": "x", "type": "space"}],
+    ...     "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [0.5, 0.25]}]}],
+    ... }]}
+    >>> (image,) = parse_multiscales({"ome": ome}, dict)
+    >>> image.levels[0].scale, image.version
+    ((0.5, 0.25), '0.5')
+    """
+    ome = attributes.get("ome")
+    if isinstance(ome, Mapping) and "multiscales" in ome:
+        return tuple(_ome(each, str(ome.get("version", "0.5")), children) for each in _listed(ome, "multiscales"))
+    if "multiscales" in attributes:
+        listed = _listed(attributes, "multiscales")
+        if any("transform" in dataset for each in listed for dataset in each.get("datasets", ())):
+            return tuple(_cosem(each) for each in listed)
+        return tuple(_ome(each, str(each.get("version", "0.4")), children) for each in listed)
+    found = _n5(attributes, children)
+    return () if found is None else (found,)
+
+
+def reduced_level(level: Level, path: str, total: Sequence[int], *, averages: bool) -> Level:
+    """Return a level reduced by `total` along each axis; where cells are averaged, its voxels' centres are theirs.
+
+    Examples
+    --------
+    >>> reduced_level(Level("0", (1.0, 4.0), (0.0, 0.0)), "1", (2, 1), averages=True)
+    Level(path='1', scale=(2.0, 4.0), translation=(0.5, 0.0))
+    """
+    scale = tuple(length * factor for length, factor in zip(level.scale, total, strict=True))
+    if not averages:
+        return Level(path, scale, level.translation)
+    shifted = zip(level.translation, level.scale, total, strict=True)
+    return Level(path, scale, tuple(start + length * (factor - 1) / 2 for start, length, factor in shifted))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# OME-Zarr
+
+
+def emit_ome(image: Multiscale, version: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a group with the image in OME-Zarr 0.4 or 0.5; its ``omero`` is kept.
+
+    Raises
+    ------
+    UnsupportedFeature
+        OME-Zarr cannot say it: more than five axes, other than two or three of type space, or axes out of order.
+    """
+    _check_ome_axes(image.axes)
+    axes = [
+        {name: value for name, value in (("name", a.name), ("type", a.type), ("unit", a.unit)) if value is not None}
+        for a in image.axes
+    ]
+    datasets = [
+        {
+            "path": level.path,
+            "coordinateTransformations": [
+                {"type": "scale", "scale": list(level.scale)},
+                {"type": "translation", "translation": list(level.translation)},
+            ],
+        }
+        for level in image.levels
+    ]
+    stored: dict[str, Any] = {"axes": axes, "datasets": datasets, "name": image.name or "/"}
+    if image.method is not None:
+        stored["type"] = image.method
+    kept = {name: value for name, value in attributes.items() if name not in _REPLACED}
+    before = attributes.get("ome")
+    omero = (before if isinstance(before, Mapping) else attributes).get("omero")
+    own = {} if omero is None else {"omero": omero}
+    if version == "0.4":
+        return {**kept, "multiscales": [{"version": "0.4", **stored}], **own}
+    return {**kept, "ome": {"version": version, "multiscales": [stored], **own}}
+
+
+_REPLACED = frozenset({"multiscales", "ome", "omero", "downsamplingFactors", "scales", "pixelResolution", "resolution"})
+_ORDER = {"time": 0, "channel": 1, None: 1, "space": 2}
+
+
+def _check_ome_axes(axes: Sequence[Axis]) -> None:
+    n_space = sum(axis.type == "space" for axis in axes)
+    rank = [_ORDER.get(axis.type, 1) for axis in axes]
+    n_others = sum(each == 1 for each in rank)
+    if 2 <= n_space <= 3 and n_others <= 1 and rank == sorted(rank) and sum(a.type == "time" for a in axes) <= 1:  # noqa: PLR2004
+        return
+    shown = ", ".join(f"{axis.name} ({axis.type})" for axis in axes)
+    hint = (
+        "it has at most one axis of time, then one of channels, then two or three of space; give ome=None to write none"
+    )
+    raise UnsupportedFeature(format="OME-Zarr", feature=f"axes {shown}", hint=hint)
+
+
+def _listed(attributes: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    value = attributes[name]
+    if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
+        raise _bad(name, value, "a list of objects")
+    return value
+
+
+def _ome(
+    stored: Mapping[str, Any], version: str, children: Callable[[], Mapping[str, tuple[int, Mapping[str, Any]]]]
+) -> Multiscale:
+    datasets = _listed(stored, "datasets") if "datasets" in stored else []
+    if not datasets or not all(isinstance(each.get("path"), str) for each in datasets):
+        raise _bad("multiscales", datasets, "datasets, each with a path")
+    if "axes" in stored:
+        axes = tuple(_axis(each) for each in stored["axes"])
+    else:  # 0.1 and 0.2: always all five, of which readers take the last where there are fewer
+        below = children()
+        n = below[datasets[0]["path"]][0] if datasets[0]["path"] in below else 5
+        axes = tuple(_axis(name) for name in "tczyx"[5 - n :])
+    whole = _transformed(stored, (1.0,) * len(axes), (0.0,) * len(axes), within=None)
+    levels = []
+    for dataset in datasets:
+        scale, translation = _transformed(dataset, (1.0,) * len(axes), (0.0,) * len(axes), within=whole)
+        levels.append(Level(dataset["path"], scale, translation))
+    method = stored.get("type")
+    name = stored.get("name")
+    return Multiscale(axes, tuple(levels), version, name if isinstance(name, str) else None, method)
+
+
+def _axis(stored: Any) -> Axis:
+    if isinstance(stored, str):
+        return Axis(stored, axis_type(stored))
+    if not isinstance(stored, Mapping) or not isinstance(stored.get("name"), str):
+        raise _bad("axes", stored, "an axis with a name")
+    return Axis(stored["name"], stored.get("type"), stored.get("unit"))
+
+
+def _transformed(
+    stored: Mapping[str, Any],
+    scale: tuple[float, ...],
+    translation: tuple[float, ...],
+    *,
+    within: tuple[tuple[float, ...], tuple[float, ...]] | None,
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Apply the coordinate transformations in their order, and those of the whole image after them."""
+    for each in stored.get("coordinateTransformations") or ():
+        kind = each.get("type") if isinstance(each, Mapping) else None
+        if kind == "identity":
+            continue
+        values = each.get(kind) if kind in {"scale", "translation"} else None
+        if not isinstance(values, list) or len(values) != len(scale) or not all(map(_is_number, values)):
+            raise _bad("coordinateTransformations", each, f"scale or translation by {len(scale)} numbers")
+        if kind == "scale":
+            scale = tuple(a * b for a, b in zip(scale, values, strict=True))
+            translation = tuple(a * b for a, b in zip(translation, values, strict=True))
+        else:
+            translation = tuple(a + b for a, b in zip(translation, values, strict=True))
+    if within is not None:
+        outer, shift = within
+        scale = tuple(a * b for a, b in zip(scale, outer, strict=True))
+        translation = tuple(a * b + c for a, b, c in zip(translation, outer, shift, strict=True))
+    return scale, translation
+
+
+def _bad(field: str, got: Any, expected: str) -> MetadataError:
+    return MetadataError(key="attributes", field=field, got=got, expected=expected)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# N5
+
+
+def emit_n5_levels(image: Multiscale) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the attributes of the group and of each level's array, as N5-viewer and COSEM's readers take them."""
+    first = image.levels[0]
+    names, units = [a.name for a in image.axes], [a.unit or "" for a in image.axes]
+    below: dict[str, dict[str, Any]] = {}
+    datasets = []
+    for level in image.levels:
+        transform = {
+            "axes": names,
+            "units": units,
+            "scale": list(level.scale),
+            "translate": list(level.translation),
+        }
+        factors = [round(a / b) for a, b in zip(level.scale, first.scale, strict=True)]
+        below[level.path] = {
+            "downsamplingFactors": factors[::-1],
+            "pixelResolution": {"dimensions": list(first.scale)[::-1], "unit": units[-1] if units else ""},
+            "transform": transform,
+        }
+        datasets.append({"path": level.path, "transform": transform})
+    group = {
+        "multiscales": [{"name": image.name or "", "datasets": datasets}],
+        "scales": [each["downsamplingFactors"] for each in below.values()],
+        "pixelResolution": below[first.path]["pixelResolution"],
+    }
+    return group, below
+
+
+def _cosem(stored: Mapping[str, Any]) -> Multiscale:
+    """Read the draft that COSEM wrote before OME-Zarr 0.4: a transform for each level, C order unless it says F."""
+    levels = []
+    axes: tuple[Axis, ...] = ()
+    for dataset in _listed(stored, "datasets"):
+        transform, path = dataset.get("transform"), dataset.get("path")
+        if not isinstance(transform, Mapping) or not isinstance(path, str):
+            raise _bad("multiscales", dataset, "path and transform")
+        step = -1 if transform.get("order") == "F" else 1
+        scale = _numbers(transform, "scale")[::step]
+        names = list(transform.get("axes") or _names(len(scale)))[::step]
+        units = list(transform.get("units") or [None] * len(scale))[::step]
+        axes = axes or tuple(Axis(str(n), axis_type(str(n)), u or None) for n, u in zip(names, units, strict=False))
+        levels.append(Level(path, scale, _numbers(transform, "translate", len(scale))[::step]))
+    return Multiscale(axes, tuple(levels), "cosem", stored.get("name"))
+
+
+def _n5(
+    attributes: Mapping[str, Any], children: Callable[[], Mapping[str, tuple[int, Mapping[str, Any]]]]
+) -> Multiscale | None:
+    """Read N5-viewer's and BigDataViewer's attributes: factors of all levels in the group, or of each in its array."""
+    listed = attributes.get("downsamplingFactors", attributes.get("scales"))
+    by_level = listed if isinstance(listed, list) and all(isinstance(each, list) for each in listed) else []
+    hints = by_level or "pixelResolution" in attributes or "multiScale" in attributes
+    if not hints and not attributes.keys() & {"resolution", "dataType"}:
+        below = children()
+        if "s0" not in below or not any(a.keys() & {"downsamplingFactors", "transform"} for _, a in below.values()):
+            return None
+    else:
+        below = children()
+    names = sorted((name for name in below if name[:1] == "s" and name[1:].isdigit()), key=lambda name: int(name[1:]))
+    if not names or (len(names) == 1 and not hints):
+        return None
+    n_axes, first = below[names[0]]
+    if "transform" in first:
+        datasets = [{"path": n, "transform": below[n][1]["transform"]} for n in names if "transform" in below[n][1]]
+        return _cosem({"datasets": datasets})
+    spacing, unit = _resolution(attributes, first, n_axes)
+    factors = []
+    for number, name in enumerate(names):
+        own = below[name][1].get("downsamplingFactors")
+        if own is None and number < len(by_level):
+            own = by_level[number]
+        factors.append(_numbers({"downsamplingFactors": own or [1] * n_axes}, "downsamplingFactors", n_axes)[::-1])
+    axes = tuple(Axis(name, axis_type(name), unit) for name in _names(n_axes))
+    base = Level(names[0], spacing, (0.0,) * n_axes)
+    levels = []
+    for name, total in zip(names, factors, strict=True):
+        scale = tuple(a * b for a, b in zip(spacing, total, strict=True))
+        shift = tuple(a * (b - 1) / 2 for a, b in zip(spacing, total, strict=True))
+        levels.append(replace(base, path=name, scale=scale, translation=shift))
+    return Multiscale(axes, tuple(levels), "bdv" if "dataType" in attributes else "n5-viewer")
+
+
+def _names(n: int) -> tuple[str, ...]:
+    return ("t", "c", *_SPATIAL)[5 - n :] if n <= 5 else tuple(f"d{i}" for i in range(n))  # noqa: PLR2004
+
+
+def _resolution(
+    group: Mapping[str, Any], first: Mapping[str, Any], n_axes: int
+) -> tuple[tuple[float, ...], str | None]:
+    """Return the length of a voxel of the first level, and its unit."""
+    for attributes in (first, group):
+        found: Any = attributes.get("pixelResolution", attributes.get("resolution"))
+        unit: Any = None
+        if isinstance(found, Mapping):
+            found, unit = found.get("dimensions"), found.get("unit")
+        if isinstance(found, list):
+            # N5-viewer gives those of space alone where there are more axes
+            spacing = _numbers({"pixelResolution": found}, "pixelResolution")[:n_axes]
+            return (*spacing, *(1.0,) * (n_axes - len(spacing)))[::-1], unit if isinstance(unit, str) else None
+    return (1.0,) * n_axes, None
+
+
+def _numbers(stored: Mapping[str, Any], name: str, n: int | None = None) -> tuple[float, ...]:
+    value = stored.get(name)
+    if value is None and n is not None:
+        return (0.0,) * n
+    if not isinstance(value, list) or not all(map(_is_number, value)) or (n is not None and len(value) != n):
+        wanted = "numbers" if n is None else f"{n} numbers"
+        raise _bad(name, value, f"a list of {wanted}")
+    return tuple(float(each) for each in value)

@@ -1,0 +1,99 @@
+"""Open the levels of multiscale images: arrays with the size of their voxels.
+
+Not here: what attributes say (`chunkmill.model.multiscales`), making levels (`chunkmill.pyramids`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chunkmill.errors import MetadataError
+from chunkmill.model.multiscales import Axis, parse_multiscales
+from chunkmill.nodes.array import Array
+
+__all__ = ["MultiscaleImage", "ScaleLevel", "multiscales_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleLevel:
+    """One level of an image.
+
+    Attributes
+    ----------
+    array
+        Its array, open for reading.
+    scale
+        Length of a voxel along each axis, in the axes' units.
+    translation
+        Position of the centre of the first voxel.
+    """
+
+    array: Array
+    scale: tuple[float, ...]
+    translation: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MultiscaleImage(Sequence[ScaleLevel]):
+    """One image in several resolutions, the finest first: a sequence of `ScaleLevel`.
+
+    Attributes
+    ----------
+    axes
+        Name, type and unit of each axis, in the order of the arrays'.
+    version
+        Of OME-Zarr (``"0.5"``), or the convention: ``"n5-viewer"``, ``"bdv"``, ``"cosem"``.
+    name, method
+        As stored; ``None`` where nothing says.
+    """
+
+    levels: tuple[ScaleLevel, ...]
+    axes: tuple[Axis, ...]
+    version: str
+    name: str | None = None
+    method: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.levels[number]
+
+    def __iter__(self) -> Iterator[ScaleLevel]:
+        return iter(self.levels)
+
+
+def multiscales_of(
+    path: str, attributes: Mapping[str, Any], arrays: Callable[[], Mapping[str, Array]], node: Callable[[str], Any]
+) -> tuple[MultiscaleImage, ...]:
+    """Return the images whose levels are in the group at `path`.
+
+    Parameters
+    ----------
+    attributes
+        Of the group.
+    arrays
+        Returns the arrays directly below it, by name.
+    node
+        Opens a node by its path below the group.
+    """
+
+    def children() -> Mapping[str, tuple[int, Mapping[str, Any]]]:
+        return {name: (array.ndim, array.attributes) for name, array in arrays().items()}
+
+    images = []
+    for image in parse_multiscales(attributes, children):
+        levels = []
+        for level in image.levels:
+            array = node(level.path)
+            n_axes = len(level.scale)
+            if not isinstance(array, Array) or array.ndim != n_axes:
+                got = f"an array of {array.ndim} axes" if isinstance(array, Array) else "a group"
+                raise MetadataError(
+                    key=f"{path}/{level.path}", field="level", got=got, expected=f"an array of {n_axes} axes"
+                )
+            levels.append(ScaleLevel(array, level.scale, level.translation))
+        images.append(MultiscaleImage(tuple(levels), image.axes, image.version, image.name, image.method))
+    return tuple(images)

@@ -1,0 +1,1 @@
+"""Multiscale pyramids: levels of lower resolution, made from an array."""

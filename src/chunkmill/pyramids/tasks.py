@@ -1,0 +1,186 @@
+"""Tasks of a pyramid: each reads a region of one level once, and writes whole store keys of the levels below it.
+
+The first level is written along the way where it is to be copied: encoded bytes move unopened where they mean the same
+in the target. What is absent stays absent at every level. Not here: which task has which block
+(`chunkmill.pyramids.blocks`), jobs (`chunkmill.pyramids.job`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.array.chunk_io import read_region, write_region
+from chunkmill.array.metered import metered
+from chunkmill.array.selection import region_shape
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.conversion.actions import ChosenAction
+from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_group
+from chunkmill.conversion.source_guard import SeenSource, check_still_there
+from chunkmill.model.grid import ChunkCoords, Region
+from chunkmill.pyramids.blocks import LevelBlocks, block_region, under
+from chunkmill.pyramids.downsample import Method, Reduction, downsample
+from chunkmill.runtime.job import TaskResult
+from chunkmill.stores.metered import Meter
+from chunkmill.stores.remembered import RememberedReads
+
+__all__ = ["LevelStage", "level_reads", "level_shows", "write_block"]
+
+
+@dataclass(frozen=True, slots=True)
+class LevelStage:
+    """One stage: the level that its tasks read, and those that they write.
+
+    Attributes
+    ----------
+    source
+        The array that is read: the base, or a level that an earlier stage has written.
+    seen
+        The base's documents when the job was planned; ``None`` where a level is read.
+    copy, action
+        The first level, where it is written too, and the action for its chunks; ``None``: it exists.
+    blocks
+        The blocks of each level, that which is read included.
+    targets
+        The arrays of the levels below that which is read.
+    fresh
+        Whether there is nothing under the targets' keys yet.
+    """
+
+    source: StoredArray
+    seen: SeenSource | None
+    copy: StoredArray | None
+    action: ChosenAction | None
+    blocks: tuple[LevelBlocks, ...]
+    targets: tuple[StoredArray, ...]
+    method: Method | Reduction
+    fresh: bool
+
+    def coords(self, number: int) -> ChunkCoords:
+        """Return the block of a task in the last level."""
+        return tuple(int(i) for i in np.unravel_index(number, self.blocks[-1].n_blocks))
+
+
+def level_reads(stages: Sequence[LevelStage], spec: int) -> Iterator[tuple[StoredArray, list[str]]]:
+    """Yield the store keys of the source that the task of `spec` reads."""
+    (stage,) = stages
+    yield stage.source, stage.source.keys(_source_region(stage, len(stage.blocks) - 1, stage.coords(spec)))
+
+
+def level_shows(stages: Sequence[LevelStage], spec: int) -> str:
+    """Return the first store key that the task of `spec` writes."""
+    (stage,) = stages
+    target = (stage.targets or (stage.copy or stage.source,))[-1]
+    return next(iter(target.keys(block_region(stage.blocks[-1], stage.coords(spec)))), target.prefix)
+
+
+def _source_region(stage: LevelStage, level: int, coords: ChunkCoords) -> Region:
+    if level == 0:
+        return block_region(stage.blocks[0], coords)
+    # blocks that come last begin and end where the region does
+    chosen = [each for each, _ in under(stage.blocks[level], stage.blocks[level - 1], coords)]
+    first, last = (_source_region(stage, level - 1, each) for each in (chosen[0], chosen[-1]))
+    return tuple(slice(a.start, b.stop) for a, b in zip(first, last, strict=True))
+
+
+def write_block(stages: Sequence[LevelStage], spec: int) -> TaskResult:
+    """Write one block of the last level of the stage, and all that is under it."""
+    (stage,) = stages
+    if 0 in stage.blocks[-1].shape:
+        return TaskResult.of(Meter())
+    meter = Meter()
+    source = metered(stage.source, meter)
+    remembered = RememberedReads(source.store)
+    work = _Work(
+        stage,
+        source.with_store(remembered),
+        remembered,
+        tuple(metered(target, meter) for target in stage.targets),
+        None if stage.copy is None else metered(stage.copy, meter),
+        {},
+    )
+    work.block(len(stage.blocks) - 1, stage.coords(spec))
+    return TaskResult.of(meter, **work.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    stage: LevelStage
+    source: StoredArray
+    remembered: RememberedReads
+    targets: tuple[StoredArray, ...]
+    copy: StoredArray | None
+    counts: dict[str, int]
+
+    def block(self, level: int, coords: ChunkCoords) -> NDArray[Any] | None:
+        """Write a block of a level, and return its values; ``None`` where all of it is absent."""
+        return self._first(coords) if level == 0 else self._below(level, coords)
+
+    def _first(self, coords: ChunkCoords) -> NDArray[Any] | None:
+        """Read a block, and copy it where the first level is written."""
+        region = block_region(self.stage.blocks[0], coords)
+        self.remembered.forget()
+        values = read_region(self.source, region)
+        present = self.remembered.any_present
+        if not present and self.stage.seen is not None:
+            check_still_there(self.stage.source, self.stage.seen)
+        self._count("n_elements_read", values.size)
+        if self.copy is not None:
+            self._count("n_elements_owned", values.size)
+            self._copy(coords, region, values)
+        self.remembered.forget()
+        return values if present else None
+
+    def _copy(self, coords: ChunkCoords, region: Region, values: NDArray[Any]) -> None:
+        stage = self.stage
+        assert self.copy is not None and stage.action is not None and stage.copy is not None  # noqa: S101, PT018
+        n_keys = sum(1 for _ in stage.copy.write_layout.grid.overlaps(region))
+        self._count("n_keys", n_keys)
+        if not stage.action.moves:
+            write_region(self.copy, region, values)
+            self._count(f"action_{stage.action.name}", n_keys)
+            return
+        grid = stage.copy.write_layout.grid
+        group = tuple(size // key for size, key in zip(stage.blocks[0].block, grid.chunk_shape, strict=True))
+        transfer = ArrayTransfer(
+            self.source, self.copy, replace(stage.action, group=group), stage.fresh, seen=stage.seen
+        )
+        n_groups = tuple(-(-n // size) for n, size in zip(grid.grid_shape, group, strict=True))
+        number = int(np.ravel_multi_index(coords, n_groups)) if coords else 0
+        result = transfer_group([transfer], (0, number))
+        for name, n in result.counts.items():
+            if name.startswith("action_"):
+                self._count(name, n)
+
+    def _below(self, level: int, coords: ChunkCoords) -> NDArray[Any] | None:
+        """Reduce the blocks of the level above, and write the store keys of this one."""
+        blocks, target = self.stage.blocks[level], self.targets[level - 1]
+        region = block_region(blocks, coords)
+        values: NDArray[Any] | None = None
+        for above, where in under(blocks, self.stage.blocks[level - 1], coords):
+            found = self.block(level - 1, above)
+            if found is None:
+                continue
+            if values is None:
+                fill = np.zeros((), target.dtype) if target.fill_value is None else target.fill_value
+                values = np.full(region_shape(region), fill, target.dtype)
+            values[where] = downsample(found, blocks.factors, self.stage.method)
+            del found  # before the next one is read
+        n_keys = sum(1 for _ in target.write_layout.grid.overlaps(region))
+        self._count("n_keys", n_keys)
+        if values is not None:
+            write_region(target, region, values)
+            self._count("action_reduce", n_keys)
+        else:
+            self._count("action_absent", n_keys)
+            if not self.stage.fresh:
+                for key in target.keys(region):
+                    target.store.delete(key)
+        return values
+
+    def _count(self, name: str, n: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + n

@@ -1,0 +1,110 @@
+"""Store that remembers the values it has returned, so that a task that needs them twice fetches them once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import ByteRange, ByteSpan, Store, range_bounds
+
+__all__ = ["RememberedReads"]
+
+
+class RememberedReads:
+    """Wrap `store` for reading: values, and absences, are kept until `forget`.
+
+    A range of a value that was returned whole is cut from it. For the reads of one thread.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> store.set("a", b"123456")
+    >>> reads = RememberedReads(store)
+    >>> reads.get("a"), store.delete("a"), reads.get("a", ByteRange(2, 3)), reads.any_present
+    (b'123456', None, b'345', True)
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.below = store
+        self.url = store.url
+        self.is_remote = store.is_remote
+        self.compares_versions = False
+        self.replaces_atomically = True
+        self._values: dict[ByteSpan, bytes | None] = {}
+
+    @property
+    def any_present(self) -> bool:
+        """Whether any value that was asked for exists."""
+        return any(value is not None for value in self._values.values())
+
+    def forget(self) -> None:
+        """Forget all values."""
+        self._values.clear()
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        (value,) = self.get_many([ByteSpan(key, byte_range)])
+        return value
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order."""
+        asked = list(spans)
+        missing = list(dict.fromkeys(span for span in asked if span is not None and not self._knows(span)))
+        pending, found = iter(missing), self.below.get_many(missing)
+        for span in asked:
+            while span is not None and not self._knows(span):
+                self._values[next(pending)] = next(found)
+            yield None if span is None else self._known(span)
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and its version, asked of the store each time."""
+        return self.below.get_versioned(key)
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        return self.below.size(key)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key that starts with `prefix`."""
+        return self.below.list_prefix(prefix)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`."""
+        return self.below.list_dir(prefix)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:  # noqa: ARG002
+        """Refuse to store a value."""
+        raise self._read_only(key)
+
+    def set_if(
+        self,
+        key: str,
+        value: bytes | bytearray | memoryview | None,  # noqa: ARG002
+        version: str | None,  # noqa: ARG002
+    ) -> bool:
+        """Refuse to store a value."""
+        raise self._read_only(key)
+
+    def delete(self, key: str) -> None:
+        """Refuse to delete a key."""
+        raise self._read_only(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Refuse to delete keys."""
+        raise self._read_only(prefix)
+
+    def _read_only(self, key: str) -> StoreError:
+        return StoreError(url=self.url, key=key, reason="this store remembers what it has read, and is not written to")
+
+    def _knows(self, span: ByteSpan) -> bool:
+        return span in self._values or ByteSpan(span.key) in self._values
+
+    def _known(self, span: ByteSpan) -> bytes | None:
+        if span in self._values:
+            return self._values[span]
+        value = self._values[ByteSpan(span.key)]
+        if value is None or span.byte_range is None:
+            return value
+        start, stop = range_bounds(span.byte_range, len(value), url=self.url, key=span.key)
+        return value[start:stop]
