@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -26,13 +26,14 @@ from chunkmill.cli.options import (
     job_options,
     plain,
     run_options,
+    run_plan,
     say,
     scheduled,
     show,
     storage_option,
     store_options,
-    with_options,
 )
+from chunkmill.cli.pyramid import pyramid
 from chunkmill.cli.references import refs
 
 __all__ = ["main"]
@@ -153,7 +154,7 @@ def convert(
     Chunks are copied without decoding wherever their bytes mean the same in the target. The target appears when it is
     complete; an interrupted job resumes when the command is run again.
     """
-    _run_plan(cm.plan_convert, (source, path), (target, target_path), options | {"format": format_, "allow": allow})
+    run_plan(cm.plan_convert, (source, path), (target, target_path), options | {"format": format_, "allow": allow})
 
 
 @main.command(
@@ -186,19 +187,10 @@ def rechunk(source: str, target: str, *, path: str, target_path: str, format_: s
     Each element is read and written once; where few target chunks fit in memory at a time, it also passes through
     intermediate files, which are deleted when the job is done.
     """
-    _run_plan(cm.plan_rechunk, (source, path), (target, target_path), options | {"format": format_})
+    run_plan(cm.plan_rechunk, (source, path), (target, target_path), options | {"format": format_})
 
 
-def _run_plan(plan_function: Callable[..., Any], source: Any, target: Any, options: dict[str, Any]) -> None:
-    resume, dry_run, as_json = options.pop("resume"), options.pop("dry_run"), options.pop("as_json")
-    with scheduled(options.pop("scheduler"), progress=options.pop("progress")):
-        plan = plan_function(source, target, **options)
-        if dry_run:
-            show(plan, as_json=as_json, at_target=with_options(plan.at_target(resume=resume)))
-        else:
-            show(plan.run(resume=resume), as_json=as_json)
-
-
+main.add_command(pyramid)
 main.add_command(refs)
 
 

@@ -17,6 +17,7 @@ from dask.utils import format_bytes
 from chunkmill.cli.options import plain
 from chunkmill.display.array import codecs_text, shape_text
 from chunkmill.display.report import report_text
+from chunkmill.errors import ChunkmillError
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
@@ -37,6 +38,7 @@ def describe(node: Node, *, count: bool = False) -> dict[str, Any]:
             facts |= stored(node)
     else:
         facts["children"] = list(node)
+        facts |= _images(node)
         if count:
             facts |= _stored_below(node)
     return facts | {"attributes": dict(node.attributes)}
@@ -44,6 +46,28 @@ def describe(node: Node, *, count: bool = False) -> dict[str, Any]:
 
 def _kind(node: Node) -> str:
     return "array" if isinstance(node, Array) else "group"
+
+
+def _images(group: Group) -> dict[str, Any]:
+    """Return the levels of each multiscale image in a group: what attributes say wrongly is left to `attributes`."""
+    try:
+        images = group.multiscales
+    except ChunkmillError:
+        return {}
+    rows = [
+        {
+            "version": image.version,
+            "path": level.array.path,
+            "shape": level.array.shape,
+            "scale": level.scale,
+            "translation": level.translation,
+            "axes": [axis.name for axis in image.axes],
+            "units": [axis.unit for axis in image.axes],
+        }
+        for image in images
+        for level in image
+    ]
+    return {"levels": rows} if rows else {}
 
 
 def _array_facts(array: Array) -> dict[str, Any]:
@@ -153,6 +177,16 @@ def _names(names: tuple[str | None, ...]) -> str:
     return ", ".join(name or "?" for name in names)
 
 
+def _levels(rows: list[Mapping[str, Any]]) -> str:
+    return "\n".join(_level(row) for row in rows)
+
+
+def _level(row: Mapping[str, Any]) -> str:
+    axes = zip(row["axes"], row["scale"], row["units"], strict=True)
+    voxel = ", ".join(f"{name} {length:g}{f' {unit}' if unit else ''}" for name, length, unit in axes)
+    return f"{row['path']} {row['shape']}: {voxel}"
+
+
 _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "attributes": _attributes,
     "bytes": _bytes_text,
@@ -161,6 +195,7 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "chunk_bytes": _bytes_text,
     "codecs": _codecs,
     "dimension_names": _names,
+    "levels": _levels,
     "missing_chunks": "{:,}".format,
     "missing_store_keys": "{:,}".format,
     "n_chunks": "{:,}".format,

@@ -50,14 +50,14 @@ INTERRUPTED = 130  # as shells have it: 128 + SIGINT
 Command = Callable[..., Any]
 
 if TYPE_CHECKING:
-    _ParamType = click.ParamType[Any]
+    ParamType = click.ParamType[Any]
 else:
-    _ParamType = click.ParamType  # generic from click 8.4 on only
+    ParamType = click.ParamType  # generic from click 8.4 on only
 
 FORMATS = click.Choice(sorted(known.name for known in formats.FORMATS if known.name not in formats.READ_ONLY))
 
 
-class _Shape(_ParamType):
+class _Shape(ParamType):
     """A chunk shape, lengths by dimension (``time=-1,lat=32``), ``"keep"`` or ``"none"`` (``None``)."""
 
     name = "shape"
@@ -80,7 +80,7 @@ def _length(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
-class _Codecs(_ParamType):
+class _Codecs(ParamType):
     """A name, or JSON."""
 
     name = "codecs"
@@ -98,7 +98,7 @@ class _Codecs(_ParamType):
         return _starting(("keep", "default", "zstd", "blosc", "gzip", "raw"), incomplete)
 
 
-class _Memory(_ParamType):
+class _Memory(ParamType):
     """Bytes as text."""
 
     name = "memory"
@@ -112,7 +112,7 @@ class _Memory(_ParamType):
             self.fail(f"{value!r} is not a number of bytes: write it as 2GiB", param, ctx)
 
 
-class _KeyValue(_ParamType):
+class _KeyValue(ParamType):
     """``KEY=VALUE``; the value is JSON where it can be."""
 
     name = "key=value"
@@ -129,7 +129,7 @@ class _KeyValue(_ParamType):
             return name, text
 
 
-class _Scheduler(_ParamType):
+class _Scheduler(ParamType):
     """One of dask's schedulers, or the address of a cluster's."""
 
     name = "scheduler"
@@ -195,11 +195,10 @@ run_options = _all(
     JSON_FLAG,
 )
 
-job_options = _all(
+whole_job_options = _all(
     click.option("--path", default="", help="Path of the node inside the source."),
     click.option("--target-path", default="", help="Path of the node inside the target."),
     click.option("--max-mem", type=_MEMORY, help="Memory that the tasks of one worker may hold, such as 2GiB."),
-    click.option("--temp", help="Store for temporary files that all workers reach; beside the target by default."),
     click.option("--overwrite", is_flag=True, help="Replace what is at the target."),
     click.option(
         "--resume/--restart",
@@ -211,6 +210,11 @@ job_options = _all(
     storage_option("--option", "storage_options", " of the source (and of the target)"),
     storage_option("--target-option", "target_storage_options", " of the target"),
     run_options,
+)
+
+job_options = _all(
+    whole_job_options,
+    click.option("--temp", help="Store for temporary files that all workers reach; beside the target by default."),
 )
 
 
@@ -254,6 +258,17 @@ def show(result: Any, *, as_json: bool, **notes: str) -> None:
     for name, note in notes.items():
         if note:
             say(f"{name.replace('_', ' ')}: {note}", fg="yellow")
+
+
+def run_plan(plan_function: Callable[..., Any], source: Any, target: Any, options: dict[str, Any]) -> None:
+    """Plan a job, and run it, or print the plan with what is at the target."""
+    resume, dry_run, as_json = options.pop("resume"), options.pop("dry_run"), options.pop("as_json")
+    with scheduled(options.pop("scheduler"), progress=options.pop("progress")):
+        plan = plan_function(source, target, **options)
+        if dry_run:
+            show(plan, as_json=as_json, at_target=with_options(plan.at_target(resume=resume)))
+        else:
+            show(plan.run(resume=resume), as_json=as_json)
 
 
 def with_options(text: str) -> str:

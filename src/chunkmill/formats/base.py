@@ -67,7 +67,7 @@ class Format(Protocol):
     """Absent chunks have a fill value of the array's own; else they are zeros."""
 
     level_metadata: ClassVar[str | None]
-    """Convention by which multiscale images are described: a version of OME-Zarr, ``"n5"``, or ``None`` for none."""
+    """Convention by which multiscale images are described: a version of OME-Zarr, ``"n5-viewer"``, or ``None``."""
 
     def normalize_path(self, path: str) -> str:
         """Return the canonical form of a node's path (no slashes at the ends), or raise `MetadataError`."""

@@ -88,7 +88,7 @@ class N5(WithoutConsolidated):
     names_in_axes: ClassVar[bool] = True
     has_bool: ClassVar[bool] = False
     has_fill_value: ClassVar[bool] = False
-    level_metadata: ClassVar[str | None] = "n5"
+    level_metadata: ClassVar[str | None] = "n5-viewer"
     empty_groups: ClassVar[bool] = True
     node_keys_known: ClassVar[bool] = True
     document_names: ClassVar[frozenset[str]] = frozenset()

@@ -79,18 +79,9 @@ class Group(ChangesAttributes, WritesChildren):
 
     @property
     def multiscales(self) -> tuple[MultiscaleImage, ...]:
-        """Images in several resolutions whose levels are in this group; none where its metadata describe none.
+        """Images whose levels are in this group, by OME-Zarr, N5-viewer, BigDataViewer or COSEM; often none.
 
-        Read are OME-Zarr 0.1 to 0.5, N5-viewer, BigDataViewer and COSEM. `MetadataError` where they are wrong.
-
-        Examples
-        --------
-        >>> import chunkmill as cm
-        >>> a = cm.create_array("memory://doc-multiscales", "a", shape=(64, 64), dtype="u1", chunks=(32, 32))
-        >>> _ = cm.pyramid(a, ("memory://doc-multiscales", "image"))
-        >>> (image,) = cm.open_group("memory://doc-multiscales", "image").multiscales
-        >>> [level.array.shape for level in image], image.version
-        ([(64, 64), (32, 32)], '0.5')
+        `MetadataError` where their metadata are wrong. See `chunkmill.pyramid`, which makes the levels.
         """
         return multiscales_of(self.path, self.attributes, self.arrays, self.__getitem__)
 

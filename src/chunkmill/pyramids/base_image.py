@@ -54,10 +54,9 @@ def describe_base(node: Node, scale: Any, units: Any) -> BaseImage:
 
     Raises
     ------
-    NodeNotFound
-        The node is a group that describes no image.
     ValueError
-        `scale` or `units` name unknown dimensions, are of another rank, or lengths that are not above 0.
+        The node is a group that describes no image. `scale` or `units` name unknown dimensions, are of another rank,
+        or not above 0.
     """
     array, group, image = _found(node)
     names = _names(array, image)
@@ -86,8 +85,8 @@ def _found(node: Node) -> tuple[Array, Group | None, MultiscaleImage | None]:
         if images:
             return images[0][0].array, node, images[0]
         arrays = ", ".join(map(repr, list(node.arrays())[:10])) or "none"
-        hint = f"its metadata describe no multiscale image; give the path of an array (those below it: {arrays})"
-        raise NodeNotFound(url=node.url, path=node.path, hint=hint)
+        msg = f"source: the group {node.path!r} of {node.url} describes no multiscale image; give the path of an array "
+        raise ValueError(f"{msg}(those directly below it: {arrays})")
     above, _, name = node.path.rpartition("/")
     if not name:
         return node, None, None

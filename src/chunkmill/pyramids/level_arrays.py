@@ -37,7 +37,7 @@ class LevelTarget:
     Attributes
     ----------
     convention
-        By which the levels are described: a version of OME-Zarr, ``"n5"``, or ``None``.
+        By which the levels are described: a version of OME-Zarr, ``"n5-viewer"``, or ``None``.
     """
 
     store: Store
@@ -75,7 +75,7 @@ def describe_levels(
         names=[axis.name for axis in base.axes],
         spacing=base.level.scale if base.is_scaled else None,
     )
-    name = "s{}" if target.convention == "n5" else "{}"
+    name = "s{}" if target.convention == "n5-viewer" else "{}"
     averages = method != "stride"
     described = tuple(
         reduced_level(base.level, name.format(number), shape.total, averages=averages)
@@ -125,7 +125,7 @@ def _emit(
     image: Multiscale, convention: str | None, attributes: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the attributes of the group, and those of the levels' arrays by name."""
-    if convention == "n5":
+    if convention == "n5-viewer":
         group, below = emit_n5_levels(image)
         kept = {name: value for name, value in attributes.items() if name not in {"ome", "omero", *group}}
         return {**kept, **group}, below

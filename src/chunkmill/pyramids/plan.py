@@ -5,6 +5,8 @@ Not here: describing levels (`chunkmill.pyramids.level_arrays`), running the job
 
 from __future__ import annotations
 
+from math import lcm
+
 from chunkmill.conversion.actions import choose_action
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.estimate import estimate_transfers
@@ -27,6 +29,9 @@ from chunkmill.runtime.worker import THREAD_OVERHEAD, Worker
 __all__ = ["plan_levels_job"]
 
 _VERSION = 1  # of what the journal's numbers mean
+
+_MOST_ALIGNED = 256 << 20
+"""Bytes of a task above which blocks that read parts of the source's store keys are better: there are more of them."""
 
 
 def plan_levels_job(
@@ -55,7 +60,7 @@ def plan_levels_job(
     where = f"{target.store.url}/{target.path}" if target.path else target.store.url
     name = f"pyramid to {where}"
     action = choose_action(base.metadata, arrays[0].metadata, exact=exact, max_bytes=1, max_keys=1)
-    blocks, peak_memory = _blocks(name, described, base.dtype.itemsize, worker)
+    blocks, peak_memory = _blocks(name, base, described, worker)
     (seen,) = see_sources([base])
     documents = TargetWriter(
         job=name,
@@ -135,19 +140,28 @@ def _shown(method: Method | Reduction) -> str:
 
 
 def _blocks(
-    job: str, described: DescribedLevels, itemsize: int, worker: Worker
+    job: str, base: Array, described: DescribedLevels, worker: Worker
 ) -> tuple[tuple[tuple[LevelBlocks, ...], ...], int]:
-    """Divide the levels into stages; return them, and the memory of a worker."""
+    """Divide the levels into stages; return them, and the memory of a worker.
+
+    Blocks are of whole store keys of the source too, where memory allows, so that each is read once.
+    """
+    itemsize = base.dtype.itemsize
     budget = worker.max_mem // worker.n_threads - THREAD_OVERHEAD
-    stages = divide(
-        [level.shape for level in described.shapes],
-        [level.factors for level in described.shapes],
-        [array.write_layout.grid.chunk_shape for array in described.arrays],
-        itemsize=itemsize,
-        budget=budget,
-        n_least=max(LEAST_TASKS, 4 * worker.n_threads * worker.n_workers),
-    )
-    peak = max(peak_bytes(stage, itemsize) for stage in stages)
+    keys = [array.write_layout.grid.chunk_shape for array in described.arrays]
+    aligned = tuple(map(lcm, keys[0], base.write_layout.grid.chunk_shape))
+    for first in (aligned, keys[0]):
+        stages = divide(
+            [level.shape for level in described.shapes],
+            [level.factors for level in described.shapes],
+            [first, *keys[1:]],
+            itemsize=itemsize,
+            budget=budget,
+            n_least=max(LEAST_TASKS, 4 * worker.n_threads * worker.n_workers),
+        )
+        peak = max(peak_bytes(stage, itemsize) for stage in stages)
+        if peak <= min(budget, _MOST_ALIGNED):
+            break
     needed = (peak + THREAD_OVERHEAD) * worker.n_threads
     if peak > budget:
         reason = f"a worker of {worker.n_threads} threads has {worker.max_mem:,} bytes, and each thread holds whole "

@@ -35,7 +35,7 @@ class RememberedReads:
 
     @property
     def any_present(self) -> bool:
-        """Whether any value that was asked for exists."""
+        """True if any value that was asked for exists."""
         return any(value is not None for value in self._values.values())
 
     def forget(self) -> None:

@@ -1,0 +1,84 @@
+"""The command ``chunkmill pyramid``: make the levels of a multiscale image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import chunkmill as cm
+from chunkmill.cli.options import CODECS, FORMATS, PLACE, SHAPE, ParamType, examples, run_plan, whole_job_options
+
+__all__ = ["pyramid"]
+
+
+class _ByAxis(ParamType):
+    """A number, one for each axis (``1,2,2``), or by dimension (``y=2,x=2``); else the text."""
+
+    name = "by axis"
+
+    def __init__(self, number: type[int | float]) -> None:
+        self.number = number
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or value == "isotropic":
+            return value
+        items = [item.strip() for item in value.split(",")]
+        try:
+            if any("=" in item for item in items):
+                return {name.strip(): self.number(n) for name, n in (item.split("=", 1) for item in items)}
+            numbers = tuple(map(self.number, items))
+        except ValueError:
+            self.fail(f"{value!r} is not by axis: write it as 1,2,2, or as y=2,x=2", param, ctx)
+        return numbers[0] if len(numbers) == 1 else numbers
+
+
+@click.command(
+    short_help="Make levels of lower resolution.",
+    epilog=examples(
+        "chunkmill pyramid scan.n5 image.zarr --path volume/s0 --format zarr3 --shards 512,512,512",
+        "chunkmill pyramid labels.zarr labels-pyramid.zarr --method mode --factors 1,2,2 --levels 5",
+        "chunkmill pyramid scan.n5 image.zarr --factors isotropic --scale z=40,y=4,x=4 --units nanometer",
+    ),
+)
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
+@click.option(
+    "--factors",
+    type=_ByAxis(int),
+    default="2",
+    show_default=True,
+    help="From each level to the next: a number, 1,2,2, y=2,x=2, or isotropic.",
+)
+@click.option("--levels", type=click.IntRange(1), help="Levels, the first included; until a chunk holds the last.")
+@click.option(
+    "--method",
+    type=click.Choice(["mean", "median", "min", "max", "mode", "stride"]),
+    default="mean",
+    show_default=True,
+    help="mode for labels.",
+)
+@click.option("--format", "format_", type=FORMATS, help="Format of the target; the source's by default.")
+@click.option("--chunks", type=SHAPE, default="keep", show_default=True, help="Chunk shape of every level.")
+@click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
+@click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
+@click.option("--scale", type=_ByAxis(float), help="Length of a voxel: 40,4,4, or z=40,y=4,x=4.")
+@click.option("--units", help="Unit of the lengths, such as nanometer.")
+@click.option(
+    "--ome",
+    type=click.Choice(["auto", "0.4", "0.5", "none"]),
+    default="auto",
+    show_default=True,
+    help="Version of OME-Zarr that describes the levels; auto: 0.4 in Zarr v2, 0.5 in v3.",
+)
+@whole_job_options
+def pyramid(
+    source: str, target: str, *, path: str, target_path: str, format_: str | None, ome: str, **options: Any
+) -> None:
+    """Write the array SOURCE, or the finest level of an image, and its reductions as the levels of TARGET.
+
+    Each element is read once. The target appears when all levels are complete; an interrupted job resumes when the
+    command is run again.
+    """
+    chosen = options | {"format": format_, "ome": None if ome == "none" else ome}
+    run_plan(cm.plan_pyramid, (source, path), (target, target_path), chosen)

@@ -1,0 +1,296 @@
+"""Pyramids as users make them: every format, methods, absent chunks, interruptions, wrong arguments."""
+
+import os
+import pickle
+import signal
+import time
+
+import dask
+import numpy as np
+import pytest
+import tensorstore as ts
+from clusters import cluster_of, worker_pids
+from recording import FailingStore, RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import ChunkmillError, JobError, NodeExists, NodeNotFound
+from chunkmill.pyramids import blocks, tasks
+from chunkmill.runtime.unfinished_jobs import unfinished_jobs
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+SHAPE = (70, 50, 45)
+FORMATS = ("zarr2", "zarr3", "n5", "zarr3-draft")
+
+
+@pytest.fixture(scope="module")
+def values():
+    values = np.random.default_rng(0).integers(0, 60000, SHAPE, dtype="u2")
+    values[:32, :32] = 0  # absent
+    return values
+
+
+def make_source(values, name="zarr3", store=None, **options):
+    store = MemoryStore() if store is None else store
+    options = {"chunks": (16, 16, 16), "codecs": "gzip"} | options
+    array = cm.create_array(store, "scan/s0", shape=values.shape, dtype=values.dtype, format=name, **options)
+    array[...] = values
+    return array
+
+
+def expected_levels(values, factors, method="mean"):
+    levels = [values]
+    for each in factors:
+        levels.append(ts.downsample(ts.array(levels[-1]), each, method).read().result())
+    return levels
+
+
+@pytest.fixture
+def small_tasks(monkeypatch):
+    """Divide small arrays as large ones."""
+    monkeypatch.setattr(blocks, "_FINE_TASK_BYTES", 1 << 14)
+
+
+def check_levels(group, expected):
+    names = sorted(group, key=lambda name: int(name.strip("s")))
+    assert len(names) == len(expected)
+    for name, level in zip(names, expected, strict=True):
+        np.testing.assert_array_equal(group[name][...], level)
+
+
+@pytest.mark.parametrize("options", [
+    pytest.param({}, id="chunks are kept"),
+    pytest.param({"chunks": (20, 20, 20)}, id="other chunks"),
+    pytest.param({"codecs": "raw"}, id="other codecs"),
+    pytest.param({"max_mem": "9 MB"}, id="little memory"),
+])  # fmt: skip
+@pytest.mark.parametrize("target", FORMATS)
+@pytest.mark.parametrize("source", FORMATS)
+def test_formats(values, source, target, options):
+    array = make_source(values, source)
+    store = MemoryStore()
+    plan = cm.plan_pyramid(array, (store, "image"), format=target, factors=(2, 2, 1), levels=3, **options)
+    report = plan.run()
+    check_levels(cm.open_group(store, "image"), expected_levels(values, [(2, 2, 1)] * 2))
+    assert report.n_tasks == plan.n_tasks
+    assert report.n_keys == plan.n_keys
+    assert report.read_amplification == pytest.approx(plan.read_amplification)
+    assert not unfinished_jobs(store)
+    assert cm.check(store).ok
+
+
+@pytest.mark.parametrize("shards", [(32, 32, 32), (48, 16, 32)])
+def test_shards(values, shards):
+    array = make_source(values, shards=shards)
+    store = MemoryStore()
+    cm.pyramid(array, store, levels=4)
+    group = cm.open_group(store)
+    check_levels(group, expected_levels(values, [2 * np.ones(3, int)] * 3))
+    assert {each.shards for each in group.arrays().values()} == {shards}
+    cm.pyramid(array, (store, "plain"), levels=2, shards=None)
+    assert cm.open_array(store, "plain/1").shards is None
+
+
+@pytest.mark.parametrize("method", ["mean", "median", "min", "max", "mode", "stride"])
+def test_methods(values, method):
+    array = make_source(values % 7)
+    store = MemoryStore()
+    cm.pyramid(array, store, method=method, factors=[(1, 2, 2), (3, 2, 1)])
+    check_levels(cm.open_group(store), expected_levels(values % 7, [(1, 2, 2), (3, 2, 1)], method))
+
+
+def test_a_function(values):
+    store = MemoryStore()
+    cm.pyramid(make_source(values), store, method=np.ptp, factors=(1, 1, 5), levels=2)
+    np.testing.assert_array_equal(cm.open_array(store, "1")[...], np.ptp(values.reshape(70, 50, 9, 5), axis=3))
+
+
+def test_each_key_is_read_once(values):
+    recorded = RecordingStore(MemoryStore())
+    array = make_source(values, store=recorded.below, shards=(32, 32, 32))
+    source = cm.open_array(recorded, array.path)
+    recorded.log.clear()
+    report = cm.pyramid(source, MemoryStore(), levels=2, shards=None)
+    reads = [key for method, key, _ in recorded.log if method == "get" and "/c/" in key]
+    assert sorted(reads) == sorted(set(reads)), "a shard is read twice"
+    assert report.read_amplification == 1.0
+
+
+def test_absent_stays_absent(values):
+    store = MemoryStore()
+    source = make_source(values)
+    assert len(list(source.stored_keys())) < source.nchunks
+    report = cm.pyramid(source, store, levels=3)
+    group = cm.open_group(store)
+    stored = [set(each.stored_keys()) for _, each in sorted(group.arrays().items())]
+    assert len(stored[0]) == len(list(source.stored_keys()))
+    assert "1/c/0/0/0" not in stored[1]
+    assert "1/c/1/1/1" in stored[1]
+    assert report.actions["absent"] > 0
+
+
+def test_fill_values_of_floats():
+    """Cells of nothing but absent elements are the fill value, however it is rounded."""
+    store = MemoryStore()
+    source = cm.create_array(store, "a", shape=(24,), dtype="f4", chunks=(4,), fill_value=0.1)
+    source[12:] = np.arange(12)
+    cm.pyramid(source, (store, "p"), factors=3, levels=2, ome=None)
+    level = cm.open_array(store, "p/1")
+    assert (level[:4] == np.float32(0.1)).all()
+    np.testing.assert_array_equal(level[4:], [1, 4, 7, 10])
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 5), (1, 1)])
+def test_tiny_arrays(shape):
+    store = MemoryStore()
+    source = cm.create_array(store, "a", shape=shape, dtype="i4", chunks=tuple(max(n, 1) for n in shape))
+    source[...] = 5
+    cm.pyramid(source, (store, "p"), ome=None)
+    np.testing.assert_array_equal(cm.open_array(store, "p/0")[...], source[...])
+
+
+def test_metadata_of_the_source_are_taken():
+    store = MemoryStore()
+    source = cm.create_array(store, "scan/s0", shape=(8, 16, 16), dtype="u1", chunks=(8, 8, 8), format="n5",
+                             attributes={"pixelResolution": {"dimensions": [4, 4, 40], "unit": "nm"}, "mine": 1})  # fmt: skip
+    cm.create_array(store, "scan/s1", shape=(8, 8, 8), dtype="u1", chunks=(8, 8, 8), format="n5",
+                    attributes={"downsamplingFactors": [2, 2, 1]})  # fmt: skip
+    cm.open_group(store, "scan", mode="r+").update_attributes(
+        {"pixelResolution": {"dimensions": [4, 4, 40], "unit": "nm"}}
+    )
+    source[...] = 1
+    out = MemoryStore()
+    cm.pyramid((store, "scan"), out, format="zarr3", factors="isotropic")  # of the group: its finest level
+    (image,) = cm.open_group(out).multiscales
+    assert [level.scale for level in image] == [(40, 4, 4), (40, 8, 8)]
+    assert [level.translation for level in image] == [(0, 0, 0), (0, 2, 2)]
+    assert {axis.unit for axis in image.axes} == {"nm"}
+    assert cm.open_array(out, "0").attributes == {"mine": 1}
+    again = MemoryStore()
+    cm.pyramid((out, "0"), again, format="n5")  # back: of the array, whose group describes it
+    (image,) = cm.open_group(again).multiscales
+    assert image[0].scale == (40, 4, 4)
+
+
+def test_two_versions_of_ome(values):
+    store = MemoryStore()
+    old, new = cm.plan_pyramid(make_source(values), (store, "old"), format="zarr2"), None
+    old.run()
+    group = cm.open_group(store, "old")
+    assert group.attributes["multiscales"][0]["version"] == "0.4"
+    assert any("/0/0/0" in key for key in group["0"].stored_keys()) or group["0"].metadata.chunk_keys.separator == "/"
+    new = cm.open_group(store, "new") if cm.pyramid(make_source(values), (store, "new"), format="zarr3") else None
+    assert new.attributes["ome"]["version"] == "0.5"
+    assert new["1"].dimension_names == ("z", "y", "x")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Interruptions
+
+
+def test_nothing_is_visible_before_all_is_and_it_resumes(values, tmp_path, small_tasks):
+    array = make_source(values, store=LocalStore(str(tmp_path / "source")))
+    target = str(tmp_path / "target")
+    n_failed, report = 0, None
+    with dask.config.set(scheduler="synchronous"):
+        while report is None and n_failed < 60:
+            store = FailingStore(LocalStore(target), every=37, methods=["set", "set_if"], times=1)
+            try:
+                report = cm.pyramid(array, store, levels=4, max_mem="9 MB")
+            except ChunkmillError:
+                n_failed += 1
+                if unfinished_jobs(LocalStore(target)):
+                    with pytest.raises(NodeNotFound):
+                        cm.open_array(target, "0")
+    assert n_failed > 1
+    assert report.n_resumed > 0
+    check_levels(cm.open_group(target), expected_levels(values, [(2, 2, 2)] * 3))
+    assert cm.check(target).ok
+
+
+def test_it_resumes_between_levels(values, tmp_path, monkeypatch, small_tasks):
+    array = make_source(values, store=LocalStore(str(tmp_path / "source")))
+    target = str(tmp_path / "target")
+    plan = cm.plan_pyramid(array, target, levels=4, max_mem="9 MB")
+    assert len(plan.stages) > 1
+    real = tasks.write_region
+
+    def fails_at_the_last_level(stored, *args, **options):
+        if stored.path == "3":
+            raise OSError("no space left on device")
+        return real(stored, *args, **options)
+
+    monkeypatch.setattr(tasks, "write_region", fails_at_the_last_level)
+    with pytest.raises(OSError, match="no space"), dask.config.set(scheduler="synchronous"):
+        plan.run()
+    monkeypatch.setattr(tasks, "write_region", real)
+    with pytest.raises(JobError, match="was interrupted"):
+        cm.create_group(target)
+    report = plan.run()
+    assert report.n_resumed >= report.stages[0].n_tasks
+    assert report.stages[0].bytes_read == 0
+    check_levels(cm.open_group(target), expected_levels(values, [(2, 2, 2)] * 3))
+
+
+@pytest.mark.slow
+def test_a_killed_worker(values, tmp_path, small_tasks):
+    values = np.tile(values, (2, 2, 2))
+    array = make_source(values, store=LocalStore(str(tmp_path / "source")))
+    target = str(tmp_path / "target")
+    with cluster_of(2) as client:
+        plan = pickle.loads(pickle.dumps(cm.plan_pyramid(array, target, levels=5, max_mem="9 MB")))
+        assert plan.stages[0].n_tasks > 1
+        future = client.get_executor(pure=False).submit(time.sleep, 0.05)
+        future.result()
+        os.kill(next(iter(worker_pids(client).values())), signal.SIGKILL)
+        plan.run()
+    check_levels(cm.open_group(target), expected_levels(values, [(2, 2, 2)] * 4))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Errors
+
+
+@pytest.mark.parametrize(("options", "error", "match"), [
+    ({"method": "average"}, ValueError, "expected one of 'mean'"),
+    ({"factors": (2, 2)}, ValueError, "expected 3, one for each axis"),
+    ({"factors": {"q": 2}}, ValueError, r"unknown dimensions \['q'\]; the array has \['z', 'y', 'x'\]"),
+    ({"levels": 0}, ValueError, "levels=0"),
+    ({"scale": (1, 2)}, ValueError, "expected 3, one for each of the axes"),
+    ({"scale": -1}, ValueError, "not a length above 0"),
+    ({"units": {"q": "m"}}, ValueError, "unknown dimensions"),
+    ({"max_mem": 1 << 20}, JobError, r"the smallest that works is \d+.*max_mem="),
+    ({"chunks": ((30, 40), 16, 16)}, ChunkmillError, "chunks of one shape"),
+    ({"factors": "isotropic"}, ValueError, "give scale="),
+])  # fmt: skip
+def test_wrong_arguments(values, options, error, match):
+    store = MemoryStore()
+    with pytest.raises(error, match=match):
+        cm.pyramid(make_source(values), store, **options)
+    assert not list(store.list_prefix(""))
+
+
+def test_the_smallest_memory_of_the_error_works(values):
+    array = make_source(values)
+    with pytest.raises(JobError) as caught:
+        cm.plan_pyramid(array, MemoryStore(), max_mem=1 << 20)
+    needed = int(str(caught.value).split("max_mem=")[1].split()[0])
+    cm.plan_pyramid(array, MemoryStore(), max_mem=needed).run()
+    with pytest.raises(JobError):
+        cm.plan_pyramid(array, MemoryStore(), max_mem=needed - 16)
+
+
+def test_places(values):
+    store = MemoryStore()
+    array = make_source(values, store=store)
+    with pytest.raises(JobError, match="inside the target"):
+        cm.pyramid(array, (store, "scan"))
+    with pytest.raises(JobError, match="inside the source"):
+        cm.pyramid(array, (store, "scan/s0/levels"))
+    with pytest.raises(ValueError, match=r"describes no multiscale image.*'s0'"):
+        cm.pyramid((store, "scan"), MemoryStore())
+    cm.create_group(store, "there")
+    with pytest.raises(NodeExists):
+        cm.pyramid(array, (store, "there"))
+    cm.pyramid(array, (store, "there"), overwrite=True)
+    assert len(cm.open_group(store, "there").multiscales[0]) == len(list(cm.open_group(store, "there")))
