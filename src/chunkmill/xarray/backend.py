@@ -34,6 +34,7 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
 from chunkmill.xarray.coding import array_encoding, decoded_attributes
 from chunkmill.xarray.decode import decode
+from chunkmill.xarray.image_levels import level_datasets
 from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend
 
 __all__ = ["ChunkmillBackendEntrypoint", "GroupVariables", "LazyArray", "dimension_names", "open_variable"]
@@ -295,6 +296,8 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
     ) -> dict[str, Dataset]:
         """Open the group and all below it; the arguments are those of `open_dataset`.
 
+        Each level of a multiscale image is a node, with a variable ``image`` and coordinates.
+
         Names are paths from the root, ``/a/b``; with `group`, relative to that group: ``.`` and ``b``, as in xarray.
         """
         root = _open(filename_or_obj, group, format, consolidated, storage_options, base=base)
@@ -310,9 +313,18 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
             arrays, groups = _split(node.members(without=dropped))
             unfinished = unfinished.joined(UnfinishedAppend.of(node.attributes))
             arrays = unfinished.arrays_before(arrays)
-            datasets[f"{top}{path}" or "."] = decode(
-                GroupVariables(arrays, node.attributes, use_zarr_fill_value_as_mask), decoders
+
+            # elements of an image that equal the fill value are not missing
+            masked = bool(use_zarr_fill_value_as_mask)
+            levels = level_datasets(
+                node.path, node.attributes, arrays, lambda each: decode(GroupVariables(each, {}, masked), decoders)
             )
+            others = {name: array for name, array in arrays.items() if name not in levels}
+            datasets[f"{top}{path}" or "."] = decode(
+                GroupVariables(others, node.attributes, use_zarr_fill_value_as_mask), decoders
+            )
+            for name, dataset in levels.items():
+                datasets[f"{top}{path}/{name}" if path else f"{top}{name}"] = dataset
             todo[:0] = [
                 (f"{path}/{name}" if path else name, child, unfinished.below(name)) for name, child in groups.items()
             ]
