@@ -146,7 +146,9 @@ def test_dry_run_says_what_is_at_the_target(archive, tmp_path):
         cm.create_array(path, "a/b", shape=(2,), dtype="u1", chunks=(2,), format="n5")
     there = "is there already, so that this fails; --overwrite replaces it"
     assert f"at target: a group of format zarr3 {there}\n" in run(*command).stdout
-    assert run_json(*command, "--overwrite")["at_target"] == "a group of format zarr3, which will be replaced"
+    assert run_json(*command, "--overwrite")["at_target"] == (
+        "a group of format zarr3, which will be replaced when the new one is complete"
+    )
     as_n5 = ["convert", archive, tmp_path / "other.n5", "--path=stack", "--format=n5", "--target-path", "--dry-run"]
     as_n5.insert(-1, "a/b")
     assert run_json(*as_n5)["at_target"] == f"an array of format n5 {there}"

@@ -17,6 +17,7 @@ from chunkmill.errors import ChunkError, StoreError
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.references.write import to_references
 from chunkmill.runtime import job as jobs
+from chunkmill.runtime import stage_task
 from chunkmill.runtime.reference_shipping import ReferenceSender, references_in_scope
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.reference import ReferenceStore
@@ -182,14 +183,14 @@ def test_other_processes(scheduler, tmp_path, monkeypatch):
     (tmp_path / "all.bin").write_bytes(bytes(range(200)) * 20)
     store = ranges(tmp_path / "all.bin", 1000)
     sent = []
-    original = jobs._Packed.of
+    original = stage_task.PackedStage.of
 
     def spy(*args):
         packed = original(*args)
         sent.append(len(packed.stage) + len(packed.needs))
         return packed
 
-    monkeypatch.setattr(jobs._Packed, "of", spy)
+    monkeypatch.setattr(stage_task.PackedStage, "of", spy)
 
     cases = {
         "copy.zarr": lambda url: cm.convert(store, url, format="zarr3", shards=lambda _: (40,)),

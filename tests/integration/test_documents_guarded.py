@@ -337,7 +337,6 @@ def test_replacing_a_dataset_keeps_the_old_when_a_variable_fails(name):
     assert xr.open_dataset(store, group="g", engine="chunkmill")["t"].values.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.xfail(reason="what was there is deleted first")
 @pytest.mark.parametrize("name", FORMATS)
 def test_replacing_by_a_conversion_keeps_the_old_when_the_source_fails(name):
     store, bad = MemoryStore(), copy.copy(source())

@@ -18,7 +18,8 @@ from recording import FailingStore, SlowStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
-from chunkmill.runtime import job as jobs
+from chunkmill.runtime import stage_task
+from chunkmill.runtime.journal import JOB_PREFIX
 from chunkmill.runtime.preflight import describe_needs
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore
@@ -112,10 +113,12 @@ def test_an_overwriting_job_resumes_without_deleting(source):
     cm.create_array(store, "old", shape=(1,), dtype="i1", chunks=(1,))
     with pytest.raises((ChunkError, StoreError)):
         cm.convert(url, FailingStore(store, every=40, methods=["set", "set_if"]), format="zarr3", overwrite=True)
-    n_before = len(list(store.list_prefix("a/")))
+    n_before = len([key for key in store.list_prefix("") if key.startswith(JOB_PREFIX) and "/a/" in key])
+    assert cm.open_array(store, "old").shape == (1,)
     report = cm.convert(url, store, format="zarr3", overwrite=True)
     assert n_before > 0
     assert report.n_resumed > 0
+    assert not [key for key in store.list_prefix("") if key.startswith(("old", "."))]
     assert report.n_keys < 64
     check(store, values)
 
@@ -162,9 +165,11 @@ def test_processes(source, target):
 def test_a_worker_that_joins_late_is_checked(source, tmp_path):
     array = cm.open_array(source[0], "a")
     needs = describe_needs("convert", sources=[array], writes=[LocalStore(str(tmp_path / "t"))])
-    packed = jobs._Packed.of(jobs._Stage(len, None, None, 0), needs, None)
+    packed = stage_task.PackedStage.of(stage_task.LocalStage(len, None, None, 0), needs, None)
     assert packed.open().number == 0
-    other = jobs._Packed.of(jobs._Stage(len, None, None, 1), describe_needs("convert", sources=[array]), None)
+    other = stage_task.PackedStage.of(
+        stage_task.LocalStage(len, None, None, 1), describe_needs("convert", sources=[array]), None
+    )
     LocalStore(source[0]).set("a/.zarray", b"{}")
     with pytest.raises(JobError, match=r"finds something else under 'a/.zarray'"):
         other.open()
@@ -178,7 +183,7 @@ def test_versions_must_be_equal(source, monkeypatch):
     needs = describe_needs("convert", sources=[cm.open_array(source[0], "a")])
     monkeypatch.setattr("chunkmill.runtime.preflight._version", lambda package: f"{package}-0.0")
     with pytest.raises(JobError, match=r"numcodecs numcodecs-0\.0 instead of"):
-        jobs._Packed.of(jobs._Stage(len, None, None, 2), needs, None).open()
+        stage_task.PackedStage.of(stage_task.LocalStage(len, None, None, 2), needs, None).open()
 
 
 # --------------------------------------------------------------------------------------------------------------------

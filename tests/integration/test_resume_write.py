@@ -220,18 +220,21 @@ def test_a_task_that_is_repeated_sees_its_record(monkeypatch):
 
 
 def test_replacing(tmp_path):
-    """What is replaced goes when the write begins, not when it goes on."""
+    """What is replaced stays until all is written, however often the write is interrupted."""
     store = LocalStore(tmp_path)
     cm.to_store(da.zeros((2, 2)), store, "a")
     with pytest.raises(NodeExists):
         write(Source(), store)
     assert traces(store) == []
     fail_half_way(store, mode="w")
-    with pytest.raises(NodeNotFound):
-        cm.open_array(store, "a")
+    assert cm.open_array(store, "a").shape == (2, 2)
+    (problem,) = cm.check(store).problems
+    assert problem.kind == "unfinished"
+    assert "the array or group that it replaces is there until it is done" in problem.reason
     report = write(Source(), store, mode="w")
     assert report.n_resumed > 0
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
+    assert traces(store) == []
     with pytest.raises(NodeExists):
         write(Source(), store)
 

@@ -103,8 +103,9 @@ def _stored_dataset(call: Call) -> None:
 
 
 def _source(call: Call) -> None:
-    cm.create_group(call.store, "src", format=call.format, attributes={"from": "source"})
-    _array(Call(call.store, "src/a", call.format, call.mark))
+    with suppress(NodeExists):
+        cm.create_group(call.store, "src", format=call.format, attributes={"from": "source"})
+        _array(Call(call.store, "src/a", call.format, call.mark))
 
 
 def _to_store(call: Call, **more: Any) -> None:
@@ -172,6 +173,19 @@ def _rechunk(call: Call) -> None:
     cm.rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3, 1))
 
 
+def _replace_resuming(call: Call) -> None:
+    _to_store(call, mode="w", resume=True, chunks=(3, 1), codecs="raw")
+
+
+def _convert_over(call: Call) -> None:
+    cm.rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3, 1), codecs="raw", overwrite=True)
+
+
+def _source_and_array(call: Call) -> None:
+    _source(call)
+    _array(call)
+
+
 def _repair(call: Call) -> None:
     cm.check(call.store, repair=True)
 
@@ -200,6 +214,8 @@ OPERATIONS = {
         Operation("resize", _resize, _array, paths=("g/a", "g/b", "g")),
         Operation("append-values", _append_values, _array, paths=("g/a", "g/b", "g")),
         Operation("delete", _delete, _array, paths=("g/a", "g/b", "g")),
+        Operation("replace-resume", _replace_resuming, _array),
+        Operation("replace-convert", _convert_over, _source_and_array, joins=True, paths=_TARGETS),
         Operation("repair", _repair, paths=_ROOT),
         Operation("reader", lambda call: snapshot(call.store, raises=True), paths=_ROOT),
     )
@@ -255,8 +271,7 @@ class Scenario:
         for actor, operation in self.operations.items():
             call = self._call(actor, store)
             if operation.needs is not None and (made_by := (operation.needs, call.path)) not in made:
-                if operation.needs is not _source or not any(needs is _source for needs, _ in made):
-                    operation.needs(call)
+                operation.needs(call)
                 made.add(made_by)
         if self.ground == "consolidated" and self.format != "n5":
             cm.consolidate(store)

@@ -53,11 +53,11 @@ class Access:
 
     @property
     def writes(self) -> bool:
-        return self.method in {"set", "set_if", "delete", "delete_prefix", "swap_in"}
+        return self.method in {"set", "set_if", "delete", "delete_prefix", "swap_in", "replace_prefix"}
 
     @property
     def _spans(self) -> bool:
-        return self.method in {"delete_prefix", "list_prefix", "list_dir", "swap_in"}
+        return self.method in {"delete_prefix", "list_prefix", "list_dir", "swap_in", "replace_prefix"}
 
     def meets(self, other: Access) -> bool:
         """Whether it matters which of both comes first."""
@@ -258,6 +258,15 @@ class ActorStore(_Wrapper):
 
     def stage(self, prefix: str) -> ActorStore:
         return ActorStore(self.below.stage(prefix), self._scheduler, self._actor, f"(staged by {self._actor})/")
+
+    def can_replace(self, prefix: str) -> bool:
+        self._before("list_prefix", prefix)
+        return self.below.can_replace(prefix)
+
+    def replace_prefix(self, prefix: str, staged: str, mark: str) -> None:
+        self._before("replace_prefix", staged)
+        self._before("replace_prefix", prefix)
+        self.below.replace_prefix(prefix, staged, mark)
 
     def swap_in(self, prefix: str, staged: ActorStore) -> None:
         self._before("swap_in", prefix)

@@ -25,7 +25,8 @@ from chunkmill.errors import ChunkError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
 from chunkmill.runtime.job import Stage, TaskResult, run_once
-from chunkmill.runtime.journal import differences, records
+from chunkmill.runtime.journal import MARK_PREFIX
+from chunkmill.runtime.records import differences, records
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.base import ByteSpan, Store
@@ -246,7 +247,7 @@ def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
     paths = {problem.path for problem in found.problems if problem.kind == "unfinished"}
     specs = []
     for job in unfinished_jobs(store) if paths else []:
-        if job.path in paths:
+        if job.path in paths and not job.is_exchanged:
             prefix = job.key.rpartition("/")[0] + "/"
             specs += [(job.path, key) for _, _, key in records(store, prefix, job.run)]
     return [Stage("check-journal", _check_record, store, specs)] if specs else []
@@ -286,7 +287,7 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
 def _remove(store: Store, key: str) -> None:
     if key.endswith("/"):
         store.delete_prefix(key)
-    elif key.startswith(PROBE_PREFIX):
+    elif key.startswith((MARK_PREFIX, PROBE_PREFIX)):
         store.delete(key)
     else:
         sweep_partial_files(store, key.rpartition("/")[0] + "/" if "/" in key else "")

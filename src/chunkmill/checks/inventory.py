@@ -20,7 +20,7 @@ from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import node_keys
 from chunkmill.nodes.group import Group, Node
-from chunkmill.runtime.journal import JOB_PREFIX
+from chunkmill.runtime.journal import JOB_PREFIX, MARK_PREFIX
 from chunkmill.runtime.unfinished_jobs import UnfinishedJob, unfinished_jobs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
@@ -238,6 +238,8 @@ class _Keys:
     def _sorted(self, key: str) -> bool:
         if key in self.documents or key.startswith((JOB_PREFIX, PROBE_PREFIX)):
             return True
+        if key.rpartition("/")[2].startswith(MARK_PREFIX):
+            return True
         which = self._owner(key)
         if which is not None:
             self._sort_chunk(which, key)
@@ -318,6 +320,10 @@ def _unfinished(found: Inventory) -> list[UnfinishedJob]:
             jobs.append(job)
             state = "is running" if job.is_running else "was interrupted: run it again to resume it"
             reason = f"{job.job}, begun {job.began}, {state}"
+            if job.is_exchanged:
+                reason += "; what it has replaced is gone, and only consolidated metadata may be missing"
+            elif job.replaces:
+                reason += "; the array or group that it replaces is there until it is done"
             kind = "running" if job.is_running else "unfinished"
             found.problems.append(Problem(kind, job.path, job.key, reason))
     return jobs
@@ -332,7 +338,9 @@ def _leftovers(found: Inventory) -> None:
     if found.path:
         return
     for name in store.list_dir(""):
-        if name.startswith(PROBE_PREFIX):
+        if name.startswith(MARK_PREFIX):
+            problems.append(Problem("leftover", "", name, "the mark of a job that replaced what was here"))
+        elif name.startswith(PROBE_PREFIX):
             problems.append(Problem("leftover", "", name, "a probe that a job's workers wrote"))
         elif name.startswith(JOB_PREFIX) and store.get(f"{name}plan.json") is None:
             problems.append(Problem("leftover", "", name, "records of a job without a plan"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, Literal
 
@@ -125,6 +126,7 @@ def plan_job(
 
 
 def _job(name: str, mark: str, writer: TargetWriter) -> Job:
+    replacement = writer.replacement
     return Job(
         name=name,
         store=writer.store,
@@ -138,7 +140,14 @@ def _job(name: str, mark: str, writer: TargetWriter) -> Job:
         writes=() if writer.intermediate is None else (writer.intermediate,),
         check_free=writer.check_free,
         overwrite=writer.overwrite,
+        beside=partial(_job_beside, name, mark, writer) if writer.overwrite and replacement is None else None,
+        keeps_old=writer.keeps_old,
+        old_prefix=None if replacement is None else replacement.old_prefix,
     )
+
+
+def _job_beside(name: str, mark: str, writer: TargetWriter, run: str) -> Job:
+    return _job(name, mark, writer.beside(run))
 
 
 def _check_apart(source: Node, target: ConversionTarget) -> None:

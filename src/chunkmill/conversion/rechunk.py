@@ -78,7 +78,8 @@ def plan_rechunk(
     strategy
         ``"direct"`` or ``"spill"``, instead of the one that is estimated to be faster.
     overwrite
-        Replace what is at the target.
+        Replace what is at the target: it stays until the new one is complete, in directories and in memory; in other
+        stores, and below the root in the draft of Zarr v3, it is deleted when the sources have been looked at.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's (and those of `temp`) default to the source's.
 

@@ -6,7 +6,7 @@ Not here: planning (`chunkmill.conversion.convert_job`), running stages (`chunkm
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.convert_tasks import (
@@ -25,7 +25,8 @@ from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import placement
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import publish
-from chunkmill.runtime.journal import JOB_PREFIX
+from chunkmill.nodes.replacement import ReplacementOfJob
+from chunkmill.runtime.journal import JOB_PREFIX, MARK_PREFIX
 from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.base import Store
@@ -58,6 +59,8 @@ class TargetWriter:
         Whether intermediate files are compressed.
     ahead_bytes
         Bytes that a task may fetch ahead of their use, from stores whose requests cost latency.
+    replacement
+        Where the target's nodes are written beside those that they replace; ``None``: in their places.
     """
 
     job: str
@@ -71,13 +74,36 @@ class TargetWriter:
     prefix: str
     compress: bool
     ahead_bytes: int
+    replacement: ReplacementOfJob | None = None
 
-    def prepare(self) -> Mapping[str, bytes]:
-        """Make room, and return the documents of the topmost node and of its parents."""
+    def beside(self, run: str) -> TargetWriter:
+        """Return the writer that writes beside what is at the target, in the run of that name."""
+        replacement = ReplacementOfJob(self.store, self.path, self.format.name, run)
+        plans = [replace(plan, target=replacement.array(plan.target)) for plan in self.plans]
+        return replace(self, plans=plans, replacement=replacement)
+
+    def keeps_old(self) -> bool:
+        """Return whether what is at the target now can stay until the new nodes are complete."""
+        return placement.can_keep(self.store, self.path, self.format.name)
+
+    def prepare(self) -> Mapping[str, bytes] | None:
+        """Make room, and return the documents of the topmost node and of its parents.
+
+        ``None``: the store cannot hold the new nodes beside those that they replace.
+
+        Raises
+        ------
+        JobError
+            A source was deleted or replaced since the job was planned; nothing is deleted then.
+        """
+        if self.replacement is not None:
+            return placement.prepare_beside(self.store, self.path, self.format.name)
         if self.intermediate is not None:
             self.intermediate.delete_prefix(self.prefix)  # of a job that was abandoned
         if self.overwrite is None:
             return {}
+        if self.overwrite:
+            self._check_sources()
         return self._make_room()
 
     def check_free(self, run: str) -> None:
@@ -99,8 +125,9 @@ class TargetWriter:
         Intermediate files are named after the run: tasks of an interrupted one may still be writing theirs.
         """
         self._check_sources()
-        there = self.store.list_dir(self.format.chunk_prefix(self.path))
-        return stages_of(self, run, fresh=all(name.startswith(JOB_PREFIX) for name in there))
+        at = self.format.chunk_prefix(self.path) if self.replacement is None else self.replacement.staged
+        fresh = all(name.startswith((JOB_PREFIX, MARK_PREFIX)) for name in self.store.list_dir(at))
+        return stages_of(self, run, fresh=fresh)
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:
         """Write all documents, the topmost last, and consolidated metadata where the format has them.
@@ -110,7 +137,8 @@ class TargetWriter:
         JobError
             A source was deleted or replaced since the job was planned; nothing is published.
         """
-        self._check_sources()
+        if self.replacement is None or not self.replacement.is_finished():
+            self._check_sources()
         written = [] if self.overwrite is None else self._write_documents(documents)
         if self.overwrite is None:
             flush(self.store)
@@ -127,10 +155,13 @@ class TargetWriter:
             plan.target.path: self.format.emit_array(plan.target.path, plan.target.metadata) for plan in self.plans
         }
         below = {key: value for documents in nodes.values() for key, value in documents.items()}
-        top = dict(documents)
+        consolidated = {}
         if self.path in self.groups and self.format.consolidated_key(self.path) is not None:
             consolidated = self.format.emit_consolidated(self.path, below)
-            top = {**{key: value for key, value in top.items() if key not in consolidated}, **consolidated}
+        if self.replacement is not None:
+            self.replacement.finish({**below, **consolidated}, above=documents, below=nodes)
+            return [*below, *consolidated, *documents]
+        top = {**{key: value for key, value in documents.items() if key not in consolidated}, **consolidated}
         others = {path: documents for path, documents in nodes.items() if path != self.path}
         publish(self.store, self.format, self.path, top, below=others, again=True)
         if self.path:

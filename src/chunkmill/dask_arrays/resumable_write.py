@@ -8,7 +8,7 @@ Not here: the records (`chunkmill.runtime.journal`), conversions (`chunkmill.run
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -25,34 +25,51 @@ from chunkmill.dask_arrays.write import WriteReport, report, write_blocks
 from chunkmill.dask_arrays.write_task import WriteCounts, block_number
 from chunkmill.errors import JobError
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_beside
-from chunkmill.runtime.journal import Journal, fingerprint
+from chunkmill.runtime.journal import Journal, fingerprint, new_run
 from chunkmill.runtime.running_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler, optimised
 
-__all__ = ["resumable_write"]
+__all__ = ["WriteTarget", "resumable_write"]
 
 _VERSION = 1  # of the block numbers in the records
 
 
+@dataclass(frozen=True, slots=True)
+class WriteTarget:
+    """Array that a resumable write creates or fills.
+
+    Attributes
+    ----------
+    prepare
+        Clears the path and returns the documents to publish; not called by a write that resumes. ``None``: the array
+        cannot be written here.
+    publish
+        Makes the array visible; called with the documents when all blocks are written. May be called again.
+    old_prefix
+        Prefix of the keys of the array that this one replaces, if it is written beside that.
+    """
+
+    array: StoredArray
+    prepare: Callable[[], Mapping[str, bytes] | None]
+    publish: Callable[[dict[str, bytes]], None]
+    old_prefix: str | None = None
+
+
 def resumable_write(
     x: da.Array,
-    array: StoredArray,
+    target: WriteTarget,
     *,
-    prepare: Callable[[], Mapping[str, bytes]],
-    publish: Callable[[dict[str, bytes]], None],
+    beside: Callable[[str], WriteTarget] | None = None,
     lock: LockFactory,
     write_empty: bool,
     check_free: Callable[[str], object] | None = None,
 ) -> WriteReport:
-    """Write `x` to `array` on the current scheduler; an unfinished write of the same `x` resumes.
+    """Write `x` to the target on the current scheduler; an unfinished write of the same `x` resumes.
 
     Parameters
     ----------
-    prepare
-        Clears the path and returns the documents to publish; not called by a write that resumes.
-    publish
-        Makes the array visible; called with the documents when all blocks are written.
-
+    beside
+        Returns, for the name of a run, the target beside the array that is replaced, which stays until all is written.
     check_free
         Called with the name of the run when the write has begun: raises `NodeExists` where a node was made since
         `prepare`, whose chunks it would write over.
@@ -62,32 +79,57 @@ def resumable_write(
     JobError
         The target holds an unfinished job that writes something else.
     """
+    array = target.array
     mark = fingerprint("to_store", _VERSION, x.name, x.chunks, x.dtype, array.format, array.metadata, write_empty)
     journal = Journal(array.store, array.path, _job(array), mark, is_block_write=True)
     documents = _resumed(journal, x)
     resumes = documents is not None
-    if journal.is_over:
-        n_written = sum(1 for _ in _numbered(x, array))
-        return replace(report(array, WriteCounts(), 0), n_resumed=n_written)
+    if beside is not None and journal.old_prefix is not None:
+        target = beside(journal.run)
+    if journal.is_over or (documents is not None and journal.is_exchanged):
+        return _already_done(x, target, journal, documents or {})
     if documents is None:
-        documents = dict(prepare())
+        target, documents = _prepare(target, beside, journal)
+    written = target.array
     with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
         if not resumes:
             journal.begin(documents)
             _check_begun(journal, check_free)
         done = {number for _, number in journal.done()} if resumes else set()
         region = full_region(array.shape)
-        blocks, n_regrouped = write_blocks(x, array, region, lock=lock, write_empty=write_empty, journal=journal)
+        blocks, n_regrouped = write_blocks(x, written, region, lock=lock, write_empty=write_empty, journal=journal)
         keys = [(blocks.name, *index, 0) for index, number in _numbered(x, array) if number not in done]
-        with abandon_on_error([blocks]), remove_partial_files([array], after_death=resumes):
+        with abandon_on_error([blocks]), remove_partial_files([written], after_death=resumes):
             counts = _compute(blocks, keys, journal)
         journal.check(now=True)
-        publish(documents)
+        target.publish(documents)
     if resumes:
         remove_partial_files_beside(array.store, documents)
     journal.finish()
     n_resumed = blocks.npartitions - len(keys)
     return replace(report(array, counts, n_regrouped), n_resumed=n_resumed)
+
+
+def _prepare(
+    target: WriteTarget, beside: Callable[[str], WriteTarget] | None, journal: Journal
+) -> tuple[WriteTarget, dict[str, bytes]]:
+    """Make room; return the target, or the one beside the array that is replaced, and the documents to publish."""
+    journal.run = new_run()
+    new = None if beside is None else beside(journal.run)
+    documents = None if new is None else new.prepare()
+    if new is None or documents is None:
+        return target, dict(target.prepare() or {})
+    journal.old_prefix = new.old_prefix
+    return new, dict(documents)
+
+
+def _already_done(x: da.Array, target: WriteTarget, journal: Journal, documents: Mapping[str, bytes]) -> WriteReport:
+    """Finish a write that an earlier run had brought into place."""
+    if not journal.is_over:
+        with journal.running():
+            target.publish(dict(documents))
+        journal.finish()
+    return replace(report(target.array, WriteCounts(), 0), n_resumed=sum(1 for _ in _numbered(x, target.array)))
 
 
 def _check_begun(journal: Journal, check_free: Callable[[str], object] | None) -> None:

@@ -23,7 +23,7 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.nodes.group import Group, parse_node
 from chunkmill.nodes.hierarchy import array_at, open_node, walk
-from chunkmill.nodes.replacement import Replacement, stage_replacement
+from chunkmill.nodes.replacement import Replacement, can_hold_both, stage_replacement
 from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, jobs_at, reserved
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, flush
@@ -32,10 +32,12 @@ __all__ = [
     "add_array",
     "add_group",
     "begin_replacement",
+    "can_keep",
     "create_array",
     "create_group",
     "delete_stored_chunks",
     "is_bare",
+    "prepare_beside",
     "publish_and_refresh",
 ]
 
@@ -84,15 +86,47 @@ def begin_replacement(store: Store, path: str, format: str) -> Replacement | Non
     """
     documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
-    check_root(store, documents_format)
+    found = _to_replace(store, path, documents_format)
+    return None if found is None else stage_replacement(store, path, found[0], documents_format, found[1])
+
+
+def prepare_beside(store: Store, path: str, format: str) -> dict[str, bytes] | None:  # noqa: A002
+    """Prepare to replace the node at `path` by a job (`ReplacementOfJob`); return the documents of missing parents.
+
+    ``None`` where there is no node, or it must be deleted first.
+
+    Raises
+    ------
+    NodeExists
+        There is an array above `path`.
+    """
+    found = _to_replace(store, path, format_of_store(store, format))
+    return found[1] if found is not None and can_keep(store, path, format) else None
+
+
+def can_keep(store: Store, path: str, format: str) -> bool:  # noqa: A002
+    """Return whether the node at `path` can stay there while a job writes the one that replaces it."""
+    old = _format_at(store, path)
+    return old is not None and can_hold_both(store, path, old, format_of_store(store, format))
+
+
+def _format_at(store: Store, path: str) -> Format | None:
+    """Return the format of the node at `path`; ``None`` where there is none, or one that does not open."""
     try:
         there = open_node(store, path, consolidated=False)
     except (NodeNotFound, MetadataError):
         return None
+    return there.documents if isinstance(there, Group) else format_of_store(store, there.format)
+
+
+def _to_replace(store: Store, path: str, documents_format: Format) -> tuple[Format, dict[str, bytes]] | None:
+    """Return the format of the node at `path`, and documents of parents that it needs; ``None`` without a node."""
+    check_root(store, documents_format)
+    old = _format_at(store, path)
+    if old is None:
+        return None
     discard_jobs(store, check_no_job(store, path, overwrite=True))
-    above = _parent_documents(store, path, documents_format)
-    old = there.documents if isinstance(there, Group) else format_of_store(store, there.format)
-    return stage_replacement(store, path, old, documents_format, above)
+    return old, {**_parent_documents(store, path, documents_format), **_root_documents(store, documents_format)}
 
 
 def create_group(
@@ -205,8 +239,12 @@ def _make_room(
     _clear(store, path, documents_format, overwrite=overwrite)
     if interrupted:
         _delete_node(store, path, documents_format)  # their chunks, which no document makes a node of
-    missing = {k: v for k, v in documents_format.emit_root().items() if store.get(k) is None}
-    return {**parents, **missing}
+    return {**parents, **_root_documents(store, documents_format)}
+
+
+def _root_documents(store: Store, documents_format: Format) -> dict[str, bytes]:
+    """Return the documents that configure a store of the format and are not there."""
+    return {key: value for key, value in documents_format.emit_root().items() if store.get(key) is None}
 
 
 def _check_nothing_hidden(store: Store, path: str, documents_format: Format) -> None:

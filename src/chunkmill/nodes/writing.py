@@ -19,7 +19,7 @@ from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import as_region, full_region, region_shape
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
-from chunkmill.dask_arrays.resumable_write import resumable_write
+from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
 from chunkmill.errors import RegionError
 from chunkmill.formats.registry import get_format
@@ -29,8 +29,9 @@ from chunkmill.nodes import open_store as references
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.arguments import open_existing
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.new_array import describe_array, format_above
-from chunkmill.nodes.replacement import Replacement
+from chunkmill.nodes.replacement import Replacement, ReplacementOfJob
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.unfinished_jobs import check_no_job, discard_block_write, reserved
@@ -83,7 +84,7 @@ def to_store(
     mode
         ``"w-"``: create, fail if there is a node; ``"w"``: replace; ``"r+"``: write into the existing array;
         ``"a"``: that, or create. In directories and in memory what is replaced can be read until all is written; in
-        other stores, in the draft of Zarr v3 and with `resume` it is deleted first.
+        other stores, and below the root in the draft of Zarr v3, it is deleted first.
     lock
         ``"auto"``: a lock of this process, or of the cluster when run on one; ``None``: none, the version check alone
         guards; else a context manager.
@@ -225,13 +226,24 @@ class _Write:
 
         return resumable_write(
             self.x,
-            array,
-            prepare=prepare,
-            publish=publish,
+            WriteTarget(array, prepare, publish),
+            beside=self._beside if overwrite else None,
             lock=self.lock,
             write_empty=self.write_empty,
             check_free=check_free,
         )
+
+    def _beside(self, run: str) -> WriteTarget:
+        """Return where a run with a journal writes the array beside the one that it replaces."""
+        array = self.array
+        replacement = ReplacementOfJob(array.store, array.path, array.format, run)
+
+        def publish(above: Mapping[str, bytes]) -> None:
+            own = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)
+            replacement.finish(own, above=above)
+
+        prepare = partial(placement.prepare_beside, array.store, array.path, array.format)
+        return WriteTarget(replacement.array(array), prepare, publish, replacement.old_prefix)
 
     def replacing(self, replacement: Replacement) -> WriteReport | Delayed:
         """Write beside the node at the place of the array, and exchange the two when all is written."""

@@ -8,30 +8,26 @@ what a task does (`chunkmill.conversion.convert_job`, `chunkmill.conversion.rech
 
 from __future__ import annotations
 
-import pickle
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
-from uuid import uuid4
+from typing import Any
 
 from distributed import Client
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.runtime.attempts import Attempt
-from chunkmill.runtime.cancellation import abandon, remove_partial_files, remove_partial_files_beside, unless_cancelled
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.preflight import Needs, check_client_workers, check_process, check_scheduler, describe_needs
-from chunkmill.runtime.process_memory import peak_memory
+from chunkmill.runtime.cancellation import abandon, remove_partial_files, remove_partial_files_beside
+from chunkmill.runtime.journal import Journal, new_run
+from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
 from chunkmill.runtime.progress import JobProgress
-from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
+from chunkmill.runtime.reference_shipping import ReferenceSender
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult, grouped
+from chunkmill.runtime.stage_task import LocalStage, PackedStage, add_counts, run_task
 from chunkmill.runtime.unfinished_jobs import check_no_job
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
@@ -69,6 +65,14 @@ class Job:
         Further stores (a temporary one) that tasks write to.
     overwrite
         ``True``: `prepare` deletes what is there; ``False``: it refuses; ``None``: that is written into.
+    beside
+        Returns, for the name of a run, the same job writing beside the node that it replaces (see `old_prefix`): that
+        node stays until the new one is whole. Its `prepare` returns ``None`` where the store cannot hold both.
+    keeps_old
+        Returns whether the store can hold both, as it is now.
+    old_prefix
+        Of a job that `beside` returned: prefix of the keys of the node that it replaces. It writes below
+        `chunkmill.runtime.journal.staged_prefix`, and `publish` calls `chunkmill.stores.capabilities.replace_prefix`.
     """
 
     name: str
@@ -77,12 +81,15 @@ class Job:
     fingerprint: str
     sources: Sequence[StoredArray]
     targets: Sequence[StoredArray]
-    prepare: Callable[[], Mapping[str, bytes]]
+    prepare: Callable[[], Mapping[str, bytes] | None]
     stages: Callable[[str], Sequence[Stage]]
     publish: Callable[[Mapping[str, bytes]], Iterable[str] | None]
     writes: Sequence[Store] = ()
     check_free: Callable[[str], object] | None = None
     overwrite: bool | None = False
+    beside: Callable[[str], Job] | None = None
+    keeps_old: Callable[[], bool] | None = None
+    old_prefix: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +152,10 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     scheduler = Scheduler()
     journal = Journal(job.store, job.path, job.name, job.fingerprint)
     documents = journal.resume() if resume else None
-    if journal.is_over:
-        stages = [(stage.name, len(grouped(stage))) for stage in job.stages(journal.run)]
-        results = [StageResult(name, n_tasks, n_tasks, 0.0, {}) for name, n_tasks in stages]
-        return JobResult(tuple(results), time.perf_counter() - start)
+    if job.beside is not None and journal.old_prefix is not None:
+        job = job.beside(journal.run)
+    if journal.is_over or (documents is not None and journal.is_exchanged):
+        return _already_done(job, journal, documents or {}, start)
     interrupted, needs = documents is not None, None
     if not scheduler.in_process:
         needs = describe_needs(job.name, sources=job.sources, targets=job.targets, writes=(job.store, *job.writes))
@@ -157,7 +164,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     if documents is None:
         if not resume:
             interrupted = journal.discard()  # before the values that it records are deleted
-        documents = dict(job.prepare())
+        job, documents = _prepare(job, journal)
     try:
         with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
             if begins:
@@ -183,6 +190,32 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
         remove_partial_files_beside(job.store, written or ())
     journal.finish()
     flush(job.store)
+    return JobResult(tuple(results), time.perf_counter() - start)
+
+
+def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:
+    """Make room; return the job, or the one that writes beside what it replaces, and the documents to publish."""
+    journal.run = new_run()
+    beside = None if job.beside is None else job.beside(journal.run)
+    documents = None if beside is None else beside.prepare()
+    if beside is None or documents is None:
+        return job, dict(job.prepare() or {})
+    journal.old_prefix = beside.old_prefix
+    return beside, dict(documents)
+
+
+def _already_done(job: Job, journal: Journal, documents: Mapping[str, bytes], start: float) -> JobResult:
+    """Finish a job of which an earlier run, or another client, had put the result in place."""
+    results = []
+    with suppress(JobError):  # a source that has changed since
+        for stage in job.stages(journal.run):
+            n_tasks = len(grouped(stage))
+            results.append(StageResult(stage.name, n_tasks, n_tasks, 0.0, {}))
+    if not journal.is_over:
+        with journal.running():
+            job.publish(documents)
+        journal.finish()
+        flush(job.store)
     return JobResult(tuple(results), time.perf_counter() - start)
 
 
@@ -266,12 +299,12 @@ def run_stages(
             n_resumed = len(groups) - len(todo)
             bars.begin(stage.name, len(groups), n_resumed)
             total = _Total(bars)
-            here = _Stage(stage.function, stage.common, journal, number)
+            here = LocalStage(stage.function, stage.common, journal, number)
             if scheduler.in_process:
                 scheduler.run(stage.name, run_task, here, todo, total.add)
             else:
                 sender = None if stage.reads is None else ReferenceSender(stage.reads, stage.common)
-                packed = _Packed.of(here, needs, sender)
+                packed = PackedStage.of(here, needs, sender)
                 tasks = sender.with_references(todo) if sender else todo
                 with scheduler.span(name or stage.name), _ending(attempt, scheduler.client) as end:
                     run = partial(scheduler.run, shown=stage.show, before_cancel=end)
@@ -308,90 +341,3 @@ class _Total:
         add_counts(self.counts, counts)
         self.details.extend(details)
         self.bars.advance(counts)
-
-
-def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
-    """Add `counts` to `total`; of names that begin with ``peak_`` the largest is kept.
-
-    Examples
-    --------
-    >>> total = {"n_keys": 1, "peak_memory_bytes": 9}
-    >>> add_counts(total, {"n_keys": 2, "peak_memory_bytes": 5})
-    >>> total
-    {'n_keys': 3, 'peak_memory_bytes': 9}
-    """
-    for name, value in counts.items():
-        before = total.get(name, 0)
-        total[name] = max(before, value) if name.startswith("peak_") else before + value
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# In the process that runs a task
-
-
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """Stage as its tasks share it, where they run."""
-
-    function: Callable[[Any, Any], TaskResult]
-    common: Any
-    journal: Journal | None
-    number: int
-
-    def open(self) -> _Stage:
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """The same pickled for other processes: opened once in each, which is checked then."""
-
-    token: str
-    stage: bytes
-    needs: bytes
-
-    @classmethod
-    def of(cls, stage: _Stage, needs: Needs | None, sender: ReferenceSender | None) -> _Packed:
-        return cls(uuid4().hex, sender.pack(stage) if sender else pickle.dumps(stage), pickle.dumps(needs))
-
-    def open(self) -> _Stage:
-        with _OPENED_LOCK:
-            opened = _OPENED.get(self.token)
-            if opened is None:
-                check_process(self.needs)
-                opened = _OPENED[self.token] = pickle.loads(self.stage)  # noqa: S301 - made by the client
-                while len(_OPENED) > _MAX_OPENED:
-                    _OPENED.popitem(last=False)
-        return opened
-
-
-_Shared: TypeAlias = _Stage | _Packed
-
-_OPENED: OrderedDict[str, _Stage] = OrderedDict()
-_OPENED_LOCK = threading.Lock()
-_MAX_OPENED = 8  # stages of jobs that run at the same time
-
-
-def run_task(
-    shared: _Shared, index: int, specs: Sequence[Any], references: Sequence[TaskReferences] = ()
-) -> tuple[dict[str, int], list[Any]]:
-    """Run a group of specs: the function of every task in the graph of a stage."""
-    stage = shared.open()
-    journal = stage.journal
-    if journal is not None and (recorded := journal.recall(stage.number, index)) is not None:
-        return recorded | {"n_repeated": 1}, []  # dask runs tasks again whose results a worker took with it
-    counts: dict[str, int] = {}
-    writes: dict[str, Any] = {}
-    details: list[Any] = []
-    attempt = None if journal is None else journal.attempt
-    check = nullcontext() if attempt is None else unless_cancelled(attempt.key, attempt.check)
-    with check, references_in_scope(references):
-        for spec in specs:
-            result = stage.function(stage.common, spec)
-            add_counts(counts, result.counts)
-            writes.update(result.writes)
-            details.extend(result.details)
-        add_counts(counts, {"peak_memory_bytes": peak_memory()})
-        if journal is not None:
-            journal.record(stage.number, index, counts, writes)
-    return counts, details

@@ -10,6 +10,7 @@ Layout, at the root of the target's store, under a name that no format takes for
     .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, documents to publish
     .chunkmill-job-<hash of the target's path>/<stage>/<task>-<run> counts; keys with size and crc32c, or null: empty
     .chunkmill-job-<hash of the target's path>/running/<attempt>    heartbeat of a client (`chunkmill.runtime.attempts`)
+    .chunkmill-job-<hash of the target's path>/new-<run>/           the new node, beside the one that it will replace
 
 A run lasts from the beginning of a job to its end, however often it is interrupted and resumed. Its name stands in the
 names of its records and temporary values, so that tasks of a run that was discarded, which may still be at work
@@ -31,15 +32,15 @@ from itertools import chain
 from typing import Any
 from uuid import uuid4
 
-import google_crc32c
-
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.runtime.attempts import CHECK_SECONDS, Attempt, is_live
+from chunkmill.runtime.records import differences, records
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 
-__all__ = ["JOB_PREFIX", "PLAN", "RUNNING", "Journal", "differences", "fingerprint", "journal_prefix", "records"]
+__all__ = ["JOB_PREFIX", "MARK_PREFIX", "PLAN", "RUNNING", "Journal", "fingerprint", "journal_prefix", "new_mark"]
+__all__ += ["new_run", "staged_prefix"]
 
 _VERSION = 1
 
@@ -51,6 +52,9 @@ PLAN = "plan.json"
 
 RUNNING = "running/"
 """Prefix of the attempts' heartbeats, below a journal's."""
+
+MARK_PREFIX = ".chunkmill-new-"
+"""Start of the name of the key that tells a new node from the one that it has replaced, until the job is over."""
 
 _AT_ONCE = 256  # records, looked at by one thread before it takes the next
 _SLOW = 1e-4  # seconds for a record: files that others serve (NFS, Lustre), where waiting is what takes long
@@ -91,6 +95,8 @@ class Journal:
         True for a journal that only keeps other writers away while its client is alive; nothing resumes it.
     scope
         Names what is reserved of the node, where that is not all of it: others there do not meet this journal.
+    old_prefix
+        Prefix of the keys of the node that is replaced, where the new one is written beside it (`staged_prefix`).
     """
 
     store: Store
@@ -103,6 +109,7 @@ class Journal:
     is_block_write: bool = False
     is_reservation: bool = False
     scope: str = ""
+    old_prefix: str | None = None
 
     @property
     def prefix(self) -> str:
@@ -133,6 +140,7 @@ class Journal:
         is_ours = self._is_ours(plan)
         if plan.get("over"):
             self._delete_records()
+            self._delete_mark(plan)
             self.discard()
         if plan.get("over") and not is_ours:
             return None
@@ -142,9 +150,15 @@ class Journal:
             text = "give {} to discard what it wrote and start again, or finish it with its own arguments"
             hint = Hint(text, ("resume", False))
             raise JobError(job=self.job, reason=reason, hint=hint)
-        self.run, self.is_over = str(plan.get("run", "")), bool(plan.get("over"))
+        self.run, self.is_over, self.old_prefix = (
+            str(plan.get("run", "")),
+            bool(plan.get("over")),
+            plan.get("old_prefix"),
+        )
         if not self.is_over:
             self._end_dead_attempts()
+            if not self.is_exchanged:
+                self._mark_new()
         return {key: base64.b64decode(text) for key, text in plan["documents"].items()}
 
     def has_this_plan(self) -> bool | None:
@@ -173,7 +187,7 @@ class Journal:
         JobError
             Another job has begun since: the two would write over each other.
         """
-        self.run = uuid4().hex[:8]
+        self.run = self.run or new_run()
         plan = {
             "version": _VERSION,
             "job": self.job,
@@ -183,6 +197,7 @@ class Journal:
             "is_block_write": self.is_block_write,
             "is_reservation": self.is_reservation,
             "scope": self.scope,
+            "old_prefix": self.old_prefix,
             "began": datetime.now(UTC).isoformat(timespec="seconds"),
             "documents": {key: base64.b64encode(value).decode() for key, value in documents.items()},
         }
@@ -192,8 +207,14 @@ class Journal:
             if found is None or _parse(found, self).get("run") != self.run:
                 hint = "wait until it is done, or stop it, and run this one again"
                 raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
+        self._mark_new()
         if self.attempt is not None:
             self.attempt.begin()  # again: who finds no plan deletes what is there
+
+    @property
+    def is_exchanged(self) -> bool:
+        """True when the new node is in the place of the old one already: only clearing up is left."""
+        return self.old_prefix is not None and self.store.get(self.old_prefix + new_mark(self.run)) is not None
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -268,6 +289,7 @@ class Journal:
             with suppress(OSError):  # a full disk: all is done, and the rest frees space
                 self.store.set(self.plan_key, json.dumps(_parse(value, self) | {"over": True}).encode())
                 self._delete_records()
+        self._delete_mark({"old_prefix": self.old_prefix, "run": self.run})
         self.discard()
 
     def discard(self) -> bool:
@@ -295,6 +317,15 @@ class Journal:
         for name in self.store.list_dir(self.prefix):
             if name.endswith("/"):
                 self.store.delete_prefix(self.prefix + name)
+
+    def _mark_new(self) -> None:
+        """Mark what is written beside as this run's: `replace_prefix` puts nothing else in place, and that once."""
+        if self.old_prefix is not None:
+            self.store.set_if(f"{staged_prefix(self.path, self.run)}{new_mark(self.run)}", self.run.encode(), None)
+
+    def _delete_mark(self, plan: Mapping[str, Any]) -> None:
+        if (prefix := plan.get("old_prefix")) is not None:
+            self.store.delete(prefix + new_mark(str(plan.get("run"))))
 
     def _attempts(self) -> list[str]:
         """Return the keys of the attempts of other clients."""
@@ -340,46 +371,19 @@ def journal_prefix(path: str, scope: str = "") -> str:
     return f"{JOB_PREFIX}{sha256(path.encode()).hexdigest()[:16]}{f'-{scope}' if scope else ''}/"
 
 
-def records(store: Store, prefix: str, run: str) -> list[tuple[int, int, str]]:
-    """Return stage, number and key of every record of a run (all runs, if empty) below a journal's prefix."""
-    found = []
-    for key in store.list_prefix(prefix):
-        stage, _, name = key[len(prefix) :].partition("/")
-        task, _, of = name.partition("-")
-        if stage.isdigit() and task.isdigit() and run in {"", of}:
-            found.append((int(stage), int(task), key))
-    return found
+def new_run() -> str:
+    """Return a name for a run, never the same twice."""
+    return uuid4().hex[:8]
 
 
-def differences(store: Store, record: str, *, read: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the key of each value that differs from its record, and a text on how it differs.
+def staged_prefix(path: str, run: str) -> str:
+    """Return the prefix below which a run writes the node that is to replace the one at `path`."""
+    return f"{journal_prefix(path)}new-{run}/"
 
-    Sizes are compared, and with `read` the values' crc32c. A record that cannot be read is yielded itself.
 
-    Examples
-    --------
-    >>> from chunkmill.stores.memory import MemoryStore
-    >>> store, journal = MemoryStore(), Journal(MemoryStore(), "a", "convert", "x")
-    >>> store.set("a/c/0", b"123456789")
-    >>> store.set("record", json.dumps({"keys": {"a/c/0": (9, 0)}}).encode())
-    >>> list(differences(store, "record")), list(differences(store, "record", read=True))
-    ([], [('a/c/0', 'its bytes are not those that were written')])
-    """
-    value = store.get(record)
-    if value is None:
-        return  # the job has ended since
-    try:
-        written = [(key, int(known[0]), int(known[1])) for key, known in json.loads(value)["keys"].items() if known]
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        yield record, "the record is damaged"
-        return
-    for key, size, checksum in written:
-        data = store.get(key) if read else None
-        there = store.size(key) if data is None else len(data)
-        if there != size:
-            yield key, f"{'absent' if there is None else f'{there} bytes'}, where {size} bytes were written"
-        elif data is not None and google_crc32c.value(data) != checksum:
-            yield key, "its bytes are not those that were written"
+def new_mark(run: str) -> str:
+    """Return the name of the key, in a node, by which it is known to be the new one of that run."""
+    return MARK_PREFIX + run
 
 
 def _parse(value: bytes, journal: Journal) -> dict[str, Any]:

@@ -10,14 +10,14 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.paths import parents_of
 from chunkmill.runtime.attempts import is_live
-from chunkmill.runtime.journal import JOB_PREFIX, PLAN, RUNNING, Journal, journal_prefix
+from chunkmill.runtime.journal import JOB_PREFIX, PLAN, RUNNING, Journal, journal_prefix, new_mark
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import scratch_store
 
@@ -55,6 +55,10 @@ class UnfinishedJob:
         True for what only keeps other writers away while its client is alive.
     scope
         Names what it writes of the node; empty for all.
+    replaces
+        True where it writes beside a node, which is there until it is done.
+    is_exchanged
+        True where the new node has taken the place of that one, and only clearing up is left.
     """
 
     job: str
@@ -66,6 +70,8 @@ class UnfinishedJob:
     is_block_write: bool = False
     is_reservation: bool = False
     scope: str = ""
+    replaces: bool = False
+    is_exchanged: bool = False
 
     def __str__(self) -> str:
         return f"{self.job!r}, begun {self.began}"
@@ -253,4 +259,8 @@ def _job(store: Store, key: str, value: bytes) -> UnfinishedJob:
     running = key.removesuffix(PLAN) + RUNNING
     heartbeats = (store.get(running + name) for name in store.list_dir(running))
     is_running = any(heartbeat is not None and is_live(heartbeat) for heartbeat in heartbeats)
-    return UnfinishedJob(job, path, began, run, key, is_running, is_block_write, is_reservation, scope)
+    found = UnfinishedJob(job, path, began, run, key, is_running, is_block_write, is_reservation, scope)
+    old_prefix = plan.get("old_prefix")
+    if old_prefix is None:
+        return found
+    return replace(found, replaces=True, is_exchanged=store.get(old_prefix + new_mark(run)) is not None)

@@ -25,7 +25,8 @@ __all__ = [
     "limited_to",
     "n_publications",
 ]
-__all__ += ["list_sizes", "scratch_store", "set_parts", "stage", "swap_in", "sweep_partial_files", "uncached"]
+__all__ += ["can_replace", "list_sizes", "replace_prefix", "scratch_store", "set_parts", "stage", "swap_in"]
+__all__ += ["sweep_partial_files", "uncached"]
 
 
 @runtime_checkable
@@ -173,6 +174,21 @@ def stage(store: Store, prefix: str) -> Store | None:
 def swap_in(store: Store, prefix: str, staged: Store) -> None:
     """Replace all below `prefix` by what the store from `stage` holds; the old is there until the new is."""
     _ability(store, "swap_in")(prefix, staged)
+
+
+def can_replace(store: Store, prefix: str) -> bool:
+    """Return whether `replace_prefix` can replace what is below `prefix` now (``can_replace(prefix)``)."""
+    own = _ability(store, "can_replace")
+    return own is not None and bool(own(prefix))
+
+
+def replace_prefix(store: Store, prefix: str, staged: str, mark: str) -> None:
+    """Replace all below `prefix` by what is below the prefix `staged`, by ``replace_prefix(prefix, staged, mark)``.
+
+    Of what is staged, the key `mark` is known by: where it is below `prefix` already, nothing is replaced, so that a
+    repetition does no harm, be it after a death or by another client. Where it is in neither place, `StoreError`.
+    """
+    _ability(store, "replace_prefix")(prefix, staged, mark)
 
 
 def _ability(store: Store, name: str) -> Any:

@@ -36,7 +36,7 @@ from chunkmill.stores.posix_file import (
     write_all,
 )
 from chunkmill.stores.settings import setting
-from chunkmill.stores.staging import exchange, staged_directory
+from chunkmill.stores.staging import ReplacesDirectories
 
 __all__ = ["PARTIAL_SUFFIX", "LocalStore"]
 
@@ -44,7 +44,7 @@ _ABSENT = (FileNotFoundError, NotADirectoryError)
 _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
 
 
-class LocalStore:
+class LocalStore(ReplacesDirectories):
     """A directory of plain files.
 
     A key that is a directory is absent; symbolic links are followed, wherever the user let them point, and one that
@@ -286,18 +286,6 @@ class LocalStore:
             return  # a file: the key without the slash, which is not below the prefix
         except OSError as error:
             raise self._failed(prefix, "cannot delete", error) from error
-
-    def stage(self, prefix: str) -> LocalStore | None:
-        """Return a store for what is to replace all below `prefix`: a hidden directory beside it (see `swap_in`)."""
-        staged = staged_directory(self._directory(prefix))
-        return None if staged is None else LocalStore(staged, fsync=self._fsync)
-
-    def swap_in(self, prefix: str, staged: LocalStore) -> None:
-        """Replace all below `prefix` by what `staged` holds, and delete what was there."""
-        try:
-            exchange(staged._root, self._directory(prefix))
-        except OSError as error:
-            raise self._failed(prefix, "cannot put the new directory in place", error) from error
 
     def _write_partial(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> str:
         directory, name = self._split(key)

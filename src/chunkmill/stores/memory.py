@@ -136,6 +136,27 @@ class MemoryStore:
                 self._n_writes += 1
                 self._values[prefix + key] = value, self._n_writes
 
+    def can_replace(self, prefix: str) -> bool:
+        """Return whether there is something below `prefix` that `replace_prefix` can replace."""
+        return bool(self._keys(prefix))
+
+    def replace_prefix(self, prefix: str, staged: str, mark: str) -> None:
+        """Replace all below `prefix` by what is below `staged`, the key `mark` included; once."""
+        self._check_home(prefix + mark)
+        with self._lock:
+            new = {key[len(staged) :]: self._values[key] for key in self._keys(staged)}
+            is_done = prefix + mark in self._values
+            if not is_done and mark not in new:
+                reason = "there is nothing to put in place: others have ended this"
+                raise StoreError(url=self.url, key=staged, reason=reason)
+            for key in self._keys(staged) if is_done else {*self._keys(staged), *self._keys(prefix)}:
+                del self._values[key]
+            if is_done:
+                return
+            for key, (value, _) in new.items():
+                self._n_writes += 1
+                self._values[prefix + key] = value, self._n_writes
+
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield the keys that start with `prefix` as they are at the first of them."""
         with self._lock:

@@ -7,7 +7,7 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.array.local_locks import local_lock
-from chunkmill.dask_arrays.resumable_write import resumable_write
+from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
 from chunkmill.errors import JobError
 from chunkmill.runtime.unfinished_jobs import discard_block_write
 from chunkmill.stores.memory import MemoryStore
@@ -27,7 +27,7 @@ def write(x, array, calls):
         calls.append(documents)
 
     with dask.config.set(scheduler="sync"):
-        return resumable_write(x, array, prepare=prepare, publish=publish, lock=local_lock, write_empty=False)
+        return resumable_write(x, WriteTarget(array, prepare, publish), lock=local_lock, write_empty=False)
 
 
 def source(fails_at, computed):

@@ -8,8 +8,8 @@ from recording import FailingStore, RecordingStore
 from small_jobs import journal_keys, make_job, put
 
 from chunkmill.errors import JobError, StoreError
-from chunkmill.runtime import job as jobs
 from chunkmill.runtime import stage as stages
+from chunkmill.runtime import stage_task
 from chunkmill.runtime.job import Job, Stage, StageResult, TaskResult, run_job, run_stages
 from chunkmill.runtime.journal import JOB_PREFIX, Journal
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
@@ -193,11 +193,11 @@ def test_a_damaged_journal_is_refused(store):
 def test_a_repeated_task_sees_its_record(store):
     journal = Journal(store, "a/b", "put it", "plan")
     journal.begin({})
-    shared = jobs._Stage(put, store, journal, 0)
+    shared = stage_task.LocalStage(put, store, journal, 0)
     with journal.running():
-        first, _ = jobs.run_task(shared, 3, [3])
+        first, _ = stage_task.run_task(shared, 3, [3])
         store.delete("data/3")
-        again, _ = jobs.run_task(shared, 3, [3])
+        again, _ = stage_task.run_task(shared, 3, [3])
     assert again == first | {"n_repeated": 1}
     assert store.get("data/3") is None  # returned at once
 

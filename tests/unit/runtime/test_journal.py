@@ -8,8 +8,8 @@ from recording import SlowStore
 from small_jobs import put
 
 from chunkmill.errors import JobError
-from chunkmill.runtime import job as jobs
-from chunkmill.runtime.journal import RUNNING, Journal, differences, fingerprint, records
+from chunkmill.runtime import stage_task
+from chunkmill.runtime.journal import RUNNING, Journal, fingerprint
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -22,7 +22,7 @@ def test_a_record_says_what_was_written(store):
     journal = Journal(store, "a/b", "put it", "plan")
     journal.begin({})
     with journal.running():
-        jobs.run_task(jobs._Stage(put, store, journal, 1), 9, [3])
+        stage_task.run_task(stage_task.LocalStage(put, store, journal, 1), 9, [3])
     record = json.loads(store.get(f"{journal.prefix}1/9-{journal.run}"))
     assert record["keys"] == {"data/3": [3, 0x6064A37A]}
     assert record["counts"]["bytes_written"] == 3
@@ -43,7 +43,7 @@ def test_tasks_of_a_job_that_was_discarded(store):
             assert new.done() == set()
             assert new.recall(0, 3) is None
             with pytest.raises(JobError, match="was replaced by another one; this result is discarded"):
-                jobs.run_task(jobs._Stage(put, store, old, 0), 4, [4])
+                stage_task.run_task(stage_task.LocalStage(put, store, old, 0), 4, [4])
             assert store.get("data/4") is None
         new.finish()
         with pytest.raises(JobError, match="the job has ended"):
@@ -69,7 +69,7 @@ def test_values_that_are_not_as_on_record_are_written_again(store, seconds):
     journal.begin({})
     with journal.running():
         for number in range(n):
-            jobs.run_task(jobs._Stage(put, store, journal, 0), number, [number])
+            stage_task.run_task(stage_task.LocalStage(put, store, journal, 0), number, [number])
     store.set("data/3", b"torn")
     store.delete("data/600")
     store.set(f"{journal.prefix}0/650-{journal.run}", b"{")
@@ -148,22 +148,6 @@ def test_dead_attempts_end_when_the_job_is_resumed(store):
         Journal(store, "a", "put it", "plan").resume()
         assert store.get(dead) is None
         journal.check(now=True)
-
-
-def test_records_of_other_runs_are_left_out(store):
-    journal = Journal(store, "a", "put it", "plan")
-    journal.begin({})
-    journal.record(0, 7, {}, {})
-    store.set(f"{journal.prefix}0/8-another", b"{}")
-    store.set(f"{journal.prefix}intermediate/{journal.run}/0/3", b"values")
-    assert [(stage, task) for stage, task, _ in records(store, journal.prefix, journal.run)] == [(0, 7)]
-    assert len(records(store, journal.prefix, "")) == 2
-
-
-def test_a_record_that_cannot_be_read_is_a_difference(store):
-    store.set("record", b"{")
-    assert list(differences(store, "record")) == [("record", "the record is damaged")]
-    assert list(differences(store, "absent")) == []
 
 
 def test_who_finds_no_plan_ends_no_attempt_that_is_about_to_begin(store):

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
+from chunkmill.errors import StoreError
 from chunkmill.stores import staging
-from chunkmill.stores.capabilities import stage, swap_in
+from chunkmill.stores.capabilities import can_replace, replace_prefix, stage, swap_in
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -48,11 +49,74 @@ class TestSwap:
         assert local.get(f"{prefix}new") == b"new"
 
 
+@pytest.mark.parametrize("prefix", ["", "g/a/"])
+class TestReplacePrefix:
+    """What is staged is in the same store, so that a later process finds it."""
+
+    def check(self, store, prefix):
+        store.set(f"{prefix}old/0", b"old")
+        store.set("other", b"other")
+        assert can_replace(store, prefix)
+        with pytest.raises(StoreError, match="others have ended this"):
+            replace_prefix(store, prefix, ".job/new/", "mark")
+        store.set(".job/new/0/1", b"new")
+        with pytest.raises(StoreError, match="others have ended this"):  # of a client that is late
+            replace_prefix(store, prefix, ".job/new/", "mark")
+        assert store.get(f"{prefix}old/0") == b"old"
+        store.set(".job/new/mark", b"")
+        replace_prefix(store, prefix, ".job/new/", "mark")
+        mine = {f"{prefix}0/1", f"{prefix}mark"}
+        assert set(store.list_prefix("")) == mine | ({"other"} if prefix else set())
+        store.set(".job/new/0/1", b"late")
+        replace_prefix(store, prefix, ".job/new/", "mark")  # again: nothing happens
+        assert store.get(f"{prefix}0/1") == b"new"
+        assert set(store.list_prefix("")) == mine | ({"other"} if prefix else set())
+
+    def test_directory(self, local, prefix, tmp_path):
+        self.check(local, prefix)
+        assert [entry.name for entry in tmp_path.iterdir()] == ["store"]
+
+    def test_memory(self, prefix):
+        self.check(MemoryStore(), prefix)
+
+    def test_where_nothing_is_there_any_more(self, local, prefix):
+        local.set(f"{prefix}old", b"old")
+        local.set(".job/new/mark", b"")
+        if prefix:
+            local.delete_prefix("g/")
+        replace_prefix(local, prefix, ".job/new/", "mark")
+        assert list(local.list_prefix(prefix)) == [f"{prefix}mark"]
+
+
+def test_a_death_between_moving_out_and_exchanging(tmp_path, monkeypatch):
+    """The root cannot be exchanged with a directory in it, which is first moved beside it."""
+    store = LocalStore(tmp_path / "store")
+    for key in ("old", ".job/new/mark", ".job/new/0"):
+        store.set(key, b"x")
+    exchange = staging._exchange
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(staging, "_exchange", die)
+    with pytest.raises(KeyboardInterrupt):
+        store.replace_prefix("", ".job/new/", "mark")
+    assert store.get("old") == b"x"
+    assert store.get(".job/new/mark") is None
+    monkeypatch.setattr(staging, "_exchange", exchange)
+    store.replace_prefix("", ".job/new/", "mark")
+    assert sorted(store.list_prefix("")) == ["0", "mark"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["store"]
+
+
 def test_what_cannot_be_renamed(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert LocalStore(tmp_path / "link").stage("") is None
     assert LocalStore(tmp_path / "not there").stage("") is None
+    assert not LocalStore(tmp_path / "link").can_replace("")
+    assert not LocalStore(tmp_path).can_replace("link/")
+    assert not LocalStore(tmp_path / "not there").can_replace("")
 
 
 def test_what_dead_writers_left(tmp_path, monkeypatch):
@@ -74,3 +138,4 @@ def test_stores_that_cannot():
         url = "plain://"
 
     assert stage(Plain(), "") is None
+    assert not can_replace(Plain(), "")

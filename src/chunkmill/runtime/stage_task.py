@@ -1,0 +1,110 @@
+"""The task of a stage, in the process that runs it: a group of specs, recorded when it is done.
+
+Not here: what the function of a stage does, and running the stages (`chunkmill.runtime.job`).
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from chunkmill.runtime.cancellation import unless_cancelled
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.preflight import Needs, check_process
+from chunkmill.runtime.process_memory import peak_memory
+from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
+from chunkmill.runtime.stage import TaskResult
+
+__all__ = ["LocalStage", "PackedStage", "add_counts", "run_task"]
+
+
+def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
+    """Add `counts` to `total`; of names that begin with ``peak_`` the largest is kept.
+
+    Examples
+    --------
+    >>> total = {"n_keys": 1, "peak_memory_bytes": 9}
+    >>> add_counts(total, {"n_keys": 2, "peak_memory_bytes": 5})
+    >>> total
+    {'n_keys': 3, 'peak_memory_bytes': 9}
+    """
+    for name, value in counts.items():
+        before = total.get(name, 0)
+        total[name] = max(before, value) if name.startswith("peak_") else before + value
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStage:
+    """Stage as its tasks share it, where they run."""
+
+    function: Callable[[Any, Any], TaskResult]
+    common: Any
+    journal: Journal | None
+    number: int
+
+    def open(self) -> LocalStage:
+        """Return the stage."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class PackedStage:
+    """The same pickled for other processes: opened once in each, which is checked then."""
+
+    token: str
+    stage: bytes
+    needs: bytes
+
+    @classmethod
+    def of(cls, stage: LocalStage, needs: Needs | None, sender: ReferenceSender | None) -> PackedStage:
+        """Pack a stage; with a sender of references, without those."""
+        return cls(uuid4().hex, sender.pack(stage) if sender else pickle.dumps(stage), pickle.dumps(needs))
+
+    def open(self) -> LocalStage:
+        """Unpack the stage, once in this process, and check the process then."""
+        with _OPENED_LOCK:
+            opened = _OPENED.get(self.token)
+            if opened is None:
+                check_process(self.needs)
+                opened = _OPENED[self.token] = pickle.loads(self.stage)  # noqa: S301 - made by the client
+                while len(_OPENED) > _MAX_OPENED:
+                    _OPENED.popitem(last=False)
+        return opened
+
+
+_SharedStage: TypeAlias = LocalStage | PackedStage
+
+_OPENED: OrderedDict[str, LocalStage] = OrderedDict()
+_OPENED_LOCK = threading.Lock()
+_MAX_OPENED = 8  # stages of jobs that run at the same time
+
+
+def run_task(
+    shared: _SharedStage, index: int, specs: Sequence[Any], references: Sequence[TaskReferences] = ()
+) -> tuple[dict[str, int], list[Any]]:
+    """Run a group of specs: the function of every task in the graph of a stage."""
+    stage = shared.open()
+    journal = stage.journal
+    if journal is not None and (recorded := journal.recall(stage.number, index)) is not None:
+        return recorded | {"n_repeated": 1}, []  # dask runs tasks again whose results a worker took with it
+    counts: dict[str, int] = {}
+    writes: dict[str, Any] = {}
+    details: list[Any] = []
+    attempt = None if journal is None else journal.attempt
+    check = nullcontext() if attempt is None else unless_cancelled(attempt.key, attempt.check)
+    with check, references_in_scope(references):
+        for spec in specs:
+            result = stage.function(stage.common, spec)
+            add_counts(counts, result.counts)
+            writes.update(result.writes)
+            details.extend(result.details)
+        add_counts(counts, {"peak_memory_bytes": peak_memory()})
+        if journal is not None:
+            journal.record(stage.number, index, counts, writes)
+    return counts, details

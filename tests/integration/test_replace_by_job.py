@@ -1,0 +1,222 @@
+"""Jobs that replace a node: what was there stays until the new one is whole, wherever the job dies."""
+
+import itertools
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from recording import RecordingStore, _Wrapper
+
+import chunkmill as cm
+from chunkmill.errors import ChunkmillError, JobError, StoreError
+from chunkmill.runtime import attempts, journal, unfinished_jobs
+from chunkmill.stores import staging
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+OLD, NEW = np.arange(20).reshape(4, 5), np.arange(24).reshape(4, 6) + 100
+
+
+class Died(BaseException):
+    """Nobody catches it: the process is gone."""
+
+
+class Dying(_Wrapper):
+    """Dies before the n-th request that changes the store, and stays dead."""
+
+    def __init__(self, below, n):
+        super().__init__(below)
+        self.n_left = n
+
+    def _before(self, method, key, byte_range=None):
+        if method in {"set", "set_if", "delete", "delete_prefix", "replace_prefix"}:
+            self.n_left -= 1
+        if self.n_left < 0:
+            raise Died
+
+    def replace_prefix(self, prefix, staged, mark):
+        self._before("replace_prefix", prefix)
+        self.below.replace_prefix(prefix, staged, mark)
+
+
+class Unable(_Wrapper):
+    """Cannot hold a node beside another one, as object stores."""
+
+    def can_replace(self, prefix):
+        return False
+
+    def _before(self, method, key, byte_range=None): ...
+
+
+@pytest.fixture(autouse=True)
+def everybody_who_died_is_dead(monkeypatch):
+    """Heartbeats of this process are taken for those of one that has ended."""
+    for module in (attempts, journal, unfinished_jobs):
+        monkeypatch.setattr(module, "is_live", lambda heartbeat: False, raising=False)
+    monkeypatch.setattr(journal, "CHECK_SECONDS", 0.0)
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def source():
+    store = MemoryStore()
+    cm.create_group(store, "s", format="zarr2", attributes={"new": 1})
+    cm.to_store(da.from_array(NEW, chunks=(2, 3)), store, "s/x", format="zarr2", codecs="raw", attributes={"new": 1})
+    return store
+
+
+JOBS = {
+    "convert": lambda source, store, path, fmt: cm.convert(
+        (source, "s/x"), (store, path), format=fmt, codecs="gzip", overwrite=True
+    ),
+    "rechunk": lambda source, store, path, fmt: cm.rechunk(
+        (source, "s/x"), (store, path), chunks=(4, 2), format=fmt, strategy="spill", overwrite=True
+    ),
+    "to_store": lambda source, store, path, fmt: cm.to_store(
+        da.from_array(NEW, chunks=(2, 3)), store, path, format=fmt, attributes={"new": 1}, mode="w", resume=True
+    ),
+    "tree": lambda source, store, path, fmt: cm.convert((source, "s"), (store, path), format=fmt, overwrite=True),
+}
+
+
+def seen(store, path, job):
+    """Return which of both is there; it must be one of them, whole."""
+    node = cm.open(store, path, consolidated=False)
+    array = node["x"] if isinstance(node, cm.Group) else node
+    assert array.path == (f"{path}/x".strip("/") if job == "tree" and "new" in node.attributes else path)
+    expected = NEW if "new" in array.attributes else OLD
+    np.testing.assert_array_equal(array[...], expected)
+    return "new" if "new" in array.attributes else "old"
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize(("fmt", "path"), [("zarr3", "g/a"), ("zarr2", ""), ("n5", "a")])
+def test_a_job_that_dies_anywhere_in_memory(source, job, fmt, path):
+    die_anywhere(MemoryStore, source, job, fmt, path)
+
+
+@pytest.fixture(params=["exchanged", "renamed twice"])
+def exchanges(request, monkeypatch):
+    if request.param == "renamed twice":
+        monkeypatch.setattr(staging, "_renameat2", lambda: None)
+
+
+@pytest.mark.usefixtures("exchanges")
+@pytest.mark.parametrize(("job", "path"), [("convert", "g/a"), ("tree", "")])
+def test_a_job_that_dies_anywhere_in_a_directory(source, job, path, tmp_path):
+    numbers = itertools.count()
+
+    def make():
+        folder = tmp_path / f"{next(numbers)}"
+        folder.mkdir()
+        return LocalStore(folder / "store")
+
+    die_anywhere(make, source, job, "zarr3", path)
+
+
+def die_anywhere(make_store, source, job, fmt, path):
+    n, both, resumed = 0, [], 0
+    while True:
+        store = make_store()
+        cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
+        try:
+            JOBS[job](source, Dying(store, n), path, fmt)
+        except Died:
+            both.append(seen(store, path, job))
+            problems = cm.check(store).problems
+            # leftover: the last requests delete the journal, of which records are ignored where its plan is gone
+            assert {problem.kind for problem in problems} <= {"unfinished", "leftover"}, problems
+        else:
+            break
+        report = JOBS[job](source, store, path, fmt)
+        resumed += report.n_resumed > 0
+        assert seen(store, path, job) == "new"
+        assert cm.check(store, repair=True).ok
+        assert not [key for key in store.list_prefix("") if "chunkmill" in key]
+        if isinstance(store, LocalStore):
+            assert not list(Path(store.url.removeprefix("file://")).parent.rglob("*chunkmill*"))
+        n += 1
+    assert seen(store, path, job) == "new"
+    assert n > 6
+    assert resumed > 3
+    assert both == sorted(both, reverse=True)  # the old, and from some step on the new
+
+
+@pytest.mark.parametrize(("fmt", "path"), [("zarr3", "g/a"), ("n5", "a")])
+def test_a_source_that_fails_leaves_the_old(source, fmt, path, tmp_path):
+    store, bad = LocalStore(tmp_path / "store"), MemoryStore()
+    cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt)
+    cm.to_store(NEW, bad, "x", chunks=(2, 3), codecs="gzip")
+    bad.set("x/c/0/1", b"torn")
+    with pytest.raises(ChunkmillError, match="gzip"):
+        cm.convert((bad, "x"), (store, path), format=fmt, codecs="raw", overwrite=True)
+    np.testing.assert_array_equal(cm.open_array(store, path)[...], OLD)
+    cm.to_store(NEW, bad, "x", chunks=(2, 3), codecs="gzip", mode="w")
+    cm.convert((bad, "x"), (store, path), format=fmt, codecs="raw", overwrite=True, resume=False)
+    np.testing.assert_array_equal(cm.open_array(store, path)[...], NEW)
+    assert cm.check(store).ok
+
+
+def test_readers_see_the_old_until_the_new_is_whole(source):
+    store, found = MemoryStore(), []
+    cm.to_store(OLD, store, "a", chunks=(2, 2))
+
+    class Watched(RecordingStore):
+        def _before(self, method, key, byte_range=None):
+            found.append(cm.open_array(store, "a").shape)
+            super()._before(method, key, byte_range)
+
+    cm.convert((source, "s/x"), (Watched(store), "a"), format="zarr3", overwrite=True)
+    assert sorted(set(found)) == [OLD.shape, NEW.shape]
+    assert found == sorted(found)
+
+
+def test_the_plan_tells_whether_the_old_stays(source):
+    store = MemoryStore()
+    cm.to_store(OLD, store, "a", chunks=(2, 2))
+    for target, expected in (
+        (store, "an array of format zarr3, which will be replaced when the new one is complete"),
+        (Unable(store), "an array of format zarr3, which will be replaced: it is deleted first, since the store"),
+    ):
+        plan = cm.plan_convert((source, "s/x"), (target, "a"), format="zarr3", overwrite=True)
+        assert plan.at_target().startswith(expected)
+
+
+def test_a_source_that_is_gone_deletes_nothing_where_the_old_goes_first(source):
+    store, gone = MemoryStore(), MemoryStore()
+    cm.to_store(OLD, store, "a", chunks=(2, 2))
+    cm.to_store(NEW, gone, "x", chunks=(2, 3))
+    plan = cm.plan_convert((gone, "x"), (Unable(store), "a"), format="zarr3", overwrite=True)
+    gone.delete_prefix("x/")
+    with pytest.raises(JobError, match="deleted after this job was planned"):
+        plan.run()
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD)
+    cm.convert((source, "s/x"), (Unable(store), "a"), format="zarr3", overwrite=True)
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], NEW)
+    assert cm.check(store).ok
+
+
+def test_a_client_that_is_late_puts_nothing_in_place(source):
+    """One that was suspended at its end finds the job finished by another client, and the node replaced since."""
+    store = MemoryStore()
+    cm.to_store(OLD, store, "a", chunks=(2, 2))
+
+    class Late(RecordingStore):
+        is_first = True
+
+        def _before(self, method, key, byte_range=None):
+            super()._before(method, key, byte_range)
+            if method == "set" and key.endswith("/zarr.json") and "new-" in key and Late.is_first:
+                Late.is_first = False
+                cm.convert((source, "s/x"), (store, "a"), format="zarr3", overwrite=True)
+                cm.open_array(store, "a", mode="r+")[...] = -1
+
+    with pytest.raises((JobError, StoreError), match="ended"):
+        cm.convert((source, "s/x"), (Late(store), "a"), format="zarr3", overwrite=True)
+    assert not Late.is_first
+    assert (cm.open_array(store, "a")[...] == -1).all()
+    assert cm.check(store, repair=True).ok
+    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
