@@ -53,7 +53,7 @@ class PyramidWriter:
     blocks: tuple[tuple[LevelBlocks, ...], ...]
     method: Method | Reduction
 
-    def prepare(self) -> Mapping[str, bytes]:
+    def prepare(self) -> Mapping[str, bytes] | None:
         """Make room, and return the documents of the group and of its parents."""
         return self.documents.prepare()
 
