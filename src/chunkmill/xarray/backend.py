@@ -308,17 +308,18 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         datasets: dict[str, Dataset] = {}
         top = "" if (group or "").strip("/") else "/"
         todo = [("", root, UnfinishedAppend("", {}))]
+
+        def open_level(arrays: Mapping[str, Array]) -> Dataset:
+            # elements of an image that equal the fill value are not missing
+            return decode(GroupVariables(arrays, {}, bool(use_zarr_fill_value_as_mask)), decoders)
+
         while todo:
             path, node, unfinished = todo.pop(0)
             arrays, groups = _split(node.members(without=dropped))
             unfinished = unfinished.joined(UnfinishedAppend.of(node.attributes))
             arrays = unfinished.arrays_before(arrays)
 
-            # elements of an image that equal the fill value are not missing
-            masked = bool(use_zarr_fill_value_as_mask)
-            levels = level_datasets(
-                node.path, node.attributes, arrays, lambda each: decode(GroupVariables(each, {}, masked), decoders)
-            )
+            levels = level_datasets(node.path, node.attributes, arrays, open_level)
             others = {name: array for name, array in arrays.items() if name not in levels}
             datasets[f"{top}{path}" or "."] = decode(
                 GroupVariables(others, node.attributes, use_zarr_fill_value_as_mask), decoders

@@ -71,3 +71,12 @@ def test_alignment():
     assert not grid.aligned((slice(4, 9),))
     assert not grid.aligned((slice(5, 10),))
     assert grid.aligned((slice(5, 5),))
+
+
+def test_resized():
+    def resized(axis, size):
+        return ChunkGrid((axis,)).resized((size,)).axes[0]
+
+    assert resized(RegularAxis(5, 2), 9) == RegularAxis(9, 2)
+    assert resized(RunsAxis(5, ((2, 1), (3, 1))), 12).runs == ((2, 1), (3, 1), (3, 3))
+    assert resized(RunsAxis(5, ((2, 1), (5, 1))), 6).runs == ((2, 1), (5, 1))

@@ -6,9 +6,8 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError
-from chunkmill.model.grid import RegularAxis, RunsAxis
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, _resized_axis, without_mark
+from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, without_mark
 
 
 def array(shape=(8, 2)):
@@ -59,9 +58,3 @@ def test_documents_without_the_mark(document):
     assert ATTRIBUTE not in json.dumps(stripped)
     assert stripped["a"] == 2
     assert without_mark("k", b"{}") == b"{}"
-
-
-def test_axes_grow():
-    assert _resized_axis(RegularAxis(5, 2), 9) == RegularAxis(9, 2)
-    assert _resized_axis(RunsAxis(5, ((2, 1), (3, 1))), 12).runs == ((2, 1), (3, 1), (3, 3))
-    assert _resized_axis(RunsAxis(5, ((2, 1), (5, 1))), 6).runs == ((2, 1), (5, 1))
