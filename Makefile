@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 VERSIONS ?= newest
 MATRIX = .venv-matrix/$(notdir $(PYTHON))-$(VERSIONS)
 
-.PHONY: help env peers demo test test-all test-versions test-matrix check fix bench clean
+.PHONY: help env peers demo test test-all test-versions test-matrix check fix bench docs serve-docs clean
 
 help:
 	@echo "make demo      the main job on real climate data, on a local Dask cluster"
 	@echo "make test      the tests (make test-all: the slow ones too)"
 	@echo "make test-matrix  the tests on Python 3.12 and 3.13 with the newest versions, on 3.11 with the lowest"
 	@echo "make check     formatting, lint, types, layers"
+	@echo "make docs      the documentation, into site/ (make serve-docs: in a browser, rebuilt on changes)"
 	@echo "make bench     the benchmarks, compared with other libraries"
 
 # One environment for everything, built again when its requirements change.
@@ -92,5 +93,17 @@ fix: env
 bench: env
 	$(BIN)/python -m benchmarks
 
+# the tools that build the site, beside what it documents
+$(VENV)/.docs: $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
+	@touch $@
+
+# strict: a broken link, or a name that is not there, is an error
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir site
+
+serve-docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 clean:
-	rm -rf $(VENV) .venv-matrix build dist demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-matrix build dist site demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,348 @@
+"""Draw the pictures of the documentation: ``python docs/pictures.py`` writes them to ``docs/images``.
+
+They are drawn from arrays, plans and reports that chunkmill makes here, so that they show what it does. A test compares
+the files with what this draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import pairwise, product
+from pathlib import Path
+
+import chunkmill as cm
+import dask
+import dask.array as da
+
+FOLDER = Path(__file__).parent / "images"
+
+ORANGE, BLUE, GREEN, GREY = "#e8a25a", "#5a9bd4", "#6fb36f", "#9a9a9a"
+TASKS = ("#e8a25a", "#5a9bd4", "#6fb36f", "#c98bb9", "#d6c14f", "#7cc4c4")
+CELL = 16  # pixels of an element
+
+
+def svg(width: float, height: float, shapes: Sequence[str], title: str) -> str:
+    """Return a picture that takes the colour of the text around it; as a file, that of the reader's scheme."""
+    scheme = "svg.page{color:#222}@media(prefers-color-scheme:dark){svg.page{color:#ddd}}"
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" viewBox="0 0 {width:g} {height:g}" '
+        f'role="img" aria-label="{escape(title)}" font-family="sans-serif" font-size="13">'
+    )
+    style = f"<style>{scheme}</style>"
+    return "\n".join([head, style, *shapes, "</svg>"]) + "\n"
+
+
+def rect(
+    x: float,
+    y: float,
+    w: float,
+    h: float,
+    fill: str = "none",
+    width: float = 1,
+    opacity: float = 0.55,
+) -> str:
+    """Return a rectangle, outlined in the colour of the text."""
+    paint = (
+        f'fill="{fill}" fill-opacity="{opacity}"'
+        if fill != "none"
+        else 'fill="none"'
+    )
+    return f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" {paint} stroke="currentColor" stroke-width="{width}"/>'
+
+
+def text(
+    x: float,
+    y: float,
+    words: str,
+    anchor: str = "middle",
+    size: float = 13,
+    weight: str = "normal",
+) -> str:
+    """Return a line of text."""
+    return (
+        f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size:g}" font-weight="{weight}" '
+        f'fill="currentColor">{escape(words)}</text>'
+    )
+
+
+def arrow(
+    x1: float, y1: float, x2: float, y2: float, label: str = "", dash: bool = False
+) -> Iterator[str]:
+    """Yield a line with a head, and a label beside it."""
+    dashed = ' stroke-dasharray="5 4"' if dash else ""
+    yield f'<path d="M{x1:g} {y1:g} L{x2:g} {y2:g}" stroke="currentColor" stroke-width="1.5" fill="none"{dashed}/>'
+    dx, dy = x2 - x1, y2 - y1
+    n = (dx * dx + dy * dy) ** 0.5
+    ux, uy = dx / n, dy / n
+    head = (
+        (x2, y2),
+        (x2 - 9 * ux + 4 * uy, y2 - 9 * uy - 4 * ux),
+        (x2 - 9 * ux - 4 * uy, y2 - 9 * uy + 4 * ux),
+    )
+    yield f'<polygon points="{" ".join(f"{x:g},{y:g}" for x, y in head)}" fill="currentColor"/>'
+    if label:
+        yield text(
+            (x1 + x2) / 2,
+            min(y1, y2) - 6 if dy == 0 else (y1 + y2) / 2,
+            label,
+            size=12,
+        )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Store key, chunk, shard; and which store keys a region covers
+
+
+def store_keys() -> str:
+    """Draw a sharded array with the names of its store keys, and a region that covers some of them partly."""
+    array = cm.create_array(
+        "memory://pictures-keys",
+        "t2m",
+        shape=(16, 24),
+        dtype="f4",
+        chunks=(4, 4),
+        shards=(8, 8),
+        overwrite=True,
+    )
+    region = (slice(0, 12), slice(8, 20))
+    array[region] = 1
+    keys, chunks = array.write_layout.grid, array.chunk_grid
+    left, top = 16, 34
+    shapes = [
+        text(left + 12 * CELL, 20, f"array, shape {array.shape}", weight="bold")
+    ]
+    whole = {overlap.coords: overlap.whole for overlap in keys.overlaps(region)}
+    for coords in keys.all_coords():
+        rows, columns = keys.region(coords)
+        x, y = left + columns.start * CELL, top + rows.start * CELL
+        w, h = (
+            (columns.stop - columns.start) * CELL,
+            (rows.stop - rows.start) * CELL,
+        )
+        fill = (GREEN if whole[coords] else ORANGE) if coords in whole else GREY
+        shapes += [
+            rect(x, y, w, h, fill, 2.4, 0.5 if coords in whole else 0.12),
+            text(
+                x + w / 4,
+                y + h / 4 + 5,
+                array.metadata.chunk_keys.encode(coords),
+                weight="bold",
+            ),
+        ]
+    shapes += [
+        rect(left + j * CELL, top + i * CELL, 4 * CELL, 4 * CELL, width=0.6)
+        for i, j in product(
+            range(0, 16, chunks.chunk_shape[0]), range(0, 24, chunks.chunk_shape[1])
+        )
+    ]
+    shapes.append(
+        f'<rect x="{left + 8 * CELL}" y="{top}" width="{12 * CELL}" height="{12 * CELL}" fill="none" '
+        'stroke="#c0392b" stroke-width="3" stroke-dasharray="8 4"/>'
+    )
+    x = left + 24 * CELL + 26
+    legend = (
+        ("thin lines", f"chunks {array.chunks}: encoded and read one by one"),
+        ("thick lines", f"shards {array.shards}: one store key each,"),
+        ("", "the smallest object that can be replaced"),
+        ("dashed", "a region that is written"),
+    )
+    for n, (name, words) in enumerate(legend):
+        shapes += [
+            text(x, top + 14 + 26 * n, name, "start", weight="bold"),
+            text(x + 86, top + 14 + 26 * n, words, "start"),
+        ]
+    for n, (fill, words) in enumerate(
+        (
+            (GREEN, f"covered whole: {sum(whole.values())} key, replaced"),
+            (
+                ORANGE,
+                f"covered partly: {len(whole) - sum(whole.values())} keys, read, changed, replaced",
+            ),
+            (GREY, "not touched"),
+        )
+    ):
+        y = top + 128 + 30 * n
+        shapes += [
+            rect(x, y, 18, 18, fill, 1, 0.12 if fill == GREY else 0.5),
+            text(x + 28, y + 14, words, "start"),
+        ]
+    return svg(
+        x + 420,
+        top + 16 * CELL + 14,
+        shapes,
+        "A sharded array: store keys, shards, chunks, and a region",
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Dask blocks to store keys
+
+
+def write_layout() -> str:
+    """Draw the blocks of a dask array, and the tasks that write an array with other borders."""
+    x = da.ones((12, 16), chunks=(5, 6))
+    report = cm.to_store(
+        x, "memory://pictures-write", chunks=(4, 4), shards=(4, 8), mode="w"
+    )
+    array = cm.open_array("memory://pictures-write")
+    keys = array.write_layout.grid
+    left, top, cell = 16.0, 34.0, 17.0
+    right = left + 16 * cell + 190
+    shapes = [
+        text(
+            left + 8 * cell,
+            20,
+            f"{x.npartitions} blocks of a Dask array",
+            weight="bold",
+        ),
+        text(
+            right + 8 * cell,
+            20,
+            f"{report.n_keys} store keys, each written by one task",
+            weight="bold",
+        ),
+    ]
+    rows, columns = (
+        [0, *(sum(lengths[: i + 1]) for i in range(len(lengths)))]
+        for lengths in x.chunks
+    )
+    shapes += [
+        rect(
+            left + b * cell,
+            top + a * cell,
+            (d - b) * cell,
+            (c - a) * cell,
+            GREY,
+            1.2,
+            0.25,
+        )
+        for a, c in pairwise(rows)
+        for b, d in pairwise(columns)
+    ]
+    for n, (i, j) in enumerate(product(*map(range, keys.grid_shape))):
+        h, w = keys.chunk_shape
+        fill = TASKS[n % len(TASKS)]
+        at = (j * w * cell, i * h * cell)
+        outline = f'stroke="{fill}" stroke-width="3" fill="none"'
+        shapes += [
+            f'<rect x="{left + at[0] + 3:g}" y="{top + at[1] + 3:g}" width="{w * cell - 6:g}" height="{h * cell - 6:g}" {outline}/>',
+            rect(right + at[0], top + at[1], w * cell, h * cell, fill, 2.4, 0.6),
+            text(
+                right + at[0] + w * cell / 4,
+                top + at[1] + h * cell / 2 + 5,
+                array.metadata.chunk_keys.encode((i, j)),
+                weight="bold",
+            ),
+        ]
+    shapes += [
+        rect(right + j * cell, top + i * cell, 4 * cell, 4 * cell, width=0.6)
+        for i, j in product(range(0, 12, 4), range(0, 16, 4))
+    ]
+    middle = top + 6 * cell
+    shapes += arrow(left + 16 * cell + 22, middle, right - 22, middle, "regroup")
+    note = f"{report.n_regrouped} of {x.npartitions} blocks are cut or joined; store keys that are written in part: {report.n_partial}"
+    shapes.append(text((left + right + 16 * cell) / 2, top + 12 * cell + 28, note))
+    return svg(
+        right + 16 * cell + 16,
+        top + 12 * cell + 42,
+        shapes,
+        "Blocks of a Dask array are regrouped: one task writes each store key",
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Plan and journal
+
+
+def plan_and_journal() -> str:
+    """Draw what a job does, with the stages of a plan that is made here."""
+    x = da.ones((240, 64, 64), chunks=(1, 64, 64))
+    cm.to_store(x, "memory://pictures-maps", mode="w")
+    plan = cm.plan_rechunk(
+        "memory://pictures-maps",
+        "memory://pictures-series",
+        chunks=(-1, 8, 8),
+        strategy="spill",
+    )
+    shapes: list[str] = []
+    width, height, gap, top = 150.0, 58.0, 42.0, 40.0
+    boxes = [("plan", "costs; nothing is written", GREY)]
+    boxes += [
+        (f"stage {stage.name}", "independent tasks", BLUE) for stage in plan.stages
+    ]
+    boxes += [("publish", "the target becomes visible", GREEN)]
+    for n, (name, words, fill) in enumerate(boxes):
+        left = 16 + n * (width + gap)
+        shapes += [
+            rect(left, top, width, height, fill, 1.2, 0.35),
+            text(left + width / 2, top + 24, name, weight="bold"),
+            text(left + width / 2, top + 44, words, size=11),
+        ]
+        if n:
+            shapes += arrow(
+                left - gap + 2, top + height / 2, left - 2, top + height / 2
+            )
+    total = 16 * 2 + len(boxes) * width + (len(boxes) - 1) * gap
+    below = top + height + 70
+    first, last = 16 + width + gap, 16 + len(plan.stages) * (width + gap) + width
+    shapes += [
+        rect(first, below, last - first, 44, ORANGE, 1.2, 0.35),
+        text(
+            (first + last) / 2,
+            below + 19,
+            "journal, beside the target",
+            weight="bold",
+        ),
+        text(
+            (first + last) / 2,
+            below + 36,
+            "fingerprint of the plan, heartbeat, tasks that are done",
+            size=11,
+        ),
+    ]
+    for n in range(1, 1 + len(plan.stages)):
+        left = 16 + n * (width + gap) + width / 2
+        shapes += [
+            *arrow(left - 20, top + height + 2, left - 20, below - 2),
+            *arrow(left + 20, below - 2, left + 20, top + height + 2, dash=True),
+        ]
+    shapes += [
+        text(first + width / 2 - 28, below - 30, "done", "end", 12),
+        text(
+            first + width / 2 + 28,
+            below - 30,
+            "resume: skip what is done",
+            "start",
+            12,
+        ),
+    ]
+    return svg(
+        total,
+        below + 60,
+        shapes,
+        "A job: plan, stages of tasks, journal, publication",
+    )
+
+
+PICTURES = {
+    "store_keys": store_keys,
+    "write_layout": write_layout,
+    "plan_and_journal": plan_and_journal,
+}
+
+
+def drawn() -> dict[str, str]:
+    """Return the files of the pictures: to be put into pages, and one for the README."""
+    with dask.config.set(scheduler="synchronous"):
+        files = {f"{name}.svg": draw() for name, draw in PICTURES.items()}
+    files["readme.svg"] = files["write_layout.svg"].replace(
+        'class="picture"', 'class="page"'
+    )
+    return files
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, content in drawn().items():
+        (FOLDER / name).write_text(content, "utf-8")
