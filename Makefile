@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 VERSIONS ?= newest
 MATRIX = .venv-matrix/$(notdir $(PYTHON))-$(VERSIONS)
 
-.PHONY: help env peers demo test test-all test-versions test-matrix check fix bench docs serve-docs clean
+.PHONY: help env peers demo test test-all test-versions test-matrix check fix bench docs serve-docs dist clean
 
 help:
 	@echo "make demo      the main job on real climate data, on a local Dask cluster"
@@ -98,12 +98,17 @@ $(VENV)/.docs: $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
 	@touch $@
 
-# strict: a broken link, or a name that is not there, is an error
+# strict: a broken link, or a name that is not there, is an error; --quiet would hide both, and build
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --site-dir site
 
 serve-docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+# the source distribution, and the wheel from it
+dist: env
+	rm -rf dist
+	$(BIN)/python -m build
 
 clean:
 	rm -rf $(VENV) .venv-matrix build dist site demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

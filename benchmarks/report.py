@@ -1,6 +1,6 @@
 """Show results as a table and a plot, and save them with the machine, the versions and the command.
 
-Not here: the README's table of figures (`benchmarks.summary`).
+Not here: the table of figures of the documentation (`benchmarks.summary`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``python -m benchmarks.summary``: write the README's table of figures from ``benchmarks/results/``.
+"""``python -m benchmarks.summary``: write the documentation's table of figures from ``benchmarks/results/``.
 
-`LINES` chooses which cases the README shows, and which contender is in which column; every figure is the median of a
+`LINES` chooses which cases the page shows, and which contender is in which column; every figure is the median of a
 saved result, and cases without a result are left out.
 """
 
@@ -16,7 +16,8 @@ import numpy as np
 
 from benchmarks.harness import RESULTS, duration
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+REPOSITORY = "https://github.com/chunkmill/chunkmill/blob/main"
 BEGIN, END = "<!-- figures: python -m benchmarks.summary -->", "<!-- end of figures -->"
 HEAD = ("", "chunkmill", "zarr-python", "TensorStore", "others")
 
@@ -102,7 +103,7 @@ def table(results: Path = RESULTS) -> str:
         ]
         rows.append((line.label, *cells, ", ".join(others)))
     lines = ["| " + " | ".join(row) + " |" for row in (HEAD, ("---",) * len(HEAD), *rows)]
-    made = ", ".join(f"[{name}](benchmarks/results/{name}.md) {date}" for name, date in dates.items())
+    made = ", ".join(f"[{name}]({REPOSITORY}/benchmarks/results/{name}.md) {date}" for name, date in dates.items())
     return "\n".join([*lines, "", f"Medians; measured: {made}."])
 
 
@@ -115,9 +116,9 @@ def _medians(line: Line, rows: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def written(readme: str, figures: str) -> str:
-    """Return the README with new figures between the marks."""
-    before, _, rest = readme.partition(BEGIN)
+def written(page: str, figures: str) -> str:
+    """Return the page with new figures between the marks."""
+    before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{figures}\n{END}{after}"
 
@@ -134,12 +135,12 @@ def test_every_line_finds_its_figures():
             assert names <= _medians(line, json.loads(path.read_text())["rows"]).keys(), line
 
 
-def test_the_readme_has_such_a_table():
-    readme = README.read_text()
-    assert readme.count(BEGIN) == readme.count(END) == 1
-    assert written(readme, "x").count("x\n<!-- end of figures -->") == 1
-    assert all(f"| {line.label} |" in readme for line in LINES if (RESULTS / f"{line.file}.json").exists())
+def test_the_page_has_such_a_table():
+    page = PAGE.read_text()
+    assert page.count(BEGIN) == page.count(END) == 1
+    assert written(page, "x").count("x\n<!-- end of figures -->") == 1
+    assert all(f"| {line.label} |" in page for line in LINES if (RESULTS / f"{line.file}.json").exists())
 
 
 if __name__ == "__main__":
-    README.write_text(written(README.read_text(), table()))
+    PAGE.write_text(written(PAGE.read_text(), table()))

@@ -21,10 +21,12 @@ ROOT = Path(__file__).parents[2]
 CLEAN = (
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "Makefile",
     "pyproject.toml",
     "notebooks",
     "benchmarks",
+    "docs",
     "src/chunkmill",
 )
 

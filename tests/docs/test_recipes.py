@@ -1,6 +1,6 @@
-"""The README's "Add a format / codec / store / job", followed to the letter in a copy of the package.
+"""The page's "Add a format / codec / store / job", followed to the letter in a copy of the package.
 
-Each recipe of the README names the files to write and those to change; ``tests/docs/recipes`` has an example of each
+Each recipe of ``docs/how_to/extend.md`` names the files to write and those to change; ``tests/docs/recipes`` has an example of each
 file. The test writes and changes exactly these, and runs the contract tests that the recipe asks for.
 """
 
@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = Path(__file__).parent / "recipes"
-README = (ROOT / "README.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "how_to" / "extend.md").read_text("utf-8")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Recipe:
 
 RECIPES = [
     Recipe(
-        "Add a format.",
+        "Add a format",
         "plain",
         {"formats/plain.py": "plain.py"},
         {"tests/unit/formats/test_plain.py": "contract_plain.py"},
@@ -46,7 +46,7 @@ RECIPES = [
         },
     ),
     Recipe(
-        "Add a codec.",
+        "Add a codec",
         "xxh3",
         {"codecs/xxh3.py": "xxh3.py"},
         {"tests/unit/codecs/test_xxh3.py": "contract_xxh3.py"},
@@ -58,7 +58,7 @@ RECIPES = [
         },
     ),
     Recipe(
-        "Add a store.",
+        "Add a store",
         "sqlite",
         {"stores/sqlite.py": "sqlite.py"},
         {"tests/contracts/test_sqlite.py": "contract_sqlite.py"},
@@ -73,7 +73,7 @@ RECIPES = [
         },
     ),
     Recipe(
-        "Add a job.",
+        "Add a job",
         "squaring",
         {
             "squaring/__init__.py": "square_init.py",
@@ -95,9 +95,9 @@ RECIPES = [
 
 
 def text_of(title):
-    """Return a recipe as the README has it, up to the next one."""
-    start = README.index(f"**{title}**")
-    return re.split(r"\n(?=\*\*Add |## |A codec of your own)", README[start:], maxsplit=1)[0]
+    """Return a recipe as the page has it, up to the next one."""
+    start = PAGE.index(f"## {title}\n")
+    return re.split(r"\n(?=##)", PAGE[start:], maxsplit=1)[0]
 
 
 def paths_in(text, name):
@@ -106,7 +106,7 @@ def paths_in(text, name):
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_the_readme_names_every_file_that_is_written_or_changed(recipe):
+def test_the_page_names_every_file_that_is_written_or_changed(recipe):
     named = paths_in(text_of(recipe.title), recipe.name)
     touched = {*recipe.written, *recipe.tests, *recipe.changed}
     assert touched <= named
@@ -128,7 +128,7 @@ def test_a_recipe_works(recipe, tmp_path):
     for path, changes in recipe.changed.items():
         change(tmp_path / path if path == "pyproject.toml" else package / path, changes)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "src"), str(ROOT / "tests")])}
-    if recipe.title == "Add a job.":
+    if recipe.title == "Add a job":
         run([str(Path(sys.executable).with_name("lint-imports")), "--no-cache"], tmp_path, environment)
     options = ["-q", "--import-mode=importlib", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={tmp_path}"]
     printed = run([sys.executable, "-m", "pytest", *options, *recipe.tests], tmp_path, environment)
