@@ -120,4 +120,4 @@ def test_pictures_are_what_is_drawn():
 
 def test_every_public_name_is_on_the_page_of_the_api():
     named_there = re.findall(r"^::: chunkmill\.(\w+)$", (DOCS / "api.md").read_text("utf-8"), flags=re.MULTILINE)
-    assert sorted(named_there) == sorted({*cm.__all__} - {"ChunkmillError"})  # which is among the errors
+    assert sorted(named_there) == sorted({*cm.__all__} - {"ChunkmillError"}), "docs/api.md"  # which is among the errors
