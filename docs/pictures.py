@@ -67,7 +67,12 @@ def text(
 
 
 def arrow(
-    x1: float, y1: float, x2: float, y2: float, label: str = "", dash: bool = False
+    x1: float,
+    y1: float,
+    x2: float,
+    y2: float,
+    label: str = "",
+    dash: bool = False,
 ) -> Iterator[str]:
     """Yield a line with a head, and a label beside it."""
     dashed = ' stroke-dasharray="5 4"' if dash else ""
@@ -133,7 +138,8 @@ def store_keys() -> str:
     shapes += [
         rect(left + j * CELL, top + i * CELL, 4 * CELL, 4 * CELL, width=0.6)
         for i, j in product(
-            range(0, 16, chunks.chunk_shape[0]), range(0, 24, chunks.chunk_shape[1])
+            range(0, 16, chunks.chunk_shape[0]),
+            range(0, 24, chunks.chunk_shape[1]),
         )
     ]
     shapes.append(
@@ -227,7 +233,9 @@ def write_layout() -> str:
         outline = f'stroke="{fill}" stroke-width="3" fill="none"'
         shapes += [
             f'<rect x="{left + at[0] + 3:g}" y="{top + at[1] + 3:g}" width="{w * cell - 6:g}" height="{h * cell - 6:g}" {outline}/>',
-            rect(right + at[0], top + at[1], w * cell, h * cell, fill, 2.4, 0.6),
+            rect(
+                right + at[0], top + at[1], w * cell, h * cell, fill, 2.4, 0.6
+            ),
             text(
                 right + at[0] + w * cell / 4,
                 top + at[1] + h * cell / 2 + 5,
@@ -240,9 +248,13 @@ def write_layout() -> str:
         for i, j in product(range(0, 12, 4), range(0, 16, 4))
     ]
     middle = top + 6 * cell
-    shapes += arrow(left + 16 * cell + 22, middle, right - 22, middle, "regroup")
+    shapes += arrow(
+        left + 16 * cell + 22, middle, right - 22, middle, "regroup"
+    )
     note = f"{report.n_regrouped} of {x.npartitions} blocks are cut or joined; store keys that are written in part: {report.n_partial}"
-    shapes.append(text((left + right + 16 * cell) / 2, top + 12 * cell + 28, note))
+    shapes.append(
+        text((left + right + 16 * cell) / 2, top + 12 * cell + 28, note)
+    )
     return svg(
         right + 16 * cell + 16,
         top + 12 * cell + 42,
@@ -269,7 +281,8 @@ def plan_and_journal() -> str:
     width, height, gap, top = 150.0, 58.0, 42.0, 40.0
     boxes = [("plan", "costs; nothing is written", GREY)]
     boxes += [
-        (f"stage {stage.name}", "independent tasks", BLUE) for stage in plan.stages
+        (f"stage {stage.name}", "independent tasks", BLUE)
+        for stage in plan.stages
     ]
     boxes += [("publish", "the target becomes visible", GREEN)]
     for n, (name, words, fill) in enumerate(boxes):
@@ -285,7 +298,10 @@ def plan_and_journal() -> str:
             )
     total = 16 * 2 + len(boxes) * width + (len(boxes) - 1) * gap
     below = top + height + 70
-    first, last = 16 + width + gap, 16 + len(plan.stages) * (width + gap) + width
+    first, last = (
+        16 + width + gap,
+        16 + len(plan.stages) * (width + gap) + width,
+    )
     shapes += [
         rect(first, below, last - first, 44, ORANGE, 1.2, 0.35),
         text(
@@ -305,7 +321,9 @@ def plan_and_journal() -> str:
         left = 16 + n * (width + gap) + width / 2
         shapes += [
             *arrow(left - 20, top + height + 2, left - 20, below - 2),
-            *arrow(left + 20, below - 2, left + 20, top + height + 2, dash=True),
+            *arrow(
+                left + 20, below - 2, left + 20, top + height + 2, dash=True
+            ),
         ]
     shapes += [
         text(first + width / 2 - 28, below - 30, "done", "end", 12),
