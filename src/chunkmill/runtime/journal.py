@@ -308,6 +308,13 @@ class Journal:
             self.tidy()
         return was_there
 
+    def release(self) -> None:
+        """Delete the journal, unless another run has taken it over: its client seemed dead, being suspended."""
+        value = self.store.get(self.plan_key)
+        if value is not None and _parse(value, self).get("run") == self.run:
+            self.store.delete(self.plan_key)
+            self.store.delete_prefix(self.prefix)
+
     def tidy(self) -> None:
         """Delete the records of tasks that ended after their job, which another process had joined and ended."""
         if self.store.get(self.plan_key) is None:
@@ -333,26 +340,11 @@ class Journal:
         keys = (f"{self.prefix}{RUNNING}{name}" for name in self.store.list_dir(self.prefix + RUNNING))
         return [key for key in keys if key != own]
 
-    def take_over(self) -> bool:
-        """Begin a run, also in the place of an interrupted block write; return whether there was one.
-
-        Raises
-        ------
-        JobError
-            Another job is there, or a block write whose client is alive.
-        """
-        value, version = self.store.get_versioned(self.plan_key)
-        if value is not None and (not _parse(value, self).get("is_block_write") or self.has_live_attempt()):
-            version = None  # so that it is refused
+    def take_over(self, version: str | None) -> None:
+        """Begin a run in the place of an interrupted one, whose plan has that version, and end its attempts."""
         self.begin({}, replaces=version)
-        if value is not None and self._end_dead_attempts():
+        if version is not None and self._end_dead_attempts():
             time.sleep(CHECK_SECONDS)  # their tasks, which may outlive them, have learned of it then
-        return value is not None
-
-    def has_live_attempt(self) -> bool:
-        """Return whether another client than this one is at work on the job."""
-        found = map(self.store.get, self._attempts())
-        return any(heartbeat is not None and is_live(heartbeat) for heartbeat in found)
 
     def _end_dead_attempts(self) -> int:
         ended = 0

@@ -145,24 +145,29 @@ def reserved(store: Store, path: str, job: str, *, scope: str = "") -> Iterator[
         yield Reservation()
         return
     journal = Journal(store, path, job, uuid4().hex, is_block_write=True, is_reservation=True, scope=scope)
-    with journal.running():  # before it begins: others take a job without a heartbeat for one that was interrupted
-        follows_interrupted = _take_over(journal)
-        try:
-            yield Reservation(journal.run, follows_interrupted)
-        finally:
-            with suppress(OSError):  # what failed before is told; the next writer removes what is left
-                journal.discard()
-
-
-def _take_over(journal: Journal) -> bool:
-    """Begin a run, also in the place of an interrupted block write; return whether there was one."""
     while True:
-        try:
-            return journal.take_over()
-        except JobError:
-            for other in _found(journal.store, [journal.prefix]):
-                raise _refused(journal.store, journal.path, other) from None
-            # it ended between two looks
+        version = _interrupted_version(journal)
+        with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
+            try:
+                journal.take_over(version)
+            except JobError:
+                continue  # another one has begun since, and is named, or has ended already
+            try:
+                yield Reservation(journal.run, version is not None)
+            finally:
+                with suppress(OSError):  # what failed before is told; the next writer removes what is left
+                    journal.release()
+            return
+
+
+def _interrupted_version(journal: Journal) -> str | None:
+    """Return the version of the plan of an interrupted block write; ``None`` without one, `JobError` for others."""
+    value, version = journal.store.get_versioned(journal.plan_key)
+    if value is not None:
+        job = _job(journal.store, journal.plan_key, value)
+        if job.is_running or not job.is_block_write:
+            raise _refused(journal.store, journal.path, job)
+    return version
 
 
 def check_no_job(

@@ -128,6 +128,12 @@ def test_the_reservation_of_a_dead_writer_is_taken_over_and_refuses_nobody(store
     assert list(store.list_prefix("")) == []
 
 
+def test_who_was_taken_for_dead_leaves_the_reservation_to_its_successor(store):
+    with reserved(store, "a", "write to 'a'"):
+        store.set(Journal(store, "a", "", "").plan_key, b'{"path": "a", "run": "another"}')
+    assert [job.run for job in unfinished_jobs(store)] == ["another"]
+
+
 def test_a_reservation_takes_over_no_other_job(store):
     begin(store, "a")
     with pytest.raises(JobError, match=r"was interrupted.*resume=False"), reserved(store, "a", "write to 'a'"):
