@@ -42,7 +42,8 @@ def test_append(stored):
     stored(counting)
     counting.clear()
     cm.write_dataset(LATER, counting, append_dim="time")
-    n_writes = len(counting.keys(*WRITES))
+    keys = counting.keys(*WRITES)
+    n_writes = max(n for n, key in enumerate(keys, 1) if not key.startswith(".chunkmill"))  # then it is only released
     assert n_writes >= 6
     for n in range(1, n_writes + 1):
         store = MemoryStore()

@@ -20,7 +20,6 @@ _FINDINGS = {
 }
 
 _PAIRS = {
-    "new+create_array": "both",
     "replace+region": "forgets deletes consolidated",
     "replace+resume": "forgets",
     "replace+store": "deletes consolidated",
@@ -36,28 +35,9 @@ _PAIRS = {
     "replace+append-values": "forgets",
     "replace+delete": "forgets",
     "replace+reader": "deletes forgets",
-    "region+dataset": "folders",
     "region+delete": "deletes folders",
     "store+delete": "deletes folders",
     "delete+reader": "reads",
-    "rechunk+rechunk": "both",
-    "store+dataset": "folders",
-    "create_array+dataset": "leftovers consolidated folders",
-    "create_group+dataset": "folders leftovers consolidated",
-    "array-attributes+dataset": "folders",
-    "group-attributes+dataset": "folders",
-    "consolidate+dataset": "folders",
-    "dataset+dataset": "leftovers consolidated folders",
-    "dataset+append": "folders",
-    "dataset+dataset-region": "folders",
-    "dataset+convert": "leftovers folders",
-    "dataset+rechunk": "folders",
-    "dataset+resize": "folders",
-    "dataset+append-values": "folders",
-    "dataset+delete": "folders",
-    "dataset+repair": "folders",
-    "dataset+reader": "folders",
-    "append+append": "append consolidated",
 }
 
 KNOWN = {tuple(pair.split("+")): "; ".join(map(_FINDINGS.get, found.split())) for pair, found in _PAIRS.items()}

@@ -165,7 +165,11 @@ class Oracle:
 
     def _without_traces(self, views: Views, allowed: Sequence[Views], unfinished: Sequence[str]) -> Views:
         """Return what is there without the empty groups that operations make which have not come to their ends."""
-        begun = [f"{path}/" for actor, path in zip("ab", self.scenario.paths, strict=True) if actor in unfinished]
+        begun = [
+            f"{path}/" if path else ""
+            for actor, path in zip("ab", self.scenario.paths, strict=True)
+            if actor in unfinished
+        ]
 
         def is_trace(path: str) -> bool:
             below = f"{path}/" if path else ""

@@ -351,7 +351,7 @@ _PROCESSES = itertools.count(1)
 _ENDED: set[int] = set()
 
 
-def _heartbeat() -> bytes:
+def _heartbeat(_: str) -> bytes:
     return str(getattr(_PROCESS, "number", 0)).encode()
 
 

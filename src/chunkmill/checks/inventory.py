@@ -16,15 +16,17 @@ from chunkmill.checks.consolidated import staleness
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError, UnknownCodec, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
+from chunkmill.model.paths import is_within
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import node_keys
+from chunkmill.nodes.documents import may_have, node_keys
 from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.journal import JOB_PREFIX, MARK_PREFIX
 from chunkmill.runtime.unfinished_jobs import UnfinishedJob, unfinished_jobs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.probe import PROBE_PREFIX
+from chunkmill.xarray.unfinished_append import UnfinishedAppend
 
 __all__ = ["Inventory", "Problem", "take_inventory"]
 
@@ -40,7 +42,7 @@ class Problem:
         value that does not decode for another reason; ``"failed"``: a value that the store could not return.
         ``"orphan"``: a key that is not a chunk in its array's grid, or that belongs to no node.
         ``"leftover"``: a partial file of a writer that died, or files that a job did not delete.
-        ``"unfinished"``: a job that was interrupted; ``"running"``: a job whose client is alive.
+        ``"unfinished"``: a job or an append that was interrupted; ``"running"``: a job whose client is alive.
         ``"stale"``: consolidated metadata that differ from the documents.
         ``"metadata"``: an invalid document; ``"unsupported"``: a document with a feature that chunkmill lacks.
     path
@@ -128,6 +130,7 @@ def take_inventory(store: Store, path: str = "") -> Inventory:
     if nothing is not None and not (jobs or found.arrays or found.groups):
         raise nothing
     _leftovers(found)
+    _unfinished_appends(found)
     undocumented = set(found.undocumented)  # not in consolidated metadata: no group leads to them
     listed = [node for node in found.nodes if node.path not in undocumented]
     for group in found.groups:
@@ -316,17 +319,46 @@ def _prefixes(path: str) -> Iterator[str]:
 def _unfinished(found: Inventory) -> list[UnfinishedJob]:
     jobs: list[UnfinishedJob] = []
     for job in unfinished_jobs(found.store):
-        if not found.path or job.path == found.path or job.path.startswith(f"{found.path}/"):
+        if is_within(job.path, found.path):
             jobs.append(job)
-            state = "is running" if job.is_running else "was interrupted: run it again to resume it"
-            reason = f"{job.job}, begun {job.began}, {state}"
-            if job.is_exchanged:
-                reason += "; what it has replaced is gone, and only consolidated metadata may be missing"
-            elif job.replaces:
-                reason += "; the array or group that it replaces is there until it is done"
-            kind = "running" if job.is_running else "unfinished"
-            found.problems.append(Problem(kind, job.path, job.key, reason))
+            found.problems.append(_job_problem(found.store, job))
     return jobs
+
+
+def _job_problem(store: Store, job: UnfinishedJob) -> Problem:
+    kind, key = ("running" if job.is_running else "unfinished"), job.key
+    state = "is running" if job.is_running else "was interrupted: run it again to resume it"
+    if job.is_reservation and not job.is_running:
+        state = "was interrupted: run it again, or write something else there"
+        if job.scope or any(map(store.size, _entry_keys(job.path))):
+            state = "was interrupted when all was written"  # or before an append was published, which has a mark then
+            kind, key = "leftover", f"{job.key.rpartition('/')[0]}/"
+    if job.is_exchanged:
+        state += "; what it has replaced is gone, and only consolidated metadata may be missing"
+    elif job.replaces:
+        state += "; the array or group that it replaces is there until it is done"
+    return Problem(kind, job.path, key, f"{job.job}, begun {job.began}, {state}")
+
+
+def _entry_keys(path: str) -> Iterator[str]:
+    """Yield the keys of the documents that make an array or a group at `path`, in each format that has such a path."""
+    for documents_format in FORMATS:
+        if may_have(documents_format, path) and documents_format.node_keys_known:
+            yield from (documents_format.array_keys(path)[0], documents_format.group_keys(path)[0])
+
+
+def _unfinished_appends(found: Inventory) -> None:
+    """Find groups that an append has marked, which is being published or was interrupted there."""
+    running = {job.path for job in unfinished_jobs(found.store) if job.is_running and job.scope}
+    for group in found.groups:
+        append = UnfinishedAppend.of(group.attributes)
+        if append.dim and not any(is_within(group.path, path) for path in running):
+            arrays = ", ".join(map(repr, sorted(append.shapes)[:_MAX_APPENDED]))
+            reason = f"an append along {append.dim!r} to {arrays} was interrupted while it became visible: repeat it"
+            found.problems.append(Problem("unfinished", group.path, group.documents.group_keys(group.path)[-1], reason))
+
+
+_MAX_APPENDED = 5  # arrays named in one reason
 
 
 def _leftovers(found: Inventory) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["parents_of"]
+__all__ = ["is_within", "parents_of"]
 
 
 def parents_of(path: str) -> list[str]:
@@ -17,3 +17,14 @@ def parents_of(path: str) -> list[str]:
         return []
     parts = path.split("/")
     return ["/".join(parts[:n]) for n in range(len(parts) - 1, -1, -1)]
+
+
+def is_within(path: str, group: str) -> bool:
+    """Return whether `path` is `group` or below it.
+
+    Examples
+    --------
+    >>> is_within("a/b", "a"), is_within("a", "a"), is_within("ab", "a"), is_within("a", "")
+    (True, True, False, True)
+    """
+    return not group or path == group or path.startswith(f"{group}/")

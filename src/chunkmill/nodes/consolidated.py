@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.registry import FORMATS
 from chunkmill.model.json_values import same_json
-from chunkmill.model.paths import parents_of
+from chunkmill.model.paths import is_within, parents_of
 from chunkmill.nodes.documents import fetch, may_have, node_keys, own_part, present
 from chunkmill.stores.base import Store
 
@@ -46,7 +46,7 @@ def refresh_consolidated(
     for group in sorted(above, reverse=True):
         if found[above[group]] is None:
             continue
-        nodes = {node for path in paths for node in (path, *parents_of(path)) if _is_in(node, group)}
+        nodes = {node for path in paths for node in (path, *parents_of(path)) if is_within(node, group)}
         keys = [key for node in sorted(nodes) for key in node_keys(documents_format, node)]
         while True:
             value, version = store.get_versioned(above[group])
@@ -68,10 +68,6 @@ def refresh_consolidated(
 def _groups(paths: Iterable[str], *, own: bool) -> set[str]:
     """Return the paths of the groups whose consolidated metadata may hold the nodes at `paths`."""
     return {group for path in paths for group in (*([path] if own else []), *parents_of(path))}
-
-
-def _is_in(path: str, group: str) -> bool:
-    return not group or path == group or path.startswith(f"{group}/")
 
 
 def _is_below_any(key: str, paths: Iterable[str]) -> bool:

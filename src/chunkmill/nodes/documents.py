@@ -37,6 +37,7 @@ __all__ = [
     "own_part",
     "present",
     "publish",
+    "put_back",
     "replace",
     "unpublish",
 ]
@@ -156,7 +157,7 @@ def _create_node(
         replaced = _write_while_absent(store, entries, others)
         if replaced is None or not store.set_if(entry, documents[entry], None):
             for key, value in (replaced or {}).items():
-                _put_back(store, key, others[key], value)
+                put_back(store, key, others[key], value)
             found = present(fetch(store, [*entries, *others]))
             is_array = documents_format.parse_array(path, found) is not None
             if is_above and found and not is_array:
@@ -166,9 +167,9 @@ def _create_node(
                 raise NodeExists(url=store.url, path=path, found="array" if is_array else "group", hint=hint)
         if replaced is not None and present(fetch(store, sorted(entries - {entry}))):
             # array and group have entries of their own in some formats, and others wrote theirs meanwhile
-            _put_back(store, entry, documents[entry], None)
+            put_back(store, entry, documents[entry], None)
             for key, value in replaced.items():
-                _put_back(store, key, others[key], value)
+                put_back(store, key, others[key], value)
             raise NodeExists(url=store.url, path=path, found="node", hint=_MEANWHILE)
     # written again: one that began while there was no node may be about to replace what it saw then
     _write(store, others, again=True)
@@ -187,7 +188,7 @@ def _write_while_absent(
         seen = {key: store.get_versioned(key) for key in documents}
         if present(fetch(store, sorted(entries))):
             for key, value in replaced.items():
-                _put_back(store, key, documents[key], value)
+                put_back(store, key, documents[key], value)
             return None
         todo = [key for key, (value, _) in seen.items() if value != documents[key]]
         if not todo:
@@ -210,10 +211,10 @@ def unpublish(store: Store, documents_format: Format, path: str, documents: Mapp
     """Delete the documents of a node that was just published, its entry document first."""
     entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
     for key in sorted(documents, key=lambda key: key not in entries):
-        _put_back(store, key, documents[key], None)
+        put_back(store, key, documents[key], None)
 
 
-def _put_back(store: Store, key: str, written: bytes | None, before: bytes | None) -> None:
+def put_back(store: Store, key: str, written: bytes | None, before: bytes | None) -> None:
     """Undo a write, unless others have written since."""
     there, version = store.get_versioned(key)
     if there == written:

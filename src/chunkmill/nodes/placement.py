@@ -19,12 +19,13 @@ from chunkmill.nodes.documents import (
     node_keys,
     present,
     publish,
+    put_back,
     unpublish,
 )
 from chunkmill.nodes.group import Group, parse_node
 from chunkmill.nodes.hierarchy import array_at, open_node, walk
 from chunkmill.nodes.replacement import Replacement, can_hold_both, stage_replacement
-from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, jobs_at, reserved
+from chunkmill.runtime.unfinished_jobs import Reservation, check_no_job, discard_jobs, jobs_at, reserved
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, flush
 
@@ -39,6 +40,7 @@ __all__ = [
     "is_bare",
     "prepare_beside",
     "publish_and_refresh",
+    "withdraw_interrupted",
 ]
 
 
@@ -195,7 +197,22 @@ def add_group(
     """Create a group, and publish it (see `add_array`)."""
     group, documents = create_group(store, path, metadata, format=format, overwrite=overwrite)
     publish_and_refresh(store, documents, format, group.path)
+    jobs = [job for job in jobs_at(store, group.path) if job.path == group.path]
+    if any(job.is_reservation and not job.is_running for job in jobs):
+        # a dataset's writer died before there was a group: what it published below does not belong to this one
+        with reserved(store, group.path, f"create {group.path!r} in {store.url}") as own:
+            withdraw_interrupted(store, own)
+            refresh_consolidated(store, group.documents, [group.path])
     return group
+
+
+def withdraw_interrupted(store: Store, own: Reservation) -> None:
+    """Delete the documents that the interrupted writer published whose reservation was taken over.
+
+    They are of nodes below a group that was not visible yet: what others have changed since is theirs, and stays.
+    """
+    for key, value in own.interrupted_documents.items():
+        put_back(store, key, value, None)
 
 
 def delete_stored_chunks(array: Array) -> None:
@@ -235,9 +252,10 @@ def _make_room(
     interrupted = check_no_job(store, path, overwrite=overwrite, own_run=run, below=below, waits=bool(run))
     check_root(store, documents_format)
     parents = _parent_documents(store, path, documents_format)
-    discard_jobs(store, interrupted)
+    if overwrite:
+        discard_jobs(store, interrupted)
     _clear(store, path, documents_format, overwrite=overwrite)
-    if interrupted:
+    if interrupted and overwrite:
         _delete_node(store, path, documents_format)  # their chunks, which no document makes a node of
     return {**parents, **_root_documents(store, documents_format)}
 

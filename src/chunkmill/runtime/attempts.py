@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from uuid import uuid4
 
 from chunkmill.errors import JobError
 from chunkmill.stores.base import Store
@@ -74,6 +75,7 @@ class Attempt:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Keep the attempt alive inside; it is over at the end, however that comes."""
+        _ALIVE.add(self.key)
         self.begin()
         stopped = threading.Event()
         beats = threading.Thread(target=self._beat, args=(stopped,), name="chunkmill-heartbeat", daemon=True)
@@ -81,13 +83,14 @@ class Attempt:
         try:
             yield
         finally:
+            _ALIVE.discard(self.key)
             stopped.set()
             beats.join(HEARTBEAT_SECONDS)  # one that is under way could write the object after it is deleted
             self.end()
 
     def begin(self) -> None:
         """Store the attempt's object where there is none."""
-        self.store.set_if(self.key, _heartbeat(), None)  # False: it is there, since names are never used twice
+        self.store.set_if(self.key, _heartbeat(self.key), None)  # False: it is there, since names are never used twice
 
     def end(self) -> None:
         """Delete the attempt's object, so that its tasks stop; nothing happens where it has ended."""
@@ -106,16 +109,21 @@ class Attempt:
                 found, version = self.store.get_versioned(self.key)
                 if found is None:  # ended by others: tasks must not find it again
                     return
-                self.store.set_if(self.key, _heartbeat(), version)
+                self.store.set_if(self.key, _heartbeat(self.key), version)
 
 
 _STOOD: dict[str, float] = {}  # key of an attempt, which is never used twice -> when it was last found to stand
 _MAX_STOOD = 1024
 
 
-def _heartbeat() -> bytes:
+_ALIVE: set[str] = set()  # keys of this process's attempts: one whose store failed when it ended still has its object
+_PROCESS = uuid4().hex  # a host's name and a number may be those of another container's process, too
+
+
+def _heartbeat(key: str = "") -> bytes:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return json.dumps({"seen": now, "host": socket.gethostname(), "pid": os.getpid()}).encode()
+    beat = {"seen": now, "host": socket.gethostname(), "pid": os.getpid(), "process": _PROCESS, "key": key}
+    return json.dumps(beat).encode()
 
 
 def is_live(heartbeat: bytes) -> bool:
@@ -123,8 +131,8 @@ def is_live(heartbeat: bytes) -> bool:
 
     Examples
     --------
-    >>> is_live(_heartbeat()), is_live(b'{"seen": "2020-01-01T00:00:00+00:00", "host": "elsewhere", "pid": 1}')
-    (True, False)
+    >>> is_live(_heartbeat("ended")), is_live(b'{"seen": "2020-01-01T00:00:00+00:00", "host": "elsewhere", "pid": 1}')
+    (False, False)
     """
     try:
         known = json.loads(heartbeat)
@@ -132,6 +140,8 @@ def is_live(heartbeat: bytes) -> bool:
         host, pid = known["host"], int(known["pid"])
     except (ValueError, TypeError, KeyError):
         return False
+    if known.get("process") == _PROCESS and pid == os.getpid():
+        return known.get("key") in _ALIVE
     if host == socket.gethostname() and os.name == "posix":
         try:
             os.kill(pid, 0)

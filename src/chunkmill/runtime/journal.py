@@ -159,7 +159,11 @@ class Journal:
             self._end_dead_attempts()
             if not self.is_exchanged:
                 self._mark_new()
-        return {key: base64.b64decode(text) for key, text in plan["documents"].items()}
+        return self.documents(value)
+
+    def documents(self, plan: bytes) -> dict[str, bytes]:
+        """Return the documents that a stored plan holds."""
+        return {key: base64.b64decode(text) for key, text in _parse(plan, self)["documents"].items()}
 
     def has_this_plan(self) -> bool | None:
         """Return whether the unfinished job at the target has this plan; ``None`` without one. Changes nothing."""
@@ -340,9 +344,9 @@ class Journal:
         keys = (f"{self.prefix}{RUNNING}{name}" for name in self.store.list_dir(self.prefix + RUNNING))
         return [key for key in keys if key != own]
 
-    def take_over(self, version: str | None) -> None:
+    def take_over(self, version: str | None, documents: Mapping[str, bytes]) -> None:
         """Begin a run in the place of an interrupted one, whose plan has that version, and end its attempts."""
-        self.begin({}, replaces=version)
+        self.begin(documents, replaces=version)
         if version is not None and self._end_dead_attempts():
             time.sleep(CHECK_SECONDS)  # their tasks, which may outlive them, have learned of it then
 

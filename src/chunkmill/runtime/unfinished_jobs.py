@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.model.paths import parents_of
+from chunkmill.model.paths import is_within, parents_of
 from chunkmill.runtime.attempts import is_live
 from chunkmill.runtime.journal import JOB_PREFIX, PLAN, RUNNING, Journal, journal_prefix, new_mark
 from chunkmill.stores.base import ByteSpan, Store
@@ -55,8 +55,8 @@ class UnfinishedJob:
         True for what only keeps other writers away while its client is alive.
     scope
         Names what it writes of the node; empty for all.
-    replaces
-        True where it writes beside a node, which is there until it is done.
+    old_prefix
+        Prefix of the keys of the node that it writes beside, which is there until it is done.
     is_exchanged
         True where the new node has taken the place of that one, and only clearing up is left.
     """
@@ -70,15 +70,22 @@ class UnfinishedJob:
     is_block_write: bool = False
     is_reservation: bool = False
     scope: str = ""
-    replaces: bool = False
+    old_prefix: str | None = None
     is_exchanged: bool = False
+
+    @property
+    def replaces(self) -> bool:
+        """True where it writes beside a node, which is there until it is done."""
+        return self.old_prefix is not None
 
     def __str__(self) -> str:
         return f"{self.job!r}, begun {self.began}"
 
 
-def unfinished_jobs(store: Store) -> list[UnfinishedJob]:
+def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
     """Return the jobs that began anywhere in `store` and have not ended: one listing of its root.
+
+    The caller's `own_run` is left out.
 
     Examples
     --------
@@ -94,18 +101,20 @@ def unfinished_jobs(store: Store) -> list[UnfinishedJob]:
     [True]
     """
     names = [name for name in store.list_dir("") if name.startswith(JOB_PREFIX) and name.endswith("/")]
-    return _found(store, names)
+    return _found(store, names, own_run)
 
 
-def jobs_at(store: Store, *paths: str, below: bool = False) -> list[UnfinishedJob]:
+def jobs_at(store: Store, *paths: str, below: bool = False, own_run: str = "") -> list[UnfinishedJob]:
     """Return the unfinished jobs that write the nodes at `paths` or groups above them: a request each, all at once.
 
-    With `below` also those that write nodes below them, for which the store's root is listed.
+    With `below` also those that write nodes below them, for which the store's root is listed. The caller's `own_run` is
+    left out.
     """
     places = dict.fromkeys(place for path in paths for place in (path, *parents_of(path)))
     if not below:
-        return _found(store, map(journal_prefix, places))
-    return [job for job in unfinished_jobs(store) if job.path in places or any(_is_below(job.path, p) for p in paths)]
+        return _found(store, map(journal_prefix, places), own_run)
+    jobs = unfinished_jobs(store, own_run=own_run)
+    return [job for job in jobs if job.path in places or any(is_within(job.path, p) for p in paths)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +127,19 @@ class Reservation:
         Name of its run; empty where nothing is reserved.
     follows_interrupted
         Whether another writer had reserved the place and died: what is there may be half written.
+    interrupted_documents
+        Those below the place that it may have published, by store key.
     """
 
     run: str = ""
     follows_interrupted: bool = False
+    interrupted_documents: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @contextmanager
-def reserved(store: Store, path: str, job: str, *, scope: str = "") -> Iterator[Reservation]:
+def reserved(
+    store: Store, path: str, job: str, *, scope: str = "", documents: Mapping[str, bytes] | None = None
+) -> Iterator[Reservation]:
     """Reserve the place of a new node while it is written: other writers are refused.
 
     An interrupted reservation, or ``to_store(resume=True)``, is taken over, and its record deleted in the end: until
@@ -135,6 +149,8 @@ def reserved(store: Store, path: str, job: str, *, scope: str = "") -> Iterator[
     ----------
     scope
         Reserve only what it names (``"append"``): writers of anything else of the node are not refused.
+    documents
+        Those that the caller publishes below the place before it is done: recorded for whoever takes over.
 
     Raises
     ------
@@ -146,28 +162,42 @@ def reserved(store: Store, path: str, job: str, *, scope: str = "") -> Iterator[
         return
     journal = Journal(store, path, job, uuid4().hex, is_block_write=True, is_reservation=True, scope=scope)
     while True:
-        version = _interrupted_version(journal)
+        version, before = _interrupted(journal)
         with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
             try:
-                journal.take_over(version)
+                journal.take_over(version, {**before, **(documents or {})})
             except JobError:
                 continue  # another one has begun since, and is named, or has ended already
             try:
-                yield Reservation(journal.run, version is not None)
-            finally:
-                with suppress(OSError):  # what failed before is told; the next writer removes what is left
-                    journal.release()
+                yield Reservation(journal.run, version is not None, before)
+            except BaseException:
+                if version is None:
+                    _release(journal)
+                raise  # and what an interrupted writer left is still there: its record stays, too
+            _release(journal)
             return
 
 
-def _interrupted_version(journal: Journal) -> str | None:
-    """Return the version of the plan of an interrupted block write; ``None`` without one, `JobError` for others."""
+def _release(journal: Journal) -> None:
+    with suppress(OSError):  # what failed before is told; the next writer removes what is left
+        journal.release()
+
+
+def _interrupted(journal: Journal) -> tuple[str | None, dict[str, bytes]]:
+    """Return version and documents of the plan of an interrupted block write, if there is one.
+
+    Raises
+    ------
+    JobError
+        There is another job, or a running one.
+    """
     value, version = journal.store.get_versioned(journal.plan_key)
-    if value is not None:
-        job = _job(journal.store, journal.plan_key, value)
-        if job.is_running or not job.is_block_write:
-            raise _refused(journal.store, journal.path, job)
-    return version
+    if value is None:
+        return None, {}
+    job = _with_state(journal.store, _job(journal.plan_key, value))
+    if job.is_running or not job.is_block_write:
+        raise _refused(journal.store, journal.path, job)
+    return version, journal.documents(value) if job.is_reservation else {}
 
 
 def check_no_job(
@@ -180,7 +210,7 @@ def check_no_job(
 ) -> list[UnfinishedJob]:
     """Raise `JobError` when a job writes the nodes at `paths`, groups above them, or what is to be overwritten.
 
-    Reservations of writers that died refuse nobody.
+    Reservations of writers that died refuse nobody; those at `paths` themselves are returned.
 
     Parameters
     ----------
@@ -197,7 +227,7 @@ def check_no_job(
     """
     pauses = iter(_PAUSES if waits else ())
     while True:
-        jobs = [job for job in jobs_at(store, *paths, below=below or bool(overwrite)) if job.run != (own_run or None)]
+        jobs = jobs_at(store, *paths, below=below or bool(overwrite), own_run=own_run)
         rivals = [job.run for job in jobs if job.is_running]
         pause = next(pauses, None)
         if pause is None or not rivals or min(rivals) < own_run:
@@ -205,9 +235,11 @@ def check_no_job(
         _pause(pause)
     discarded = []
     for job in jobs:
-        if not job.is_running and overwrite and any(_is_below(job.path, path) for path in paths):
+        refuses_nobody = job.is_reservation and not job.is_running
+        is_replaced = overwrite and not job.is_running and any(is_within(job.path, path) for path in paths)
+        if is_replaced or (refuses_nobody and job.path in paths):
             discarded.append(job)
-        elif job.is_running or not job.is_reservation:
+        elif not refuses_nobody:
             raise _refused(store, paths[0], job, overwrite=overwrite)
     return discarded
 
@@ -238,34 +270,34 @@ def discard_jobs(store: Store, jobs: Iterable[UnfinishedJob]) -> None:
 def discard_block_write(store: Store, path: str) -> None:
     """Delete the journal of an interrupted ``to_store(resume=True)`` of the array at `path`, which is written again."""
     jobs = [job for job in jobs_at(store, path) if job.path == path and job.is_block_write and not job.is_running]
-    discard_jobs(store, jobs)
+    discard_jobs(store, (job for job in jobs if not job.is_reservation))  # that is for whoever reserves the place
 
 
-def _is_below(path: str, group: str) -> bool:
-    """Return whether `path` is `group` or below it."""
-    return not group or path == group or path.startswith(f"{group}/")
-
-
-def _found(store: Store, prefixes: Iterable[str]) -> list[UnfinishedJob]:
+def _found(store: Store, prefixes: Iterable[str], own_run: str = "") -> list[UnfinishedJob]:
     keys = [f"{prefix}{PLAN}" for prefix in prefixes]
     values = store.get_many(map(ByteSpan, keys))
-    jobs = [_job(store, key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+    jobs = [_job(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+    looked_at = [_with_state(store, job) for job in jobs if not job.run or job.run != own_run]
     # one that ends is without a heartbeat for a moment
-    return [job for job in jobs if job.is_running or store.get(job.key) is not None]
+    return [job for job in looked_at if job.is_running or store.get(job.key) is not None]
 
 
-def _job(store: Store, key: str, value: bytes) -> UnfinishedJob:
+def _job(key: str, value: bytes) -> UnfinishedJob:
     try:
         plan = json.loads(value)
         job, path, began, run, scope = (str(plan.get(name, "")) for name in ("job", "path", "began", "run", "scope"))
         is_block_write, is_reservation = bool(plan.get("is_block_write")), bool(plan.get("is_reservation"))
     except (ValueError, AttributeError):  # damaged: whoever runs the job again is told so
         return UnfinishedJob("", "", "", "", key, is_running=False)
-    running = key.removesuffix(PLAN) + RUNNING
+    prefix = plan.get("old_prefix")
+    return UnfinishedJob(job, path, began, run, key, False, is_block_write, is_reservation, scope, prefix)
+
+
+def _with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
+    running = job.key.removesuffix(PLAN) + RUNNING
     heartbeats = (store.get(running + name) for name in store.list_dir(running))
     is_running = any(heartbeat is not None and is_live(heartbeat) for heartbeat in heartbeats)
-    found = UnfinishedJob(job, path, began, run, key, is_running, is_block_write, is_reservation, scope)
-    old_prefix = plan.get("old_prefix")
-    if old_prefix is None:
-        return found
-    return replace(found, replaces=True, is_exchanged=store.get(old_prefix + new_mark(run)) is not None)
+    if job.old_prefix is None:
+        return replace(job, is_running=is_running)
+    is_exchanged = store.get(job.old_prefix + new_mark(job.run)) is not None
+    return replace(job, is_running=is_running, is_exchanged=is_exchanged)

@@ -89,7 +89,11 @@ class Publication:
         if replacement is not None:
             replacement.finish({**{k: v for each in below.values() for k, v in each.items()}, **own}, below=below)
         else:
-            documents.publish(self.store, self.documents_format, self.path, own, below=below, again=True)
+            last = set(self.documents_format.group_keys(self.path)) if self.path else own.keys()
+            above = {key: value for key, value in own.items() if key not in last}
+            publish = partial(documents.publish, self.store, self.documents_format, self.path)
+            publish(above, below=below, again=True)
+            publish({key: own[key] for key in own if key in last})  # of equal ones in Zarr v2 one may be another's
             refresh_consolidated(self.store, self.documents_format, [self.path, *below])
         self._consolidate(is_needed=bool(self.path) and is_new_root and has_consolidated)
         flush(self.store)
@@ -112,12 +116,11 @@ class Publication:
         self._consolidate(is_needed=False)
         flush(self.store)
 
-    def append(self, dim: str, growth: Sequence[Growth]) -> None:
+    def append(self, dim: str, growth: Sequence[Growth], seen: Mapping[str, UnfinishedAppend]) -> None:
         """Make appended elements visible: all arrays at once to readers that know of unfinished appends."""
         if not growth:
             return
-        for each in growth:  # another append may have been published since this one was planned
-            self._check_as_seen(each)
+        self.check_unchanged(growth, seen)
         marks = self._marks(dim, growth)
         for path, mark in marks.items():  # the group of the write first: its mark counts for all below it
             self._change_attributes(path, partial(_marked, mark=mark))
@@ -139,12 +142,28 @@ class Publication:
         shapes = {path: {_relative(g.path, path): g.before for g in growth if _is_in(g.path, path)} for path in paths}
         return {path: UnfinishedAppend(dim, each) for path, each in shapes.items()}
 
-    def _check_as_seen(self, growth: Growth) -> None:
-        keys = self.documents_format.array_keys(growth.path)
+    def check_unchanged(self, growth: Sequence[Growth], seen: Mapping[str, UnfinishedAppend]) -> None:
+        """Raise `DatasetError` where another append was published since this one was planned.
+
+        Parameters
+        ----------
+        growth
+            Arrays that are made longer.
+        seen
+            Path of a group -> the unfinished append that was marked there.
+        """
+        documents_format = self.documents_format
+        keys = [key for each in growth for key in documents_format.array_keys(each.path)]
+        keys += [key for path in seen for key in documents_format.group_keys(path)]
         found = documents.present(documents.fetch(self.store, keys))
-        stored = self.documents_format.parse_array(growth.path, found)
-        if stored is None or stored.identity != growth.seen.identity:
-            raise self._changed(growth)
+        for each in growth:
+            stored = documents_format.parse_array(each.path, found)
+            if stored is None or stored.identity != each.seen.identity:
+                raise self._changed(each)
+        for path, mark in seen.items():
+            group = documents_format.parse_group(path, found) or GroupMetadata()
+            if UnfinishedAppend.of(group.attributes) != mark:
+                raise self._changed(growth[0])
 
     def _changed(self, growth: Growth) -> DatasetError:
         reason = "was changed or replaced by others while elements were appended, which are not visible"

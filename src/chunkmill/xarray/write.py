@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -26,11 +26,9 @@ from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts, write_key
 from chunkmill.display.report import ReportMixin
 from chunkmill.model.grid import Overlap
-from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes.arguments import open_existing
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import node_keys
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.open_store import open_target_store
@@ -40,10 +38,9 @@ from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.unfinished_jobs import check_no_job
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.xarray.publication import Publication
+from chunkmill.xarray.reservation import make_room, reserved_additions, reserved_group
 from chunkmill.xarray.write_plan import (
-    DatasetPlan,
     VariablePlan,
-    join,
     labelled_groups,
     plan_existing,
     plan_new,
@@ -156,7 +153,8 @@ def write_dataset(
         An error is raised, before anything is written, for values that the stored encoding cannot represent exactly
         and for variables without `append_dim` that differ from the store. The longer arrays become visible when all
         data are written. After an interruption they are as long as before (to other libraries some may be longer while
-        their documents are changed one by one), and the same call completes the append. One append at a time.
+        their documents are changed one by one), and the same call completes the append. One append at a time: another
+        one is refused before it writes anything (with ``compute=False``, when it is about to publish).
     encoding
         By variable (for a tree: by group path, then variable), replacing the variables' own: the keys of CF encoding,
         and ``chunks``, ``shards``, ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``,
@@ -187,7 +185,8 @@ def write_dataset(
     UnsupportedFeature
         The format cannot hold some of the variables: all of them are named.
     JobError
-        ``mode="w"`` would delete stored arrays that `ds` is read from.
+        ``mode="w"`` would delete stored arrays that `ds` is read from; or another writer is at work: on a new group or
+        array at the same path, or appending to the same group.
 
     Examples
     --------
@@ -222,26 +221,34 @@ def write_dataset(
     if mode == "w" and compute:
         replacement = placement.begin_replacement(store, plan.path, plan.documents_format.name)
     if replacement is not None:
-        above: Mapping[str, bytes] = replacement.above
         plan.variables = [_staged(planned, plan.path, replacement) for planned in plan.variables]
         lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
-    else:
-        above = _make_room(plan, overwrite=mode == "w") if root is None else {}
     factory = lock_factory(lock)
     arrays = [planned.array for planned in lazy]
-    if root is None:
-        own = plan.nodes.pop(plan.path)
-        create = partial(publication.create, {**above, **own}, plan.nodes, replacement)
-    else:
-        create = partial(publication.add, plan.nodes, plan.attributes)
-    with _discarding(replacement):
+    own = {} if root is not None else plan.nodes.pop(plan.path)
+    with ExitStack() as held:
+        if root is not None:
+            if compute:
+                held.enter_context(reserved_additions(plan, publication))
+            create = partial(publication.add, plan.nodes, plan.attributes)
+        else:
+            if replacement is not None:
+                above: Mapping[str, bytes] = held.enter_context(_discarding(replacement)).above
+            elif compute:
+                above = held.enter_context(reserved_group(plan, overwrite=mode == "w"))
+            else:
+                above = make_room(plan, overwrite=mode == "w")
+            create = partial(publication.create, {**above, **own}, plan.nodes, replacement)
         reports = _write_in_memory(plan.variables, factory, write_empty=write_empty_chunks)
         written = [_write_lazily(planned, factory, write_empty=write_empty_chunks) for planned in lazy]
         if not compute:
             create()
         finish = partial(
             _finish,
-            publish=[*([create] if compute else []), partial(publication.append, str(append_dim), plan.growth)],
+            publish=[
+                *([create] if compute else []),
+                partial(publication.append, str(append_dim), plan.growth, plan.marks),
+            ],
             reports=reports,
             arrays={planned.path: planned.array for planned in lazy},
             n_regrouped=[n for _, n in written],
@@ -257,14 +264,13 @@ def _staged(planned: VariablePlan, path: str, replacement: Replacement) -> Varia
 
 
 @contextmanager
-def _discarding(replacement: Replacement | None) -> Iterator[None]:
+def _discarding(replacement: Replacement) -> Iterator[Replacement]:
     """Write a replacement inside; delete it when that fails, so that the old node is all there is."""
     try:
-        yield
+        yield replacement
     except BaseException:
-        if replacement is not None:
-            with suppress(OSError):  # the error that is raised is the one that ended the write
-                replacement.discard()
+        with suppress(OSError):  # the error that is raised is the one that ended the write
+            replacement.discard()
         raise
 
 
@@ -305,26 +311,6 @@ def _mode(mode: Mode, region: Any, append_dim: Hashable | None) -> Mode:
             raise ValueError("mode='r+' does not resize arrays: leave it out to append")
         return "a"
     return "r+" if region is not None and mode == "w-" else mode
-
-
-def _make_room(plan: DatasetPlan, *, overwrite: bool) -> dict[str, bytes]:
-    """Delete what is at the path of the group, and what an interrupted write left where arrays will be.
-
-    Return the documents of groups above it that are missing.
-    """
-    store, documents_format = plan.store, plan.documents_format
-    name = documents_format.name
-    _, documents = placement.create_group(store, plan.path, GroupMetadata(), format=name, overwrite=overwrite)
-    prefixes = {planned.array.path: planned.array.prefix for planned in plan.variables}
-    for group in plan.groups:
-        for prefix in documents_format.list_prefixes(group):
-            for listed in store.list_dir(prefix):
-                child = join(group, documents_format.child_name(group, prefix, listed) or "")
-                if child in prefixes:
-                    store.delete_prefix(prefixes[child])
-                    for key in node_keys(documents_format, child):
-                        store.delete(key)
-    return {key: value for key, value in documents.items() if key not in documents_format.group_keys(plan.path)}
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ class DatasetPlan:
         Path of an existing group -> attributes that the write adds.
     growth
         Arrays that an append makes longer.
+    marks
+        Path of an existing group -> the unfinished append that is marked there.
     """
 
     store: Store
@@ -96,6 +98,7 @@ class DatasetPlan:
     nodes: dict[str, dict[str, bytes]] = field(default_factory=dict)
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
     growth: list[Growth] = field(default_factory=list)
+    marks: dict[str, UnfinishedAppend] = field(default_factory=dict)
 
     def add(self, path: str, name: str, variable: Variable, *, strict: bool) -> None:
         """Plan a new array."""
@@ -235,6 +238,8 @@ def plan_existing(
         group = _group_at(root, labelled.path, adds=adds)
         if group is None:
             plan.add_group(labelled)
+        else:
+            plan.marks[group.path] = UnfinishedAppend.of(group.attributes)
         stored = {} if group is None else group.arrays()
         arrays = _before_unfinished(root, group, stored)
         cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)

@@ -86,7 +86,7 @@ def test_an_append_is_marked_until_all_arrays_are_longer():
     Publication(store, V3, "", None).create(group(), array("a") | array("b"))
     grown = [growth(store, name, (5,)) for name in "ab"]
     store.clear()
-    Publication(store, V3, "", None).append("t", grown)
+    Publication(store, V3, "", None).append("t", grown, {})
     assert store.keys("set", "set_if") == ["zarr.json", "a/zarr.json", "b/zarr.json", "zarr.json"]
     root = cm.open_group(store, consolidated=True)
     assert ATTRIBUTE not in root.attributes
@@ -98,7 +98,7 @@ def test_an_array_that_others_changed_is_not_made_longer():
     store = MemoryStore()
     Publication(store, V3, "", None).create(group(), array("a"))
     one = growth(store, "a", (5,))
-    Publication(store, V3, "", None).append("t", [dataclasses.replace(one, after=(3,))])
+    Publication(store, V3, "", None).append("t", [dataclasses.replace(one, after=(3,))], {})
     with pytest.raises(DatasetError, match="changed or replaced by others"):
-        Publication(store, V3, "", None).append("t", [one])
+        Publication(store, V3, "", None).append("t", [one], {})
     assert cm.open_array(store, "a").shape == (3,)

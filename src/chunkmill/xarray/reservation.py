@@ -1,0 +1,106 @@
+"""Reserve what a dataset is written to: a new group, new arrays in a group, and the end of arrays for an append.
+
+Writers of regions reserve nothing: many write to one dataset at a time. Nothing is reserved either where the data are
+written later (``compute=False``): what others made meanwhile is met when the documents are published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+from chunkmill.errors import NodeExists
+from chunkmill.model.metadata import GroupMetadata
+from chunkmill.model.paths import parents_of
+from chunkmill.nodes import placement
+from chunkmill.nodes.documents import fetch, node_keys, present, unpublish
+from chunkmill.runtime.unfinished_jobs import check_no_job, reserved
+from chunkmill.xarray.publication import Publication
+from chunkmill.xarray.write_plan import DatasetPlan, join
+
+__all__ = ["make_room", "reserved_additions", "reserved_group"]
+
+
+@contextmanager
+def reserved_group(plan: DatasetPlan, *, overwrite: bool) -> Iterator[dict[str, bytes]]:
+    """Reserve the place of a new group, make room, and yield the documents of groups above it that are missing.
+
+    What was written is deleted where the write fails before the group is visible.
+    """
+    store, path = plan.store, plan.path
+    below = {key: value for its in plan.nodes.values() for key, value in its.items()}
+    with reserved(store, path, f"write a dataset to {path!r} in {store.url}", documents=below) as own:
+        if not _is_visible(plan):
+            placement.withdraw_interrupted(store, own)
+        above = make_room(plan, overwrite=overwrite, run=own.run)
+        try:
+            yield above
+        except BaseException as error:
+            if isinstance(error, NodeExists) or not _is_visible(plan):  # then others have made the group
+                with suppress(OSError):  # what failed is said, not what tidying up met
+                    _take_back(plan)
+            raise
+
+
+@contextmanager
+def reserved_additions(plan: DatasetPlan, publication: Publication) -> Iterator[None]:
+    """Reserve what a write adds to an existing group: the places of new nodes, and an append of all arrays."""
+    store = plan.store
+    with ExitStack() as held:
+        for path in plan.nodes:
+            if not plan.nodes.keys() & set(parents_of(path)):
+                own = held.enter_context(reserved(store, path, f"add {path!r} to a dataset in {store.url}"))
+                check_no_job(store, path, own_run=own.run, waits=True)
+        if there := present(fetch(store, (key for path in plan.nodes for key in plan.nodes[path]))):
+            path = next(path for path in plan.nodes if plan.nodes[path].keys() & there.keys())
+            raise NodeExists(url=store.url, path=path, found="node", hint="it was made meanwhile: write again")
+        if plan.growth:
+            held.enter_context(reserved(store, plan.path, f"append to {plan.path!r} in {store.url}", scope="append"))
+            publication.check_unchanged(plan.growth, plan.marks)
+        yield
+
+
+def make_room(plan: DatasetPlan, *, overwrite: bool, run: str = "") -> dict[str, bytes]:
+    """Delete what is at the path of the group, and chunks that an interrupted write left where arrays will be.
+
+    Return the documents of groups above it that are missing.
+
+    Raises
+    ------
+    NodeExists
+        There is a node where the group or one of its arrays will be.
+    """
+    store, documents_format = plan.store, plan.documents_format
+    name = documents_format.name
+    _, documents = placement.create_group(
+        store, plan.path, GroupMetadata(), format=name, overwrite=overwrite, run=run, below=bool(run)
+    )
+    prefixes = {planned.array.path: planned.array.prefix for planned in plan.variables}
+    for group in plan.groups:
+        for prefix in documents_format.list_prefixes(group):
+            for listed in store.list_dir(prefix):
+                child = join(group, documents_format.child_name(group, prefix, listed) or "")
+                if child not in prefixes:
+                    continue
+                if present(fetch(store, node_keys(documents_format, child))):
+                    hint = "it is in a folder without a document: give another path, or mode='w' to replace both"
+                    raise NodeExists(url=store.url, path=child, found="node", hint=hint)
+                store.delete_prefix(prefixes[child])
+    return {key: value for key, value in documents.items() if key not in documents_format.group_keys(plan.path)}
+
+
+def _is_visible(plan: DatasetPlan) -> bool:
+    documents_format = plan.documents_format
+    entries = documents_format.array_keys(plan.path)[0], documents_format.group_keys(plan.path)[0]
+    return bool(present(fetch(plan.store, entries)))
+
+
+def _take_back(plan: DatasetPlan) -> None:
+    """Delete what this write has written to a group that it has not made visible."""
+    store, documents_format = plan.store, plan.documents_format
+    for path, its in plan.nodes.items():
+        if path != plan.path:
+            unpublish(store, documents_format, path, its)
+    for planned in plan.variables:
+        if not present(fetch(store, node_keys(documents_format, planned.path))):
+            placement.delete_stored_chunks(planned.array)
