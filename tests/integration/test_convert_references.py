@@ -130,7 +130,7 @@ def test_a_task_is_sent_what_it_reads(stage):
     sender = ReferenceSender(stage.reads, stage.common)
     packed = sender.pack(stage.common)
     assert len(packed) < len(pickle.dumps(stage.common)) - 2000
-    tasks = sender.with_references([(i, [spec]) for i, spec in enumerate(stage.tasks)])
+    tasks = list(sender.with_references([(i, [spec]) for i, spec in enumerate(stage.tasks)]))
     assert max(len(pickle.dumps(task)) for task in tasks[:10]) < 3000
     common = pickle.loads(packed)
     for _, specs, references in tasks[:]:
@@ -145,7 +145,7 @@ def test_what_was_not_sent_is_an_error_and_not_absent(stage):
     stage, _ = stage
     sender = ReferenceSender(stage.reads, stage.common)
     common = pickle.loads(sender.pack(stage.common))
-    tasks = sender.with_references([(i, [spec]) for i, spec in enumerate(stage.tasks)])
+    tasks = list(sender.with_references([(i, [spec]) for i, spec in enumerate(stage.tasks)]))
     with references_in_scope(tasks[0][2]):
         assert common[0].source.store.get("a/1") is None  # absent, and known to be
         with pytest.raises(ChunkError, match="not sent"):

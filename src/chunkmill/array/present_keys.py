@@ -10,6 +10,7 @@ from array import array as column
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -18,12 +19,23 @@ from numpy.typing import NDArray
 from chunkmill.array.layout import ShardedChunks
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import ChunkmillError
-from chunkmill.model.grid import ChunkCoords, ChunkGrid, RegularAxis, RunsAxis
+from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region, RegularAxis, RunsAxis
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.capabilities import can_list
 
-__all__ = ["Numbers", "TouchedBlocks", "chunks_in_shard", "count_touched", "list_chunks_if_sparse"]
-__all__ += ["list_present", "list_present_if_sparse", "touch"]
+__all__ = [
+    "NO_BLOCKS",
+    "Numbers",
+    "TouchedBlocks",
+    "chunks_in_shard",
+    "chunks_in_shards",
+    "count_in",
+    "count_touched",
+    "list_chunks_if_sparse",
+    "list_present",
+    "list_present_if_sparse",
+    "touch",
+]
 
 Numbers: TypeAlias = NDArray[np.int64]
 """Numbers of store keys or blocks in their grid, counted in C order, ascending."""
@@ -87,16 +99,21 @@ def list_chunks_if_sparse(array: StoredArray) -> tuple[Numbers, ChunkGrid] | Non
     layout = array.read_layout
     if numbers is None or layout is array.write_layout or len(numbers) > _MOST_INDEXES:
         return None if numbers is None else (numbers, array.write_layout.grid)
-    shards = [array.write_layout.grid.coords_of(number) for number in numbers.tolist()]
-    found = [np.zeros(0, np.int64)]
     try:
-        for shard, index in cast("ShardedChunks", layout.locator).indexes(array.store, shards):
-            if index is not None:
-                _, chunks, inside = chunks_in_shard(array, shard, index)
-                found.append(chunks[inside])
+        return chunks_in_shards(array, numbers), layout.grid
     except ChunkmillError:  # whoever reads the shard says which is damaged
         return numbers, array.write_layout.grid
-    return np.unique(np.concatenate(found)), layout.grid
+
+
+def chunks_in_shards(array: StoredArray, shards: Numbers) -> Numbers:
+    """Return the numbers of the chunks that the indexes of some shards name, ascending."""
+    coords = [array.write_layout.grid.coords_of(number) for number in shards.tolist()]
+    found = [np.zeros(0, np.int64)]
+    for shard, index in cast("ShardedChunks", array.read_layout.locator).indexes(array.store, coords):
+        if index is not None:
+            _, chunks, inside = chunks_in_shard(array, shard, index)
+            found.append(chunks[inside])
+    return np.unique(np.concatenate(found))
 
 
 def chunks_in_shard(
@@ -166,6 +183,16 @@ class TouchedBlocks(Sequence[tuple[int, Numbers]]):
         found: TouchedBlocks = self[first:last]
         return found
 
+    def with_blocks(self, numbers: Numbers) -> TouchedBlocks:
+        """Return these blocks and those with some more `numbers`, which no key touches unless they are here already."""
+        together = np.union1d(self.numbers, numbers)
+        counts = np.zeros(len(together), np.int64)
+        counts[np.searchsorted(together, self.numbers)] = np.diff(self.starts)
+        return TouchedBlocks(together, np.append(0, np.cumsum(counts)), self.keys)
+
+
+NO_BLOCKS = TouchedBlocks(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int64))
+
 
 def touch(numbers: Numbers, keys: ChunkGrid, blocks: ChunkGrid) -> TouchedBlocks | None:
     """Return the blocks that share elements with store keys; ``None`` where they are too many to hold.
@@ -200,6 +227,12 @@ def count_touched(numbers: Numbers, keys: ChunkGrid, blocks: ChunkGrid) -> int:
     4
     """
     return _n_pairs(_spans(numbers, keys, blocks)[1])
+
+
+def count_in(grid: ChunkGrid, region: Region) -> int:
+    """Return the number of chunks of `grid` that share elements with `region`."""
+    axes = zip(grid.axes, region, strict=True)
+    return prod(axis.index(cut.stop - 1) + 1 - axis.index(cut.start) for axis, cut in axes)
 
 
 def _n_pairs(counts: Sequence[Numbers]) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import decode_chunk, encode_chunk
 from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.layout import ChunkLayout, ShardedChunks
-from chunkmill.array.metered import metered
+from chunkmill.array.metered import listed_only, metered
+from chunkmill.array.present_keys import Numbers, chunks_in_shards, count_in, touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls
@@ -55,6 +57,9 @@ class ArrayTransfer:
         Fraction of one task's budget that the store keys of one group use.
     seen
         The source's documents when the job was planned: looked at again where chunks are absent.
+    present
+        Numbers of the source's chunks (of store keys, when they are copied) that there are among those of a task, where
+        they were listed.
     background
         Values that are being stored while the task continues.
     scratch
@@ -70,29 +75,63 @@ class ArrayTransfer:
     memory: TaskMemory = field(default_factory=lambda: TaskMemory(0))
     share: float = 1.0
     seen: SeenSource | None = None
+    present: Numbers | None = None
     background: BackgroundCalls = field(default_factory=lambda: BackgroundCalls(0))
     scratch: dict[tuple[int, ...], NDArray[Any]] = field(default_factory=dict)
     absent: list[ChunkCoords] = field(default_factory=list)
 
 
-def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) -> TaskResult:
-    """Write the store keys of one group: `spec` is the array's number, and the group's."""
-    which, number = spec
+def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) -> TaskResult:
+    """Write the store keys of one group: `spec` is the array's number, the group's, and which source keys there are."""
+    which, number, *present = spec
     planned = transfers[which]
+    if present:
+        planned = replace(planned, source=listed_only(planned.source, *present))
     meter = Meter()
     source, target = metered(planned.source, meter), metered(planned.target, meter)
-    actions: dict[str, int] = {}
-    keys = list(product(*group_ranges(target.write_layout.grid, planned.action.group, number)))
+    layout = planned.source.write_layout if planned.action.name == "copy" else planned.source.read_layout
+    if present:
+        planned = replace(planned, present=chunks_there(source, layout, *present))
+    ranges = group_ranges(target.write_layout.grid, planned.action.group, number)
+    keys, actions = _owned(planned, ranges)
     with BackgroundCalls(planned.memory.n_background) as background:
         transfer = replace(planned, source=source, target=target, background=background, scratch={}, absent=[])
         move = _copy if planned.action.name == "copy" else _move
         move(transfer, keys, actions)
     if transfer.absent and planned.seen is not None:
-        layout = planned.source.write_layout if planned.action.name == "copy" else planned.source.read_layout
         check_still_there(planned.source, planned.seen)
         check_absent(planned.source, layout, transfer.absent)
+    if present and not source.store.is_remote:  # those that the indexes did not name; keys are listed again at the end
+        new = np.setdiff1d(chunks_there(planned.source, layout, *present), planned.present)
+        check_absent(planned.source, layout, [layout.grid.coords_of(int(number)) for number in new[:1]])
     counts = {f"action_{name}": n for name, n in actions.items()}
-    return TaskResult.of(meter, n_keys=len(keys), **counts)
+    return TaskResult.of(meter, n_keys=prod(map(len, ranges)), **counts)
+
+
+def chunks_there(array: StoredArray, layout: ChunkLayout, keys: Numbers) -> Numbers:
+    """Return the chunks of `layout` that there are under some store keys."""
+    return keys if layout is array.write_layout else chunks_in_shards(array, keys)
+
+
+def _owned(transfer: ArrayTransfer, ranges: Sequence[range]) -> tuple[list[ChunkCoords], dict[str, int]]:
+    """Return the store keys of a group to deal with, and the counts of the others, which are known to stay absent."""
+    target, grid = transfer.target, transfer.target.write_layout.grid
+    touched = _touched(transfer, grid) if transfer.fresh else None
+    if touched is None:
+        return list(product(*ranges)), {}
+    keys = [key for key in map(grid.coords_of, touched) if all(i in each for i, each in zip(key, ranges, strict=True))]
+    counted = (target.write_layout if transfer.action.name == "copy" else target.read_layout).grid
+    n_absent = count_in(counted, covered(grid, ranges)) - sum(count_in(counted, grid.region(key)) for key in keys)
+    return keys, {"absent": n_absent} if n_absent else {}
+
+
+def _touched(transfer: ArrayTransfer, grid: ChunkGrid) -> list[int] | None:
+    """Return the chunks of `grid` that share elements with store keys that the source has; ``None``: not listed."""
+    if transfer.present is None:
+        return None
+    source = transfer.source.write_layout if transfer.action.name == "copy" else transfer.source.read_layout
+    touched = touch(transfer.present, source.grid, grid)
+    return None if touched is None else cast("list[int]", touched.numbers.tolist())
 
 
 def transfer_reads(
@@ -125,8 +164,8 @@ def covered(grid: ChunkGrid, ranges: Sequence[range]) -> Region:
     )
 
 
-def _count(actions: dict[str, int], name: str) -> None:
-    actions[name] = actions.get(name, 0) + 1
+def _count(actions: dict[str, int], name: str, n: int = 1) -> None:
+    actions[name] = actions.get(name, 0) + n
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -150,9 +189,8 @@ def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[st
 def _move(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
     """Move chunks one by one: out of shards, into shards, with another frame, or through both codec chains."""
     source, target = transfer.source, transfer.target
-    grid = target.read_layout.grid
     filled = _Filled(transfer)
-    chunks = {key: [overlap.coords for overlap in grid.overlaps(target.write_layout.grid.region(key))] for key in keys}
+    chunks = _below(transfer, keys, actions)
     data = _fetch(
         source, source.read_layout, [each for below in chunks.values() for each in below], transfer.memory.n_ahead
     )
@@ -164,6 +202,25 @@ def _move(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[st
         else:
             _put_shard(transfer, key, chain([first], entries))
         del first, entries  # before the next chunk is fetched, so that it gets the same memory
+
+
+def _below(
+    transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]
+) -> dict[ChunkCoords, list[ChunkCoords]]:
+    """Return the chunks below each store key: where the source was listed, those that may be there."""
+    outer, grid = transfer.target.write_layout.grid, transfer.target.read_layout.grid
+    touched = _touched(transfer, grid)
+    if touched is None:
+        return {key: [overlap.coords for overlap in grid.overlaps(outer.region(key))] for key in keys}
+    chunks: dict[ChunkCoords, list[ChunkCoords]] = {key: [] for key in keys}
+    for coords in map(grid.coords_of, touched):
+        key = outer.first_touched(grid.region(coords))
+        if key in chunks:
+            chunks[key].append(coords)
+    n_absent = sum(count_in(grid, outer.region(key)) - len(below) for key, below in chunks.items())
+    if n_absent:
+        _count(actions, "absent", n_absent)
+    return chunks
 
 
 def _entries(

@@ -118,6 +118,9 @@ def check_absent(array: StoredArray, layout: ChunkLayout, coords: Sequence[Chunk
     asked of stores whose requests cost latency: they answer from one consistent service.
     """
     store: Store = uncached(array.store)
+    listed = getattr(array.store, "listed", None)
+    if listed is not None:  # the others are listed again before the result is published
+        coords = [each for each in coords if layout.locator.key(each) in listed]
     if store.is_remote or not coords:
         return
     if layout is array.write_layout:

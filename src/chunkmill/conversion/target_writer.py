@@ -6,8 +6,10 @@ Not here: planning (`chunkmill.conversion.convert_job`), running stages (`chunkm
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
+from chunkmill.array.present_keys import Numbers, TouchedBlocks
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.convert_tasks import (
     ArrayTransfer,
@@ -20,7 +22,17 @@ from chunkmill.conversion.rechunking.job import rechunk_stages
 from chunkmill.conversion.rechunking.sides import intermediate_codecs
 from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk
 from chunkmill.conversion.source_guard import check_sources
+from chunkmill.conversion.sparse_sources import (
+    Listed,
+    check_still_absent,
+    group_grid,
+    list_sources,
+    n_left_out,
+    narrowed,
+    touched_blocks,
+)
 from chunkmill.formats.base import Format
+from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import placement
 from chunkmill.nodes.consolidated import refresh_consolidated
@@ -61,6 +73,8 @@ class TargetWriter:
         Bytes that a task may fetch ahead of their use, from stores whose requests cost latency.
     replacement
         Where the target's nodes are written beside those that they replace; ``None``: in their places.
+    listed
+        What was listed when the run began.
     """
 
     job: str
@@ -75,6 +89,7 @@ class TargetWriter:
     compress: bool
     ahead_bytes: int
     replacement: ReplacementOfJob | None = None
+    listed: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, compare=False, repr=False)
 
     def beside(self, run: str) -> TargetWriter:
         """Return the writer that writes beside what is at the target, in the run of that name."""
@@ -127,7 +142,9 @@ class TargetWriter:
         self._check_sources()
         at = self.format.chunk_prefix(self.path) if self.replacement is None else self.replacement.staged
         fresh = all(name.startswith((JOB_PREFIX, MARK_PREFIX)) for name in self.store.list_dir(at))
-        return stages_of(self, run, fresh=fresh)
+        self.listed.clear()
+        self.listed.update(list_sources(self.plans, fresh=fresh))
+        return stages_of(self, run, fresh=fresh, listed=self.listed)
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:
         """Write all documents, the topmost last, and consolidated metadata where the format has them.
@@ -136,9 +153,13 @@ class TargetWriter:
         ------
         JobError
             A source was deleted or replaced since the job was planned; nothing is published.
+        ChunkError
+            A chunk of a source that was listed as absent has appeared; nothing is published.
         """
         if self.replacement is None or not self.replacement.is_finished():
             self._check_sources()
+            check_still_absent(self.plans, self.listed)
+        self.listed.clear()
         written = [] if self.overwrite is None else self._write_documents(documents)
         if self.overwrite is None:
             flush(self.store)
@@ -169,7 +190,7 @@ class TargetWriter:
         return [*below, *top]
 
 
-def stages_of(writer: TargetWriter, run: str, *, fresh: bool) -> list[Stage]:
+def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = MappingProxyType({})) -> list[Stage]:
     """Return the stages of a job: one for the arrays whose chunks stay, and those of the arrays that are rechunked.
 
     Parameters
@@ -178,6 +199,8 @@ def stages_of(writer: TargetWriter, run: str, *, fresh: bool) -> list[Stage]:
         Name of the run, which its intermediate files are named after.
     fresh
         Whether there is nothing at the target yet, so that absent chunks need not be deleted.
+    listed
+        Store keys that there are, of mostly empty arrays: nothing is done for the others.
     """
     plans = writer.plans
     stages = []
@@ -185,12 +208,37 @@ def stages_of(writer: TargetWriter, run: str, *, fresh: bool) -> list[Stage]:
     if not is_rechunked or any(plan.rechunk is None for plan in plans):
         transfers = tuple(ArrayTransfer(p.source, p.target, p.action, fresh, p.memory, p.share, p.seen) for p in plans)
         specs = TaskSpecs.counted([plan.n_groups for plan in plans])
+        grids = {i: group_grid(plans[i]) for i in listed if plans[i].rechunk is None}
+        touched = touched_blocks(plans, listed, grids)
         stages.append(
-            Stage("convert", transfer_group, transfers, specs, transfer_reads, transfer_shows, transfer_share)
+            Stage(
+                "convert",
+                transfer_group,
+                transfers,
+                specs,
+                transfer_reads,
+                transfer_shows,
+                transfer_share,
+                narrow=narrowed(touched),
+                left_out=_left_out(plans, grids, touched),
+            )
         )
     if is_rechunked:
-        stages += rechunk_stages(plans, [_rechunk(writer, run, i, plan, fresh=fresh) for i, plan in enumerate(plans)])
+        rechunks = [_rechunk(writer, run, i, plan, fresh=fresh) for i, plan in enumerate(plans)]
+        stages += rechunk_stages(plans, rechunks, listed)
     return stages
+
+
+def _left_out(
+    plans: Sequence[ArrayPlan], grids: Mapping[int, ChunkGrid], touched: Mapping[int, TouchedBlocks]
+) -> dict[str, int]:
+    """Return the counts of absent store keys, and of their chunks, in groups that have nothing to do."""
+    n_keys = n_absent = 0
+    for which, each in touched.items():
+        target, copies = plans[which].target, plans[which].action.name == "copy"
+        n_keys += n_left_out(each, grids[which], target.write_layout.grid)
+        n_absent += n_left_out(each, grids[which], (target.write_layout if copies else target.read_layout).grid)
+    return {"n_keys": n_keys, "action_absent": n_absent} if n_keys else {}
 
 
 def _rechunk(writer: TargetWriter, run: str, number: int, plan: ArrayPlan, *, fresh: bool) -> ArrayRechunk | None:

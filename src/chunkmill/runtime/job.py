@@ -26,13 +26,13 @@ from chunkmill.runtime.preflight import Needs, check_client_workers, check_sched
 from chunkmill.runtime.progress import JobProgress
 from chunkmill.runtime.reference_shipping import ReferenceSender
 from chunkmill.runtime.scheduler import Scheduler
-from chunkmill.runtime.stage import Stage, TaskResult, grouped
+from chunkmill.runtime.stage import Stage, TaskResult, count_tasks, tasks_to_run
 from chunkmill.runtime.stage_task import LocalStage, PackedStage, add_counts, run_task
 from chunkmill.runtime.unfinished_jobs import check_no_job
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
-__all__ = ["Job", "JobResult", "Stage", "StageResult", "TaskResult", "grouped", "run_job", "run_once", "run_stages"]
+__all__ = ["Job", "JobResult", "Stage", "StageResult", "TaskResult", "run_job", "run_once", "run_stages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def _already_done(job: Job, journal: Journal, documents: Mapping[str, bytes], st
     results = []
     with suppress(JobError):  # a source that has changed since
         for stage in job.stages(journal.run):
-            n_tasks = len(grouped(stage))
+            n_tasks = count_tasks(stage)
             results.append(StageResult(stage.name, n_tasks, n_tasks, 0.0, {}))
     if not journal.is_over:
         with journal.running():
@@ -294,11 +294,13 @@ def run_stages(
     with JobProgress(progress) as bars:
         for number, stage in enumerate(stages):
             begun = time.perf_counter()
-            groups = grouped(stage)
-            todo = [(i, specs) for i, specs in enumerate(groups) if (number, i) not in (done or ())]
-            n_resumed = len(groups) - len(todo)
-            bars.begin(stage.name, len(groups), n_resumed)
-            total = _Total(bars)
+            own = {task for of, task in done or () if of == number}
+            n_tasks = count_tasks(stage)
+            if stage.narrow is not None:
+                n_tasks = len(own) + sum(1 for _ in tasks_to_run(stage, own))
+            bars.begin(stage.name, n_tasks, len(own))
+            total = _Total(bars, dict(stage.left_out))
+            todo = tasks_to_run(stage, own)
             here = LocalStage(stage.function, stage.common, journal, number)
             if scheduler.in_process:
                 scheduler.run(stage.name, run_task, here, todo, total.add)
@@ -310,7 +312,7 @@ def run_stages(
                     run = partial(scheduler.run, shown=stage.show, before_cancel=end)
                     run(stage.name, run_task, packed, tasks, total.add)
             seconds = time.perf_counter() - begun
-            results.append(StageResult(stage.name, len(groups), n_resumed, seconds, total.counts, total.details))
+            results.append(StageResult(stage.name, n_tasks, len(own), seconds, total.counts, total.details))
     return results
 
 
@@ -331,9 +333,9 @@ def _ending(attempt: Attempt | None, client: Client | None) -> Iterator[Callable
 class _Total:
     """Sums of the results of a stage's tasks, as they come."""
 
-    def __init__(self, bars: JobProgress) -> None:
+    def __init__(self, bars: JobProgress, counts: dict[str, int]) -> None:
         self.bars = bars
-        self.counts: dict[str, int] = {}
+        self.counts = counts
         self.details: list[Any] = []
 
     def add(self, result: tuple[Mapping[str, int], Sequence[Any]]) -> None:

@@ -57,9 +57,11 @@ class ReferenceSender:
         _LeanPickler(buffer, self._token).dump(value)
         return buffer.getvalue()
 
-    def with_references(self, tasks: Sequence[TaskArguments]) -> Sequence[TaskArguments]:
-        """Return number and specs of each task, followed by its references: subset when they are asked for."""
-        return _TasksWithReferences(tasks, self._references) if self._stores else tasks
+    def with_references(self, tasks: Iterable[TaskArguments]) -> Iterator[TaskArguments]:
+        """Yield number and specs of each task, followed by its references, if there are any."""
+        if not self._stores:
+            return iter(tasks)
+        return ((number, specs, self._references(specs)) for number, specs in tasks)
 
     def _token(self, store: HoldsReferences) -> str:
         if id(store) not in self._tokens:
@@ -92,22 +94,6 @@ class _LeanPickler(pickle.Pickler):
         if is_store and isinstance(value.references, ReferenceSet):
             return _lean_store, (self._token(value), value.targets, value.url, value.is_remote)
         return NotImplemented
-
-
-class _TasksWithReferences(Sequence[TaskArguments]):
-    def __init__(
-        self, tasks: Sequence[TaskArguments], references: Callable[[Sequence[Any]], tuple[TaskReferences, ...]]
-    ) -> None:
-        self._tasks = tasks
-        self._references = references
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):
-            return [(number, specs, self._references(specs)) for number, specs in self._tasks[at]]
-        return self[at : at + 1][0]
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ the Client, some thousands at a time. Not here: what the tasks are (`chunkmill.r
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import islice
 from typing import Any
 from uuid import uuid4
 
@@ -36,16 +37,15 @@ __all__ = ["Scheduler", "check_n_tasks", "optimised"]
 # Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
 _WAVE = 10_000
 
-# A job of more tasks than this is a mistake: the client lists the specs of all of them.
-_MAX_TASKS = 1 << 24
+_MAX_SPECS = (1 << 63) - 1  # numbers of 64 bits
 
 Graph = dict[Any, Any]
 
 
 def check_n_tasks(job: str, n: int) -> None:
-    """Raise `JobError` when a job has too many tasks to list."""
-    if n > _MAX_TASKS:
-        reason = f"it would take {n:,} tasks, and {_MAX_TASKS:,} are the most that one job can have"
+    """Raise `JobError` when a job has more task specs than can be numbered."""
+    if n > _MAX_SPECS:
+        reason = f"it would take {n:,} tasks, and {_MAX_SPECS:,} are the most that one job can have"
         hint = "check the shape; take it region by region, or give the target larger chunks or shards"
         raise JobError(job=job, reason=reason, hint=hint)
 
@@ -105,7 +105,7 @@ class Scheduler:
         name: str,
         function: Callable[..., Any],
         shared: Any,
-        tasks: Sequence[tuple[Any, ...]],
+        tasks: Iterable[tuple[Any, ...]],
         on_result: Callable[[Any], None],
         *,
         shown: Callable[[Any], str] | None = None,
@@ -214,7 +214,7 @@ def _run_locally(
 def _run_on_client(
     client: Client,
     wave: _Wave,
-    tasks: Sequence[tuple[Any, ...]],
+    tasks: Iterable[tuple[Any, ...]],
     on_result: Callable[[Any], None],
     before_cancel: Callable[[], None] | None,
 ) -> None:
@@ -247,8 +247,9 @@ def _run_on_client(
         raise
 
 
-def _batches(tasks: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
-    return (tasks[start : start + _WAVE] for start in range(0, len(tasks), _WAVE))
+def _batches(tasks: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    todo = iter(tasks)
+    return iter(lambda: list(islice(todo, _WAVE)), [])
 
 
 def _shares_memory(get: Any) -> bool:

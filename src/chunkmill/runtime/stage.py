@@ -6,7 +6,7 @@ Not here: running them (`chunkmill.runtime.job`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.metered import Meter
 
 __all__ = ["LEAST_TASKS", "MAX_TASK_BYTES", "MAX_TASK_KEYS", "Stage", "TaskResult", "count_tasks", "grouped"]
+__all__ += ["tasks_to_run"]
 
 MAX_TASKS = 100_000
 """More groups of task specs than this are joined, so that the scheduler sees no more tasks."""
@@ -75,6 +76,10 @@ class Stage:
         The store key shown for the task of a spec: the first that it deals with.
     share
         Fraction of one task's budget that a spec uses; consecutive specs are grouped into a task up to a total of 1.
+    narrow
+        Returns those of the specs of one task that have anything to do: a task of none is not run.
+    left_out
+        Counts of what `narrow` leaves out.
     """
 
     name: str
@@ -84,6 +89,8 @@ class Stage:
     reads: Reads | None = None
     shows: Callable[[Any, Any], str] | None = None
     share: Callable[[Any, Any], float] | None = None
+    narrow: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def show(self, arguments: tuple[Any, ...]) -> str:
         """Return the store key shown for a task, from its arguments: its number, and a group of specs."""
@@ -99,6 +106,14 @@ def grouped(stage: Stage) -> Sequence[Sequence[Any]]:
     [[2, 3], [9], [4, 6]]
     """
     return _Groups(stage.tasks, _joined(stage))
+
+
+def tasks_to_run(stage: Stage, done: Collection[int] = ()) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Yield number and specs of each task that has anything to do and is not `done`: never a list of them."""
+    groups = _Groups(stage.tasks, _joined(stage))
+    for i in groups.left_by(stage.narrow):
+        if i not in done:
+            yield i, groups[i] if stage.narrow is None else stage.narrow(groups[i])
 
 
 def count_tasks(stage: Stage) -> int:
@@ -164,6 +179,21 @@ class _Groups(Sequence[Sequence[Any]]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         return self._specs[self._start(index) : self._start(index + 1)]
+
+    def left_by(self, narrow: Callable[[Sequence[Any]], Sequence[Any]] | None) -> Iterator[int]:
+        """Yield the numbers of the tasks of which `narrow` leaves anything, passing over many at once."""
+        stack = [(0, len(self))]
+        while narrow is not None and stack:
+            first, stop = stack.pop()
+            if first >= stop or not len(narrow(self._specs[self._start(first) : self._start(stop)])):
+                continue
+            if stop - first == 1:
+                yield first
+            else:
+                middle = (first + stop) // 2
+                stack += [(middle, stop), (first, middle)]
+        if narrow is None:
+            yield from range(len(self))
 
     def _start(self, task: int) -> int:
         group = task * self._per_task

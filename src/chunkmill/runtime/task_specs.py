@@ -6,7 +6,7 @@ Not here: the grouping of specs into tasks (`chunkmill.runtime.stage`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -41,6 +41,14 @@ class TaskSpecs(Sequence[tuple[Any, ...]]):
     def counted(cls, counts: Iterable[int]) -> TaskSpecs:
         """Return specs of arrays of each of which as many tasks own a number."""
         return cls((which, range(count)) for which, count in enumerate(counts))
+
+    def narrowed(self, owned: Mapping[int, Any]) -> TaskSpecs:
+        """Return the specs, of the arrays that `owned` names only those that it has ``between`` their numbers."""
+        found: list[tuple[int, Any]] = []
+        for which, each in self._owned:
+            stop = each[-1] + 1
+            found.append((which, owned[which].between(each[0], stop) if which in owned else each))
+        return TaskSpecs(found)
 
     def runs(self) -> Iterator[range]:
         """Yield the indexes of the specs of each array that has any."""

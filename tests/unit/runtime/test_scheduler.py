@@ -84,9 +84,11 @@ def test_what_runs_beside_a_failure_is_waited_for(store):
 
 
 def test_jobs_of_too_many_tasks_are_refused():
-    scheduling.check_n_tasks("put it", 1 << 24)
-    with pytest.raises(JobError, match=r"put it: it would take 16,777,217 tasks.*larger chunks or shards"):
-        scheduling.check_n_tasks("put it", (1 << 24) + 1)
+    scheduling.check_n_tasks("put it", (1 << 63) - 1)
+    with pytest.raises(
+        JobError, match=r"put it: it would take 9,223,372,036,854,775,808 tasks.*larger chunks or shards"
+    ):
+        scheduling.check_n_tasks("put it", 1 << 63)
 
 
 def test_optimised_graphs_hold_no_aliases():

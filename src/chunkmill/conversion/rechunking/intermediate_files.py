@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.metered import metered
+from chunkmill.array.present_keys import touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.base import ChunkSpec
@@ -50,11 +51,12 @@ from chunkmill.stores.metered import Meter
 __all__ = ["intermediate_values", "write_intermediate_file"]
 
 
-def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> TaskResult:
-    """Write one intermediate file: `spec` is the array's number, and the file's."""
-    rechunk, meter = rechunks[spec[0]], Meter()
+def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> TaskResult:
+    """Write one intermediate file: `spec` is the array's number, the file's, and which source keys there are."""
+    rechunk, number = ArrayRechunk.of_task(rechunks, spec)
+    meter = Meter()
     source = metered(rechunk.source, meter)
-    file = rechunk.plan.files.coords_of(spec[1])
+    file = rechunk.plan.files.coords_of(number)
     key = _key(rechunk, file)
     reads = SourceReads()
     fill = _fill_raw if rechunk.codecs is None else _fill_coded
@@ -189,7 +191,11 @@ def intermediate_values(rechunk: ArrayRechunk, store: Store, block: ChunkCoords)
     region = plan.writes.region(block)
     overlaps = plan.files.overlaps(region)
     largest = plan.itemsize * prod(map(min, plan.writes.chunk_shape, plan.files.chunk_shape)) + plan.trailer_bytes
+    written = _written_files(rechunk)
     while batch := list(islice(overlaps, n_ahead(rechunk, largest))):
+        if written is not None:
+            yield from ((shifted(o.in_region, region), None) for o in batch if o.coords not in written)
+            batch = [overlap for overlap in batch if overlap.coords in written]
         spans = _section_spans(rechunk, store, [overlap.coords for overlap in batch], block)
         results = fetched(store, spans)
         for overlap in batch:
@@ -204,6 +210,14 @@ def intermediate_values(rechunk: ArrayRechunk, store: Store, block: ChunkCoords)
             del data
             yield from _present_values(plan, overlap.coords, at, values, bits)
             del values, bits
+
+
+def _written_files(rechunk: ArrayRechunk) -> set[ChunkCoords] | None:
+    """Return the files that the listed source keys of a task went into; ``None`` where all were written."""
+    if rechunk.present is None:
+        return None
+    touched = touch(rechunk.present, rechunk.source.write_layout.grid, rechunk.plan.files)
+    return None if touched is None else {rechunk.plan.files.coords_of(number) for number in touched.numbers.tolist()}
 
 
 def _section_spans(

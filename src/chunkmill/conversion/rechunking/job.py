@@ -8,11 +8,13 @@ and writes which region (`chunkmill.conversion.rechunking.plan`), what a task do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from types import MappingProxyType
 
 from dask.utils import format_bytes
 
+from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.chunk_memory import index_size, itemsize, stored_bytes
@@ -34,6 +36,7 @@ from chunkmill.conversion.rechunking.source_chunks import (
     write_shows,
 )
 from chunkmill.conversion.rechunking.target_chunks import write_target_block
+from chunkmill.conversion.sparse_sources import Listed, n_left_out, narrowed, reads_little_twice, touched_blocks
 from chunkmill.errors import JobError
 from chunkmill.runtime.job import Stage
 from chunkmill.runtime.task_specs import TaskSpecs
@@ -97,15 +100,48 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
         raise JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint) from None
 
 
-def rechunk_stages(plans: Sequence[ArrayPlan], rechunks: Sequence[ArrayRechunk | None]) -> list[Stage]:
+def rechunk_stages(
+    plans: Sequence[ArrayPlan], rechunks: Sequence[ArrayRechunk | None], listed: Listed = MappingProxyType({})
+) -> list[Stage]:
     """Return the stages that rechunk arrays: one that spills, where an array does, and one that writes.
 
-    `rechunks` has an entry for each array of `plans`, ``None`` for those whose chunks stay.
+    `rechunks` has an entry for each array of `plans`, ``None`` for those whose chunks stay; `listed` names the store
+    keys that there are of some arrays.
     """
-    common = tuple(rechunks)
+    by_key = {
+        which for which in listed if rechunks[which] is not None and reads_little_twice(plans[which], listed[which])
+    }
+    common = tuple(
+        each if each is None else replace(each, by_key=which in by_key) for which, each in enumerate(rechunks)
+    )
     files, blocks = [plan.n_intermediate_files for plan in plans], [plan.n_target_blocks for plan in plans]
-    spill = Stage("rechunk-spill", write_intermediate_file, common, TaskSpecs.counted(files), spill_reads, spill_shows)
-    write = Stage("rechunk-write", write_target_block, common, TaskSpecs.counted(blocks), write_reads, write_shows)
+    grids = {i: plan.rechunk for i, plan in enumerate(plans) if plan.rechunk is not None}
+    into_files = {i: plan.files for i, plan in grids.items() if plan.reads is not None}
+    filled = touched_blocks(plans, listed, into_files, of_target=False)
+    filled |= dict.fromkeys(by_key & into_files.keys(), NO_BLOCKS)
+    written = touched_blocks(plans, listed, {i: plan.writes for i, plan in grids.items()})
+    both = written.keys() & (filled.keys() | grids.keys() - into_files.keys())  # else blocks would miss files
+    filled, written = ({i: each[i] for i in each.keys() & both} for each in (filled, written))
+    n_absent = sum(n_left_out(each, grids[i].writes, plans[i].target.write_layout.grid) for i, each in written.items())
+    spill = Stage(
+        "rechunk-spill",
+        write_intermediate_file,
+        common,
+        TaskSpecs.counted(files),
+        spill_reads,
+        spill_shows,
+        narrow=narrowed(filled),
+    )
+    write = Stage(
+        "rechunk-write",
+        write_target_block,
+        common,
+        TaskSpecs.counted(blocks),
+        write_reads,
+        write_shows,
+        narrow=narrowed(written),
+        left_out={"n_keys": n_absent, "action_absent": n_absent} if n_absent else {},
+    )
     return [spill, write] if any(files) else [write]
 
 

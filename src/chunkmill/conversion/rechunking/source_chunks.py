@@ -8,7 +8,7 @@ allows. Not here: intermediate files (`chunkmill.conversion.rechunking.intermedi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
 from typing import Any
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import check_missing, decode_chunk
 from chunkmill.array.chunk_step import chunk_step
+from chunkmill.array.metered import listed_only
+from chunkmill.array.present_keys import Numbers
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.pipeline import CodecPipeline
@@ -67,6 +69,10 @@ class ArrayRechunk:
         Whether there is nothing under the target's keys yet, so that absent ones need not be deleted.
     seen
         The source's documents when the job was planned: looked at again where chunks are absent.
+    present
+        Numbers of the source's store keys that one task reads, where they were listed: the others are absent.
+    by_key
+        Whether each store key of the target that those touch is read from the source by itself, whatever `plan` says.
     """
 
     source: StoredArray
@@ -79,6 +85,17 @@ class ArrayRechunk:
     materialize: bool = False
     fresh: bool = True
     seen: SeenSource | None = None
+    present: Numbers | None = None
+    by_key: bool = False
+
+    @staticmethod
+    def of_task(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> tuple[ArrayRechunk, int]:
+        """Return the array, and the number, of the task of a spec, which may name the source keys that there are."""
+        which, number, *present = spec
+        rechunk = rechunks[which]
+        if present:
+            rechunk = replace(rechunk, source=listed_only(rechunk.source, *present), present=present[0])
+        return rechunk, number
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ chunks is present.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import write_chunk
 from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.metered import metered
+from chunkmill.array.present_keys import count_in, touch
+from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.rechunking.intermediate_files import intermediate_values
-from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk, SourceReads, source_values, within
+from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk, RegionValues, SourceReads, source_values, within
 from chunkmill.conversion.rechunking.target_buffers import target_buffer
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.job import TaskResult
@@ -26,34 +28,55 @@ from chunkmill.stores.metered import Meter, MeteredStore
 __all__ = ["write_target_block"]
 
 
-def write_target_block(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> TaskResult:
-    """Write the target chunks of one block: `spec` is the array's number, and the block's."""
-    rechunk, number = rechunks[spec[0]], spec[1]
+def write_target_block(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> TaskResult:
+    """Write the target chunks of one block: `spec` is the array's number, the block's, and which source keys exist."""
+    rechunk, number = ArrayRechunk.of_task(rechunks, spec)
     meter, read = Meter(), SourceReads()
     source, target = metered(rechunk.source, meter), metered(rechunk.target, meter)
     block = rechunk.plan.writes.coords_of(number)
     region = rechunk.plan.writes.region(block)
-    if rechunk.plan.reads is None:
-        found = source_values(rechunk, source, region, read)
+    n_keys, n_written = count_in(target.write_layout.grid, region), 0
+    if rechunk.by_key:
+        for each in _touched_keys(rechunk, region):
+            n_written += _write(rechunk, target, each, source_values(rechunk, source, each, read))
+    elif rechunk.plan.reads is None:
+        n_written = _write(rechunk, target, region, source_values(rechunk, source, region, read))
     else:
-        found = intermediate_values(rechunk, MeteredStore(rechunk.intermediate, meter), block)
+        store = MeteredStore(rechunk.intermediate, meter)
+        n_written = _write(rechunk, target, region, intermediate_values(rechunk, store, block))
+    n_empty = n_keys - n_written
+    actions = {"action_rechunk": n_keys - n_empty, "action_absent": n_empty}
+    return TaskResult.of(meter, n_keys=n_keys, **read.counts(), **{name: n for name, n in actions.items() if n})
+
+
+def _touched_keys(rechunk: ArrayRechunk, region: Region) -> list[Region]:
+    """Return the regions of the store keys of the target in `region` to deal with, where the source was listed."""
+    grid = rechunk.target.write_layout.grid
+    touched = None
+    if rechunk.present is not None and rechunk.fresh:
+        touched = touch(rechunk.present, rechunk.source.write_layout.grid, grid)
+    if touched is None:
+        return [grid.region(overlap.coords) for overlap in grid.overlaps(region)]
+    found = (grid.region(grid.coords_of(number)) for number in touched.numbers.tolist())
+    return [each for each in found if all(a.start <= b.start < a.stop for a, b in zip(region, each, strict=True))]
+
+
+def _write(rechunk: ArrayRechunk, target: StoredArray, region: Region, found: Iterable[RegionValues]) -> int:
+    """Write the target chunks of a region; return how many are present."""
     chunks = _TargetChunks(rechunk, target.write_layout.grid, region)
     for at, values in found:
         chunks.put(at, values)
         del values  # before the next one is fetched
-    n_keys = n_empty = 0
+    n_written = 0
     for coords, chunk in chunks.take():
-        n_keys += 1
         if chunk is not None:
+            n_written += 1
             write_chunk(target, coords, chunk.astype(target.dtype, copy=False), write_empty=True)
-            continue
-        n_empty += 1
-        if not rechunk.fresh:
+        elif not rechunk.fresh:
             key = target.write_layout.locator.key(coords)
             with chunk_step(target, target.write_layout, coords, "set"):
                 target.store.delete(key)
-    actions = {"action_rechunk": n_keys - n_empty, "action_absent": n_empty}
-    return TaskResult.of(meter, n_keys=n_keys, **read.counts(), **{name: n for name, n in actions.items() if n})
+    return n_written
 
 
 class _TargetChunks:

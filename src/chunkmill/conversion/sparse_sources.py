@@ -1,0 +1,115 @@
+"""Spend nothing on what a listing shows to be absent in the sources of a job.
+
+A source array that is mostly empty is listed when a run begins: groups of store keys without any that is listed are not
+run, the others ask only for listed keys, and before the result is published the source is listed again. Not here:
+listing (`chunkmill.array.present_keys`), other changes of a source (`chunkmill.conversion.source_guard`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from chunkmill.array.present_keys import Numbers, TouchedBlocks, count_touched, list_present, list_present_if_sparse
+from chunkmill.array.present_keys import touch as blocks_touched
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.conversion.array_plan import ArrayPlan
+from chunkmill.conversion.coarsen import coarsen
+from chunkmill.errors import ChunkError
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.runtime.task_specs import TaskSpecs
+
+__all__ = ["Listed", "check_still_absent", "group_grid", "list_sources", "n_left_out", "narrowed", "reads_little_twice"]
+__all__ += ["touched_blocks"]
+
+Listed = Mapping[int, tuple[Numbers, Numbers]]
+"""By number of the array: numbers of the store keys of source and target that a listing named."""
+
+
+def list_sources(plans: Sequence[ArrayPlan], *, fresh: bool) -> dict[int, tuple[Numbers, Numbers]]:
+    """List the store keys of each mostly empty source, and of its target where something is there already.
+
+    Not of arrays whose absent chunks are written out, nor of those that raise for absent chunks.
+    """
+    listed = {}
+    for which, plan in enumerate(plans):
+        if plan.action.materialize or plan.source.read_missing == "error":
+            continue
+        there = None if (present := list_present_if_sparse(plan.source)) is None else _present_in(plan.target, fresh)
+        if present is not None and there is not None:
+            listed[which] = present, there
+    return listed
+
+
+def _present_in(target: StoredArray, fresh: bool) -> Numbers | None:
+    return np.zeros(0, np.int64) if fresh else list_present(target)
+
+
+def check_still_absent(plans: Sequence[ArrayPlan], listed: Listed) -> None:
+    """Raise `ChunkError` where a chunk of a source that was absent when the run began is present now."""
+    for which, (present, _) in listed.items():
+        array = plans[which].source
+        now = list_present(array)
+        appeared = np.zeros(1, np.int64) if now is None else np.setdiff1d(now, present, assume_unique=True)
+        if len(appeared):
+            coords = array.write_layout.grid.coords_of(int(appeared[0]))
+            reason = "it was absent when the run began, and is present now: the source is being written, or its file "
+            reason += "system fails now and then; run the job again with resume=False when it is at rest"
+            key = array.write_layout.locator.key(coords)
+            raise ChunkError(url=array.url, key=key, coords=coords, step="get", reason=reason)
+
+
+def group_grid(plan: ArrayPlan) -> ChunkGrid:
+    """Return the grid of the groups of store keys of an array whose chunks stay."""
+    axes = zip(plan.target.write_layout.grid.axes, plan.action.group, strict=True)
+    return ChunkGrid(tuple(coarsen(axis, n) for axis, n in axes))
+
+
+def touched_blocks(
+    plans: Sequence[ArrayPlan], listed: Listed, blocks: Mapping[int, ChunkGrid], *, of_target: bool = True
+) -> dict[int, TouchedBlocks]:
+    """Return the blocks of each listed array that have anything to do.
+
+    Parameters
+    ----------
+    blocks
+        Grid of the blocks, by number of the array.
+    of_target
+        Whether blocks with keys of the target have: absent chunks are deleted there.
+    """
+    found = {}
+    for which, grid in blocks.items():
+        if which not in listed:
+            continue
+        (present, there), plan = listed[which], plans[which]
+        touched = blocks_touched(present, plan.source.write_layout.grid, grid)
+        others = blocks_touched(there if of_target else there[:0], plan.target.write_layout.grid, grid)
+        if touched is not None and others is not None:
+            found[which] = touched.with_blocks(others.numbers)
+    return found
+
+
+def reads_little_twice(plan: ArrayPlan, listed: tuple[Numbers, Numbers]) -> bool:
+    """Return whether the target's store keys may be read from the source one by one, by what is listed of both."""
+    source, target = plan.source.write_layout.grid, plan.target.write_layout.grid
+    return count_touched(listed[0], source, target) <= _MOST_READS * len(listed[0])
+
+
+_MOST_READS = 8  # of a store key of a mostly empty source, on average
+
+
+def narrowed(touched: Mapping[int, TouchedBlocks]) -> Callable[[Sequence[object]], Sequence[object]] | None:
+    """Return the function that leaves those of some specs that have anything to do; ``None`` where all have."""
+    if not touched:
+        return None
+
+    def narrow(specs: Sequence[object]) -> Sequence[object]:
+        return specs.narrowed(touched) if isinstance(specs, TaskSpecs) else specs
+
+    return narrow
+
+
+def n_left_out(touched: TouchedBlocks, blocks: ChunkGrid, counted: ChunkGrid) -> int:
+    """Return how many chunks of the grid `counted` the blocks have that are not touched."""
+    return counted.n_chunks - count_touched(touched.numbers, blocks, counted)

@@ -1,0 +1,144 @@
+"""Mostly empty arrays: a job costs what is stored, and writes what it would without a listing."""
+
+import numpy as np
+import pytest
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.array import present_keys
+from chunkmill.conversion import sparse_sources
+from chunkmill.errors import ChunkError, NodeNotFound
+from chunkmill.stores.memory import MemoryStore
+
+N = 10**9
+
+
+def sparse(*, at=(5, 10**6, N - 1), **more):
+    """Return an array of 10**9 chunks of two elements, of which those `at` some numbers are stored."""
+    store = RecordingStore(MemoryStore())
+    array = cm.create_array(store, "a", shape=(2 * N,), dtype="u1", **{"chunks": (2,)} | more)
+    for i in at:
+        array[2 * i : 2 * i + 2] = 7
+    store.clear()
+    return array
+
+
+def convert(source, target, **more):
+    return cm.convert(source, target, format="zarr3", progress=False, **more)
+
+
+def rechunk(source, target, **more):
+    return cm.rechunk(source, target, progress=False, **more)
+
+
+JOBS = {
+    "copy": (convert, {}),
+    "shard": (convert, {"shards": (2000,)}),
+    "recode": (convert, {"codecs": "raw"}),
+    "direct": (rechunk, {"chunks": (3,), "shards": None, "strategy": "direct"}),
+    "spill": (rechunk, {"chunks": (3,), "shards": None, "strategy": "spill", "max_mem": "64 MiB"}),
+}
+
+
+class TestCost:
+    @pytest.mark.parametrize("job", JOBS)
+    @pytest.mark.parametrize("shards", [None, (2000,)])
+    def test_only_what_is_stored_is_asked_for(self, job, shards):
+        source, target = sparse(shards=shards), MemoryStore()
+        run, more = JOBS[job]
+        if shards and job == "copy":
+            more = {"shards": None}
+        report = run(source, target, **more)
+        assert len(source.store.log) < 1300  # of which the plan samples 1,024 sizes
+        written = cm.open_array(target)
+        assert report.n_keys == written.write_layout.grid.n_chunks
+        counted = written.write_layout if "copy" in report.actions else written.read_layout
+        assert sum(report.actions.values()) == counted.grid.n_chunks
+        assert len(list(written.stored_keys())) in {3, 4}
+        assert report.n_tasks <= 8
+        assert cm.verify(source, target, progress=False).equal
+
+    def test_chunks_that_are_written_out_are_not_left_out(self):
+        source = sparse_grid(0)
+        target = cm.create_array(MemoryStore(), shape=source.shape, dtype="u1", chunks=(2, 2), fill_value=3)
+        rechunk(source, target, chunks=None)
+        np.testing.assert_array_equal(target[...], source[...])
+
+
+def sparse_grid(seed, **more):
+    chance = np.random.default_rng(seed)
+    source = cm.create_array(MemoryStore(), "a", shape=(37, 41), dtype="u1", **{"chunks": (2, 3)} | more)
+    for i, j in chance.integers(0, 37, (6, 2)):
+        source[int(i), int(j)] = i + 1
+    return source
+
+
+@pytest.fixture
+def always_listed(monkeypatch):
+    monkeypatch.setattr(present_keys, "_FEW_KEYS", 0)
+
+
+TARGETS = [
+    {},
+    {"shards": (8, 9)},
+    {"chunks": (4, 5), "shards": None},
+    {"chunks": (37, 1), "shards": None, "strategy": "spill"},
+    {"chunks": (5, 7), "shards": (15, 14)},
+    {"chunks": (5, 2), "shards": None, "format": "n5"},
+    {"format": "n5"},
+]
+
+
+@pytest.mark.usefixtures("always_listed")
+class TestSame:
+    @pytest.mark.parametrize("more", TARGETS, ids=str)
+    @pytest.mark.parametrize("shards", [None, (6, 12)])
+    @pytest.mark.parametrize("most_reads", [8, 0])
+    def test_as_without_a_listing(self, monkeypatch, more, shards, most_reads):
+        monkeypatch.setattr(sparse_sources, "_MOST_READS", most_reads)
+        for seed in range(3):
+            source = sparse_grid(seed, shards=shards)
+            found = []
+            for few in (0, 1 << 62):
+                monkeypatch.setattr(present_keys, "_FEW_KEYS", few)
+                target = MemoryStore()
+                report = cm.rechunk(source, target, **{"chunks": "keep"} | more, progress=False)
+                values = {key: target.get(key) for key in target.list_prefix("")}
+                found.append((values, report.n_keys, dict(report.actions)))
+            assert found[0] == found[1]
+            np.testing.assert_array_equal(cm.open_array(target)[...], source[...])
+
+    @pytest.mark.parametrize("chunks", [(2, 3), (4, 5), (37, 1)])
+    @pytest.mark.parametrize("shards", [None, 2])
+    @pytest.mark.parametrize("most_reads", [8, 0])
+    def test_what_the_target_had_is_deleted(self, monkeypatch, chunks, shards, most_reads):
+        monkeypatch.setattr(sparse_sources, "_MOST_READS", most_reads)
+        source = sparse_grid(1)
+        sharded = shards and tuple(shards * n for n in chunks)
+        target = cm.create_array(MemoryStore(), "b", shape=(37, 41), dtype="u1", chunks=chunks, shards=sharded)
+        target[3:20, 5:9] = 9
+        rechunk(source, target, chunks=None)
+        np.testing.assert_array_equal(target[...], source[...])
+
+
+class Appears:
+    """Adds a chunk to the source when a task reads."""
+
+    def __init__(self, source, key):
+        self.source, self.key = source, key
+
+    def __call__(self, method, key, *_):
+        if method in {"get", "get_many"} and "/c/" in key:
+            self.source.store.below.set(self.key, b"\1\1")
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("shards", [None, (2000,)])
+def test_a_chunk_that_appears_meanwhile_is_not_lost(monkeypatch, job, shards):
+    source, target = sparse(shards=shards), MemoryStore()
+    monkeypatch.setattr(source.store, "_before", Appears(source, "a/c/77"))
+    run, more = JOBS[job]
+    with pytest.raises(ChunkError, match=r"a/c/77.*absent when the run began, and is present now"):
+        run(source, target, **more)
+    with pytest.raises(NodeNotFound):
+        cm.open_array(target)
