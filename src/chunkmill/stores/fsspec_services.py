@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import threading
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from importlib import import_module
@@ -122,6 +123,21 @@ class Service:
                 await self.delete(path)
             except ABSENT:
                 continue
+
+
+class ArchiveService(Service):
+    """An archive, whose members are read one after the other.
+
+    All share one file: `zipfile` of Python 3.12 and 3.13.0 returns wrong bytes when several threads seek in it.
+    """
+
+    def __init__(self, filesystem: Any) -> None:
+        super().__init__(filesystem)
+        self._lock = threading.Lock()
+
+    async def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return await super()._run(name, *args, **kwargs)
 
 
 class RenamingService(Service):
@@ -326,6 +342,8 @@ def service_of(filesystem: Any) -> Service:
         return S3Service(filesystem)
     if "http" in protocols and hasattr(filesystem, "set_session"):
         return HttpService(filesystem)
+    if protocols & ARCHIVE_PROTOCOLS and not filesystem.async_impl:
+        return ArchiveService(filesystem)
     return RenamingService(filesystem) if protocols & RENAMING_PROTOCOLS else Service(filesystem)
 
 

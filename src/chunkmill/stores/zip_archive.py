@@ -189,7 +189,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, start: int, stop: int) -> bytes:
-    with archive.open(member) as file:
+    with archive._lock:  # type: ignore[attr-defined]  # noqa: SLF001
+        # Python 3.12 and 3.13.0 seek from where another thread has read last: here none can have
+        file = archive.open(member)
+        if member.compress_type == zipfile.ZIP_STORED:
+            file.seek(start)
+    with file:
         if member.compress_type == zipfile.ZIP_BZIP2:
             file._decompressor = _Bounded(file._decompressor, member.file_size)  # type: ignore[attr-defined]  # noqa: SLF001
         elif member.compress_type == zipfile.ZIP_LZMA:
