@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 VERSIONS ?= newest
 MATRIX = .venv-matrix/$(notdir $(PYTHON))-$(VERSIONS)
 
-.PHONY: help env peers demo test test-all test-versions test-matrix check fix bench docs serve-docs dist clean
+.PHONY: help env peers without-zarr3 demo test test-all test-versions test-matrix check fix bench docs serve-docs dist clean
 
 help:
 	@echo "make demo      the main job on real climate data, on a local Dask cluster"
@@ -33,7 +33,17 @@ $(VENV)/peers/zarr2/.made: $(VENV)/.made
 	$(VENV)/peers/zarr2/bin/python -m pip install --quiet zarr==2.18.7 numcodecs==0.15.2 numpy==2.4.6 fsspec==2026.9.0 msgpack==1.2.4 crc32c==2.9.post0
 	@touch $@
 
-peers: $(VENV)/peers/zarr2/.made
+# the newest zarr-python, which needs Python 3.12
+PEER_PYTHON ?= $(or $(shell command -v python3.13),$(shell command -v python3.12))
+$(VENV)/peers/zarr3/.made: $(VENV)/.made
+	$(PEER_PYTHON) -m venv $(VENV)/peers/zarr3
+	$(VENV)/peers/zarr3/bin/python -m pip install --quiet zarr==3.4.2 numcodecs==0.17.1 msgpack==1.2.4 crc32c==2.9.post0 zfpy==1.0.1 cast-value-rs==0.5.1 pcodec==1.1.0
+	@touch $@
+
+peers: $(VENV)/peers/zarr2/.made $(if $(PEER_PYTHON),$(VENV)/peers/zarr3/.made,without-zarr3)
+
+without-zarr3:
+	@echo "neither python3.12 nor python3.13 found: the newest zarr-python is not asked (set PEER_PYTHON=python3.x)"
 
 # What the demo needs and nothing else: the environment of the tests is three times as large. Of nilearn it reads one file,
 # without scipy, scikit-learn and lxml.

@@ -61,6 +61,20 @@ def _installed(since: str) -> bool:
 
 KNOWN: dict[str, dict[str, list[str]]] = {
     "zarr-python": _ZARR_PYTHON,
+    "zarr-python 3.4": {
+        "zarr-python 3 has no such data type": [
+            *_of("zarr2", _OBJECTS, "categorize struct-subarray bfloat16"),
+            *_of("zarr3", "r24 void-3 V4 bfloat16 float8-e4m3fn int4 type-*"),
+        ],
+        "zarr-python 3.4 holds every chunk length of a rectilinear grid at once": _of("zarr3", "rectilinear-huge-run"),
+        "zarr-python 3.4 has no such codec": _of(
+            "zarr3", "codec-reshape codec-squeeze codec-packbits-* codec-zfp codec-n5-default codec-conditional"
+        ),
+        "zarr-python divides the shard before it is transposed": _of("zarr3", "shard-outer-transpose*"),
+        "zarr-python passes a float16 fill value through a float, which makes it a quiet NaN": _of(
+            "zarr3", "fill-nan-payload-f2"
+        ),
+    },
     "zarrs": {
         **_ZARR_PYTHON,
         "zarrs 0.2 has no such data type": [
@@ -84,9 +98,6 @@ KNOWN: dict[str, dict[str, list[str]]] = {
             *_of("zarr3", _STRINGS, _TEXT, _TIMES, _FIELDS, "r24 void-3 V4"),
             *_of("zarr3", "type-complex-* type-float6-* type-float8-e4m3-* type-uint*"),
         ],
-        "tensorstore reads other values for the fill value 1 of float8_e8m0fnu": _of(
-            "zarr3", "type-float8-e8m0fnu-bytes"
-        ),
         "tensorstore gives bytes as one more axis": _of("zarr2", "bytes-6 fill-short-base64 void-3 S5 V4"),
         "tensorstore reads one field at a time": _of("zarr2", _FIELDS),
         "tensorstore has no such codec": [

@@ -1,5 +1,6 @@
 """What we write is read exactly by zarr-python 3, zarrs, tensorstore and z5py: the golden stores, written anew."""
 
+import json
 from functools import partial
 
 import numpy as np
@@ -50,7 +51,31 @@ def test_what_cannot_be_copied_is_refused(golden, tmp_path):
 
 def test_no_reason_is_stale():
     names = {golden.key(expected.path) for golden in GOLDENS for expected in golden.arrays}
-    formats = {peer: formats for peer, (_, formats) in READERS.items()}
+    formats = {peer: formats for peer, (_, formats) in READERS.items()} | {"zarr-python 3.4": {"zarr2", "zarr3"}}
     for peer, reasons in KNOWN.items():
         used = {reason(peer, name) for name in names if name.partition(":")[0] in formats.get(peer, {"zarr2", "n5"})}
         assert set(reasons) <= used, peer
+
+
+SMALL_FLOATS = [
+    "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
+    "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL_FLOATS)
+def test_fill_values_of_small_floats_are_read_by_zarrs_and_tensorstore(name, tmp_path):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    zarrs = pytest.importorskip("interop.zarrs_codecs")
+    tensorstore = pytest.importorskip("tensorstore")
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    for n, value in enumerate((1, 2, np.nan)):
+        fill = np.array(value).astype(dtype)[()]
+        bits = int(fill.view("u1"))
+        cm.create_array(tmp_path / str(n), shape=(2,), dtype=dtype, chunks=(2,), fill_value=fill, format="zarr3")
+        written = json.loads((tmp_path / str(n) / "zarr.json").read_text())
+        if name != "float8_e4m3fn":  # which zarrs has not
+            assert zarrs.zarrs_fills(name, written["fill_value"]) == bits
+        if hasattr(tensorstore, name):
+            store = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{tmp_path}/{n}/"}}
+            assert tensorstore.open(store).result().fill_value.view("u1") == bits

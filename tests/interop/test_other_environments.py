@@ -1,7 +1,8 @@
-"""What we write is read exactly by zarr-python 2 (Zarr v2 and N5) and pyn5: the golden stores, written anew."""
+"""What we write is read exactly by zarr-python 2 (Zarr v2 and N5), the newest zarr-python 3 and pyn5: the golden stores, copied."""
 
 import json
 
+import pytest
 from interop.corpus import GOLDENS, UNWRITTEN, copy
 from interop.environments import interpreter, read_all
 from interop.matrix import ARRAYS, write
@@ -46,6 +47,24 @@ def test_zarr_python_2(tmp_path):
         wanted.append((made.key, made.expected()))
     assert len(jobs) > 650
     judge_copies("zarr-python 2", read_all(python, "read_with_zarr_2.py", jobs, tmp_path), wanted)
+
+
+@pytest.mark.filterwarnings("ignore:.*read as:UserWarning")  # serializers without endian
+def test_the_newest_zarr_python(tmp_path):
+    """Where there is a Python 3.12, which zarr-python needs since 3.2."""
+    python = interpreter("zarr3", demanded=False)
+    (tmp_path / "stores").mkdir()
+    jobs, wanted = [], []
+    for golden, store, expected in copies({"zarr2", "zarr3"}, tmp_path / "stores"):
+        jobs.append({"store": str(store), "path": expected.path, "kind": golden.format})
+        wanted.append((golden.key(expected.path), expected))
+    for n, made in enumerate(made for made in ARRAYS if made.format in {"zarr2", "zarr3"}):
+        store = tmp_path / "stores" / f"made-{n}"
+        write(made, store)
+        jobs.append({"store": str(store), "path": "a", "kind": made.format})
+        wanted.append((made.key, made.expected()))
+    assert len(jobs) > 850
+    judge_copies("zarr-python 3.4", read_all(python, "read_with_zarr_3.py", jobs, tmp_path), wanted)
 
 
 def test_pyn5(tmp_path):

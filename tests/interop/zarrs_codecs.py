@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["zarrs_decodes", "zarrs_encodes"]
+__all__ = ["zarrs_decodes", "zarrs_encodes", "zarrs_fills"]
 
 
 def zarrs_encodes(values: Any, data_type: Any, codecs: list[Any], fill_value: Any = 0) -> bytes:
@@ -37,6 +37,17 @@ def zarrs_decodes(data: bytes, like: Any, data_type: Any, codecs: list[Any], fil
         item = ChunkItem("c/0", whole, like.shape, whole, like.shape)
         _pipeline(folder, like.shape, data_type, codecs, fill_value).retrieve_chunks_and_apply_index([item], found)
         return found
+
+
+def zarrs_fills(data_type: Any, fill_value: Any) -> int:
+    """Return the bits of an element of one byte that zarrs finds in a chunk which is not there."""
+    from zarrs._internal import ChunkItem
+
+    with tempfile.TemporaryDirectory() as folder:
+        found, whole = np.empty(2, "u1"), [slice(0, 2)]
+        pipeline = _pipeline(folder, (2,), data_type, [{"name": "bytes"}], fill_value)
+        pipeline.retrieve_chunks_and_apply_index([ChunkItem("c/0", whole, (2,), whole, (2,))], found)
+        return int(found[1])
 
 
 def _pipeline(folder: str, shape: tuple[int, ...], data_type: Any, codecs: list[Any], fill_value: Any) -> Any:
