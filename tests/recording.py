@@ -10,14 +10,16 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
+from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["FailingStore", "RecordingStore", "SlowStore", "SuspendingStore", "UnfencedStore"]
+__all__ = ["FailingStore", "FarStore", "RecordingStore", "SlowStore", "SuspendingStore", "UnfencedStore"]
 
 
 class _Wrapper:
@@ -95,6 +97,48 @@ class RecordingStore(_Wrapper):
 
     def clear(self) -> None:
         self.log.clear()
+
+
+class FarStore(RecordingStore):
+    """A store in memory whose every request takes `seconds`; counts those under way at once."""
+
+    def __init__(self, below: Store | None = None, seconds: float = 0.0) -> None:
+        super().__init__(MemoryStore() if below is None else below)
+        self.is_remote = True
+        self.seconds = seconds
+        self.n_now = self.most_at_once = 0
+        self._lock = threading.Lock()
+
+    def __getstate__(self):
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """All at once, of which this thread waits for the slowest, as a remote store does."""
+        spans = list(spans)
+        self._wait(len(spans))
+        return super().get_many(spans)
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        self._wait(1)
+        return super().get(key, byte_range)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        self._wait(1)
+        super().set(key, value)
+
+    def _wait(self, n: int) -> None:
+        if not self.seconds:
+            return
+        with self._lock:
+            self.n_now += n
+            self.most_at_once = max(self.most_at_once, self.n_now)
+        time.sleep(self.seconds)
+        with self._lock:
+            self.n_now -= n
+
+    def chunks(self, *methods: str) -> Counter[str]:
+        """Return how often each chunk was asked for by these methods."""
+        return Counter(key for key in self.keys(*methods) if f"/{key}".rpartition("/c/")[1])
 
 
 class FailingStore(_Wrapper):

@@ -32,7 +32,7 @@ _WORTH_A_TASK = 1 << 20  # bytes of a block that a task does not need: to extrac
 def regroup(
     x: da.Array,
     chunks: DaskChunks,
-    function: Callable[[AssembledBlock, Region], NDArray[np.int64]],
+    function: Callable[[AssembledBlock, Region], Any],
     *,
     name: str,
     n_results: int,
@@ -131,12 +131,10 @@ def _extract(block: NDArray[Any], needed: Region) -> NDArray[Any]:
 class _Assembling:
     """Calls a function with an `AssembledBlock` of the source blocks that a task receives."""
 
-    def __init__(self, function: Callable[[AssembledBlock, Region], NDArray[np.int64]]) -> None:
+    def __init__(self, function: Callable[[AssembledBlock, Region], Any]) -> None:
         self._function = function
 
-    def __call__(
-        self, spans: tuple[_Span, ...], is_extracted: Sequence[bool], *sources: NDArray[Any]
-    ) -> NDArray[np.int64]:
+    def __call__(self, spans: tuple[_Span, ...], is_extracted: Sequence[bool], *sources: NDArray[Any]) -> Any:
         return self._function(AssembledBlock(spans, is_extracted, sources), tuple(span.extent for span in spans))
 
 

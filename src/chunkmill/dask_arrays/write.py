@@ -32,7 +32,7 @@ from chunkmill.dask_arrays.aligned_chunks import write_chunks
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.hazards import check_in_place
 from chunkmill.dask_arrays.regroup import regroup
-from chunkmill.dask_arrays.write_task import WriteCounts, WriteTask
+from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import AlignmentError
 from chunkmill.model.grid import Region
@@ -137,8 +137,8 @@ def _sum_blocks(counts: da.Array) -> da.Array:
 _SUMMED_AT_ONCE = 64
 
 
-def _sum(*counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return WriteCounts.total(map(WriteCounts.of, counts)).as_block(0)
+def _sum(*counts: NDArray[np.int64] | UnfinishedWrite) -> NDArray[np.int64]:
+    return WriteCounts.total(map(WriteCounts.of, map(finished, counts))).as_block(0)
 
 
 def write_blocks(

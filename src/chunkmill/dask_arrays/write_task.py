@@ -7,28 +7,32 @@ Not here: the graph of these tasks (`chunkmill.dask_arrays.write`), how one stor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from distributed import secede
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import LockFactory, puts_at_once, write_overlap
+from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.metered import metered
+from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
 from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.model.grid import Overlap, Region
 from chunkmill.model.user_values import as_dtype, check_unmasked
-from chunkmill.runtime.cancellation import unless_cancelled
+from chunkmill.runtime.cancellation import is_on_worker, unless_cancelled
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import check_process
 from chunkmill.stores.guarded import Guard
 from chunkmill.stores.metered import Meter
 
-__all__ = ["WriteCounts", "WriteTask", "block_number", "write_key"]
+__all__ = ["UnfinishedWrite", "WriteCounts", "WriteTask", "block_number", "finished", "write_key"]
 
 
 class WriteCounts(NamedTuple):
@@ -96,19 +100,55 @@ class WriteTask:
     client_process: int
     needs: bytes
 
-    def __call__(self, block: NDArray[Any] | AssembledBlock, within: Region) -> NDArray[np.int64]:
-        """Write the block and return its `WriteCounts`, as a block."""
+    def __call__(self, block: NDArray[Any] | AssembledBlock, within: Region) -> NDArray[np.int64] | UnfinishedWrite:
+        """Write the block and return its `WriteCounts`, as a block, which may come before its values are stored."""
         if os.getpid() != self.client_process:
             check_process(self.needs)  # a worker may have joined after the others were checked
         if self.stored is not None:
             check_unchanged(self.stored, may_grow=False)
         region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, self.start, strict=True))
         with unless_cancelled(self.name, None if self.journal is None else self.journal.check) as guard:
-            if self.journal is None:
-                counts = self._write(self.array, block, region, guard)
-            else:
+            if self.journal is not None:
                 counts = self._write_recorded(self.journal, block, region, guard)
+            elif self.array.store.is_remote and self.array.write_layout.grid.aligned(region):
+                return self._begin(block, region, guard)
+            else:
+                counts = self._write(self.array, block, region, guard)
         return counts.as_block(block.ndim)
+
+    def _begin(
+        self, block: NDArray[Any] | AssembledBlock, region: Region, guard: Guard
+    ) -> NDArray[np.int64] | UnfinishedWrite:
+        """Encode the block's chunks here, and store them in threads, since requests cost latency.
+
+        In the process of the client, `finished` waits for them. A worker may die before, so its task waits, but leaves
+        its thread to another one.
+        """
+        check_unmasked(block)
+        array, writes, counts = self.array, PendingWrites(), []
+        for overlap in array.write_layout.grid.overlaps(region):
+            guard()
+            values = _as_dtype(_values(block, overlap), array.dtype)
+            begin = partial(self._begin_key, writes, overlap, values.nbytes, guard)
+            later = array.with_store(with_pending_writes(array.store, begin))
+            counts.append(write_key(later, overlap, values, self.lock, self.write_empty))
+        own = WriteCounts.total(counts).as_block(block.ndim)
+        if is_on_worker():
+            secede()
+        elif os.getpid() == self.client_process:
+            return UnfinishedWrite(own, writes)
+        writes.wait()
+        return own
+
+    def _begin_key(
+        self, writes: PendingWrites, overlap: Overlap, n_bytes: int, guard: Guard, call: Callable[[], object]
+    ) -> None:
+        def store() -> None:
+            with unless_cancelled(self.name), chunk_step(self.array, self.array.write_layout, overlap.coords, "set"):
+                guard()
+                call()
+
+        writes.begin(store, n_bytes)
 
     def _write(
         self, array: StoredArray, block: NDArray[Any] | AssembledBlock, region: Region, guard: Guard
@@ -139,6 +179,27 @@ class WriteTask:
             journal.record(0, number, counts._asdict(), meter.writes)
             return counts
         return WriteCounts(**{name: recorded[name] for name in WriteCounts._fields})
+
+
+class UnfinishedWrite:
+    """Counts of a block whose values are being stored; pickled, they are stored and it is the counts."""
+
+    def __init__(self, counts: NDArray[np.int64], writes: PendingWrites) -> None:
+        self._counts = counts
+        self._writes = writes
+
+    def finished(self) -> NDArray[np.int64]:
+        """Return the counts when all values are stored; raise the error of one that is not."""
+        self._writes.wait()
+        return self._counts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.asarray, (self.finished(),)
+
+
+def finished(counts: NDArray[np.int64] | UnfinishedWrite) -> NDArray[np.int64]:
+    """Return what a `WriteTask` returned, when its values are stored."""
+    return counts.finished() if isinstance(counts, UnfinishedWrite) else counts
 
 
 def write_key(

@@ -30,7 +30,14 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.guarded import Guard, write_guard
 
-__all__ = ["abandon", "abandon_on_error", "remove_partial_files", "remove_partial_files_beside", "unless_cancelled"]
+__all__ = [
+    "abandon",
+    "abandon_on_error",
+    "is_on_worker",
+    "remove_partial_files",
+    "remove_partial_files_beside",
+    "unless_cancelled",
+]
 
 _POLL = 0.02  # seconds between two looks at what a worker writes
 _PATIENCE = 60.0  # seconds to wait for writes under way: one that takes longer hangs, and waiting does not help it
@@ -160,6 +167,11 @@ def remove_partial_files_beside(store: Store, keys: Iterable[str]) -> None:
 def _workers() -> set[str]:
     client = Scheduler().client
     return set() if client is None else set(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def is_on_worker() -> bool:
+    """Return whether this thread runs a task of a cluster."""
+    return _worker_task() is not None
 
 
 def _worker_task() -> TaskState | None:

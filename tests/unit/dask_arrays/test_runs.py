@@ -1,9 +1,7 @@
 """Runs of blocks whose requests are begun together: which keys are requested, how often, and what the graph is like."""
 
 import pickle
-import threading
 import time
-from collections import Counter
 
 import dask
 import dask.array as da
@@ -11,51 +9,13 @@ import numpy as np
 import pytest
 from dask._task_spec import Alias, Task
 from dask.graph_manipulation import bind, clone
-from recording import RecordingStore
+from recording import FarStore
 
 import chunkmill as cm
 from chunkmill.dask_arrays.runs import run_length
 from chunkmill.errors import ChunkError
-from chunkmill.stores.memory import MemoryStore
 
 VALUES = np.arange(48 * 40 * 4).reshape(48, 40, 4)  # in 12 x 10 x 2 chunks
-
-
-class FarStore(RecordingStore):
-    """A store in memory that is read as if requests cost latency."""
-
-    def __init__(self, below=None):
-        super().__init__(below or MemoryStore())
-        self.is_remote = True
-        self.seconds = 0.0
-        self.n_now = self.most_at_once = 0
-        self._lock = threading.Lock()
-
-    def get_many(self, spans):
-        """As a remote store does it: all at once, of which this thread waits for the slowest."""
-        spans = list(spans)
-        self._wait(len(spans))
-        return super().get_many(spans)
-
-    def get(self, key, byte_range=None):
-        self._wait(1)
-        return super().get(key, byte_range)
-
-    def _wait(self, n):
-        if not self.seconds:
-            return
-        with self._lock:
-            self.n_now += n
-            self.most_at_once = max(self.most_at_once, self.n_now)
-        time.sleep(self.seconds)
-        with self._lock:
-            self.n_now -= n
-
-    def __getstate__(self):
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def chunks(self):
-        return Counter(key for key in self.keys("get") if "/c/" in key or key.startswith("c/"))
 
 
 @pytest.fixture
@@ -72,8 +32,8 @@ def x(store):
 
 def test_each_key_is_requested_once(store, x):
     assert x.sum().compute(scheduler="threads", num_workers=2) == VALUES.sum()
-    assert len(store.chunks()) == 240
-    assert set(store.chunks().values()) == {1}
+    assert len(store.chunks("get")) == 240
+    assert set(store.chunks("get").values()) == {1}
 
 
 def test_many_requests_are_under_way_on_two_threads(store, x):
@@ -101,8 +61,8 @@ def test_what_culling_left_is_requested_and_nothing_else(store, x, function, n_k
     want = function(da.from_array(VALUES, chunks=(4, 4, 2))).compute()
     store.clear()
     np.testing.assert_array_equal(function(x).compute(scheduler="threads", num_workers=2), want)
-    assert set(store.chunks().values()) <= {1}
-    assert len(store.chunks()) == n_keys
+    assert set(store.chunks("get").values()) <= {1}
+    assert len(store.chunks("get")) == n_keys
 
 
 def test_two_arrays_are_culled_before_their_tasks_are_made(store, x):
@@ -110,7 +70,7 @@ def test_two_arrays_are_culled_before_their_tasks_are_made(store, x):
     cm.to_store(da.from_array(VALUES, chunks=(4, 4, 2)), other.below)
     total = (x + cm.from_store(other))[:4, :4, :2].sum()
     assert total.compute(scheduler="sync") == 2 * VALUES[:4, :4, :2].sum()
-    assert len(store.chunks()) == len(other.chunks()) == 1
+    assert len(store.chunks("get")) == len(other.chunks("get")) == 1
 
 
 def test_a_block_is_one_task_and_a_run_is_one_more(x):
@@ -174,8 +134,8 @@ def test_shards_read_whole_are_requested_whole(store):
     far = FarStore()
     cm.to_store(da.from_array(VALUES, chunks=(4, 4, 4)), far.below, chunks=(2, 2, 2), shards=(4, 4, 4))
     assert cm.from_store(far).sum().compute(scheduler="threads") == VALUES.sum()
-    assert len(far.chunks()) == 120
-    assert set(far.chunks().values()) == {1}
+    assert len(far.chunks("get")) == 120
+    assert set(far.chunks("get").values()) == {1}
     part = cm.from_store(far, region=np.s_[1:47])
     np.testing.assert_array_equal(part.compute(scheduler="threads"), VALUES[1:47])
 
@@ -184,7 +144,7 @@ def test_regions_that_cut_chunks(store):
     part = cm.from_store(store, region=np.s_[3:45, 1:])
     store.clear()
     np.testing.assert_array_equal(part.compute(scheduler="threads"), VALUES[3:45, 1:])
-    assert set(store.chunks().values()) == {1}
+    assert set(store.chunks("get").values()) == {1}
 
 
 def test_a_store_without_latency_pays_nothing(store):

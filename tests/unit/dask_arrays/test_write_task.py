@@ -2,15 +2,20 @@
 
 import os
 import pickle
+import time
 
 import cloudpickle
+import dask
+import dask.array as da
 import numpy as np
 import pytest
+from recording import FarStore
 
 import chunkmill as cm
 from chunkmill.array.local_locks import local_lock
-from chunkmill.dask_arrays.write_task import WriteCounts, WriteTask, block_number
-from chunkmill.errors import JobError
+from chunkmill.array.pending_writes import MAX_PENDING, PendingWrites
+from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, block_number, finished
+from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.runtime.journal import Journal
 from chunkmill.stores.memory import MemoryStore
 
@@ -96,3 +101,62 @@ def test_tasks_pickle(tmp_path):
     task = pickle.loads(cloudpickle.dumps(task_on(array, start=(0,))))
     task(np.array([1, 2, 3, 4], "i2"), (slice(0, 4),))
     np.testing.assert_array_equal(array[...], [1, 2, 3, 4])
+
+
+VALUES = np.arange(1, 60 * 40 + 1).reshape(60, 40)
+
+
+def blocks():
+    return da.from_array(VALUES, chunks=(4, 4))
+
+
+def test_many_values_are_stored_at_once_on_two_threads():
+    far = FarStore(seconds=0.01)
+    start = time.perf_counter()
+    with dask.config.set(scheduler="threads", num_workers=2):
+        report = cm.to_store(blocks(), far)
+    assert time.perf_counter() - start < 0.6  # 0.75 s for the chunks alone, were there one for each thread
+    assert 8 < far.most_at_once <= MAX_PENDING
+    assert report.n_keys == 150
+    assert far.chunks("set") == dict.fromkeys(far.chunks("set"), 1)
+    np.testing.assert_array_equal(cm.open_array(far.below)[...], VALUES)
+
+
+class Refusing(FarStore):
+    def set(self, key, value):
+        if key == "c/7/3":
+            raise StoreError(url=self.url, key=key, reason="no space left")
+        super().set(key, value)
+
+
+def test_a_value_that_is_not_stored_fails_the_write_by_its_key():
+    far = Refusing(seconds=0.001)
+    with pytest.raises(ChunkError, match=r"c/7/3.*set.*no space left"):
+        cm.to_store(blocks(), far)
+    n = len(far.log)
+    time.sleep(0.05)
+    assert len(far.log) == n  # nothing is written after the error
+    assert "zarr.json" not in list(far.below.list_prefix(""))
+
+
+def test_what_is_all_fill_is_deleted_and_counted():
+    far = FarStore(seconds=0.001)
+    cm.to_store(blocks(), far)
+    report = cm.to_store(da.where(blocks() > 1200, blocks(), 0), far, region=..., mode="r+")
+    assert (report.n_keys, report.n_empty) == (150, 70)
+    np.testing.assert_array_equal(cm.open_array(far.below)[...], np.where(VALUES > 1200, VALUES, 0))
+
+
+def test_an_unfinished_write_is_finished_when_it_is_pickled():
+    writes, done = PendingWrites(), []
+    writes.begin(lambda: (time.sleep(0.05), done.append(1)), 1)
+    sent = pickle.loads(pickle.dumps(UnfinishedWrite(WriteCounts(1, 0, 0, 9).as_block(1), writes)))
+    assert done == [1]
+    assert WriteCounts.of(finished(sent)) == (1, 0, 0, 9)
+
+
+def test_later_computations_wait_for_the_values_too():
+    far = FarStore(seconds=0.002)
+    later = cm.to_store(blocks(), far, compute=False)
+    later.compute(scheduler="sync")
+    np.testing.assert_array_equal(cm.open_array(far.below)[...], VALUES)
