@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.errors import ChunkmillError
     from chunkmill.nodes.api import (
         consolidate,
-        from_store,
         open,  # noqa: A004 - the contract's name, as in zarr
         open_array,
         open_group,
@@ -37,7 +36,9 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.nodes.delete import delete
     from chunkmill.nodes.group import Group
     from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel
-    from chunkmill.nodes.writing import store, to_store
+    from chunkmill.nodes.reading import from_store
+    from chunkmill.nodes.store_arrays import store
+    from chunkmill.nodes.writing import to_store
     from chunkmill.pyramids.pyramid import plan_pyramid, pyramid
     from chunkmill.references.concat import concat_references
     from chunkmill.references.write import ReferencesReport, to_references
@@ -100,13 +101,15 @@ _DEFINED_IN = {
     "conversion.rechunk": ("plan_rechunk", "rechunk"),
     "dask_arrays.write": ("WriteReport",),
     "errors": ("ChunkmillError",),
-    "nodes.api": ("consolidate", "from_store", "open", "open_array", "open_group"),
+    "nodes.api": ("consolidate", "open", "open_array", "open_group"),
     "nodes.array": ("Array",),
     "nodes.create": ("create_array", "create_group"),
     "nodes.delete": ("delete",),
     "nodes.group": ("Group",),
-    "nodes.writing": ("store", "to_store"),
     "nodes.multiscales": ("MultiscaleImage", "ScaleLevel"),
+    "nodes.reading": ("from_store",),
+    "nodes.store_arrays": ("store",),
+    "nodes.writing": ("to_store",),
     "pyramids.pyramid": ("plan_pyramid", "pyramid"),
     "references.concat": ("concat_references",),
     "references.write": ("ReferencesReport", "to_references"),

@@ -424,7 +424,6 @@ NO_VALUES = {
     "missing strings": (np.array(["a", None], dtype=np.dtypes.StringDType(na_object=None)), "NoneType among strings"),
     "the same, of dask": (da.from_array(np.array(["a", None], dtype=object), chunks=1), "NoneType among strings"),
     "bytes": (np.array([b"a", b"bc"], dtype=object), "bytes among strings.*'vlen-bytes'"),
-    "nothing": (None, "NoneType among strings"),
     "a generator": ((i for i in range(3)), "generator among strings"),
 }
 

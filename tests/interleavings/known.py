@@ -31,11 +31,8 @@ _PAIRS = {
     "replace+append": "forgets",
     "replace+dataset-region": "forgets",
     "replace+convert": "forgets",
-    "replace+resize": "forgets",
-    "replace+append-values": "forgets",
     "replace+delete": "forgets",
     "replace+reader": "deletes forgets",
-    "region+delete": "deletes folders",
     "store+delete": "deletes folders",
     "delete+reader": "reads",
 }

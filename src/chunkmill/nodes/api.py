@@ -9,8 +9,6 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import dask.array as da
-
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import NodeNotFound
 from chunkmill.formats.zarr_v2 import ZarrV2
@@ -21,7 +19,7 @@ from chunkmill.nodes.group import Group, Node
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
-__all__ = ["Url", "consolidate", "from_store", "open", "open_array", "open_group"]
+__all__ = ["Url", "consolidate", "open", "open_array", "open_group"]
 
 Url = str | os.PathLike[str] | Store
 
@@ -252,46 +250,3 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
     hierarchy.consolidate(group.store, group)
     flush(group.store)
     return open_group(group.store, path, consolidated=True)
-
-
-def from_store(
-    url: Url,
-    path: str = "",
-    *,
-    chunks: Any = None,
-    region: Any = None,
-    format: str | None = None,  # noqa: A002
-    storage_options: Mapping[str, Any] | None = None,
-    read_missing: ReadMissing = "fill",
-    base: str | os.PathLike[str] | None = None,
-) -> da.Array:
-    """Return an array in a store, or a region of it, as a dask array; like ``da.from_zarr``, for every format.
-
-    Parameters
-    ----------
-    url, path, format, storage_options, read_missing, base
-        As in `open`.
-    chunks, region
-        As in `Array.to_dask`: by default all of the array, one task for each store key.
-
-    Returns
-    -------
-    dask.array.Array
-        Lazy dask array with the shape and dtype of the array (or region); absent chunks read as the fill value.
-
-    Raises
-    ------
-    NodeNotFound, MetadataError, UnknownCodec, StoreError
-        As in `open_array`. A chunk that cannot be read raises `ChunkError` when it is computed.
-    RegionError
-        `chunks` or `region` does not fit the array.
-
-    Examples
-    --------
-    >>> import chunkmill as cm
-    >>> _ = cm.create_array("memory://doc-from", shape=(6, 4), dtype="f4", chunks=(3, 2), fill_value=1)
-    >>> float(cm.from_store("memory://doc-from").sum().compute())
-    24.0
-    """
-    array = open_array(url, path, format=format, storage_options=storage_options, read_missing=read_missing, base=base)
-    return array.to_dask(chunks, region=region)

@@ -6,16 +6,27 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeVar
 
+from chunkmill.array.stored_array import ReadMissing
 from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.nodes.api import open as open_url
+from chunkmill.nodes.api import open_array
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.group import Group, Node, join_path
 from chunkmill.nodes.hierarchy import as_stored, open_node
 from chunkmill.nodes.open_store import open_target_store
 from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import uncached
 from chunkmill.stores.open import is_store
 
-__all__ = ["NodeLocation", "StoreLocation", "open_existing", "open_source", "open_target"]
+__all__ = [
+    "NodeLocation",
+    "StoreLocation",
+    "open_array_at",
+    "open_existing",
+    "open_source",
+    "open_target",
+    "open_target_below",
+]
 
 StoreLocation: TypeAlias = str | os.PathLike[str] | Store
 NodeLocation: TypeAlias = StoreLocation | tuple[StoreLocation, str] | Array | Group
@@ -35,10 +46,49 @@ def open_target(target: NodeLocation, storage_options: Mapping[str, Any] | None 
     if isinstance(target, (Array, Group)):
         return target.store, target.path
     url, path = _url_and_path(target, "target")
-    if isinstance(url, (str, os.PathLike)) or is_store(url):
-        return open_target_store(url, storage_options), path
-    msg = f"a target is a url, (url, path), an Array or a Group, not {type(url).__name__}"
-    raise TypeError(msg)
+    _check_url(url)
+    return open_target_store(url, storage_options), path
+
+
+def open_target_below(
+    target: NodeLocation, path: str, storage_options: Mapping[str, Any] | None = None
+) -> tuple[Store, str]:
+    """Return store and path of the node at `path` below a target (see `open_target`)."""
+    if path and isinstance(target, Array):
+        raise TypeError(f"path={path!r}: the array {target.path!r} has no nodes below it")
+    store, above = open_target(target, storage_options)
+    return (uncached(store), join_path(above, path)) if path else (uncached(store), above)
+
+
+def open_array_at(place: Any, path: str = "", *, read_missing: ReadMissing = "fill", **options: Any) -> Array:
+    """Return the array at a url or ``(url, path)``, below a Group, or the array itself.
+
+    Raises
+    ------
+    NodeNotFound
+        There is no array.
+    TypeError
+        `place` is something else.
+    """
+    if isinstance(place, Array):
+        if path:
+            raise TypeError(f"path={path!r}: the array {place.path!r} has no nodes below it")
+        return place if read_missing == "fill" else place.with_read_missing(read_missing)
+    if isinstance(place, Group):
+        if not path:
+            hint = f"its arrays are {', '.join(map(repr, list(place.arrays())[:10])) or 'none'}; give one as path"
+            raise NodeNotFound(url=place.url, path=place.path, found="group", wanted="array", hint=hint)
+        return place.with_read_missing(read_missing).array(path)
+    url, above = _url_and_path(place, "url")
+    _check_url(url)
+    return open_array(url, join_path(above, path), read_missing=read_missing, **options)
+
+
+def _check_url(url: Any) -> None:
+    if not isinstance(url, (str, os.PathLike)) and not is_store(url):
+        kind = f"{type(url).__module__.partition('.')[0]}.{type(url).__name__}"
+        msg = f"got {kind}, where a url, (url, path), a store, an Array or a Group is expected"
+        raise TypeError(msg)
 
 
 def open_existing(store: Store, path: str, mode: str, kind: type[N]) -> N | None:

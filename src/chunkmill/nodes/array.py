@@ -75,7 +75,12 @@ class Array(StoredArray, ChangesAttributes):
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def to_dask(
-        self, chunks: Any = None, *, region: Any = None, read_missing: ReadMissing | None = None
+        self,
+        chunks: Any = None,
+        *,
+        region: Any = None,
+        read_missing: ReadMissing | None = None,
+        name: str | None = None,
     ) -> dask.array.Array:
         """Return the array as a dask array: one symbolic layer, a task for each block.
 
@@ -88,6 +93,8 @@ class Array(StoredArray, ChangesAttributes):
             Slices of step 1: only this region. Sliced later, dask may still name every block (1 s for a million).
         read_missing
             What an absent chunk is: its fill value (``"fill"``), or an error; as the array was opened when ``None``.
+        name
+            Name of the dask array; derived from what is read when ``None``.
 
         Notes
         -----
@@ -103,7 +110,7 @@ class Array(StoredArray, ChangesAttributes):
         ((3, 3), (2, 2))
         """
         array = self if read_missing is None else self.with_read_missing(read_missing)
-        return read_graph(array, chunks, as_region(region, self.shape))
+        return read_graph(array, chunks, as_region(region, self.shape), name)
 
     def resize(self, shape: int | Sequence[int]) -> Self:
         """Change the shape of the array in the store and here; new elements hold the fill value.

@@ -42,6 +42,11 @@ def delete(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | Non
     url, path, storage_options
         As in `open`.
 
+    Returns
+    -------
+    None
+        Nothing: the node is gone.
+
     Raises
     ------
     NodeNotFound

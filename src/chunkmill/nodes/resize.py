@@ -7,9 +7,10 @@ the array are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,15 +150,24 @@ def _publish(array: StoredArray, expected: ArrayMetadata, shape: tuple[int, ...]
     while True:
         stored, seen = _stored(array)
         if stored.identity != expected.identity:
+            refresh_consolidated(array.store, documents_format, [array.path])
             reason = f"array {array.path!r} was changed by others meanwhile: its shape is {stored.shape}"
             raise StoreError(url=array.url, key=array.path, reason=f"{reason}; open it again, and do this again")
         changed = _resized(stored, shape)
         emitted = documents_format.emit_array(array.path, changed)
         changes = {key: (value, emitted.get(key, value)) for key, value in seen.items()}
+        if any(a < b for a, b in zip(shape, stored.shape, strict=True)):
+            # first, so that nobody reads by them what is removed next, even if this is interrupted
+            ahead = partial(_document, emitted)
+            refresh_consolidated(array.store, documents_format, [array.path], edit=ahead)
         if documents.replace(array.store, documents_format, changes):
             refresh_consolidated(array.store, documents_format, [array.path])
             flush(array.store)
             return changed
+
+
+def _document(emitted: Mapping[str, bytes], key: str, stored: bytes) -> bytes:
+    return emitted.get(key, stored)
 
 
 # --------------------------------------------------------------------------------------------------------------------

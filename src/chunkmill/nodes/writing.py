@@ -1,6 +1,6 @@
-"""Write dask arrays: the public functions `to_store` and `store`.
+"""Write a dask array, to a new array or an existing one: the public function `to_store`.
 
-Not here: opening and creating (`chunkmill.nodes.api`), the graphs (`chunkmill.dask_arrays.write`).
+Not here: many at once (`chunkmill.nodes.store_arrays`), the graphs (`chunkmill.dask_arrays.write`).
 """
 
 from __future__ import annotations
@@ -9,41 +9,104 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import dask.array as da
-import numpy as np
 from dask.delayed import Delayed
 
 from chunkmill.array.chunk_io import LockFactory
-from chunkmill.array.selection import as_region, full_region, region_shape
+from chunkmill.array.selection import full_region, region_shape
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
-from chunkmill.errors import RegionError
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Region
 from chunkmill.nodes import hierarchy, placement
-from chunkmill.nodes import open_store as references
-from chunkmill.nodes.api import Url
-from chunkmill.nodes.arguments import open_existing
+from chunkmill.nodes.arguments import NodeLocation, open_existing, open_target_below
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.new_array import describe_array, format_above
 from chunkmill.nodes.replacement import Replacement, ReplacementOfJob
+from chunkmill.nodes.stored_values import checked_values, stored_values, write_region_of
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.unfinished_jobs import check_no_job, discard_block_write, reserved
 
-__all__ = ["store", "to_store"]
+__all__ = ["to_store"]
 
 Mode = Literal["r", "r+", "a", "w", "w-"]
 
 
+class _Options(TypedDict, total=False):
+    """Arguments of `to_store` that its result does not depend on."""
+
+    format: str | None
+    chunks: Any
+    shards: Any
+    codecs: Any
+    region: Any
+    mode: Mode
+    fill_value: Any
+    dimension_names: Sequence[str | None] | None
+    attributes: Mapping[str, Any] | None
+    lock: Any
+    resume: bool
+    write_empty_chunks: bool
+    storage_options: Mapping[str, Any] | None
+
+
+@overload
 def to_store(
     x: Any,
-    url: Url,
+    url: NodeLocation,
+    path: str = "",
+    *,
+    compute: Literal[True] = True,
+    return_stored: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> WriteReport: ...
+
+
+@overload
+def to_store(
+    x: Any,
+    url: NodeLocation,
+    path: str = "",
+    *,
+    compute: Literal[False],
+    return_stored: Literal[False] = False,
+    **options: Unpack[_Options],
+) -> Delayed: ...
+
+
+@overload
+def to_store(
+    x: Any,
+    url: NodeLocation,
+    path: str = "",
+    *,
+    compute: bool = True,
+    return_stored: Literal[True],
+    **options: Unpack[_Options],
+) -> da.Array: ...
+
+
+@overload
+def to_store(
+    x: Any,
+    url: NodeLocation,
+    path: str = "",
+    *,
+    compute: bool,
+    return_stored: bool = False,
+    **options: Unpack[_Options],
+) -> WriteReport | Delayed | da.Array: ...
+
+
+def to_store(
+    x: Any,
+    url: NodeLocation,
     path: str = "",
     *,
     format: str | None = None,  # noqa: A002
@@ -57,10 +120,11 @@ def to_store(
     attributes: Mapping[str, Any] | None = None,
     lock: Any = "auto",
     compute: bool = True,
+    return_stored: bool = False,
     resume: bool = False,
     write_empty_chunks: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-) -> WriteReport | Delayed:
+) -> WriteReport | Delayed | da.Array:
     """Write a dask array (or a numpy array) to a store; like ``da.to_zarr``, for every format.
 
     Every store key is written by exactly one task: blocks that cut through store keys are regrouped first. The array
@@ -70,7 +134,10 @@ def to_store(
     ----------
     x
         A dask or numpy array, an `Array`, or one of xarray's; its chunk sizes must be known.
-    url, path
+    url
+        As in `open`; or ``(url, path)``, or a `Group` that `path` starts from. An `Array`, opened with ``mode="r+"``,
+        is written into, whatever `mode` is but ``"w"``.
+    path
         As in `open`.
     format
         Of a new array; that of the group above it when ``None``, ``"zarr3"`` in a new store.
@@ -90,6 +157,8 @@ def to_store(
         guards; else a context manager.
     compute
         ``False``: return a `dask.delayed.Delayed` of the report; the metadata are written by its last task.
+    return_stored
+        Return what was written as a dask array that reads it; with ``compute=False`` computing that array writes first.
     resume
         Keep a record of every block beside the array until all are written, and resume an interrupted write of the
         same `x` (the same name in dask: see ``x.name``). Whole arrays only.
@@ -99,7 +168,8 @@ def to_store(
     Returns
     -------
     WriteReport
-        Store keys written, of them empty and partial, and bytes.
+        Store keys written, of them empty and partial, and bytes. Or a `dask.delayed.Delayed` of it, or a dask array:
+        see `compute` and `return_stored`.
 
     Raises
     ------
@@ -123,15 +193,19 @@ def to_store(
     >>> cm.open_array("memory://doc-to")[3:5]
     array([3, 4])
     """
-    target = references.open_target_store(url, storage_options)
-    x = as_dask(x)
+    target, path = open_target_below(url, path, storage_options)
+    x = as_dask(checked_values(x))
     factory = lock_factory(lock)
-    existing = open_existing(target, path, "r+" if region is not None else mode, Array)
+    if isinstance(url, Array) and mode != "w":
+        url.check_writable()
+        existing: Array | None = url
+    else:
+        existing = open_existing(target, path, "r+" if region is not None else mode, Array)
     if resume and (region is not None or not compute):
         raise ValueError("resume=True writes whole arrays and now: leave out region= and compute=False")
     if existing is not None:
         array = existing
-        where = _write_region(array, region)
+        where = write_region_of(array, region)
         check_source(x, region_shape(where))
     else:
         check_source(x, x.shape)
@@ -154,14 +228,10 @@ def to_store(
     check_writers([array] if compute else [])
     write = _Write(x, array, factory, write_empty_chunks, compute)
     if resume:
-        return write.resumed(is_new=existing is None, overwrite=mode == "w")
-    if region is None:
-        discard_block_write(target, array.path)
-    if existing is not None:
-        check_no_job(target, array.path)
-        return write.into(where, stored=existing)
-    replacement = placement.begin_replacement(target, path, array.format) if mode == "w" else None
-    return write.new(overwrite=mode == "w") if replacement is None else write.replacing(replacement)
+        result: WriteReport | Delayed = write.resumed(is_new=existing is None, overwrite=mode == "w")
+    else:
+        result = write.now(where, existing, overwrite=mode == "w", is_whole=region is None)
+    return stored_values(array, where, result) if return_stored else result
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +253,17 @@ class _Write:
     lock: LockFactory
     write_empty: bool
     compute: bool
+
+    def now(self, region: Region, existing: Array | None, *, overwrite: bool, is_whole: bool) -> WriteReport | Delayed:
+        """Write without a journal."""
+        store, path = self.array.store, self.array.path
+        if is_whole:
+            discard_block_write(store, path)
+        if existing is not None:
+            check_no_job(store, path)
+            return self.into(region, stored=existing)
+        replacement = placement.begin_replacement(store, path, self.array.format) if overwrite else None
+        return self.new(overwrite=overwrite) if replacement is None else self.replacing(replacement)
 
     def into(
         self, region: Region, documents: Mapping[str, bytes] | None = None, *, stored: Array | None = None
@@ -272,80 +353,10 @@ def _finish_replacing(counts: Any, *, n_regrouped: int, array: Array, replacemen
     return report(array, counts, n_regrouped)
 
 
-def store(
-    sources: Any,
-    targets: Array | Sequence[Array],
-    *,
-    regions: Any = None,
-    lock: Any = "auto",
-    compute: bool = True,
-    write_empty_chunks: bool = False,
-) -> list[WriteReport] | Delayed:
-    """Write dask arrays onto arrays that exist; like ``da.store``.
-
-    Parameters
-    ----------
-    sources, targets
-        One of each, or sequences of equal length.
-    regions
-        A tuple of slices for each target (one for all, or a list); the whole target where ``None``.
-    lock, compute, write_empty_chunks
-        As in `to_store`.
-
-    Returns
-    -------
-    list of WriteReport
-        One for each target; with ``compute=False`` a `dask.delayed.Delayed` of them.
-
-    Raises
-    ------
-    AlignmentError
-        A source has another shape than its region, or chunks of unknown size.
-    StoreError
-        A target was opened for reading, or was replaced or resized in the store since; or partial writes would be
-        unguarded (see `to_store`).
-    ChunkError
-        A chunk cannot be read, changed or written.
-
-    Examples
-    --------
-    >>> import chunkmill as cm, dask.array as da
-    >>> a = cm.create_array("memory://doc-store", shape=(10,), dtype="i4", chunks=(4,))
-    >>> [r.n_partial for r in cm.store(da.ones(6, dtype="i4"), a, regions=(slice(2, 8),))]
-    [1]
-    """
-    sources = [sources] if isinstance(sources, (da.Array, np.ndarray)) else list(sources)
-    targets = [targets] if isinstance(targets, Array) else list(targets)
-    places = list(regions) if isinstance(regions, list) else [regions] * len(targets)
-    if not len(sources) == len(targets) == len(places):
-        raise ValueError(f"{len(sources)} sources, {len(targets)} targets and {len(places)} regions do not match")
-    factory = lock_factory(lock)
-    planned = []
-    for x, array, region in zip(map(as_dask, sources), targets, places, strict=True):
-        array.check_writable()
-        check_no_job(array.store, array.path)
-        where = _write_region(array, region)
-        planned.append(write_graph(x, array, where, lock=factory, write_empty=write_empty_chunks, stored=array))
-    check_writers(targets if compute else [])
-    finish = partial(_reports, n_regrouped=[n for _, n in planned], arrays=targets)
-    return run([counts for counts, _ in planned], finish, compute=compute, arrays=targets)
-
-
 def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
     """Publish the array: the last step of a write."""
     placement.publish_and_refresh(array.store, documents, array.format, array.path)
     return report(array, counts, n_regrouped)
-
-
-def _reports(*counts: Any, n_regrouped: Sequence[int], arrays: Sequence[Array]) -> list[WriteReport]:
-    return [report(array, c, n) for array, c, n in zip(arrays, counts, n_regrouped, strict=True)]
-
-
-def _write_region(array: Array, region: Any) -> Region:
-    if isinstance(region, str) and region == "auto":
-        reason = "only write_dataset knows coordinates to find it by"
-        raise RegionError(index="'auto'", shape=array.shape, reason=reason)
-    return as_region(region, array.shape)
 
 
 def _block_shape(x: da.Array, shards: Any) -> tuple[int, ...] | Literal["auto"]:

@@ -1,0 +1,173 @@
+"""What reading and writing take, and what they return: urls, pairs, arrays, groups, stores; values written read again."""
+
+import inspect
+from typing import get_overloads
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+
+import chunkmill as cm
+from chunkmill.errors import JobError, NodeNotFound, StoreError
+from chunkmill.nodes import writing
+from chunkmill.stores.memory import MemoryStore
+
+FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
+VALUES = np.arange(12, dtype="i4").reshape(4, 3)
+
+
+@pytest.fixture(autouse=True)
+def scheduler():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def make(store, kind="zarr3", path="g/a"):
+    array = cm.create_array(store, path, shape=(4, 3), chunks=(2, 3), dtype="i4", format=kind)
+    array[...] = VALUES
+    return array
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_array_is_read_by_any_name(kind):
+    store = MemoryStore()
+    array = make(store, kind)
+    group = cm.open_group(store)
+    for place in (
+        (store, "g/a"),
+        ((store, "g/a"), ""),
+        ((store, "g"), "a"),
+        (array,),
+        (group, "g/a"),
+        (group["g"], "a"),
+    ):
+        np.testing.assert_array_equal(cm.from_store(*place), VALUES)
+    assert cm.from_store(array, name="mine").name == "mine"
+    assert cm.from_store(array, region=slice(1, 3)).shape == (2, 3)
+    assert cm.from_store(array).name == cm.from_store(store, "g/a").name
+    store.delete(next(array.stored_keys()))
+    with pytest.raises(cm.errors.ChunkError, match="absent"):
+        cm.from_store(array, read_missing="error").compute()
+
+
+def test_what_is_not_read(tmp_path):
+    store = MemoryStore()
+    array = make(store)
+    with pytest.raises(NodeNotFound, match="its arrays are 'a'; give one as path"):
+        cm.from_store(cm.open_group(store, "g"))
+    with pytest.raises(TypeError, match="path='x': the array 'g/a' has no nodes below it"):
+        cm.from_store(array, "x")
+    with pytest.raises(TypeError, match="the Array is open already"):
+        cm.from_store(array, format="zarr2")
+    for place in (zarr.create_array(str(tmp_path / "z"), shape=(1,), dtype="i4"), {"a": 1}, 5, None):
+        with pytest.raises(
+            TypeError, match=r"got .*, where a url, \(url, path\), a store, an Array or a Group is expected"
+        ):
+            cm.from_store(place)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_place_to_write_by_any_name(kind):
+    store = MemoryStore()
+    group = cm.create_group(store, format=kind)
+    for n, place in enumerate(
+        (((store, "g/0"), ""), ((store, "g"), "1"), (group, "g/2"), (group.create_group("h"), "3"))
+    ):
+        cm.to_store(VALUES, *place, attributes={"n": n})
+    found = cm.open_group(store)
+    assert [found[path].format for path in ("g/0", "g/1", "g/2", "h/3")] == [kind] * 4
+    array = found["g/0"]
+    with pytest.raises(StoreError, match=r"mode='r\+'"):
+        cm.to_store(VALUES, array)
+    array = cm.open_array(store, "g/0", mode="r+")
+    assert cm.to_store(VALUES + 1, array).n_keys == 1
+    assert cm.to_store(VALUES[:2], array, region=slice(1, 3)).n_partial == 1
+    np.testing.assert_array_equal(array[...], np.concatenate([VALUES[:1] + 1, VALUES[:2], VALUES[3:] + 1]))
+    cm.to_store(VALUES[:1], array, mode="w")
+    assert cm.open_array(store, "g/0").shape == (1, 3)
+
+
+@pytest.mark.parametrize("compute", [True, False])
+@pytest.mark.parametrize("mode", ["w-", "w", "region", "array"])
+def test_what_was_written_is_read_again(mode, compute):
+    store = MemoryStore()
+    place, options = (store, "g/a"), {}
+    if mode != "w-":
+        array = make(store)
+        options = {"region": slice(0, 2)} if mode == "region" else {"mode": "w"} if mode == "w" else {}
+        place = (array,) if mode == "array" else place
+    x = da.from_array(VALUES[:2] if mode == "region" else VALUES, chunks=2) + 5
+    stored = cm.to_store(x, *place, compute=compute, return_stored=True, **options)
+    if not compute and mode == "w-":
+        with pytest.raises(NodeNotFound):
+            cm.open_array(store, "g/a")
+    assert isinstance(stored, da.Array)
+    np.testing.assert_array_equal((stored + 1).compute(), x + 1)
+    np.testing.assert_array_equal(cm.open_array(store, "g/a")[: len(x)], x)
+
+
+@pytest.mark.parametrize("compute", [True, False])
+def test_several_are_read_again(compute):
+    store = MemoryStore()
+    places = [make(store, path="a"), (store, "b"), make(MemoryStore(), path="")]
+    make(store, path="b")
+    places[2] = places[2].store
+    sources = [VALUES, da.ones((4, 3), dtype="i4"), cm.open_array(store, "a")]
+    stored = cm.store(sources, places, compute=compute, return_stored=True)
+    assert [each.compute().sum() for each in stored] == [66, 12, 66]
+
+
+def test_one_of_each():
+    array = make(MemoryStore())
+    for source in (cm.open_array(array.store, "g/a"), xr.DataArray(VALUES), pd.DataFrame(VALUES), VALUES):
+        (report,) = cm.store(source, array)
+        assert report.n_keys == 2
+    (report,) = cm.store(VALUES, (array.store, "g/a"))
+    assert report.n_keys == 2
+    with pytest.raises(StoreError, match=r"mode='r\+'"):
+        cm.store(VALUES, cm.open_array(array.store, "g/a"))
+
+
+@pytest.mark.parametrize(
+    "source", [{"a": VALUES}, None, {1, 2}, xr.Dataset({"a": ("x", [1])}), cm.create_group(MemoryStore())]
+)
+def test_sources_that_are_none(source):
+    array = make(MemoryStore())
+    for write in (cm.store, cm.to_store):
+        with pytest.raises(TypeError, match="where values of one array are expected: of dask, NumPy, xarray"):
+            write(source, array)
+
+
+def test_targets_that_are_none(tmp_path):
+    foreign = zarr.create_array(str(tmp_path / "z"), shape=(4, 3), dtype="i4")
+    for target in (foreign, VALUES, {"a": 1}, 5):
+        with pytest.raises(TypeError, match=r"where a url, \(url, path\), a store, an Array or a Group is expected"):
+            cm.store(VALUES, target)
+        with pytest.raises(TypeError, match=r"where a url, \(url, path\), a store, an Array or a Group is expected"):
+            cm.to_store(VALUES, target)
+    with pytest.raises(ValueError, match="1 sources, 2 targets and 2 regions do not match: give a list"):
+        cm.store(VALUES, [make(MemoryStore()), make(MemoryStore())])
+
+
+def test_a_deleted_target_is_an_error_when_it_is_read_again():
+    store = MemoryStore()
+    stored = cm.to_store(VALUES, store, "a", return_stored=True)
+    cm.delete(store, "a")
+    with pytest.raises(StoreError, match="it has been deleted"):
+        stored.compute()
+    with pytest.raises(JobError, match="which the data are read from"):
+        cm.to_store(cm.from_store(make(store)), store, "g/a", mode="w")
+
+
+@pytest.mark.parametrize("function", [cm.to_store, cm.store])
+def test_overloads_have_the_arguments_of_the_function(function):
+    own = set(inspect.signature(function).parameters)
+    shared = set(writing._Options.__annotations__) if function is cm.to_store else set()
+    overloads = get_overloads(function)
+    assert len(overloads) == 4
+    for each in overloads:
+        assert (set(inspect.signature(each).parameters) - {"options"}) | shared == own
