@@ -2,22 +2,50 @@
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
 
 WITHOUT_POSIX = """
 import os, sys
-import dask.array, distributed, xarray  # which have their own ways on Windows
-sys.modules["fcntl"] = None
-for name in ("pread", "O_NONBLOCK"):
-    delattr(os, name)
+import dask.array, distributed, xarray, pytest  # which have their own ways on Windows
+for name in ("fcntl", "resource"):
+    sys.modules[name] = None
+for name in ("pread", "fork", "register_at_fork", "sched_getaffinity", "O_NONBLOCK", "O_DIRECTORY", "O_NOFOLLOW"):
+    if hasattr(os, name):
+        delattr(os, name)
+os.supports_fd.discard(os.utime)
+from chunkmill.stores import staging
+staging._renameat2 = lambda: None
+"""
+
+USE = """
 import chunkmill as cm
 import numpy as np
 cm.to_store(np.arange(12), sys.argv[1], "a", chunks=(4,), shards=(8,))
 array = cm.open_array(sys.argv[1], "a", mode="r+")
 array[3] = 99
 assert array[2:5].tolist() == [2, 99, 4], array[2:5]
+cm.to_store(np.arange(3), sys.argv[1], "a", mode="w")
+assert cm.open_array(sys.argv[1], "a")[...].tolist() == [0, 1, 2]
+"""
+
+CONTRACTS = """
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", sys.argv[1], *sys.argv[2:]]))
 """
 
 
 def test_local_stores_without_posix(tmp_path):
-    done = subprocess.run([sys.executable, "-c", WITHOUT_POSIX, tmp_path / "x"], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-c", WITHOUT_POSIX + USE, tmp_path / "x"], capture_output=True, check=False)
     assert not done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize("kind", ["TestLocal", "TestZip or TestMemory"])
+def test_store_contracts_without_posix(kind):
+    tests = ["tests/contracts/test_stores.py", "-k", kind]
+    command = [sys.executable, "-c", WITHOUT_POSIX + CONTRACTS, ROOT, *tests]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert not done.returncode, done.stdout[-2000:] + done.stderr
+    assert "passed" in done.stdout

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import re
 import threading
 
 import pytest
@@ -216,6 +218,10 @@ class StoreContract(ReadContract):
 
     @pytest.mark.parametrize("key", AWKWARD_KEYS)
     def test_awkward_keys(self, store, key):
+        if os.name == "nt" and store.url.startswith("file:") and re.search(r"[?*]", key):
+            with pytest.raises(ValueError, match="cannot be stored on Windows"):
+                store.set(key, b"value")
+            return
         store.set(key, b"value")
         store.set("other/0", b"")
         assert store.get(key, ByteRange(1, 2)) == b"al"

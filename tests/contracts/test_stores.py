@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from uuid import uuid4
 
@@ -15,7 +14,6 @@ from recording import RecordingStore
 from servers import WARNINGS, http_server, s3_server  # noqa: F401
 
 from chunkmill.errors import StoreError
-from chunkmill.stores import directory_lock, posix_file
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -33,24 +31,6 @@ class TestLocal(StoreContract):
     @pytest.fixture
     def store(self, tmp_path):
         return LocalStore(tmp_path / "not" / "yet there")
-
-
-class TestLocalWithoutPosix(StoreContract):
-    """As on Windows: no pread, no flock, no fsync of directories."""
-
-    @pytest.fixture
-    def store(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(posix_file, "_read_at", posix_file._seek_and_read)
-        monkeypatch.setattr(posix_file, "_BY_DESCRIPTOR", False)
-        monkeypatch.setattr(directory_lock, "CAN_LOCK", False)
-        monkeypatch.setattr(directory_lock, "fcntl", None)
-        directory_lock.locks_reach_all.cache_clear()
-        for name in ("pread", "O_NONBLOCK", "register_at_fork"):
-            monkeypatch.delattr(os, name)
-        store = LocalStore(tmp_path / "root")
-        assert not store.compares_versions
-        yield store
-        directory_lock.locks_reach_all.cache_clear()
 
 
 class TestMemory(StoreContract):

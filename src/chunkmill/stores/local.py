@@ -28,6 +28,7 @@ from chunkmill.stores.posix_file import (
     leads_up,
     open_to_read,
     read_part,
+    remove,
     replace,
     stamp,
     sync_directory,
@@ -156,6 +157,8 @@ class LocalStore(ReplacesDirectories):
         for _ in range(_ATTEMPTS):
             try:
                 fd = open_to_read(path)
+            except IsADirectoryError:
+                return None
             except _ABSENT as error:
                 if not self._is_there(key, path, error):
                     return None
@@ -243,7 +246,7 @@ class LocalStore(ReplacesDirectories):
                     replace(partial, path)
                     partial = None
                 elif version is not None:
-                    os.unlink(path)  # noqa: PTH108
+                    remove(path)
                 if self._fsync:
                     sync_directory(directory)
                 return True
@@ -263,7 +266,7 @@ class LocalStore(ReplacesDirectories):
         path, directory = self._path_to_write(key)
         try:
             with locked(directory):
-                os.unlink(path)  # noqa: PTH108
+                remove(path)
         except (*_ABSENT, IsADirectoryError):
             return
         except OSError as error:

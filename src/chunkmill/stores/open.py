@@ -19,6 +19,7 @@ from chunkmill.stores.filesystems import without_dirs
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.obstore_options import location_of
+from chunkmill.stores.posix_file import path_of_url
 from chunkmill.stores.zip import ZipStore
 
 __all__ = ["is_obstore", "is_store", "open_store"]
@@ -109,5 +110,5 @@ def _of_mapper(fs: Any, root: str) -> FsspecStore:
 def _local_path(url: str) -> str | None:
     """Return the path of a local file or directory; `None` when `url` names something else."""
     if (match := re.match(r"(?:file|local)://(?!.*::)", url)) is not None:
-        return url[match.end() :]
+        return path_of_url(url[match.end() :])
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*(?:://|::)", url) else url

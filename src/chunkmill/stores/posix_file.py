@@ -12,7 +12,17 @@ import stat
 import time
 from collections.abc import Callable
 
-__all__ = ["check_name", "create", "leads_up", "open_to_read", "read_part", "replace", "stamp", "sync_directory"]
+__all__ = [
+    "check_name",
+    "create",
+    "leads_up",
+    "open_to_read",
+    "read_part",
+    "remove",
+    "replace",
+    "stamp",
+    "sync_directory",
+]
 __all__ += ["version_from", "version_of", "write_all"]
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
@@ -23,11 +33,21 @@ _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
 
 
 def open_to_read(path: str) -> int:
-    """Open a file to read; return at once also for a pipe, which would be waited for."""
+    """Open a file, or a directory, to read; return at once also for a pipe, which would be waited for.
+
+    Raises
+    ------
+    IsADirectoryError
+        It is a directory, and the system opens none (Windows).
+    """
     try:
         return os.open(path, _READ | _NONBLOCK)
     except BlockingIOError:  # a file server holds a lease on the file, and gives it up when it is waited for
         return os.open(path, _READ)
+    except PermissionError as error:
+        if _IS_WINDOWS and os.path.isdir(path):  # noqa: PTH112, elsewhere directories can be opened
+            raise IsADirectoryError(error.errno, error.strerror) from error
+        raise
 
 
 def read_part(fd: int, start: int, stop: int) -> bytes:
@@ -92,15 +112,25 @@ _BY_DESCRIPTOR = os.utime in os.supports_fd
 
 
 def replace(source: str, target: str) -> None:
-    """Rename a file over another one, which readers may hold open: Windows refuses that for as long as they do."""
+    """Rename a file over another one, which readers may hold open."""
+    _once_readers_let(os.replace, source, target)
+
+
+def remove(path: str) -> None:
+    """Delete a file, which readers may hold open."""
+    _once_readers_let(os.unlink, path)
+
+
+def _once_readers_let(function: Callable[..., None], *paths: str) -> None:
+    """Call again what Windows refuses for as long as a reader has the file open."""
     for attempt in range(_N_REFUSED):
         try:
-            os.replace(source, target)  # noqa: PTH105
+            function(*paths)
         except PermissionError:
             time.sleep(0.001 * 2 ** min(attempt, 7))
         else:
             return
-    os.replace(source, target)  # noqa: PTH105
+    function(*paths)
 
 
 _IS_WINDOWS = os.name == "nt"
@@ -108,6 +138,11 @@ _N_REFUSED = 40 if _IS_WINDOWS else 0  # some 4 s
 _WINDOWS_REFUSES = re.compile(
     r"""[<>:"\\|?*\x00-\x1f]|[ .](/|$)|(^|/)(con|prn|aux|nul|com\d|lpt\d)([./]|$)""", re.IGNORECASE
 )
+
+
+def path_of_url(path: str) -> str:
+    """Return the path that follows ``file://``, which Windows begins with a drive, not with a slash."""
+    return path[1:] if _IS_WINDOWS and re.match(r"/[A-Za-z]:(/|$)", path) else path
 
 
 def check_name(key: str) -> None:
@@ -140,7 +175,7 @@ def version_of(path: str) -> str | None:
     """Return the version of a file; ``None`` when there is none."""
     try:
         fd = open_to_read(path)  # open, not stat: NFS looks at the server again
-    except _ABSENT:
+    except (*_ABSENT, IsADirectoryError):
         return None
     try:
         status = os.fstat(fd)

@@ -447,6 +447,43 @@ def test_windows_holds_files_that_are_read(store, monkeypatch):
     monkeypatch.setattr(os, "replace", busy)
     store.set("a/k", b"1")
     assert (store.get("a/k"), n_calls) == (b"1", 4)
+    unlink = os.unlink
+
+    def held(path):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls < 8:
+            raise PermissionError(errno.EACCES, "Access is denied")
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", held)
+    store.delete("a/k")
+    assert (store.get("a/k"), n_calls) == (None, 8)
+
+
+def test_windows_opens_no_directories(store, monkeypatch):
+    store.set("a/k", b"1")
+    monkeypatch.setattr(posix_file, "_IS_WINDOWS", True)
+    opened = os.open
+
+    def refusing(path, flags, *args):
+        if Path(path).is_dir() and flags == posix_file._READ | posix_file._NONBLOCK:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, flags, *args)
+
+    monkeypatch.setattr(os, "open", refusing)
+    assert (store.get("a"), store.get("a/k"), store.get_versioned("a")) == (None, b"1", (None, None))
+    assert store.set_if("a", None, None)
+
+
+def test_urls_of_files_on_windows(monkeypatch):
+    assert posix_file.path_of_url("/C:/data") == "/C:/data"
+    monkeypatch.setattr(posix_file, "_IS_WINDOWS", True)
+    assert [posix_file.path_of_url(path) for path in ("/C:/data", "/data", "C:/data")] == [
+        "C:/data",
+        "/data",
+        "C:/data",
+    ]
 
 
 def test_names_that_windows_cannot_hold(store, monkeypatch):
