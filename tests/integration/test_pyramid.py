@@ -247,6 +247,27 @@ def test_a_killed_worker(values, tmp_path, small_tasks):
     check_levels(cm.open_group(target), expected_levels(values, [(2, 2, 2)] * 4))
 
 
+def test_what_is_replaced_stays_until_the_new_is_complete(values, tmp_path, monkeypatch):
+    array = make_source(values, store=LocalStore(str(tmp_path / "source")))
+    target = str(tmp_path / "target")
+    cm.pyramid(array, target, method="max", levels=2)
+    real, fails = tasks.write_region, True
+
+    def fails_at_the_last_level(stored, *args, **options):
+        if fails and stored.path.endswith("1"):
+            raise OSError("no space left on device")
+        return real(stored, *args, **options)
+
+    monkeypatch.setattr(tasks, "write_region", fails_at_the_last_level)
+    with pytest.raises(OSError, match="no space"), dask.config.set(scheduler="synchronous"):
+        cm.pyramid(array, target, levels=2, overwrite=True)
+    check_levels(cm.open_group(target), expected_levels(values, [(2, 2, 2)], "max"))
+    fails = False
+    cm.pyramid(array, target, levels=2, overwrite=True)
+    check_levels(cm.open_group(target), expected_levels(values, [(2, 2, 2)]))
+    assert cm.check(target).ok
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # Errors
 

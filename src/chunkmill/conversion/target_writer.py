@@ -140,11 +140,15 @@ class TargetWriter:
         Intermediate files are named after the run: tasks of an interrupted one may still be writing theirs.
         """
         self._check_sources()
-        at = self.format.chunk_prefix(self.path) if self.replacement is None else self.replacement.staged
-        fresh = all(name.startswith((JOB_PREFIX, MARK_PREFIX)) for name in self.store.list_dir(at))
+        fresh = self.is_fresh()
         self.listed.clear()
         self.listed.update(list_sources(self.plans, fresh=fresh))
         return stages_of(self, run, fresh=fresh, listed=self.listed)
+
+    def is_fresh(self) -> bool:
+        """Return whether there is nothing yet where the nodes are written."""
+        at = self.format.chunk_prefix(self.path) if self.replacement is None else self.replacement.staged
+        return all(name.startswith((JOB_PREFIX, MARK_PREFIX)) for name in self.store.list_dir(at))
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:
         """Write all documents, the topmost last, and consolidated metadata where the format has them.

@@ -7,7 +7,7 @@ Not here: planning (`chunkmill.pyramids.pyramid`), what tasks do (`chunkmill.pyr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -19,7 +19,6 @@ from chunkmill.nodes.array import Array
 from chunkmill.pyramids.blocks import LevelBlocks, tasks_of
 from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.tasks import LevelStage, level_reads, level_shows, write_block
-from chunkmill.runtime.journal import JOB_PREFIX
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, Stage
 
 __all__ = ["PyramidWriter"]
@@ -53,6 +52,11 @@ class PyramidWriter:
     blocks: tuple[tuple[LevelBlocks, ...], ...]
     method: Method | Reduction
 
+    def beside(self, run: str) -> PyramidWriter:
+        """Return the writer that writes beside what is at the target, in the run of that name."""
+        documents = self.documents.beside(run)
+        return replace(self, documents=documents, levels=tuple(plan.target for plan in documents.plans))
+
     def prepare(self) -> Mapping[str, bytes] | None:
         """Make room, and return the documents of the group and of its parents."""
         return self.documents.prepare()
@@ -64,8 +68,7 @@ class PyramidWriter:
     def stages(self, run: str) -> list[Stage]:  # noqa: ARG002 - nothing is written but values of the target
         """Return the stages; absent chunks are deleted where there is something at the target already."""
         check_sources(self.documents.job, [self.base], [self.seen])
-        there = self.documents.store.list_dir(self.documents.format.chunk_prefix(self.documents.path))
-        return self.stages_when(fresh=all(name.startswith(JOB_PREFIX) for name in there))
+        return self.stages_when(fresh=self.documents.is_fresh())
 
     def stages_when(self, *, fresh: bool) -> list[Stage]:
         """Return the stages, of a target that is `fresh` or not: each reads the last level of the stage before."""

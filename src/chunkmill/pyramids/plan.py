@@ -5,6 +5,7 @@ Not here: describing levels (`chunkmill.pyramids.level_arrays`), running the job
 
 from __future__ import annotations
 
+from functools import partial
 from math import lcm
 
 from chunkmill.conversion.actions import choose_action
@@ -118,10 +119,12 @@ def plan_levels_job(
 
 
 def _job(name: str, mark: str, writer: PyramidWriter) -> Job:
+    documents = writer.documents
+    replacement = documents.replacement
     return Job(
         name=name,
-        store=writer.documents.store,
-        path=writer.documents.path,
+        store=documents.store,
+        path=documents.path,
         fingerprint=mark,
         sources=[writer.base],
         targets=list(writer.levels),
@@ -129,8 +132,16 @@ def _job(name: str, mark: str, writer: PyramidWriter) -> Job:
         stages=writer.stages,
         publish=writer.publish,
         check_free=writer.check_free,
-        overwrite=writer.documents.overwrite,
+        overwrite=documents.overwrite,
+        beside=partial(_job_beside, name, mark, writer) if documents.overwrite and replacement is None else None,
+        keeps_old=documents.keeps_old,
+        old_prefix=None if replacement is None else replacement.old_prefix,
     )
+
+
+def _job_beside(name: str, mark: str, writer: PyramidWriter, run: str) -> Job:
+    """Return the job that writes beside the node that it replaces, in the run of that name."""
+    return _job(name, mark, writer.beside(run))
 
 
 def _shown(method: Method | Reduction) -> str:

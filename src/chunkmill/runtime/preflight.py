@@ -132,6 +132,8 @@ def check_client_workers(client: Client, needs: Needs, *, again: bool = True) ->
         # pickled by hand: a worker without a package could not unpickle its arguments, and the error not name it
         answers = client.run(partial(_check, packed, probe), workers=workers, on_error="return")
         # a worker that dies meanwhile is left out; the one that replaces it is checked by its first task
+        alive = client.scheduler_info(n_workers=-1)["workers"]
+        answers = {worker: a for worker, a in answers.items() if worker in alive or not isinstance(a, OSError)}
         answers = {worker: a for worker, a in answers.items() if not isinstance(a, CommClosedError)}
         found = {worker: a if isinstance(a, tuple) else (worker, _failed(a)) for worker, a in answers.items()}
         _raise_lacking(needs, found, probe)
