@@ -100,16 +100,13 @@ def parse_bits(text: JSON, dtype: DType, *, key: str, field: str = "fill_value")
 def emit_float(value: Any, dtype: DType, *, bits: bool, key: str = "") -> JSON:
     """Return a float as JSON: a number, a name, or (`bits`) ``"0x..."`` for a NaN other than the usual one.
 
-    Floats of at most 8 bits are written by their bits, too: zarrs 0.2 reads no other form, and TensorStore 0.1 takes
-    the number 1 of a ``float8_e8m0fnu`` for 2**-64.
-
     Examples
     --------
     >>> emit_float(np.float32("inf"), np.dtype("f4"), bits=True)
     'Infinity'
     """
     scalar = np.array(value, dtype)[()]
-    if bits and dtype.itemsize == 1:
+    if bits and dtype.itemsize == 1:  # zarrs 0.2 reads nothing else, TensorStore 0.1 the 1 of float8_e8m0fnu as 2**-64
         return f"0x{scalar.tobytes().hex()}"
     if np.isnan(scalar):
         raw = scalar.tobytes() if np.little_endian else scalar.tobytes()[::-1]
