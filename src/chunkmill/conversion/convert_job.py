@@ -24,6 +24,7 @@ from chunkmill.conversion.source_guard import see_sources
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
 from chunkmill.display.array import array_grid_svg
+from chunkmill.display.report import side_by_side
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
@@ -329,7 +330,7 @@ def _row(plan: ArrayPlan) -> Mapping[str, Any]:
         "shape": old.shape,
         "dtype": str(old.dtype),
         "chunks": old.chunks if old.chunks == new.chunks else f"{old.chunks} → {new.chunks}",
-        "shards": new.shards if old.shards == new.shards else f"{old.shards} → {new.shards}",
+        "shards": new.shards if old.shards == new.shards else f"{old.shards or 'none'} → {new.shards or 'none'}",
         "action": plan.strategy,
         "why": _reason(plan),
     }
@@ -341,4 +342,4 @@ def _drawing(plans: Iterable[ArrayPlan]) -> str:
     if not changed:
         return ""
     plan = max(changed, key=lambda plan: plan.source.nbytes)
-    return f"{array_grid_svg(plan.source)} → {array_grid_svg(plan.target)}"
+    return side_by_side(array_grid_svg(plan.source), "→", array_grid_svg(plan.target))

@@ -5,12 +5,13 @@ Not here: making plans (`chunkmill.conversion.convert_job`), running them (`chun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dask.utils import format_bytes, format_time
 
+from chunkmill.conversion.plan_text import array_rows, cost_rows, duration_row, remember_rate, stage_rows
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.hints import Hint
@@ -168,19 +169,20 @@ class Report(_Columns):
         return f"{self.operation}: done"
 
     def _facts(self) -> list[tuple[str, str]]:
-        resumed = f" ({self.n_resumed:,} of them done by an earlier run)" if self.n_resumed else ""
+        resumed = [("resumed", f"{self.n_resumed:,} of the tasks, done by an earlier run")] if self.n_resumed else []
         moved = self.costs.bytes_read + self.costs.bytes_written
         speed = f", {format_bytes(int(moved / self.seconds))}/s" if self.seconds else ""
         return [
+            ("time", f"{format_time(self.seconds).strip()}{speed}"),
+            *cost_rows(self.costs),
+            *resumed,
             ("from", self.source),
             ("to", self.target),
             ("strategy", self.strategy),
-            ("seconds", f"{format_time(self.seconds).strip()}{resumed}{speed}"),
-            *_cost_rows(self.costs),
         ]
 
     def _tables(self) -> list[list[tuple[str, ...]]]:
-        return [list(_stage_rows(self.stages))]
+        return [list(stage_rows(self.stages))]
 
 
 @dataclass(frozen=True, repr=False)
@@ -299,6 +301,7 @@ class Plan(_Columns):
             n_keys=counts.get("n_keys", 0),
             actions=actions,
         )
+        remember_rate(self.operation, self.source, self.target, costs.bytes_read + costs.bytes_written, result.seconds)
         return Report(
             self.operation, self.source, self.target, self.strategy, costs, stages, result.seconds, result.n_resumed
         )
@@ -307,15 +310,17 @@ class Plan(_Columns):
         return f"{self.operation}: plan"
 
     def _facts(self) -> list[tuple[str, str]]:
+        moved = self.costs.bytes_read + self.costs.bytes_written
         return [
+            *duration_row(self.operation, self.source, self.target, moved),
+            *cost_rows(self.costs),
             ("from", self.source),
             ("to", self.target),
             ("strategy", f"{self.strategy}: {self.reason}" if self.reason else self.strategy),
-            *_cost_rows(self.costs),
         ]
 
     def _tables(self) -> list[list[tuple[str, ...]]]:
-        return [list(_stage_rows(self.stages)), list(_array_rows(self.arrays))]
+        return [list(stage_rows(self.stages)), list(array_rows(self.arrays))]
 
     def _drawing(self) -> str:
         return self.drawing
@@ -332,37 +337,3 @@ def _found(job: Job) -> str | None:
     if isinstance(node, Group):
         return None if is_bare(node) else f"a group of format {node.format}"
     return f"an array of format {node.format}"
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# As text
-
-
-def _cost_rows(costs: JobCounts) -> list[tuple[str, str]]:
-    temporary = f", temporary {format_bytes(costs.bytes_temporary)}" if costs.bytes_temporary else ""
-    actions = ", ".join(f"{name} {n:,}" for name, n in costs.actions.items()) or "none"
-    return [
-        ("tasks", f"{costs.n_tasks:,}"),
-        ("bytes", f"read {format_bytes(costs.bytes_read)}, written {format_bytes(costs.bytes_written)}{temporary}"),
-        ("requests", f"{costs.n_requests:,}"),
-        ("peak memory", f"{format_bytes(costs.peak_memory_bytes)} a worker"),
-        ("read amplification", f"{costs.read_amplification:.2f}"),
-        ("store keys", f"{costs.n_keys:,}"),
-        ("actions", actions),
-    ]
-
-
-def _stage_rows(stages: Sequence[PlannedStage]) -> Iterable[tuple[str, ...]]:
-    timed = any(stage.seconds is not None for stage in stages)
-    yield ("stage", "tasks", "read", "written", "requests", *(["seconds"] if timed else []))
-    for stage in stages:
-        seconds = [f"{stage.seconds:.1f}"] if timed and stage.seconds is not None else []
-        read, written = format_bytes(stage.bytes_read), format_bytes(stage.bytes_written)
-        yield (stage.name, f"{stage.n_tasks:,}", read, written, f"{stage.n_requests:,}", *seconds)
-
-
-def _array_rows(arrays: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, ...]]:
-    if not arrays:
-        return
-    yield tuple(arrays[0])
-    yield from (tuple(map(str, row.values())) for row in arrays)

@@ -15,7 +15,7 @@ from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.grid_svg import grid_svg
-from chunkmill.display.report import LEFT, TABLE, facts_html, html_text, printable
+from chunkmill.display.report import LEFT, TABLE, facts_html, html_text, printable, side_by_side
 from chunkmill.model.metadata import NamedConfig
 
 __all__ = ["array_grid_svg", "array_html", "array_text", "attributes_html", "codecs_text", "dtype_text", "location"]
@@ -70,7 +70,7 @@ def array_html(array: StoredArray) -> str:
     body += [f"<tr><th {LEFT}>{html_text(k)}</th><td {span}>{html_text(v)}</td></tr>" for k, v in _array_facts(array)]
     table = f"{TABLE}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
     picture = array_grid_svg(array)
-    return f"<table><tr><td>{table}{attributes_html(array.attributes)}</td><td>{picture}</td></tr></table>"
+    return side_by_side(f"{table}{attributes_html(array.attributes)}", picture)
 
 
 def _array_facts(array: StoredArray) -> Iterator[tuple[str, str]]:

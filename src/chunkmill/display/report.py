@@ -6,10 +6,12 @@ Not here: what the rows say; each class that uses `ReportMixin` does.
 from __future__ import annotations
 
 import re
+import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from html import escape
+from itertools import zip_longest
 from typing import Any, ClassVar, cast
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "printable",
     "report_html",
     "report_text",
+    "side_by_side",
 ]
 
 Facts = Iterable[tuple[str, str]]
@@ -90,12 +93,13 @@ class ReportMixin(ABC):
         return {name: _plain(getattr(self, name)) for name in (*self._computed, *own)}
 
     def __repr__(self) -> str:
-        return report_text(self._title(), self._facts(), self._tables(), max_rows=_MAX_ROWS)
+        return report_text(self._title(), self._facts(), self._tables(), max_rows=_MAX_ROWS, width=_WIDTH)
 
     def _repr_html_(self) -> str:
         return report_html(self._title(), self._facts(), self._tables(), self._drawing(), max_rows=_MAX_ROWS)
 
 
+_WIDTH = 100  # columns of text
 _MAX_ROWS = 40  # of one table of a report: a group may have any number of arrays, and a store of problems
 
 
@@ -112,7 +116,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def report_text(title: str, facts: Facts, tables: Iterable[Table] = (), *, max_rows: int | None = None) -> str:
+def report_text(
+    title: str, facts: Facts, tables: Iterable[Table] = (), *, max_rows: int | None = None, width: int | None = None
+) -> str:
     """Return a title, and indented below it names and values in two columns, then the tables.
 
     Parameters
@@ -121,6 +127,9 @@ def report_text(title: str, facts: Facts, tables: Iterable[Table] = (), *, max_r
         See `ReportMixin`.
     max_rows
         Rows shown of each table; ``None``: all.
+    width
+        Columns of text: longer values and cells take several lines, and single words that are longer are kept whole in
+        facts, since they are urls. ``None``: a line each.
 
     Examples
     --------
@@ -130,20 +139,53 @@ def report_text(title: str, facts: Facts, tables: Iterable[Table] = (), *, max_r
       read   1 kiB
       stage  s
       copy   1
+    >>> print(report_text("done", [("why", "since all of them are the same")], width=24))
+    done
+      why  since all of them
+           are the same
     """
     rows = [(printable(name), printable(value)) for name, value in facts]
-    width = max((len(name) for name, _ in rows), default=0)
-    lines = [printable(title), *(f"  {name:<{width}}  {value}" for name, value in rows)]
+    first = max((len(name) for name, _ in rows), default=0)
+    lines = [printable(title)]
+    for name, value in rows:
+        left = None if width is None else max(width - first - 4, _NARROW)
+        here, *more = _wrapped(value, left, break_words=False)
+        lines += [f"  {name:<{first}}  {here}".rstrip(), *(f"{'':<{first + 4}}{each}" for each in more)]
     for table in tables:
         if not table:
             continue
         shown, n_more = _shown(table, max_rows)
         cells = [[printable(cell) for cell in row] for row in shown]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines += ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(r, widths, strict=True)).rstrip() for r in cells]
+        lines += ["  " + line for line in _table_lines(cells, None if width is None else width - 2)]
         if n_more:
             lines.append(f"  … and {n_more:,} more")
     return "\n".join(lines)
+
+
+_NARROW = 12  # columns that cells and values keep at least
+
+
+def _wrapped(text: str, width: int | None, *, break_words: bool) -> list[str]:
+    if width is None or len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=break_words, break_on_hyphens=False) or [""]
+
+
+def _table_lines(cells: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
+    """Yield the lines of a table; its widest columns are made narrower until it fits: between words if that will do."""
+    columns = list(zip(*cells, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    words = [max(len(word) for cell in column for word in (cell.split() or [""])) for column in columns]
+    for least in (words, [_NARROW] * len(widths)):
+        while width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
+            wide = [i for i, w in enumerate(widths) if w > max(least[i], _NARROW)]
+            if not wide:
+                break
+            widths[max(wide, key=widths.__getitem__)] -= 1
+    for row in cells:
+        wrapped = [_wrapped(cell, w, break_words=True) for cell, w in zip(row, widths, strict=True)]
+        for line in zip_longest(*wrapped, fillvalue=""):
+            yield "  ".join(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=True)).rstrip()
 
 
 def _shown(table: Table, max_rows: int | None) -> tuple[Table, int]:
@@ -191,14 +233,39 @@ def report_html(
     '<div><b>&lt;done&gt;</b'
     """
     shown = "".join(_table_html(table, max_rows) for table in tables if table)
-    picture = f"<td style='vertical-align:top;white-space:nowrap'>{drawing}</td>" if drawing else ""
-    body = f"<table><tr><td>{facts_html(facts)}</td>{picture}</tr></table>"
-    return f"<div><b>{html_text(title)}</b>{body}{shown}</div>"
+    return f"<div><b>{html_text(title)}</b>{side_by_side(facts_html(facts), drawing, first=_FACTS)}{shown}</div>"
+
+
+# facts are as wide as the room beside the drawing, but not narrow: then the drawing comes below
+_FACTS = "flex:1 1 28em;min-width:0;max-width:60em;overflow-wrap:anywhere"
+
+
+def side_by_side(*parts: str, first: str = "") -> str:
+    """Return HTML of several elements beside each other; where there is no room, below each other.
+
+    Parameters
+    ----------
+    parts
+        HTML of each; empty ones are left out.
+    first
+        Style of the first one.
+
+    Examples
+    --------
+    >>> side_by_side("<svg/>", "", "→").count("<div style=''>")
+    2
+    """
+    styles = [first, *[""] * len(parts)]
+    shown = "".join(f"<div style='{style}'>{part}</div>" for part, style in zip(parts, styles, strict=False) if part)
+    return f"<div style='display:flex;flex-wrap:wrap;align-items:center;gap:0 1.5em'>{shown}</div>"
+
+
+_NAME = f"{LEFT[:-1]};white-space:nowrap'"
 
 
 def facts_html(facts: Facts) -> str:
     """Return names and values as a table of two columns."""
-    rows = (f"<tr><th {LEFT}>{html_text(name)}</th><td {LEFT}>{html_text(value)}</td></tr>" for name, value in facts)
+    rows = (f"<tr><th {_NAME}>{html_text(name)}</th><td {LEFT}>{html_text(value)}</td></tr>" for name, value in facts)
     return f"{TABLE}{''.join(rows)}</table>"
 
 
@@ -210,7 +277,8 @@ def _table_html(table: Table, max_rows: int | None) -> str:
     state = " open" if n_rows <= _MAX_OPEN else ""
     summary = f"<summary>{html_text(table[0][0])}s ({n_rows:,})</summary>"
     more = f"<i>… and {n_more:,} more</i>" if n_more else ""
-    return f"<details{state}>{summary}{TABLE}<tr>{head}</tr>{body}</table>{more}</details>"
+    table = f"<div style='overflow-x:auto'>{TABLE}<tr>{head}</tr>{body}</table></div>"
+    return f"<details{state}>{summary}{table}{more}</details>"
 
 
 _MAX_OPEN = 12  # rows of a table that is not folded

@@ -71,7 +71,14 @@ def group_html(group: GroupLike) -> str:
     Of many nodes, the first 200; arrays among the first 20 unfold to what `array_html` shows of them.
     """
     left = [_MAX_NODES]
-    return f"<div><b>{html_text(repr(group))}</b>{attributes_html(group.attributes)}{_branch_html(group, left)}</div>"
+    return f"<div><b>{html_text(repr(group))}</b>{_below_html(group, left)}</div>"
+
+
+def _below_html(group: GroupLike, left: list[int]) -> str:
+    """Return attributes and children of a group, both indented below its name."""
+    attributes = attributes_html(group.attributes)
+    indented = f"<div style='padding-left:1.2em'>{attributes}</div>" if attributes else ""
+    return indented + _branch_html(group, left)
 
 
 def _branch_html(group: GroupLike, left: list[int]) -> str:
@@ -92,8 +99,7 @@ def _branch_html(group: GroupLike, left: list[int]) -> str:
 
 def _leaf_html(name: str, node: StoredArray | GroupLike, left: list[int]) -> str:
     if not isinstance(node, StoredArray):
-        below = attributes_html(node.attributes) + _branch_html(node, left)
-        return f"<details open><summary><b>{html_text(name)}/</b></summary>{below}</details>"
+        return f"<details open><summary><b>{html_text(name)}/</b></summary>{_below_html(node, left)}</details>"
     names = f"({', '.join(name or '?' for name in node.dimension_names)}) " if node.dimension_names else ""
     shards = f", shards {shape_text(node.shards)}" if node.shards else ""
     grid = f"chunks {shape_text(node.chunks)}{shards}"

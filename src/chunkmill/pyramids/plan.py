@@ -15,6 +15,7 @@ from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.conversion.source_guard import see_sources
 from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.display.array import array_grid_svg
+from chunkmill.display.report import side_by_side
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.nodes.array import Array
@@ -114,7 +115,7 @@ def plan_levels_job(
             }
             for array, shape in zip(arrays, described.shapes, strict=True)
         ],
-        drawing=f"{array_grid_svg(arrays[0])} → {array_grid_svg(arrays[-1])}",
+        drawing=side_by_side(array_grid_svg(arrays[0]), "→", array_grid_svg(arrays[-1])),
     )
 
 

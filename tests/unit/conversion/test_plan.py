@@ -27,7 +27,7 @@ def test_a_report_holds_what_was_counted(plan):
     )  # fmt: skip
     assert report.stages == (PlannedStage("convert", 4, 8, 9, 7, 2.0),)
     assert (report.seconds, report.n_resumed) == (3.0, 1)
-    assert "(1 of them done by an earlier run)" in repr(report)
+    assert "1 of the tasks, done by an earlier run" in repr(report)
 
 
 def test_read_amplification_is_that_of_the_elements_read(plan):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chunkmill.display.report import ReportMixin, printable, report_html, report_text
+from chunkmill.display.report import ReportMixin, printable, report_html, report_text, side_by_side
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def test_long_tables_are_folded_and_end_with_the_number_of_rows_left_out():
     html = make(1043)._repr_html_()
     assert "<summary>keys (1,043)</summary>" in html
     assert "… and 1,003 more" in html
-    assert html.count("<tr>") == 1 + 2 + 1 + 40  # the layout, the facts, the head, the rows
+    assert html.count("<tr>") == 2 + 1 + 40  # the facts, the head, the rows
 
 
 def test_plain_values_are_computed_ones_and_fields_without_those_that_are_not_shown():
@@ -108,10 +108,56 @@ def test_control_characters_are_spelled_out():
 def test_text_without_facts_or_tables():
     assert report_text("title", []) == "title"
     assert report_text("title", [], [[("head",)]]) == "title\n  head"
-    assert report_html("title", []).count("<tr>") == 1
+    assert report_html("title", []).count("<tr>") == 0
 
 
 def test_all_rows_are_shown_where_no_limit_is_set():
     table = [("n",), *((str(i),) for i in range(100))]
     assert len(report_text("t", [], [table]).splitlines()) == 102
     assert len(report_text("t", [], [table], max_rows=3).splitlines()) == 1 + 4 + 1
+
+
+LONG = "spill: 8 files of up to 14.16 MiB, then each task owns (240, 144, 144) of the target; direct would take longer"
+TABLE = [
+    ("array", "shape", "chunks", "why"),
+    ("climate/air_temperature", "(240, 296, 392)", "(1, 296, 392) → (240, 12, 12)", LONG),
+]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_text_fits_a_width_and_keeps_every_word(width):
+    text = report_text("plan", [("strategy", LONG), ("n", "1")], [TABLE], width=width)
+    assert max(map(len, text.splitlines())) <= width
+    words = " ".join(text.split())
+    assert sorted(words.split()) == sorted(report_text("plan", [("strategy", LONG), ("n", "1")], [TABLE]).split())
+    assert text.splitlines()[2].startswith(" " * len("  strategy  "))
+
+
+def test_columns_are_broken_between_words_where_that_will_do():
+    lines = report_text("plan", [], [TABLE], width=100).splitlines()
+    assert "climate/air_temperature" in lines[2]
+    narrow = report_text("plan", [], [[("array",), ("a" * 50,)]], width=30)
+    assert max(map(len, narrow.splitlines())) <= 30
+    assert narrow.count("a" * 28) == 1
+
+
+def test_urls_stay_whole():
+    url = "file:///" + "long/" * 30
+    assert f"from  {url}" in report_text("plan", [("from", url)], width=100)
+
+
+def test_a_report_fits_100_columns():
+    class Wide(Stores):
+        def _facts(self):
+            return [("why", "word " * 60)]
+
+    assert max(map(len, repr(Wide(make(2).stored)).splitlines())) <= 100
+
+
+def test_what_stands_beside_each_other_wraps():
+    html = side_by_side("<svg/>", "→", "", "<svg/>")
+    assert "flex-wrap:wrap" in html
+    assert html.count("<div style=''>") == 3
+    assert "nowrap" not in report_html("t", [], drawing=html).replace(
+        "white-space:nowrap'>", ""
+    )  # names of facts alone

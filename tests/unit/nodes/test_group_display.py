@@ -35,3 +35,13 @@ def test_html_of_a_large_group_is_bounded(tmp_path):
 def test_html_of_a_broken_group_says_so(tmp_path, group):
     (tmp_path / "g.zarr" / "flat" / "zarr.json").write_text("{")
     assert "MetadataError" in text_of(group_html(group))
+
+
+def test_attributes_are_indented_below_their_group(tmp_path):
+    url = str(tmp_path / "g.zarr")
+    cm.create_group(url, attributes={"title": "all"})
+    cm.create_group(url, "sub", attributes={"units": "K"})
+    html = group_html(cm.open_group(url))
+    indented = "<div style='padding-left:1.2em'><details><summary>Attributes (1)</summary>"
+    assert html.count(indented) == html.count("Attributes (1)") == 2
+    assert html.index("g.zarr") < html.index(indented) < html.index("sub/") < html.rindex(indented)

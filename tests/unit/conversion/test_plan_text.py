@@ -1,0 +1,80 @@
+"""Rows of plans and reports: what people ask first comes first, and nothing is said of what is not there."""
+
+import pytest
+
+from chunkmill.conversion import plan_text
+from chunkmill.conversion.plan import JobCounts, PlannedStage
+from chunkmill.conversion.plan_text import array_rows, cost_rows, duration_row, remember_rate, stage_rows
+
+COUNTS = {
+    "n_tasks": 17,
+    "bytes_read": 300 << 20,
+    "bytes_written": 200 << 20,
+    "n_requests": 329,
+    "peak_memory_bytes": 1 << 27,
+}
+
+
+@pytest.fixture
+def rates(monkeypatch):
+    monkeypatch.setattr(plan_text, "_rates", {})
+
+
+def test_bytes_and_memory_come_first_and_in_this_order():
+    rows = cost_rows(JobCounts(**COUNTS, n_keys=9, actions={"rechunk": 9}))
+    assert rows == [
+        ("read", "300.00 MiB"),
+        ("written", "200.00 MiB, 9 store keys"),
+        ("memory", "128.00 MiB a worker"),
+        ("tasks", "17, with 329 requests"),
+        ("actions", "rechunk 9"),
+    ]
+
+
+def test_intermediate_files_have_a_row_of_their_own():
+    rows = dict(cost_rows(JobCounts(**COUNTS, bytes_temporary=100 << 20)))
+    assert rows["kept meanwhile"] == "100.00 MiB of intermediate files, written and read once"
+    assert (rows["read"], rows["written"]) == ("200.00 MiB", "100.00 MiB, 0 store keys")
+    assert "actions" not in rows
+
+
+def test_reading_again_is_said():
+    assert dict(cost_rows(JobCounts(**COUNTS, read_amplification=2.96)))["read"] == "300.00 MiB; each element 3 times"
+    assert dict(cost_rows(JobCounts(**COUNTS, read_amplification=1.001)))["read"] == "300.00 MiB"
+
+
+def test_a_time_is_said_where_a_rate_is_measured(rates):
+    asked = ("rechunk", "file:///a (zarr2)", "s3://b/c (zarr3)")
+    assert duration_row(*asked, 1 << 30) == []
+    remember_rate(*asked, 64 << 20, 2.0)
+    assert duration_row(*asked, 320 << 20) == [
+        ("time", "about 10.00 s, at the 32.00 MiB/s of the last rechunk in this process")
+    ]
+    assert duration_row("convert", *asked[1:], 1 << 30) == []
+    assert duration_row("rechunk", asked[2], asked[1], 1 << 30) == []
+
+
+@pytest.mark.parametrize(("n_bytes", "seconds"), [(1 << 20, 5.0), (1 << 30, 0.1)])
+def test_small_jobs_measure_nothing(rates, n_bytes, seconds):
+    asked = ("rechunk", "file:///a", "file:///b")
+    remember_rate(*asked, n_bytes, seconds)
+    assert duration_row(*asked, 1 << 30) == []
+
+
+def test_seconds_of_stages_are_shown_where_measured():
+    planned, measured = PlannedStage("put", 5, 1 << 20, 0, 9), PlannedStage("get", 1, 0, 0, 1, 2.0)
+    assert list(stage_rows([planned])) == [
+        ("stage", "tasks", "read", "written", "requests"),
+        ("put", "5", "1.00 MiB", "0 B", "9"),
+    ]
+    assert [row[-1] for row in stage_rows([planned, measured])] == ["seconds", "", "2.0"]
+
+
+def test_columns_that_say_nothing_are_left_out():
+    row = {"array": "a", "shards": None, "action": "copy", "why": "the same"}
+    assert list(array_rows([row])) == [("array", "action"), ("a", "copy")]
+    both = [row, row | {"shards": (4,), "why": None}]
+    assert list(array_rows(both)) == [
+        ("array", "shards", "action", "why"), ("a", "", "copy", "the same"), ("a", "(4,)", "copy", ""),
+    ]  # fmt: skip
+    assert list(array_rows([])) == []
