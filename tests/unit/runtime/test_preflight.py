@@ -10,6 +10,7 @@ import chunkmill as cm
 from chunkmill.errors import JobError
 from chunkmill.runtime import preflight
 from chunkmill.runtime.preflight import (
+    check_client_workers,
     check_process,
     check_scheduler,
     check_writers,
@@ -98,6 +99,27 @@ def test_many_who_lack_something_are_counted():
     needs = describe_needs("put it")
     with pytest.raises(JobError, match=r"worker w4 lacks it; and 2 more"):
         preflight._raise_lacking(needs, {f"w{i}": (f"w{i}", "lacks it") for i in range(7)}, "probe/")
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_worker_that_died_is_left_out(dies):
+    """The scheduler still knew it when the workers were asked; to connect to it timed out."""
+
+    class Client:
+        n_asked = 0
+
+        def scheduler_info(self, n_workers):
+            self.n_asked += 1
+            return {"id": "s", "workers": ["b"] if dies and self.n_asked > 1 else ["a", "b"]}
+
+        def run(self, function, workers, on_error):
+            return {"a": OSError("Timed out trying to connect"), "b": ("b", None)}
+
+    if dies:
+        check_client_workers(Client(), describe_needs("put it"))
+    else:
+        with pytest.raises(JobError, match="Timed out trying"):
+            check_client_workers(Client(), describe_needs("put it"))
 
 
 def test_writes_in_this_process_are_not_checked(array, monkeypatch):
