@@ -378,6 +378,23 @@ def test_a_lost_answer_to_the_beginning_of_a_job_is_not_another_job(write_to):
 
 
 @pytest.mark.parametrize("write_to", WRITES)
+@pytest.mark.parametrize("name", ["zarr.json", ".zarray", "attributes.json"])
+def test_a_lost_answer_to_the_document_of_a_new_node_is_not_another_writer(name, write_to):
+    formats = {"zarr.json": "zarr3", ".zarray": "zarr2", "attributes.json": "n5"}
+    store = LosesAnswer(MemoryStore(), f"{'t' if write_to == 'write_dataset' else 'a'}/{name}")
+    store.is_remote = True  # a client asks again for the answer that it lost
+    WRITES[write_to](store, formats[name])
+    assert store.lost
+    assert cm.check(store).ok
+    store = MemoryStore()
+    store.is_remote = True
+    WRITES[write_to](store, formats[name])
+    if write_to != "write_dataset":
+        with pytest.raises(NodeExists):
+            WRITES[write_to](store, formats[name])
+
+
+@pytest.mark.parametrize("write_to", WRITES)
 @pytest.mark.parametrize("name", ["zarr.json", ".zgroup", "attributes.json"])
 def test_a_lost_answer_to_the_document_of_a_group_above_is_not_another_writer(name, write_to):
     formats = {"zarr.json": "zarr3", ".zgroup": "zarr2", "attributes.json": "n5"}

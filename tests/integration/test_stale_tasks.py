@@ -15,6 +15,7 @@ from recording import FailingStore, RecordingStore, SlowStore, SuspendingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
+from chunkmill.runtime import journal
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -74,7 +75,7 @@ def test_intermediate_files_of_another_run():
     np.testing.assert_array_equal(cm.open_array(target, "a")[...], OLD + 1)
 
 
-def test_a_run_that_is_replaced_stops_with_one_error(source, tmp_path):
+def test_a_run_that_is_replaced_stops_with_one_error(source, tmp_path, monkeypatch):
     """What it writes before it learns of that, where its successor writes nothing, is met by nobody."""
     target = str(tmp_path / "target.zarr")
     errors = []
@@ -89,6 +90,10 @@ def test_a_run_that_is_replaced_stops_with_one_error(source, tmp_path):
     thread.start()
     wait_for(lambda: sum(1 for _ in LocalStore(target).list_prefix("a/c/")) >= 3)
     cm.open_array(source, "a", mode="r+")[...] = 0  # all chunks are absent now
+    with pytest.raises(JobError, match=r"a job with another plan .* is running: 'convert to .*', begun .* s ago; wait"):
+        cm.convert(source, target, format="zarr3", codecs="gzip", resume=False, overwrite=True)
+    monkeypatch.setattr(journal, "is_live", lambda _: False)  # of a client that was suspended for a minute
+    monkeypatch.setattr("chunkmill.runtime.unfinished_jobs.is_live", lambda _: False)
     cm.convert(source, target, format="zarr3", resume=False, overwrite=True)
     thread.join()
     (error,) = errors

@@ -155,7 +155,7 @@ def _create_node(
         store.set_if(key, further.pop(key), None)  # refused: the store is configured already
     if entry is not None:
         replaced = _write_while_absent(store, entries, others)
-        if replaced is None or not store.set_if(entry, documents[entry], None):
+        if replaced is None or not _written_if_absent(store, entry, documents[entry]):
             for key, value in (replaced or {}).items():
                 put_back(store, key, others[key], value)
             found = present(fetch(store, [*entries, *others]))
@@ -174,6 +174,14 @@ def _create_node(
     # written again: one that began while there was no node may be about to replace what it saw then
     _write(store, others, again=True)
     _write(store, further)
+
+
+def _written_if_absent(store: Store, key: str, value: bytes) -> bool:
+    """Write a document where there is none; return whether it is there now and, as far as can be told, from here.
+
+    A client of a service asks again when a response is lost, and is refused because of its own write.
+    """
+    return store.set_if(key, value, None) or (store.is_remote and store.get(key) == value)
 
 
 def _write_while_absent(

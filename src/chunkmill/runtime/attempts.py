@@ -28,7 +28,7 @@ from chunkmill.errors import JobError
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import scratch_store
 
-__all__ = ["CHECK_SECONDS", "HEARTBEAT_SECONDS", "LIVE_SECONDS", "Attempt", "is_live"]
+__all__ = ["CHECK_SECONDS", "HEARTBEAT_SECONDS", "LIVE_SECONDS", "Attempt", "age", "is_live"]
 
 HEARTBEAT_SECONDS = 10.0
 """Pause between two heartbeats of a client."""
@@ -124,6 +124,24 @@ def _heartbeat(key: str = "") -> bytes:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     beat = {"seen": now, "host": socket.gethostname(), "pid": os.getpid(), "process": _PROCESS, "key": key}
     return json.dumps(beat).encode()
+
+
+def age(moment: str) -> str:
+    """Return how long ago a time was that is written as in heartbeats and plans; the text itself if it is none.
+
+    Examples
+    --------
+    >>> age(datetime.now(UTC).isoformat()), age("once")
+    ('0 s ago', 'once')
+    """
+    try:
+        seconds = int((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
+    except (ValueError, TypeError):
+        return moment
+    for name, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {name} ago"
+    return f"{seconds} s ago"
 
 
 def is_live(heartbeat: bytes) -> bool:

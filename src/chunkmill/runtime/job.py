@@ -146,7 +146,8 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     Raises
     ------
     JobError
-        There is an unfinished job of another plan, or a worker lacks something, or this run was discarded meanwhile.
+        There is an unfinished job of another plan, or with ``resume=False`` one that is running; or a worker lacks
+        something, or this run was discarded meanwhile.
     """
     start = time.perf_counter()
     scheduler = Scheduler()
@@ -163,6 +164,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
     begins = documents is None
     if documents is None:
         if not resume:
+            journal.check_dead()
             interrupted = journal.discard()  # before the values that it records are deleted
         job, documents = _prepare(job, journal)
     try:

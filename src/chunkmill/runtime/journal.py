@@ -28,16 +28,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import chain
 from typing import Any
 from uuid import uuid4
 
-from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.runtime.attempts import CHECK_SECONDS, Attempt, is_live
-from chunkmill.runtime.records import differences, records
-from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, is_live
+from chunkmill.runtime.records import records_that_hold
+from chunkmill.stores.base import Store
 
 __all__ = ["JOB_PREFIX", "MARK_PREFIX", "PLAN", "RUNNING", "Journal", "fingerprint", "journal_prefix", "new_mark"]
 __all__ += ["new_run", "staged_prefix"]
@@ -55,9 +53,6 @@ RUNNING = "running/"
 
 MARK_PREFIX = ".chunkmill-new-"
 """Start of the name of the key that tells a new node from the one that it has replaced, until the job is over."""
-
-_AT_ONCE = 256  # records, looked at by one thread before it takes the next
-_SLOW = 1e-4  # seconds for a record: files that others serve (NFS, Lustre), where waiting is what takes long
 
 
 def fingerprint(*parts: Any) -> str:
@@ -145,11 +140,7 @@ class Journal:
         if plan.get("over") and not is_ours:
             return None
         if not is_ours:
-            began = f"{plan.get('job')!r}, begun {plan.get('began')}"
-            reason = f"there is an unfinished job at the target with another plan ({began})"
-            text = "give {} to discard what it wrote and start again, or finish it with its own arguments"
-            hint = Hint(text, ("resume", False))
-            raise JobError(job=self.job, reason=reason, hint=hint)
+            raise self._another(plan)
         self.run, self.is_over, self.old_prefix = (
             str(plan.get("run", "")),
             bool(plan.get("over")),
@@ -164,6 +155,27 @@ class Journal:
     def documents(self, plan: bytes) -> dict[str, bytes]:
         """Return the documents that a stored plan holds."""
         return {key: base64.b64decode(text) for key, text in _parse(plan, self)["documents"].items()}
+
+    def check_dead(self) -> None:
+        """Raise `JobError` where a client is at work on a job at the target, which is not to be discarded then."""
+        value, plan = self.store.get(self.plan_key), {}
+        if value is None:
+            return
+        with suppress(JobError):  # a damaged journal, which is discarded
+            plan = _parse(value, self)
+        if not plan.get("over") and self._has_live_attempt():
+            raise self._another(plan)
+
+    def _another(self, plan: Mapping[str, Any]) -> JobError:
+        """Return the error that names the unfinished job at the target, and the way out."""
+        other = f"{plan.get('job')!r}, begun {age(str(plan.get('began')))}"
+        kind = "of this plan" if self._is_ours(plan) else "with another plan"
+        if self._has_live_attempt():
+            reason = f"there is a job {kind} at the target, which is running: {other}"
+            return JobError(job=self.job, reason=reason, hint=f"wait until it is done, or stop it: {_STOPPED}")
+        text = "give {} to discard what it wrote and start again, or finish it with its own arguments"
+        reason = f"there is an unfinished job {kind} at the target, whose client has ended: {other}"
+        return JobError(job=self.job, reason=reason, hint=Hint(text, ("resume", False)))
 
     def has_this_plan(self) -> bool | None:
         """Return whether the unfinished job at the target has this plan; ``None`` without one. Changes nothing."""
@@ -234,39 +246,8 @@ class Journal:
         self.attempt.check(now=now)
 
     def done(self) -> set[tuple[int, int]]:
-        """Return stage and number of every recorded task: one listing.
-
-        In a store of files each record is read, too, and the sizes of the values are compared: a machine that went down
-        may have kept a file's name and lost its bytes. Records that are not true any more are deleted, so that their
-        tasks are done again. Many threads do this where files are slow; elsewhere, threads of Python would slow down
-        what the system answers from memory.
-        """
-        found = records(self.store, self.prefix, self.run)
-        if self.store.is_remote:
-            return {(stage, task) for stage, task, _ in found}
-
-        def true(batch: slice) -> list[tuple[int, int]]:
-            held = []
-            for stage, task, key in found[batch]:
-                if self._holds(key):
-                    held.append((stage, task))
-                else:
-                    self.store.delete(key)
-            return held
-
-        batches = cut_evenly(len(found), -(-len(found) // _AT_ONCE))
-        begun = time.perf_counter()
-        first = true(batches[0])
-        waits = time.perf_counter() - begun > _AT_ONCE * _SLOW
-        rest = in_threads(true, batches[1:], REQUESTS_AT_ONCE if waits else 1)
-        return {*first, *chain.from_iterable(rest)}
-
-    def _holds(self, record: str) -> bool:
-        """Return whether all values are as recorded; ``False`` also when they cannot be looked at."""
-        try:
-            return not any(differences(self.store, record))
-        except OSError:
-            return False
+        """Return stage and number of every recorded task whose values are as recorded."""
+        return records_that_hold(self.store, self.prefix, self.run)
 
     def recall(self, stage: int, task: int) -> dict[str, int] | None:
         """Return the counts of a task that was done; ``None`` when it is still to be done.
@@ -350,6 +331,11 @@ class Journal:
         if version is not None and self._end_dead_attempts():
             time.sleep(CHECK_SECONDS)  # their tasks, which may outlive them, have learned of it then
 
+    def _has_live_attempt(self) -> bool:
+        """Return whether another client than this one is at work on the job."""
+        found = map(self.store.get, self._attempts())
+        return any(heartbeat is not None and is_live(heartbeat) for heartbeat in found)
+
     def _end_dead_attempts(self) -> int:
         ended = 0
         for key in self._attempts():
@@ -365,6 +351,9 @@ class Journal:
 def journal_prefix(path: str, scope: str = "") -> str:
     """Return the prefix of the keys of the journal of a job that writes the node at `path`, or what `scope` names."""
     return f"{JOB_PREFIX}{sha256(path.encode()).hexdigest()[:16]}{f'-{scope}' if scope else ''}/"
+
+
+_STOPPED = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"
 
 
 def new_run() -> str:

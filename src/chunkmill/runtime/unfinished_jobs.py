@@ -16,7 +16,7 @@ from uuid import uuid4
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.paths import is_within, parents_of
-from chunkmill.runtime.attempts import is_live
+from chunkmill.runtime.attempts import age, is_live
 from chunkmill.runtime.journal import JOB_PREFIX, PLAN, RUNNING, Journal, journal_prefix, new_mark
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import scratch_store
@@ -79,7 +79,7 @@ class UnfinishedJob:
         return self.old_prefix is not None
 
     def __str__(self) -> str:
-        return f"{self.job!r}, begun {self.began}"
+        return f"{self.job!r}, begun {self.began} ({age(self.began)})"
 
 
 def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
@@ -254,8 +254,8 @@ def _refused(store: Store, path: str, job: UnfinishedJob, *, overwrite: bool | N
     if job.is_running:
         hint = Hint("wait until it is done, or stop it")
     else:
-        hint = Hint("run it again to finish it, or with {} to begin again", ("resume", False))
-        hint = hint if overwrite is None else hint.also("{} discards it", ("overwrite", True))
+        hint = Hint("run it again to finish it; with {} that job begins again", ("resume", False))
+        hint = hint if overwrite is None else hint.also("here, {} discards it", ("overwrite", True))
     state = "is running" if job.is_running else "was interrupted"
     where = f"{store.url}/{path}" if path else store.url
     return JobError(job=f"write to {where}", reason=f"a job that writes there {state}: {job}", hint=hint)

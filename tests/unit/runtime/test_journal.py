@@ -157,3 +157,22 @@ def test_who_finds_no_plan_ends_no_attempt_that_is_about_to_begin(store):
         assert Journal(store, "a", "another", "x").resume() is None
         journal.begin({})
         journal.check(now=True)
+
+
+def test_a_job_whose_client_is_alive_is_not_discarded(store):
+    journal = Journal(store, "a", "put it", "plan")
+    journal.check_dead()
+    journal.begin({})
+    journal.check_dead()
+    with journal.running():
+        for plan, kind in (("plan", "of this plan"), ("another", "with another plan")):
+            other = Journal(store, "a", "put more", plan)
+            with pytest.raises(
+                JobError, match=rf"put more: there is a job {kind} at the target, which is running: 'put"
+            ) as raised:
+                other.check_dead()
+            assert "resume" not in str(raised.value)
+        with pytest.raises(JobError, match=r"is running: 'put it', begun \d+ s ago; wait until it is done, or stop it"):
+            Journal(store, "a", "put more", "another").resume()
+    with pytest.raises(JobError, match=r"whose client has ended: 'put it', begun \d+ s ago; give resume=False"):
+        Journal(store, "a", "put more", "another").resume()
