@@ -20,6 +20,7 @@ def read(path):
 
 def test_there_are_notebooks():
     assert {path.stem for path in NOTEBOOKS} == {
+        "n5_to_ome_zarr",
         "partial_writes",
         "read_any_format",
         "rechunk_and_convert",
