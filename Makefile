@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 VERSIONS ?= newest
 MATRIX = .venv-matrix/$(notdir $(PYTHON))-$(VERSIONS)
 
-.PHONY: help env peers without-zarr3 demo test test-all test-versions test-matrix check fix bench docs serve-docs dist clean
+.PHONY: help env peers without-zarr3 demo test test-all test-versions test-matrix check fix bench docs serve-docs notebooks dist clean
 
 help:
 	@echo "make demo      the main job on real climate data, on a local Dask cluster"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-matrix  the tests on Python 3.12 and 3.13 with the newest versions, on 3.11 with the lowest"
 	@echo "make check     formatting, lint, types, layers"
 	@echo "make docs      the documentation, into site/ (make serve-docs: in a browser, rebuilt on changes)"
+	@echo "make notebooks run the notebooks and keep their outputs"
 	@echo "make bench     the benchmarks, compared with other libraries"
 
 # One environment for everything, built again when its requirements change.
@@ -114,6 +115,10 @@ docs: $(VENV)/.docs
 
 serve-docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+# run the notebooks, and keep their outputs
+notebooks: env
+	$(BIN)/python docs/run_notebooks.py
 
 # the source distribution, and the wheel from it
 dist: env
