@@ -184,6 +184,40 @@ def test_two_versions_of_ome(values):
     assert new["1"].dimension_names == ("z", "y", "x")
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_beside_the_first_level(values, name):
+    store = MemoryStore()
+    make_source(values, name, store)
+    before = store.get("scan/s0/zarr.json")
+    plan = cm.plan_pyramid((store, "scan/s0"), levels=3, scale=(4, 1, 1))
+    report = plan.run()
+    group = cm.open_group(store, "scan")
+    check_levels(group, expected_levels(values, [(2, 2, 2)] * 2))
+    assert report.n_tasks == plan.n_tasks
+    assert report.actions.keys() <= {"reduce", "absent"}
+    assert store.get("scan/s0/zarr.json") == before
+    if name != "zarr3-draft":
+        (image,) = group.multiscales
+        assert [level.scale for level in image] == [(4, 1, 1), (8, 2, 2), (16, 4, 4)]
+    with pytest.raises(NodeExists):
+        cm.pyramid((store, "scan/s0"), levels=3)
+    cm.pyramid((store, "scan/s0"), levels=3, method="max", overwrite=True)
+    check_levels(cm.open_group(store, "scan"), expected_levels(values, [(2, 2, 2)] * 2, "max"))
+    assert cm.check(store).ok
+
+
+def test_beside_only_a_first_level(values):
+    store = MemoryStore()
+    make_source(values, store=store)
+    cm.create_array(store, "scan/raw", shape=(4,), dtype="i4", chunks=(2,))
+    cm.create_array(store, "scan/s10", shape=(4,), dtype="i4", chunks=(2,))
+    for path in ("scan/raw", "scan/s10"):
+        with pytest.raises(ValueError, match="ends with its number, 0"):
+            cm.pyramid((store, path))
+    with pytest.raises(ValueError, match="give a target"):
+        cm.pyramid((store, "scan/s0"), format="n5")
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # Interruptions
 

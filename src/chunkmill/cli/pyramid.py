@@ -37,12 +37,13 @@ class _ByAxis(ParamType):
     short_help="Make levels of lower resolution.",
     epilog=examples(
         "chunkmill pyramid scan.n5 image.zarr --path volume/s0 --format zarr3 --shards 512,512,512",
+        "chunkmill pyramid volume.zarr --path scan/0",
         "chunkmill pyramid labels.zarr labels-pyramid.zarr --method mode --factors 1,2,2 --levels 5",
         "chunkmill pyramid scan.n5 image.zarr --factors isotropic --scale z=40,y=4,x=4 --units nanometer",
     ),
 )
 @click.argument("source", type=PLACE)
-@click.argument("target", type=PLACE)
+@click.argument("target", type=PLACE, required=False)
 @click.option(
     "--factors",
     type=_ByAxis(int),
@@ -73,12 +74,13 @@ class _ByAxis(ParamType):
 )
 @whole_job_options
 def pyramid(
-    source: str, target: str, *, path: str, target_path: str, format_: str | None, ome: str, **options: Any
+    source: str, target: str | None, *, path: str, target_path: str, format_: str | None, ome: str, **options: Any
 ) -> None:
     """Write the array SOURCE, or the finest level of an image, and its reductions as the levels of TARGET.
 
-    Each element is read once. The target appears when all levels are complete; an interrupted job resumes when the
+    Without TARGET, the reductions are written beside SOURCE, an array whose name ends with 0. Each element is read once. The target appears when all levels are complete; an interrupted job resumes when the
     command is run again.
     """
     chosen = options | {"format": format_, "ome": None if ome == "none" else ome}
-    run_plan(cm.plan_pyramid, (source, path), (target, target_path), chosen)
+    where = None if target is None else (target, target_path)
+    run_plan(cm.plan_pyramid, (source, path), where, chosen)

@@ -16,6 +16,7 @@ from chunkmill.conversion.actions import ChosenAction
 from chunkmill.conversion.source_guard import SeenSource, check_sources
 from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.nodes.array import Array
+from chunkmill.pyramids.beside import BesideWriter
 from chunkmill.pyramids.blocks import LevelBlocks, tasks_of
 from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.tasks import LevelStage, level_reads, level_shows, write_block
@@ -39,21 +40,28 @@ class PyramidWriter:
     levels
         The arrays of all levels.
     action
-        The action for the chunks of the first level.
+        The action for the chunks of the first level; ``None``: it exists, and is `base`.
     blocks
         For each stage the blocks of its levels; see `chunkmill.pyramids.blocks.divide`.
     """
 
-    documents: TargetWriter
+    documents: TargetWriter | BesideWriter
     base: Array
     seen: SeenSource
     levels: tuple[Array, ...]
-    action: ChosenAction
+    action: ChosenAction | None
     blocks: tuple[tuple[LevelBlocks, ...], ...]
     method: Method | Reduction
 
+    @property
+    def can_keep_old(self) -> bool:
+        """Whether what is at the target is replaced, and may stay until the new is complete."""
+        documents = self.documents
+        return isinstance(documents, TargetWriter) and bool(documents.overwrite) and documents.replacement is None
+
     def beside(self, run: str) -> PyramidWriter:
         """Return the writer that writes beside what is at the target, in the run of that name."""
+        assert isinstance(self.documents, TargetWriter)  # noqa: S101 - see `can_keep_old`
         documents = self.documents.beside(run)
         return replace(self, documents=documents, levels=tuple(plan.target for plan in documents.plans))
 
@@ -74,11 +82,12 @@ class PyramidWriter:
         """Return the stages, of a target that is `fresh` or not: each reads the last level of the stage before."""
         stages, first = [], 0
         for number, blocks in enumerate(self.blocks):
-            copies = number == 0
+            is_first = number == 0
+            copies = is_first and self.action is not None
             targets: Sequence[StoredArray] = self.levels[first + 1 : first + len(blocks)]
             level = LevelStage(
-                self.base if copies else self.levels[first],
-                self.seen if copies else None,
+                self.base if is_first else self.levels[first],
+                self.seen if is_first else None,
                 self.levels[0] if copies else None,
                 self.action if copies else None,
                 blocks,

@@ -38,21 +38,28 @@ class LevelTarget:
     ----------
     convention
         By which the levels are described: a version of OME-Zarr, ``"n5-viewer"``, or ``None``.
+    stem
+        Start of the names of levels, before their numbers.
+    exists
+        Whether the group exists, with the first level.
     """
 
     store: Store
     path: str
     format: Format
     convention: str | None
+    stem: str
+    exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedLevels:
-    """Shape and array of each level, and the group's metadata."""
+    """Shape and array of each level, and the group's metadata; attributes to set on the first level if it exists."""
 
     shapes: tuple[LevelShape, ...]
     arrays: tuple[Array, ...]
     group: GroupMetadata
+    of_first: Mapping[str, Any]
 
 
 def describe_levels(
@@ -75,20 +82,21 @@ def describe_levels(
         names=[axis.name for axis in base.axes],
         spacing=base.level.scale if base.is_scaled else None,
     )
-    name = "s{}" if target.convention == "n5-viewer" else "{}"
     averages = method != "stride"
     described = tuple(
-        reduced_level(base.level, name.format(number), shape.total, averages=averages)
+        reduced_level(base.level, f"{target.stem}{number}", shape.total, averages=averages)
         for number, shape in enumerate(shapes)
     )
     shown = method if isinstance(method, str) else getattr(method, "__name__", None)
     image = Multiscale(base.axes, described, target.convention or "", base.name, shown)
     group, of_levels = _emit(image, target.convention, base.attributes)
-    arrays = tuple(
+    arrays = [
         _level_array(target, level.path, shape, first, of_levels.get(level.path, {}))
         for level, shape in zip(described, shapes, strict=True)
-    )
-    return DescribedLevels(shapes, arrays, GroupMetadata(group))
+    ]
+    if target.exists:
+        arrays[0] = base.array
+    return DescribedLevels(shapes, tuple(arrays), GroupMetadata(group), of_levels.get(described[0].path, {}))
 
 
 def _describe_first(

@@ -5,10 +5,11 @@ Not here: describing levels (`chunkmill.pyramids.level_arrays`), running the job
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import lcm
 
-from chunkmill.conversion.actions import choose_action
+from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
@@ -19,6 +20,7 @@ from chunkmill.display.report import side_by_side
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.nodes.array import Array
+from chunkmill.pyramids.beside import BesideWriter
 from chunkmill.pyramids.blocks import LevelBlocks, divide, peak_bytes
 from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.job import PyramidWriter
@@ -59,32 +61,39 @@ def plan_levels_job(
         The memory allowed is too little; says how much is needed.
     """
     arrays = described.arrays
+    at = arrays[1].path if target.exists and len(arrays) > 1 else target.path
     where = f"{target.store.url}/{target.path}" if target.path else target.store.url
-    name = f"pyramid to {where}"
+    name = f"pyramid to {target.store.url}/{at}" if at else f"pyramid to {where}"
     action = choose_action(base.metadata, arrays[0].metadata, exact=exact, max_bytes=1, max_keys=1)
     blocks, peak_memory = _blocks(name, base, described, worker)
     (seen,) = see_sources([base])
-    documents = TargetWriter(
-        job=name,
-        store=target.store,
-        path=target.path,
-        format=target.format,
-        groups={target.path: described.group},
-        plans=[ArrayPlan(base, array, seen, action) for array in arrays],
-        overwrite=overwrite,
-        intermediate=None,
-        prefix="",
-        compress=False,
-        ahead_bytes=0,
-    )
-    writer = PyramidWriter(documents, base, seen, arrays, action, blocks, method)
+    documents: TargetWriter | BesideWriter
+    if target.exists:
+        attributes = {target.path: described.group.attributes, base.path: described.of_first}
+        documents = BesideWriter(name, target.store, at, target.format, arrays[1:], attributes, overwrite)
+    else:
+        documents = TargetWriter(
+            job=name,
+            store=target.store,
+            path=target.path,
+            format=target.format,
+            groups={target.path: described.group},
+            plans=[ArrayPlan(base, array, seen, action) for array in arrays],
+            overwrite=overwrite,
+            intermediate=None,
+            prefix="",
+            compress=False,
+            ahead_bytes=0,
+        )
+    writer = PyramidWriter(documents, base, seen, arrays, None if target.exists else action, blocks, method)
     shown = _shown(method)
     known = [(array.path, array.metadata) for array in arrays]
     source = (base.url, base.path, base.metadata, seen.versions)
     mark = fingerprint("pyramid", _VERSION, source, target.format, described.group, known, blocks, shown)
-    stages, n_read = _estimated(writer)
+    stages, n_read = _estimated(writer, action)
     n_reduced = sum(array.write_layout.grid.n_chunks for array in arrays[1:])
-    actions = {action.name: arrays[0].write_layout.grid.n_chunks, "reduce": n_reduced}
+    n_first = 0 if target.exists else arrays[0].write_layout.grid.n_chunks
+    actions = {action.name: n_first, "reduce": n_reduced}
     costs = JobCounts(
         n_tasks=sum(stage.n_tasks for stage in stages),
         bytes_read=sum(stage.bytes_read for stage in stages),
@@ -95,13 +104,14 @@ def plan_levels_job(
         n_keys=sum(actions.values()),
         actions={each: n for each, n in actions.items() if n},
     )
+    first = "exists" if target.exists else f"is written: {action.name}, {action.reason}"
     n = f"{len(stages)} stage{'' if len(stages) == 1 else 's'}"
     return Plan(
         operation="pyramid",
         source=f"{base.url}/{base.path} ({base.format})" if base.path else f"{base.url} ({base.format})",
         target=f"{where} ({target.format.name})",
         strategy=shown,
-        reason=f"{len(arrays)} levels in {n}; the first: {action.name}, {action.reason}",
+        reason=f"{len(arrays)} levels in {n}; the first {first}",
         costs=costs,
         stages=stages,
         job=_job(name, mark, writer),
@@ -128,13 +138,13 @@ def _job(name: str, mark: str, writer: PyramidWriter) -> Job:
         path=documents.path,
         fingerprint=mark,
         sources=[writer.base],
-        targets=list(writer.levels),
+        targets=list(writer.levels if writer.action is not None else writer.levels[1:]),
         prepare=writer.prepare,
         stages=writer.stages,
         publish=writer.publish,
         check_free=writer.check_free,
         overwrite=documents.overwrite,
-        beside=partial(_job_beside, name, mark, writer) if documents.overwrite and replacement is None else None,
+        beside=partial(_job_beside, name, mark, writer) if writer.can_keep_old else None,
         keeps_old=documents.keeps_old,
         old_prefix=None if replacement is None else replacement.old_prefix,
     )
@@ -183,10 +193,12 @@ def _blocks(
     return tuple(map(tuple, stages)), needed
 
 
-def _estimated(writer: PyramidWriter) -> tuple[tuple[PlannedStage, ...], int]:
+def _estimated(writer: PyramidWriter, action: ChosenAction) -> tuple[tuple[PlannedStage, ...], int]:
     """Return the stages with estimated bytes and requests, and the elements that are read."""
-    (moved,) = estimate_transfers([(writer.base, writer.levels[0], writer.action)])
+    (moved,) = estimate_transfers([(writer.base, writer.levels[0], action)])
     ratio = moved.bytes_written / max(writer.levels[0].nbytes, 1)
+    if writer.action is None:  # it is read, and not written
+        moved = replace(moved, bytes_written=0, n_requests=moved.n_requests // 2)
     planned: list[PlannedStage] = []
     first = n_read = 0
     for blocks, stage in zip(writer.blocks, writer.stages_when(fresh=True), strict=True):

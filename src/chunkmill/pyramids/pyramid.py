@@ -22,13 +22,14 @@ from chunkmill.pyramids.level_arrays import LevelTarget, describe_levels
 from chunkmill.pyramids.plan import plan_levels_job
 from chunkmill.runtime.worker import current_worker
 from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import uncached
 
 __all__ = ["plan_pyramid", "pyramid"]
 
 
 def plan_pyramid(
     source: Any,
-    target: Any,
+    target: Any = None,
     *,
     factors: Any = 2,
     levels: int | None = None,
@@ -56,7 +57,8 @@ def plan_pyramid(
         A url, ``(url, path)`` or an Array; or a group that describes a multiscale image (OME-Zarr, N5-viewer,
         BigDataViewer, COSEM), whose finest level is taken.
     target
-        A url or ``(url, path)`` of a new group.
+        A url or ``(url, path)`` of a new group; ``None``: the group of the source, an array whose name ends with 0,
+        which is the first level: the others are written beside it, with its metadata unless you say otherwise.
     factors
         Elements that become one, from each level to the next: an int for all axes but those named time or channel; a
         tuple by axis; a dict by dimension name (1 for the others); a list of those by level; ``"isotropic"``: 2 along
@@ -110,12 +112,16 @@ def plan_pyramid(
     base = describe_base(open_source(source, storage_options), scale, units)
     check_method(method, base.array.dtype)
     options = storage_options if target_storage_options is None else target_storage_options
-    store, path = open_target(target, options)
-    documents_format = format_of_store(store, format or READ_ONLY.get(base.array.format, base.array.format))
-    path = documents_format.normalize_path(path)
-    _check_apart(base.array, store, path)
-    convention = documents_format.level_metadata if ome == "auto" else ome
-    where = LevelTarget(store, path, documents_format, convention)
+    if target is None:
+        where = _beside(base.array, format, ome)
+    else:
+        store, path = open_target(target, options)
+        documents_format = format_of_store(store, format or READ_ONLY.get(base.array.format, base.array.format))
+        path = documents_format.normalize_path(path)
+        _check_apart(base.array, store, path)
+        convention = documents_format.level_metadata if ome == "auto" else ome
+        stem = "s" if convention == "n5-viewer" else ""
+        where = LevelTarget(store, path, documents_format, convention, stem)
     described = describe_levels(
         base,
         where,
@@ -135,7 +141,7 @@ def plan_pyramid(
 
 def pyramid(
     source: Any,
-    target: Any,
+    target: Any = None,
     *,
     factors: Any = 2,
     levels: int | None = None,
@@ -207,6 +213,22 @@ def pyramid(
         target_storage_options=target_storage_options,
     )
     return plan.run(resume=resume, progress=progress)
+
+
+def _beside(base: Array, name: str | None, ome: str | None) -> LevelTarget:
+    """Return the group of an array, for levels beside it."""
+    above, _, last = base.path.rpartition("/")
+    if not last.endswith("0") or last[-2:-1].isdigit():
+        msg = (
+            f"target=None: levels go beside an array whose name ends with its number, 0, as in 's0'; got {base.path!r}"
+        )
+        raise ValueError(msg)
+    if name not in {None, base.format} or base.format in READ_ONLY:
+        msg = f"format={name!r}: levels beside an array of {base.format} have its format; give a target"
+        raise ValueError(msg)
+    documents_format = format_of_store(base.store, base.format)
+    convention = documents_format.level_metadata if ome == "auto" else ome
+    return LevelTarget(uncached(base.store), above, documents_format, convention, last[:-1], exists=True)
 
 
 def _check_apart(base: Array, store: Store, path: str) -> None:

@@ -129,8 +129,9 @@ class _Work:
         if not present and self.stage.seen is not None:
             check_still_there(self.stage.source, self.stage.seen)
         self._count("n_elements_read", values.size)
-        if self.copy is not None:
+        if self.stage.seen is not None:
             self._count("n_elements_owned", values.size)
+        if self.copy is not None:
             self._copy(coords, region, values)
         self.remembered.forget()
         return values if present else None

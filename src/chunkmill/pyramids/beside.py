@@ -1,0 +1,89 @@
+"""Add levels beside an array that exists: room for each, and their documents, then the attributes that name them.
+
+Not here: levels in a new group (`chunkmill.conversion.target_writer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chunkmill.formats.base import Format
+from chunkmill.model.json_values import same_json
+from chunkmill.nodes import hierarchy, placement
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.consolidated import refresh_consolidated
+from chunkmill.nodes.documents import publish
+from chunkmill.runtime.journal import JOB_PREFIX, MARK_PREFIX
+from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import flush
+
+__all__ = ["BesideWriter"]
+
+
+@dataclass(frozen=True, slots=True)
+class BesideWriter:
+    """The documents of new levels in a group that exists; can be pickled.
+
+    Attributes
+    ----------
+    path
+        Path of the first new level, after which the job is named.
+    levels
+        The new arrays.
+    attributes
+        Path of the group, and of the array that exists -> attributes to set there.
+    overwrite
+        Whether nodes at the new levels' paths are replaced; they are deleted first.
+    """
+
+    job: str
+    store: Store
+    path: str
+    format: Format
+    levels: Sequence[Array]
+    attributes: Mapping[str, Mapping[str, Any]]
+    overwrite: bool
+
+    replacement = None
+
+    def keeps_old(self) -> bool:
+        """Return ``False``: levels that are there are deleted first."""
+        return False
+
+    def prepare(self) -> Mapping[str, bytes]:
+        """Make room for every level; the group is there."""
+        self._make_room("", overwrite=self.overwrite)
+        return {}
+
+    def check_free(self, run: str) -> None:
+        """Raise `NodeExists` where a node was made at a level's path since `prepare`."""
+        self._make_room(run, overwrite=False)
+
+    def _make_room(self, run: str, *, overwrite: bool) -> None:
+        for level in self.levels:
+            name = self.format.name
+            placement.create_array(self.store, level.path, level.metadata, format=name, overwrite=overwrite, run=run)
+
+    def is_fresh(self) -> bool:
+        """Return whether there is nothing yet where the levels are written."""
+        return not any(
+            not name.startswith((JOB_PREFIX, MARK_PREFIX))
+            for level in self.levels
+            for name in self.store.list_dir(level.prefix)
+        )
+
+    def publish(self, documents: Mapping[str, bytes]) -> list[str]:  # noqa: ARG002 - the group's exist
+        """Write the documents of the levels, then the attributes that name them."""
+        above = self.path.rpartition("/")[0]
+        nodes = {level.path: self.format.emit_array(level.path, level.metadata) for level in self.levels}
+        publish(self.store, self.format, above, {}, below=nodes, again=True)
+        refresh_consolidated(self.store, self.format, nodes)
+        for path, attributes in self.attributes.items():
+            node = hierarchy.open_node(self.store, path, read_only=False, consolidated=False)
+            changed = {n: v for n, v in attributes.items() if not same_json(node.attributes.get(n, ...), v)}
+            if changed:
+                node.update_attributes(changed)
+        flush(self.store)
+        return [key for each in nodes.values() for key in each]
