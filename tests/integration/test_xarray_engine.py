@@ -11,6 +11,7 @@ import xarray as xr
 from datasets import read, read_by_xarray, temperatures, write_temperatures
 from recording import RecordingStore
 from servers import serve_files
+from xarray.backends import BackendArray
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, MetadataError, NodeNotFound
@@ -395,27 +396,50 @@ def test_what_is_not_there(url):
         xr.open_datatree(url, engine="chunkmill", gruop="g")
 
 
-def test_guessing(tmp_path, written_by_xarray):
+def test_guessing(tmp_path):
+    """What xarray's own engine for Zarr opens is left to it."""
     guess = ChunkmillBackendEntrypoint().guess_can_open
-    cm.create_array(tmp_path / "plain", "a", shape=(2,), dtype="i4", chunks=(2,), format="n5")
+    for name, fmt in {"n5": "n5", "draft": "zarr3-draft", "v2": "zarr2", "v3": "zarr3", "v2.zip": "zarr2"}.items():
+        cm.create_array(tmp_path / name, "a", shape=(2,), dtype="i4", chunks=(2,), format=fmt, dimension_names=["x"])
     (tmp_path / "x.nc").write_bytes(b"CDF")
     (tmp_path / "x.json").write_text("{}")
     (tmp_path / "folder").mkdir()
     references = str(GOLDEN / "references/kerchunk.json")
-    for yes in ["s3://b/x.zarr", "x.n5/", Path("x.zarr.zip"), tmp_path / "plain", references]:
-        assert guess(yes), yes
-    for no in [
-        tmp_path / "x.nc",
-        tmp_path / "x.json",
-        tmp_path / "folder",
-        tmp_path / "none",
-        "https://h/x",
-        b"CDF",
-        3,
-    ]:
-        assert not guess(no), no
-    assert guess(MemoryStore())
-    assert set(xr.open_dataset(tmp_path / "plain")) == {"a"}
+    parquet = GOLDEN / "references/kerchunk-4.parquet"
+    zarrs = ["s3://b/x.zarr", "x.zarr/", Path("x.zarr.zip"), tmp_path / "v2", tmp_path / "v3", str(tmp_path / "v2.zip")]
+    others = ["x.n5/", "s3://b/x.n5", tmp_path / "n5", tmp_path / "draft", references, parquet, MemoryStore()]
+    none = [tmp_path / "x.nc", tmp_path / "x.json", tmp_path / "folder", tmp_path / "none", "https://h/x", b"CDF", 3]
+    for setting, takes_zarr in (("auto", False), (True, True), (False, False)):
+        with dask.config.set({"chunkmill.guess-zarr": setting}):
+            assert [guess(each) for each in zarrs] == [takes_zarr] * len(zarrs), setting
+            assert all(guess(each) for each in others)
+            assert not any(guess(each) for each in none)
+    assert set(xr.open_dataset(tmp_path / "n5")) == {"a"}
+    assert set(xr.open_dataset(references)) >= {"air"}
+
+
+def test_guessing_without_an_engine_for_zarr(tmp_path, monkeypatch):
+    cm.create_array(tmp_path / "x.zarr", "a", shape=(2,), dtype="i4", chunks=(2,), dimension_names=["x"])
+    guess = ChunkmillBackendEntrypoint().guess_can_open
+    assert not guess(tmp_path / "x.zarr")
+    monkeypatch.setattr("chunkmill.xarray.backend.list_engines", lambda: {"scipy": None, "chunkmill": None})
+    assert guess(tmp_path / "x.zarr")
+
+
+def test_zarr_stays_with_xarrays_own_engine(tmp_path):
+    pytest.importorskip("zarr")
+    cm.create_array(
+        tmp_path / "x.zarr", "a", shape=(2,), dtype="i4", chunks=(2,), format="zarr3", dimension_names=["x"]
+    )
+    for setting, module in (("auto", "xarray.backends.zarr"), (True, "chunkmill.xarray.backend")):
+        with (
+            dask.config.set({"chunkmill.guess-zarr": setting}),
+            xr.open_dataset(tmp_path / "x.zarr", cache=False) as opened,
+        ):
+            array = opened["a"].variable._data
+            while hasattr(array, "array") and not isinstance(array, BackendArray):
+                array = array.array
+            assert type(array).__module__ == module
 
 
 def test_the_engine_describes_itself():

@@ -54,6 +54,9 @@ class Format(Protocol):
     masks_fill_value: ClassVar[bool]
     """xarray takes the fill value for netCDF's ``_FillValue``, the mark of missing elements, where users do not say."""
 
+    has_xarray_engine: ClassVar[bool]
+    """``engine="zarr"``, which xarray brings, opens it."""
+
     has_numcodecs: ClassVar[bool]
     """Codecs are stored as numcodecs' configurations, filters and one compressor."""
 

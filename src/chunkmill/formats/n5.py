@@ -84,6 +84,7 @@ class N5(WithoutConsolidated):
     name: ClassVar[str] = "n5"
     default_codecs: ClassVar[str] = "gzip"
     masks_fill_value: ClassVar[bool] = False
+    has_xarray_engine: ClassVar[bool] = False
     has_numcodecs: ClassVar[bool] = False
     names_in_axes: ClassVar[bool] = True
     has_bool: ClassVar[bool] = False

@@ -63,6 +63,7 @@ class ZarrV2:
     name: ClassVar[str] = "zarr2"
     default_codecs: ClassVar[str] = "default"
     masks_fill_value: ClassVar[bool] = True
+    has_xarray_engine: ClassVar[bool] = True
     has_numcodecs: ClassVar[bool] = True
     names_in_axes: ClassVar[bool] = False
     has_bool: ClassVar[bool] = True

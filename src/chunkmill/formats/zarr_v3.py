@@ -67,6 +67,7 @@ class ZarrV3:
     name: ClassVar[str] = "zarr3"
     default_codecs: ClassVar[str] = "default"
     masks_fill_value: ClassVar[bool] = False
+    has_xarray_engine: ClassVar[bool] = True
     has_numcodecs: ClassVar[bool] = False
     names_in_axes: ClassVar[bool] = False
     has_bool: ClassVar[bool] = True

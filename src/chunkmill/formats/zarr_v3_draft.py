@@ -93,6 +93,7 @@ class ZarrV3Draft(WithoutConsolidated):
     name: ClassVar[str] = "zarr3-draft"
     default_codecs: ClassVar[str] = "gzip"
     masks_fill_value: ClassVar[bool] = False
+    has_xarray_engine: ClassVar[bool] = False
     has_numcodecs: ClassVar[bool] = False
     names_in_axes: ClassVar[bool] = False
     has_bool: ClassVar[bool] = True

@@ -59,6 +59,7 @@ class ZarrV3Experimental(WithoutConsolidated):
     default_codecs: ClassVar[str] = "gzip"
     empty_groups: ClassVar[bool] = False
     masks_fill_value: ClassVar[bool] = True
+    has_xarray_engine: ClassVar[bool] = False
     has_numcodecs: ClassVar[bool] = False
     names_in_axes: ClassVar[bool] = False
     has_bool: ClassVar[bool] = True

@@ -43,6 +43,7 @@ def setting(name: str) -> Any:
 
 _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "fsync": (lambda value: value in (True, False), "true or false"),
+    "guess-zarr": (lambda value: value in (True, False, "auto"), "auto, true or false"),
     "progress": (lambda value: value in (True, False, "auto"), "auto, true or false"),
     "remote-requests": (lambda value: str(value).isdecimal() and int(value) > 0, "a whole number above 0"),
     "retry-seconds": (lambda value: type(value) in (int, float) and value >= 0, "seconds, or 0 for no retries"),

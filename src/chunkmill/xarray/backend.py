@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree, Variable
+from xarray.backends import list_engines
 from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
@@ -30,8 +31,10 @@ from chunkmill.formats.registry import get_format
 from chunkmill.nodes import api
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.open_store import is_reference_set
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
+from chunkmill.stores.settings import setting
 from chunkmill.xarray.coding import array_encoding, decoded_attributes
 from chunkmill.xarray.decode import decode
 from chunkmill.xarray.image_levels import level_datasets
@@ -39,7 +42,7 @@ from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend
 
 __all__ = ["ChunkmillBackendEntrypoint", "GroupVariables", "LazyArray", "dimension_names", "open_variable"]
 
-_SUFFIXES = (".zarr", ".n5", ".zarr.zip", ".n5.zip")
+_N5_SUFFIXES, _ZARR_SUFFIXES = (".n5", ".n5.zip"), (".zarr", ".zarr.zip")
 _ROOT_ARRAY = "data"  # name of the variable of a store that is a single array
 
 
@@ -221,25 +224,26 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
     supports_groups: ClassVar[bool] = True
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return whether the url has the suffix of a store, or is a local directory or file that opens as one.
+        """Return whether it is N5, a draft of Zarr v3 or a reference set; or Zarr, where no other engine opens that.
 
-        Remote urls are judged by their suffix alone.
+        The setting ``chunkmill.guess-zarr`` takes Zarr always, or never. Remote urls are judged by their suffix alone.
         """
         if is_store(filename_or_obj):
             return True
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False
         name = os.fspath(filename_or_obj)
-        if name.rstrip("/").lower().endswith(_SUFFIXES):
-            return True
         path = Path(name).expanduser()
-        if not path.is_dir() and not (path.is_file() and (".json" in path.name or path.suffix == ".zip")):
-            return False
+        is_file = path.is_file() and (".json" in path.name or path.suffix == ".zip")
+        if not path.is_dir() and not is_file:
+            suffix = name.rstrip("/").lower()
+            return suffix.endswith(_N5_SUFFIXES) or (suffix.endswith(_ZARR_SUFFIXES) and _takes_zarr())
         try:
-            api.open(path)
+            if is_reference_set(path):
+                return True
+            return not get_format(api.open(path).format).has_xarray_engine or _takes_zarr()
         except (ChunkmillError, OSError):
             return False
-        return True
 
     def open_dataset(  # noqa: D102 - the class says it
         self,
@@ -330,6 +334,12 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
                 (f"{path}/{name}" if path else name, child, unfinished.below(name)) for name, child in groups.items()
             ]
         return datasets
+
+
+def _takes_zarr() -> bool:
+    """Return whether Zarr is opened by this engine where users name none."""
+    wanted = setting("guess-zarr")
+    return "zarr" not in list_engines() if wanted == "auto" else bool(wanted)
 
 
 def _open(

@@ -27,6 +27,7 @@ class Plain:
     name: ClassVar[str] = "plain"
     default_codecs: ClassVar[str] = "raw"
     masks_fill_value: ClassVar[bool] = False
+    has_xarray_engine: ClassVar[bool] = False
     has_numcodecs: ClassVar[bool] = False
     names_in_axes: ClassVar[bool] = False
     has_bool: ClassVar[bool] = False
