@@ -78,8 +78,8 @@ def pyramid(
 ) -> None:
     """Write the array SOURCE, or the finest level of an image, and its reductions as the levels of TARGET.
 
-    Without TARGET, the reductions are written beside SOURCE, an array whose name ends with 0. Each element is read once. The target appears when all levels are complete; an interrupted job resumes when the
-    command is run again.
+    Without TARGET, the reductions are written beside SOURCE, an array whose name ends with 0. Each element is read
+    once. The levels appear when all are complete; an interrupted job resumes when the command is run again.
     """
     chosen = options | {"format": format_, "ome": None if ome == "none" else ome}
     where = None if target is None else (target, target_path)
