@@ -19,6 +19,8 @@ from chunkmill.cli.attributes import attrs
 from chunkmill.cli.options import (
     CODECS,
     FORMATS,
+    JSON_VALUE,
+    NAMES,
     PLACE,
     SHAPE,
     errors_shown,
@@ -145,16 +147,30 @@ main.add_command(attrs)
     type=click.Choice(["fill_value", "codecs", "dimension_names", "attributes"]),
     help="What may be lost if the format cannot hold it (repeatable); values never are.",
 )
+@click.option(
+    "--include", multiple=True, help="Convert only nodes that match, with all below, such as 't2*' (repeatable)."
+)
+@click.option("--exclude", multiple=True, help="Leave out nodes that match, with all below (repeatable).")
+@click.option("--dimension-names", type=NAMES, help="Names of the axes, such as time,lat,lon.")
+@click.option("--fill-value", type=JSON_VALUE, help="Fill value of the target, JSON or text; values stay as they are.")
+@click.option(
+    "--chunk-key-encoding", type=click.Choice(["/", "."]), help="Separator in chunk keys, such as / for nested."
+)
 @job_options
 def convert(
-    source: str, target: str, *, path: str, target_path: str, format_: str, allow: tuple[str, ...], **options: Any
+    source: str, target: str, *, path: str, target_path: str, format_: str, include: tuple[str, ...], **options: Any
 ) -> None:
     """Convert the array or group SOURCE, with everything below it, to another format at TARGET.
 
     Chunks are copied without decoding wherever their bytes mean the same in the target. The target appears when it is
     complete; an interrupted job resumes when the command is run again.
     """
-    run_plan(cm.plan_convert, (source, path), (target, target_path), options | {"format": format_, "allow": allow})
+    run_plan(
+        cm.plan_convert,
+        (source, path),
+        (target, target_path),
+        options | {"format": format_, "include": include or None},
+    )
 
 
 @main.command(

@@ -29,7 +29,9 @@ __all__ = [
     "CODECS",
     "FORMATS",
     "JSON_FLAG",
+    "JSON_VALUE",
     "KEY_VALUE",
+    "NAMES",
     "PLACE",
     "SHAPE",
     "errors_shown",
@@ -148,11 +150,33 @@ class _Scheduler(ParamType):
         return _starting((*self.known, "tcp://"), incomplete)
 
 
+class _Names(ParamType):
+    """Names with commas between; an empty one is none."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+        return tuple(name.strip() or None for name in value.split(",")) if isinstance(value, str) else value
+
+
+class _Json(ParamType):
+    """JSON where it can be, else text."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+
+
 def _starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
 SHAPE, CODECS, KEY_VALUE, _MEMORY = _Shape(), _Codecs(), _KeyValue(), _Memory()
+NAMES, JSON_VALUE = _Names(), _Json()
 PLACE = click.Path()  # or a url; shells complete paths
 
 

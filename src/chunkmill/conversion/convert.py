@@ -5,8 +5,8 @@ Not here: planning (`chunkmill.conversion.convert_job`), the target's metadata (
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
 import dask
 
@@ -14,12 +14,14 @@ from chunkmill.conversion.convert_job import ConversionTarget, plan_job
 from chunkmill.conversion.layout_options import by_array
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
+from chunkmill.conversion.source_choice import axis_names, chosen_paths, with_fill_value, with_names
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
+from chunkmill.nodes.new_array import with_chunk_keys
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.runtime.worker import current_worker
 from chunkmill.stores.base import Store
@@ -39,6 +41,11 @@ def plan_convert(
     temp: Any = None,
     overwrite: bool = False,
     allow: Collection[str] = (),
+    include: str | Collection[str] | None = None,
+    exclude: str | Collection[str] = (),
+    dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None = None,
+    fill_value: Any = None,
+    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -76,6 +83,16 @@ def plan_convert(
     allow
         Losses that are allowed where the format cannot hold something: ``"fill_value"`` (absent chunks are written out
         then), ``"codecs"``, ``"dimension_names"``, ``"attributes"``. Values are never lost.
+    include, exclude
+        Patterns of paths below the source, such as ``"t2m"``, ``"level*/mask"``: of a group, only nodes that match
+        `include`, or are below such, and not `exclude`. ``*`` matches any characters, slashes too.
+    dimension_names
+        Names of the axes: of the array; of the arrays of that rank; or by path below the source. As stored otherwise.
+    fill_value
+        Fill value of the target: for all arrays, or by path below the source. Elements keep their values: where absent
+        chunks would read as others, they are written out.
+    chunk_key_encoding
+        As in `create_array`; kept, where the format has it, when ``None``.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -98,18 +115,32 @@ def plan_convert(
     ('copy', {'copy': 4})
     """
     node = open_source(source, storage_options)
-    chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
+    named, filled = axis_names(dimension_names, node), with_fill_value(fill_value, node)
+
+    def names(array: Array) -> tuple[str | None, ...]:
+        return named(array) or (None,) * array.ndim
+
+    def edit(array: Array, metadata: ArrayMetadata) -> ArrayMetadata:
+        return filled(array, with_names(metadata, named(array)))
+
+    chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
     options = storage_options if target_storage_options is None else target_storage_options
     store, path = open_target(target, options)
 
     def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
-        return describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs, allow=allow)
+        described = describe_target(
+            array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs, allow=allow, edit=edit
+        )
+        return with_chunk_keys(described, documents_format, at, chunk_key_encoding)
 
     def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
         return describe_group_target(group.metadata, documents_format, at, allow=allow)
 
     exact = not (isinstance(codecs, str) and codecs == "keep")
-    where = ConversionTarget(store, path, format, describe_array, describe_group, exact=exact, overwrite=overwrite)
+    chosen = chosen_paths(node, include, exclude)
+    where = ConversionTarget(
+        store, path, format, describe_array, describe_group, exact=exact, overwrite=overwrite, chosen=chosen
+    )
     worker = current_worker(max_mem)
     limit = None if max_mem is None else worker.max_mem
     return plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, options)))
@@ -127,6 +158,11 @@ def convert(
     temp: Any = None,
     overwrite: bool = False,
     allow: Collection[str] = (),
+    include: str | Collection[str] | None = None,
+    exclude: str | Collection[str] = (),
+    dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None = None,
+    fill_value: Any = None,
+    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
     resume: bool = True,
@@ -138,7 +174,7 @@ def convert(
     ----------
     source, target, format, chunks, shards, codecs, max_mem, temp, overwrite, allow
         As in `plan_convert`.
-    storage_options, target_storage_options
+    include, exclude, dimension_names, fill_value, chunk_key_encoding, storage_options, target_storage_options
         As in `plan_convert`.
     resume, progress
         As in `Plan.run`.
@@ -176,6 +212,11 @@ def convert(
         temp=temp,
         overwrite=overwrite,
         allow=allow,
+        include=include,
+        exclude=exclude,
+        dimension_names=dimension_names,
+        fill_value=fill_value,
+        chunk_key_encoding=chunk_key_encoding,
         storage_options=storage_options,
         target_storage_options=target_storage_options,
     )

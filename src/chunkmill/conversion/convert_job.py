@@ -8,7 +8,7 @@ target's metadata (`chunkmill.conversion.target_metadata`), the action for chunk
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -58,6 +58,8 @@ class ConversionTarget:
         Whether codecs were asked for, so that bytes are moved only where their parameters are the same too.
     overwrite
         Whether a node that is there is replaced; ``None``: it is an array to write into.
+    chosen
+        Paths below the source of the nodes to convert; ``None``: all.
     """
 
     store: Store
@@ -67,6 +69,7 @@ class ConversionTarget:
     describe_group: Callable[[Group, Format, str], GroupMetadata]
     exact: bool = False
     overwrite: bool | None = False
+    chosen: Collection[str] | None = None
 
 
 def plan_job(
@@ -178,6 +181,8 @@ def _described(
     arrays: list[tuple[Array, Array]] = []
     for node in hierarchy.walk(source):
         below = node.path[len(source.path) :].strip("/")
+        if target.chosen is not None and below not in target.chosen:
+            continue
         path = _normalized("/".join(name for name in (root, below) if name), documents_format)
         if isinstance(node, Group):
             groups[path] = target.describe_group(node, documents_format, path)

@@ -6,7 +6,7 @@ Not here: what a format can hold (its ``adapt`` and ``emit_array``), the action 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -45,6 +45,7 @@ def describe_target(
     shards: Any = "keep",
     codecs: Any = "keep",
     allow: Collection[str] = (),
+    edit: Callable[[Array, ArrayMetadata], ArrayMetadata] | None = None,
 ) -> ArrayMetadata:
     """Describe the copy of `source` at `path` in a store of another format.
 
@@ -58,6 +59,8 @@ def describe_target(
         `chunkmill.create_array`.
     allow
         Losses that are allowed where the format cannot hold something: of `ALLOWABLE`.
+    edit
+        Changes the metadata that the copy begins with.
 
     Raises
     ------
@@ -70,6 +73,7 @@ def describe_target(
     chunks, shards = chosen(chunks, source, "chunks"), chosen(shards, source, "shards")
     kept = is_keep(shards)
     metadata = _marked(source, documents_format)
+    metadata = metadata if edit is None else edit(source, metadata)
     layout = inner_layout(metadata)
     if kept and layout.sharding is not None and is_keep(chunks) and is_keep(codecs):
         with suppress(MetadataError):

@@ -40,6 +40,7 @@ class WritesChildren(ABC):
         fill_value: Any = None,
         dimension_names: Sequence[str | None] | None = None,
         attributes: Mapping[str, Any] | None = None,
+        chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
         overwrite: bool = False,
     ) -> Array:
         """Create an array at `path` below the group, in its format (see `chunkmill.create_array`).
@@ -64,6 +65,7 @@ class WritesChildren(ABC):
             fill_value=fill_value,
             dimension_names=dimension_names,
             attributes=attributes,
+            chunk_key_encoding=chunk_key_encoding,
             overwrite=overwrite,
         )
         return array

@@ -30,6 +30,7 @@ def create_array(
     fill_value: Any = None,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
+    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Array:
@@ -58,6 +59,9 @@ def create_array(
         A name or ``None`` for each axis, slowest first.
     attributes
         User attributes; JSON-serialisable.
+    chunk_key_encoding
+        Separator in chunk keys, ``"/"`` or ``"."`` (nested keys of Zarr v2 are OME-Zarr 0.4's layout), or Zarr v3's
+        ``{"name": "v2", "separator": "."}``; the format's own when ``None``.
     storage_options
         Options of the filesystem, as in fsspec.
     overwrite
@@ -97,6 +101,7 @@ def create_array(
         fill_value=fill_value,
         dimension_names=dimension_names,
         attributes=attributes,
+        chunk_key_encoding=chunk_key_encoding,
     )
     replacement = placement.begin_replacement(target, path, format) if overwrite else None
     if replacement is not None:

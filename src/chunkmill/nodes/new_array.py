@@ -6,6 +6,8 @@ Not here: documents (`chunkmill.formats`), whether there is room for it (`chunkm
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -26,7 +28,7 @@ from chunkmill.nodes.documents import may_have
 from chunkmill.nodes.hierarchy import open_node
 from chunkmill.stores.base import Store
 
-__all__ = ["check_shards", "describe_array", "format_above", "make_grid"]
+__all__ = ["check_shards", "describe_array", "format_above", "make_grid", "scalar_of", "with_chunk_keys"]
 
 _DEFAULT_FORMAT = "zarr3"
 
@@ -46,6 +48,7 @@ def describe_array(
     fill_value: Any = None,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
+    chunk_key_encoding: Any = None,
 ) -> ArrayMetadata:
     """Return the metadata of a new array at `path`, adapted to the format (see `chunkmill.create_array`).
 
@@ -78,13 +81,69 @@ def describe_array(
         chunk_grid=grid,
         chunk_keys=ChunkKeyEncoding("c/", "/", "c"),
         codecs=chain,
-        fill_value=_fill_value(fill_value, native),
+        fill_value=scalar_of(fill_value, native),
         dimension_names=None if dimension_names is None else tuple(dimension_names),
         attributes=dict(attributes or {}),
     )
     adapted = documents_format.adapt(metadata, path.strip("/"))
+    adapted = with_chunk_keys(adapted, documents_format, path.strip("/"), chunk_key_encoding)
     build_layouts(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
     return adapted
+
+
+def with_chunk_keys(metadata: ArrayMetadata, documents_format: Format, path: str, encoding: Any) -> ArrayMetadata:
+    """Return metadata of the format with other chunk keys.
+
+    Parameters
+    ----------
+    encoding
+        The separator, ``"/"`` or ``"."``; Zarr v3's ``{"name": "v2", "separator": "."}``, also with the separator in
+        ``configuration``; ``None``: the format's own.
+
+    Raises
+    ------
+    UnsupportedFeature
+        The format has no such chunk keys.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-keys", shape=(4, 4), dtype="i4", format="zarr2", chunk_key_encoding="/")
+    >>> a.metadata.chunk_keys.encode((1, 0))
+    '1/0'
+    """
+    if encoding is None:
+        return metadata
+    name, separator = _named_encoding(encoding)
+    keys = metadata.chunk_keys
+    if name == "v2":
+        keys = ChunkKeyEncoding("", separator or ".", "0")
+    elif name == "default":
+        keys = ChunkKeyEncoding(f"c{separator or '/'}", separator or "/", "c")
+    else:
+        prefix = f"c{separator}" if keys.prefix in {"c/", "c."} else keys.prefix
+        keys = replace(keys, separator=separator, prefix=prefix)
+    changed = replace(metadata, chunk_keys=keys)
+    stored = None
+    with suppress(UnsupportedFeature):
+        stored = documents_format.parse_array(path, documents_format.emit_array(path, changed))
+    if stored is None or stored.chunk_keys != keys:
+        feature = f"chunk keys such as {keys.encode((0,) * max(len(metadata.shape), 2))!r}"
+        hint = Hint("leave out {}", ("chunk_key_encoding", ...))
+        raise UnsupportedFeature(format=documents_format.name, feature=feature, key=path, hint=hint)
+    return changed
+
+
+def _named_encoding(encoding: Any) -> tuple[str, Any]:
+    """Return name (``""``: the format's own) and separator of an encoding; ``None`` for the separator of that name."""
+    if isinstance(encoding, str) and encoding in {".", "/"}:
+        return "", encoding
+    if isinstance(encoding, Mapping) and encoding.get("name") in {"v2", "default"}:
+        known = {**encoding, **(encoding.get("configuration") or {})}
+        if set(known) <= {"name", "configuration", "separator"} and known.get("separator") in {None, ".", "/"}:
+            return known["name"], known.get("separator")
+    expected = "'/', '.', or {'name': 'default' or 'v2', 'separator': '/' or '.'}"
+    raise ValueError(f"chunk_key_encoding={encoding!r}: expected {expected}")
 
 
 def format_above(store: Store, path: str) -> str:
@@ -216,7 +275,7 @@ def _decoded_dtype(stored: np.dtype[Any], codecs: Sequence[str]) -> np.dtype[Any
     return to_native(stored)
 
 
-def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
+def scalar_of(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return `value` as a scalar of `dtype`, or its zero; a value that the dtype cannot hold raises `ValueError`."""
     if value is None:
         if dtype.kind == "O":

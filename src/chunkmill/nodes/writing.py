@@ -50,6 +50,7 @@ class _Options(TypedDict, total=False):
     fill_value: Any
     dimension_names: Sequence[str | None] | None
     attributes: Mapping[str, Any] | None
+    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None
     lock: Any
     resume: bool
     write_empty_chunks: bool
@@ -118,6 +119,7 @@ def to_store(
     fill_value: Any = None,
     dimension_names: Sequence[str | None] | None = None,
     attributes: Mapping[str, Any] | None = None,
+    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     lock: Any = "auto",
     compute: bool = True,
     return_stored: bool = False,
@@ -143,7 +145,7 @@ def to_store(
         Of a new array; that of the group above it when ``None``, ``"zarr3"`` in a new store.
     chunks
         Chunk shape; the largest block of `x` along each axis when ``None`` (of a shard, when sharded).
-    shards, codecs, fill_value, dimension_names, attributes, storage_options
+    shards, codecs, fill_value, dimension_names, attributes, chunk_key_encoding, storage_options
         Of a new array, as in `create_array`.
     region
         Slices of an existing array to write `x` to; store keys that it covers partly are read, changed and written
@@ -221,6 +223,7 @@ def to_store(
             fill_value=fill_value,
             dimension_names=dimension_names,
             attributes=attributes,
+            chunk_key_encoding=chunk_key_encoding,
         )
         array = hierarchy.array_at(target, path, metadata, format)
         where = full_region(array.shape)

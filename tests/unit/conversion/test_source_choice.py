@@ -1,0 +1,164 @@
+"""Nodes of a source chosen by patterns, and other names and fill values for them: planned, journalled, converted."""
+
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.conversion.source_choice import axis_names, chosen_paths, with_fill_value, with_names
+from chunkmill.errors import RegionError, UnsupportedFeature
+from chunkmill.stores.memory import MemoryStore
+
+FORMATS = ["zarr2", "zarr3", "n5"]
+
+
+def make(kind="zarr3"):
+    top = cm.create_group(MemoryStore(), format=kind, attributes={"title": "x"})
+    for path, shape in {"a": (4,), "level1/v": (4, 3), "level1/mask": (4, 3), "level2/v": (4, 3)}.items():
+        array = top.create_array(path, shape=shape, chunks=(2,) * len(shape), dtype="f4", attributes={"n": 1})
+        array[:2] = 7
+    return top
+
+
+def paths(store):
+    return [node.path for node in cm.nodes.hierarchy.walk(cm.open(store)) if isinstance(node, cm.Array)]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ({"include": "a"}, ["a"]),
+        ({"include": ["level1", "a"]}, ["a", "level1/mask", "level1/v"]),
+        ({"include": "*/v"}, ["level1/v", "level2/v"]),
+        ({"exclude": "*/mask"}, ["a", "level1/v", "level2/v"]),
+        ({"include": "/level*/", "exclude": ["level2", "level1/mask"]}, ["level1/v"]),
+        ({}, ["a", "level1/mask", "level1/v", "level2/v"]),
+    ],
+)
+def test_nodes_are_chosen_with_groups_and_attributes(kind, choice, expected):
+    source, target = make(kind), MemoryStore()
+    cm.convert(source, target, format=kind, **choice)
+    assert paths(target) == expected
+    group = cm.open_group(target)
+    assert dict(group.attributes) == {"title": "x"}
+    for path in expected:
+        assert dict(group[path].attributes) == {"n": 1}
+        np.testing.assert_array_equal(group[path][...], source[path][...])
+    if expected == ["a"]:
+        assert list(group) == ["a"]
+
+
+def test_patterns_that_match_nothing():
+    with pytest.raises(ValueError, match=r"'b' matches none of the nodes \['a', 'level1'"):
+        cm.plan_convert(make(), MemoryStore(), format="zarr3", exclude="b")
+    with pytest.raises(TypeError, match="choose nodes of a group, and the source is the array 'a'"):
+        cm.plan_convert(make()["a"], MemoryStore(), format="zarr3", include="a")
+    assert chosen_paths(make(), None, ()) is None
+
+
+def test_names_of_axes():
+    source, target = make(), MemoryStore()
+    cm.convert(source, target, format="zarr2", dimension_names=("y", "x"), chunks={"y": -1})
+    found = cm.open_group(target)
+    assert [(found[p].dimension_names, found[p].chunks) for p in ("a", "level1/v")] == [
+        (None, (2,)),
+        (("y", "x"), (4, 2)),
+    ]
+    cm.convert(source, target := MemoryStore(), format="zarr3", dimension_names={"a": ["t"]})
+    assert cm.open_array(target, "a").dimension_names == ("t",)
+    assert cm.open_array(target, "level2/v").dimension_names is None
+    with pytest.raises(RegionError, match="3 names, where the arrays have"):
+        axis_names(("a", "b", "c"), source)
+    with pytest.raises(RegionError, match="'a': dimension_names="):
+        cm.plan_convert(source, MemoryStore(), format="zarr3", dimension_names={"a": ["t", "u"]})
+    with pytest.raises(ValueError, match=r"dimension_names= names \['b'\]"):
+        axis_names({"b": ["t"]}, source)
+    assert with_names(metadata := source["a"].metadata, None) is metadata
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "zarr3-draft"])
+def test_fill_values_are_the_targets_and_elements_stay(kind):
+    source, target = make(kind), MemoryStore()
+    plan = cm.plan_convert(source, target, format=kind, fill_value=-1)
+    plan.run()
+    for path in paths(source.store):
+        found = cm.open_array(target, path)
+        assert found.fill_value == -1
+        np.testing.assert_array_equal(found[...], source[path][...])
+    cm.convert(source, target := MemoryStore(), format=kind, fill_value={"a": float("nan")})
+    assert np.isnan(cm.open_array(target, "a").fill_value)
+    assert cm.open_array(target, "level1/v").fill_value == 0
+    with pytest.raises(UnsupportedFeature, match="fill value"):
+        with_fill_value(1.5, source)(source["a"], cm.create_array(MemoryStore(), shape=(), dtype="i4").metadata)
+    with pytest.raises(UnsupportedFeature, match="fill value"):
+        cm.plan_convert(source, MemoryStore(), format="n5", fill_value=-1)
+
+
+def test_another_choice_is_another_plan():
+    source = make()
+    marks = {
+        cm.plan_convert(source, "memory://choice", format="zarr3", **options).job.fingerprint
+        for options in (
+            {},
+            {"exclude": "a"},
+            {"fill_value": 1},
+            {"dimension_names": ("t",)},
+            {"chunk_key_encoding": "."},
+        )
+    }
+    assert len(marks) == 5
+
+
+KEYS = [
+    ("zarr2", "/", "0/1"),
+    ("zarr2", ".", "0.1"),
+    ("zarr2", {"name": "v2", "separator": "/"}, "0/1"),
+    ("zarr3", "/", "c/0/1"),
+    ("zarr3", ".", "c.0.1"),
+    ("zarr3", {"name": "v2"}, "0.1"),
+    ("zarr3", {"name": "v2", "configuration": {"separator": "/"}}, "0/1"),
+    ("zarr3", {"name": "default", "configuration": {"separator": "."}}, "c.0.1"),
+    ("zarr3-draft", ".", "c0.1"),
+    ("n5", "/", "1/0"),
+]
+
+
+@pytest.mark.parametrize(("kind", "encoding", "key"), KEYS)
+@pytest.mark.parametrize("way", ["create", "to_store", "convert", "group"])
+def test_chunk_keys(kind, encoding, key, way):
+    store, options = MemoryStore(), {"format": kind, "chunk_key_encoding": encoding}
+    values = np.arange(1, 13, dtype="i4").reshape(4, 3)
+    shaped = {"shape": (4, 3), "chunks": (2, 2), "dtype": "i4"}
+    if way == "create":
+        cm.create_array(store, "a", **shaped, **options)[...] = values
+    elif way == "group":
+        cm.create_group(store, format=kind).create_array("a", **shaped, chunk_key_encoding=encoding)[...] = values
+    elif way == "to_store":
+        cm.to_store(values, store, "a", chunks=(2, 2), **options)
+    else:
+        cm.create_array(source := MemoryStore(), "a", format="zarr2", **shaped)[...] = values
+        cm.convert(source, store, codecs="gzip", **options)
+    array = cm.open_array(store, "a")
+    assert f"{array.prefix}{key}" in set(store.list_prefix(""))
+    np.testing.assert_array_equal(array[...], values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoding", "error", "message"),
+    [
+        ("n5", ".", UnsupportedFeature, "leave out chunk_key_encoding="),
+        ("zarr2", {"name": "default"}, UnsupportedFeature, "'c/0/0'"),
+        ("zarr3", "_", ValueError, "expected '/', '.', or"),
+        ("zarr3", {"name": "v3"}, ValueError, "expected '/', '.', or"),
+        ("zarr3", {"name": "v2", "separator": "-"}, ValueError, "expected '/', '.', or"),
+    ],
+)
+def test_chunk_keys_that_there_are_not(kind, encoding, error, message):
+    with pytest.raises(error, match=message):
+        cm.create_array(MemoryStore(), shape=(4, 3), dtype="i4", format=kind, chunk_key_encoding=encoding)
+
+
+def test_nested_keys_are_kept():
+    cm.create_array(source := MemoryStore(), "a", shape=(4, 3), dtype="i4", format="zarr2", chunk_key_encoding="/")
+    cm.convert(source, target := MemoryStore(), format="zarr2")
+    assert cm.open_array(target, "a").metadata.chunk_keys.separator == "/"
