@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import dask.array as da
@@ -56,6 +56,8 @@ class Operation:
         Whether it changes chunks that are visible, one after the other.
     joins
         Whether two alike, at one place, are one job that both run.
+    restart
+        Does it again where an interrupted run of another plan is in the way: its source has changed since.
     paths
         Where it is done.
     """
@@ -65,6 +67,7 @@ class Operation:
     needs: Callable[[Call], Any] | None = None
     in_place: bool = False
     joins: bool = False
+    restart: Callable[[Call], Any] | None = None
     paths: tuple[str, ...] = ("g/a", "g/b", "g", "")
     formats: tuple[str, ...] = FORMATS
 
@@ -165,12 +168,12 @@ def _delete(call: Call) -> None:
     cm.delete(call.store, call.path)
 
 
-def _convert(call: Call) -> None:
-    cm.convert((call.store, "src"), (call.store, call.path), format=call.format)
+def _convert(call: Call, **more: Any) -> None:
+    cm.convert((call.store, "src"), (call.store, call.path), format=call.format, **more)
 
 
-def _rechunk(call: Call) -> None:
-    cm.rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3, 1))
+def _rechunk(call: Call, **more: Any) -> None:
+    cm.rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3, 1), **more)
 
 
 def _replace_resuming(call: Call) -> None:
@@ -209,8 +212,8 @@ OPERATIONS = {
         Operation("dataset", _write_dataset),
         Operation("append", _append, _stored_dataset),
         Operation("dataset-region", _region_of_dataset, _stored_dataset, in_place=True),
-        Operation("convert", _convert, _source, joins=True, paths=_TARGETS),
-        Operation("rechunk", _rechunk, _source, joins=True, paths=_TARGETS),
+        Operation("convert", _convert, _source, joins=True, restart=partial(_convert, resume=False), paths=_TARGETS),
+        Operation("rechunk", _rechunk, _source, joins=True, restart=partial(_rechunk, resume=False), paths=_TARGETS),
         Operation("resize", _resize, _array, paths=("g/a", "g/b", "g")),
         Operation("append-values", _append_values, _array, paths=("g/a", "g/b", "g")),
         Operation("delete", _delete, _array, paths=("g/a", "g/b", "g")),
@@ -252,6 +255,12 @@ class Scenario:
     def _action(self, actor: str) -> Callable[[Store], Any]:
         run = self.operations[actor].run
         return lambda store: run(self._call(actor, store))
+
+    def restart(self, actor: str, store: Store) -> None:
+        """Do the operation of an actor again, as the error says that it was refused with."""
+        run = self.operations[actor].restart
+        assert run is not None
+        run(self._call(actor, store))
 
     def _call(self, actor: str, store: Store) -> Call:
         return Call(store, dict(zip(MARKS, self.paths, strict=True))[actor], self.format, MARKS[actor])

@@ -203,6 +203,8 @@ class Oracle:
         for kind in ("died", "refused"):
             for actor in [actor for actor, outcome in outcomes.items() if outcome.kind == kind]:
                 again = attempt(lambda actor=actor: self._actions[actor](store))
+                if "with another plan" in str(again.error) and self.scenario.operations[actor].restart is not None:
+                    again = attempt(lambda actor=actor: self.scenario.restart(actor, store))
                 name = f"{self._name(actor)}, which {kind}, again"
                 if again.kind == "broken" or (again.kind == "refused" and not getattr(again.error, "hint", "")):
                     yield f"{name}: {again}"

@@ -61,6 +61,17 @@ class SeenSource:
         replaced = store.compares_versions and any(found[key][1] != version for key, version in self.versions.items())
         return "replaced" if replaced else None
 
+    def has_chunks_of(self, array: StoredArray) -> bool:
+        """Return whether the documents describe the chunks as `array` does, which was opened before."""
+        known = self.format.parse_array(array.path, self.documents)
+        if known is None:
+            return not self.documents  # it may be known from consolidated metadata only
+        return (known.chunk_grid, known.chunk_keys, known.codecs) == (
+            array.metadata.chunk_grid,
+            array.metadata.chunk_keys,
+            array.metadata.codecs,
+        )
+
     def _same_chunks(self, path: str, documents: Mapping[str, bytes]) -> bool:
         try:
             before, after = (self.format.parse_array(path, each) for each in (self.documents, documents))
@@ -87,7 +98,11 @@ def see_sources(arrays: Sequence[StoredArray]) -> list[SeenSource]:
         found = {key: store.get_versioned(key) for key in documents_format.array_keys(array.path)}
         documents = {key: value for key, (value, _) in found.items() if value is not None}
         versions = {key: found[key][1] for key in documents if store.compares_versions}
-        return SeenSource(documents_format, documents, versions)
+        seen = SeenSource(documents_format, documents, versions)
+        if not seen.has_chunks_of(array):
+            reason = f"the source {array.path!r} in {array.url} was replaced after it was opened"
+            raise JobError(job=f"read {array.path!r}", reason=reason, hint="open it again")
+        return seen
 
     return _for_each(see, arrays, arrays)
 

@@ -134,7 +134,13 @@ class _ConsolidatedView:
             value = None if key is None else documents.get(key)
             found = None if value is None else documents_format.parse_consolidated(group, value)
             if found is not None:
-                overlay = OverlayStore(found, store, documents_format.document_names, is_demanded=is_demanded)
+                overlay = OverlayStore(
+                    found,
+                    store,
+                    documents_format.document_names,
+                    is_demanded=is_demanded,
+                    lists_below=not (is_demanded or store.is_remote) and can_list(store),
+                )
                 return cls(store, overlay, group, documents_format)
         return None
 

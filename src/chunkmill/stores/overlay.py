@@ -22,6 +22,10 @@ class OverlayStore:
 
     Writing such a key writes below, and from then on that key is answered from below, as are listings.
 
+    Documents in memory may be stale. Where listings are cheap (`lists_below`), the names are those that the store below
+    has, so that nodes which were made or deleted since are not missed; the documents of folders that are unknown here
+    are read from below.
+
     Parameters
     ----------
     documents
@@ -32,6 +36,8 @@ class OverlayStore:
         Last segments of the keys that are answered here: ``{".zarray", ".zgroup", ".zattrs"}``.
     is_demanded
         Whether the caller asked for these documents, stale or not: jobs use them then, too.
+    lists_below
+        Whether names are compared with the store below.
 
     Examples
     --------
@@ -42,7 +48,13 @@ class OverlayStore:
     """
 
     def __init__(
-        self, documents: Mapping[str, bytes], below: Store, answers: frozenset[str], *, is_demanded: bool = False
+        self,
+        documents: Mapping[str, bytes],
+        below: Store,
+        answers: frozenset[str],
+        *,
+        is_demanded: bool = False,
+        lists_below: bool = False,
     ) -> None:
         self.below = below
         self.url = below.url
@@ -51,6 +63,7 @@ class OverlayStore:
         self._documents = dict(documents)
         self._answers = answers
         self.is_demanded = is_demanded
+        self._lists_below = lists_below
         self._written: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,7 +83,10 @@ class OverlayStore:
         return self.below.compares_versions
 
     def _answers_to(self, key: str) -> bool:
-        return key.rpartition("/")[2] in self._answers and key not in self._written
+        folder, slash, name = key.rpartition("/")
+        if name not in self._answers or key in self._written:
+            return False
+        return not self._lists_below or folder + slash in self._children
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it: a document from memory, all else from the store below."""
@@ -145,9 +161,19 @@ class OverlayStore:
         return self.below.list_prefix(prefix)
 
     def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names that the documents imply, without a request; asks below after a write."""
+        """Return the sorted names that the documents imply, without a request; asks below after a write.
+
+        With `lists_below` those that are below, unless the documents of the folder are only here.
+        """
         check_prefix(prefix)
-        return self.below.list_dir(prefix) if self._written else list(self._children.get(prefix, ()))
+        if self._written:
+            return self.below.list_dir(prefix)
+        known = self._children.get(prefix, ())
+        if not self._lists_below:
+            return list(known)
+        listed = self.below.list_dir(prefix)
+        is_documented = not self._answers.isdisjoint(listed)
+        return listed if is_documented or not known else sorted({*known, *listed})
 
     @functools.cached_property
     def _children(self) -> dict[str, list[str]]:

@@ -466,6 +466,7 @@ class TestConsolidated:
         return store
 
     def test_a_walk_costs_no_further_request(self, store, fmt):
+        store.is_remote = True
         group = cm.open_group(store)
         store.clear()
         nodes = list(hierarchy.walk(group))
@@ -532,8 +533,18 @@ class TestConsolidated:
         below = store.below
         (document,) = [key for key in keys(below) if key.endswith(("top/.zarray", "top/zarr.json"))]
         below.set(document.replace("top", "other"), below.get(document))
+        assert "other" not in cm.open_group(store, consolidated=True)
+        assert "other" in cm.open_group(store)
+        store.is_remote = True
         assert "other" not in cm.open_group(store)
         assert "other" in cm.open_group(store, consolidated=False)
+
+    def test_a_walk_over_what_is_near_lists_names_only(self, store, fmt):
+        group = cm.open_group(store)
+        store.clear()
+        assert len(list(hierarchy.walk(group))) == 7
+        assert {method for method, _, _ in store.log} == {"list_dir"}
+        assert len(store.log) == 4
 
     def test_values_come_from_the_store(self, store, fmt):
         array = cm.open_group(store, mode="r+")["g/a"]
