@@ -126,6 +126,10 @@ class FarStore(RecordingStore):
         self._wait(1)
         super().set(key, value)
 
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        self._wait(1)
+        return super().set_if(key, value, version)
+
     def _wait(self, n: int) -> None:
         if not self.seconds:
             return

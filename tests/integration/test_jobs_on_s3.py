@@ -20,9 +20,9 @@ def store(s3_server):  # noqa: F811
     return open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
 
 
-def make_source():
+def make_source(length=20):
     source = MemoryStore()
-    values = np.random.default_rng(0).integers(0, 99, (20, 6)).astype("i4")
+    values = np.random.default_rng(0).integers(0, 99, (length, 6)).astype("i4")
     for path in ("a", "deep/b"):
         cm.create_array(source, path, shape=values.shape, chunks=(3, 4), dtype="i4", format="n5", codecs="gzip")
         cm.open_array(source, path, mode="r+")[...] = values
@@ -59,9 +59,9 @@ def test_a_task_that_slept_replaces_nothing(store):
 
 
 def test_resume(store):
-    source = make_source()
+    source = make_source(200)  # 134 chunks an array, of which a task owns 32
     with pytest.raises((ChunkError, StoreError)):
-        cm.convert(source, FailingStore(store, every=20, methods=["set", "set_if"]), format="zarr3")
+        cm.convert(source, FailingStore(store, every=120, methods=["set", "set_if"]), format="zarr3")
     assert [job.path for job in unfinished_jobs(store)] == [""]
     report = cm.convert(source, store, format="zarr3")
     assert report.n_resumed > 0

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from chunkmill.conversion.actions import choose_action, n_groups
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.chunk_memory import chunk_bytes
-from chunkmill.conversion.estimate import TransferEstimate, estimate_transfers, fit_memory, task_memory
+from chunkmill.conversion.estimate import MOST_STORING, TransferEstimate, estimate_transfers, fit_memory, task_memory
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
 from chunkmill.conversion.source_guard import see_sources
@@ -209,6 +209,10 @@ def _plan_arrays(
     max_bytes = min(MAX_TASK_BYTES, max(total // _MANY_TASKS, fine))
     n_keys = sum(new.write_layout.grid.n_chunks for _, new in arrays)
     max_keys = min(MAX_TASK_KEYS, max(n_keys // LEAST_TASKS, 1))
+    if source.store.is_remote or target.store.is_remote:  # a task has as many requests under way as it owns keys
+        largest = max((chunk_bytes(new, new.write_layout) for _, new in arrays), default=0)
+        max_keys = max(max_keys, MOST_STORING)
+        max_bytes = max(max_bytes, min(MAX_TASK_BYTES, MOST_STORING * largest))
     chosen = [
         ArrayPlan(
             old,

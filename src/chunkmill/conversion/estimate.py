@@ -29,7 +29,7 @@ from chunkmill.model.inner_layout import inner_layout
 from chunkmill.runtime.worker import THREAD_OVERHEAD
 from chunkmill.stores.base import REQUESTS_AT_ONCE, WritesParts
 
-__all__ = ["TaskMemory", "TransferEstimate", "estimate_transfers", "fit_memory", "task_memory"]
+__all__ = ["MOST_STORING", "TaskMemory", "TransferEstimate", "estimate_transfers", "fit_memory", "task_memory"]
 
 _OBJECTS = 1 << 10
 """Bytes (measured): Python's objects of a chunk that a task is going to move, such as its coords, key and range."""
@@ -41,7 +41,7 @@ _FIRST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 16, 512, 64 << 20
 """Chunks, and bytes, that stores with latency fetch ahead for a task that asks for many chunks at once."""
 
 
-_MOST_STORING, _STORING_BYTES = 16, 32 << 20
+MOST_STORING, _STORING_BYTES = 32, 32 << 20
 """Values, and bytes, that are being stored, where requests cost latency, while a task continues."""
 
 
@@ -91,7 +91,7 @@ def task_memory(
     n_background = 0
     if target.store.is_remote:
         held = 2 * most_encoded(target, target.write_layout)  # the value, and the request's copy of it
-        n_background = min(n_keys, _MOST_STORING, _STORING_BYTES // max(held, 1))
+        n_background = min(n_keys, MOST_STORING, _STORING_BYTES // max(held, 1))
         if budget is not None:
             n_background = max(0, min(n_background, (budget - n_bytes) // 2 // max(held, 1)))
         n_bytes += n_background * held

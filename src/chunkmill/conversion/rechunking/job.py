@@ -89,7 +89,7 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
     try:
         return choose_rechunk_strategy(
             read_side(source, worker),
-            write_side(target),
+            write_side(target, worker),
             itemsize(source),
             Limits(worker.max_mem, worker.n_threads, worker.n_workers, overhead_bytes=worker.overhead_bytes),
             costs=store_costs(source.store, intermediate, target.store),

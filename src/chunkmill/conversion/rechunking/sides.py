@@ -10,9 +10,9 @@ from chunkmill.conversion.chunk_memory import chunk_bytes, most_encoded, n_decod
 from chunkmill.conversion.rechunking.plan import IntermediateFormat, Side, UnitCosts
 from chunkmill.model.metadata import NamedConfig
 from chunkmill.runtime.worker import Worker
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 
-__all__ = ["intermediate_codecs", "intermediate_files", "read_side", "store_costs", "write_side"]
+__all__ = ["intermediate_codecs", "intermediate_files", "read_side", "store_costs", "write_side", "writes_at_once"]
 
 
 def read_side(array: StoredArray, worker: Worker) -> Side:
@@ -23,11 +23,24 @@ def read_side(array: StoredArray, worker: Worker) -> Side:
     return Side(array.write_layout.grid, layout.grid, working, ahead, is_sharded=layout is not array.write_layout)
 
 
-def write_side(array: StoredArray) -> Side:
-    """Describe the target: memory to encode and store the value of one of its keys."""
+def write_side(array: StoredArray, worker: Worker) -> Side:
+    """Describe the target: memory to encode and store the values of as many keys as are stored at once."""
+    grid = array.write_layout.grid
+    return Side(grid, grid, _writing_bytes(array) * max(1, writes_at_once(array, worker.ahead_bytes)))
+
+
+def writes_at_once(array: StoredArray, ahead_bytes: int) -> int:
+    """Return the number of values that a task stores at once, in the memory that it fetched ahead before.
+
+    0: one after the other, where requests cost no latency or memory does not suffice for two.
+    """
+    n = min(REQUESTS_AT_ONCE, ahead_bytes // max(1, _writing_bytes(array))) if array.store.is_remote else 0
+    return n if n > 1 else 0
+
+
+def _writing_bytes(array: StoredArray) -> int:
     layout = array.write_layout
-    working = chunk_bytes(array, layout) * n_encoding(layout.codecs)
-    return Side(layout.grid, layout.grid, working + most_encoded(array, layout) * array.store.is_remote)
+    return chunk_bytes(array, layout) * n_encoding(layout.codecs) + most_encoded(array, layout) * array.store.is_remote
 
 
 def intermediate_codecs(array: StoredArray, *, compress: bool) -> CodecPipeline | None:
@@ -55,6 +68,9 @@ _REMOTE_REQUEST = 5e-3  # 40 ms each, eight at once
 _REMOTE_BYTE = 1e-8  # 100 MB/s for each thread
 
 
+_REMOTE_TASK = 0.16  # four requests one after the other: its record, its first value, its last, its record
+
+
 def store_costs(source: Store, intermediate: Store, target: Store) -> UnitCosts:
     """Return the unit costs of requests and bytes with these stores."""
     local = UnitCosts()
@@ -64,5 +80,6 @@ def store_costs(source: Store, intermediate: Store, target: Store) -> UnitCosts:
         intermediate_byte=2 * _REMOTE_BYTE if intermediate.is_remote else local.intermediate_byte,
         intermediate_request=_REMOTE_REQUEST if intermediate.is_remote else local.intermediate_request,
         written_byte=_REMOTE_BYTE if target.is_remote else local.written_byte,
-        target_request=8 * _REMOTE_REQUEST if target.is_remote else local.target_request,
+        target_request=_REMOTE_REQUEST if target.is_remote else local.target_request,
+        task=_REMOTE_TASK if target.is_remote else local.task,
     )

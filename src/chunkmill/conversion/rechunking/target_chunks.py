@@ -18,7 +18,9 @@ from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.metered import metered
 from chunkmill.array.present_keys import count_in, touch
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import BackgroundCalls
 from chunkmill.conversion.rechunking.intermediate_files import intermediate_values
+from chunkmill.conversion.rechunking.sides import writes_at_once
 from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk, RegionValues, SourceReads, source_values, within
 from chunkmill.conversion.rechunking.target_buffers import target_buffer
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
@@ -68,15 +70,24 @@ def _write(rechunk: ArrayRechunk, target: StoredArray, region: Region, found: It
         chunks.put(at, values)
         del values  # before the next one is fetched
     n_written = 0
-    for coords, chunk in chunks.take():
-        if chunk is not None:
-            n_written += 1
-            write_chunk(target, coords, chunk.astype(target.dtype, copy=False), write_empty=True)
-        elif not rechunk.fresh:
-            key = target.write_layout.locator.key(coords)
-            with chunk_step(target, target.write_layout, coords, "set"):
-                target.store.delete(key)
+    with BackgroundCalls(writes_at_once(target, rechunk.ahead_bytes)) as background:
+        for coords, chunk in chunks.take():
+            if chunk is not None:
+                n_written += 1
+                background.call(_put, target, coords, chunk)
+            elif not rechunk.fresh:
+                background.call(_delete, target, coords)
+            del chunk
     return n_written
+
+
+def _put(target: StoredArray, coords: ChunkCoords, chunk: NDArray[Any]) -> None:
+    write_chunk(target, coords, chunk.astype(target.dtype, copy=False), write_empty=True)
+
+
+def _delete(target: StoredArray, coords: ChunkCoords) -> None:
+    with chunk_step(target, target.write_layout, coords, "set"):
+        target.store.delete(target.write_layout.locator.key(coords))
 
 
 class _TargetChunks:

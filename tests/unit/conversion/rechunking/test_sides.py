@@ -13,6 +13,7 @@ from chunkmill.conversion.rechunking.sides import (
     read_side,
     store_costs,
     write_side,
+    writes_at_once,
 )
 from chunkmill.runtime.worker import Worker
 from chunkmill.stores.memory import MemoryStore
@@ -30,21 +31,29 @@ def test_grids_of_an_array_in_shards():
     array, _ = make(MemoryStore(), shape=(8, 8), chunks=(2, 4), shards=(4, 8))
     side = read_side(array, WORKER)
     assert (side.keys.chunk_shape, side.chunks.chunk_shape, side.is_sharded) == ((4, 8), (2, 4), True)
-    assert write_side(array).chunks.chunk_shape == (4, 8)  # shards are written whole
+    assert write_side(array, WORKER).chunks.chunk_shape == (4, 8)  # shards are written whole
 
 
 def test_stores_with_latency_fetch_ahead():
     array, _ = make(MemoryStore(), shape=(8, 8), chunks=(2, 4))
     assert read_side(array, WORKER).ahead_bytes == 0
     assert read_side(far(array), WORKER).ahead_bytes == WORKER.ahead_bytes
-    assert write_side(far(array)).working_bytes > write_side(array).working_bytes
+    assert write_side(far(array), WORKER).working_bytes > write_side(array, WORKER).working_bytes
+
+
+def test_as_many_values_are_stored_at_once_as_memory_was_fetched_ahead():
+    array, _ = make(MemoryStore(), shape=(64, 64), chunks=(32, 32))
+    one = write_side(far(array), Worker(1, 1, 1)).working_bytes
+    assert writes_at_once(array, 1 << 30) == 0  # no latency
+    assert [writes_at_once(far(array), n * one) for n in (0, 1, 2, 5, 99)] == [0, 0, 2, 5, 16]
+    assert write_side(far(array), Worker(8 * 5 * one, 1, 1)).working_bytes == 5 * one
 
 
 def test_codecs_need_memory():
     plain, _ = make(MemoryStore(), shape=(64, 64), chunks=(64, 64), codecs="raw")
     packed, _ = make(MemoryStore(), shape=(64, 64), chunks=(64, 64), codecs="zstd")
     assert read_side(packed, WORKER).working_bytes > read_side(plain, WORKER).working_bytes
-    assert write_side(packed).working_bytes > write_side(plain).working_bytes
+    assert write_side(packed, WORKER).working_bytes > write_side(plain, WORKER).working_bytes
 
 
 @pytest.mark.parametrize(
@@ -65,5 +74,6 @@ def test_requests_to_stores_with_latency_cost_more():
     costs = store_costs(remote, local, local)
     assert costs.source_request > UnitCosts().source_request
     assert costs.target_request == UnitCosts().target_request
+    assert store_costs(local, local, remote).task > 10 * UnitCosts().task
     assert store_costs(local, remote, remote).intermediate_request > UnitCosts().intermediate_request
     assert np.isfinite(costs.decoded_byte)
