@@ -121,3 +121,10 @@ def test_pictures_are_what_is_drawn():
 def test_every_public_name_is_on_the_page_of_the_api():
     named_there = re.findall(r"^::: chunkmill\.(\w+)$", (DOCS / "api.md").read_text("utf-8"), flags=re.MULTILINE)
     assert sorted(named_there) == sorted({*cm.__all__} - {"ChunkmillError"}), "docs/api.md"  # which is among the errors
+
+
+def test_the_site_has_every_page_and_notebook():
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")  # tags of its plugins keep yaml.safe_load from reading it
+    in_nav = set(re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.(?:md|ipynb))$", text, flags=re.MULTILINE))
+    notebooks = {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert in_nav == {named(page) for page in PAGES} | notebooks

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import click
@@ -117,7 +118,9 @@ def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_jso
             say(node.tree() if isinstance(node, cm.Group) else repr(node))
 
 
-main.add_command(ls, "tree")
+_tree = copy(ls)  # with a name of its own in help texts
+_tree.name = "tree"
+main.add_command(_tree)
 main.add_command(attrs)
 
 
