@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import random
 import re
 import sys
 import time
@@ -18,6 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="interleavings", description=__doc__)
     parser.add_argument("--count", type=int, default=10_000, help="interleavings to run, at most")
     parser.add_argument("--seed", type=int, default=0, help="of those that are chosen by chance")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which it ends")
     parser.add_argument("--pair", nargs="+", metavar="OPERATION", choices=list(OPERATIONS), help="one, or both")
     parser.add_argument("--all", action="store_true", help="print every schedule that fails, not one of each kind")
     parser.add_argument("--replay", metavar="SCHEDULE", help="run one again, and print its steps")
@@ -40,11 +42,15 @@ def _explore(args: argparse.Namespace) -> int:
     pairs = [p for p in itertools.combinations_with_replacement(OPERATIONS, 2) if set(args.pair or ()) <= set(p)]
     pairs = [p for p in pairs if len(args.pair or ()) < 2 or sorted(p) == sorted(args.pair)]
     todo = [scenario for pair in pairs for scenario in scenarios(pair)]
+    if args.seconds < float("inf"):  # some of every pair
+        random.Random(args.seed).shuffle(todo)
     shown: set[tuple[tuple[str, str], str]] = set()
     n_run: Counter[tuple[str, str]] = Counter()
     n_failed: Counter[tuple[str, str]] = Counter()
     begun = time.perf_counter()
     for explored in explore_all(todo, args.count, args.seed):
+        if time.perf_counter() - begun > args.seconds:
+            break
         pair = explored.scenario.names
         n_run[pair] += 1
         if explored.complaints:
