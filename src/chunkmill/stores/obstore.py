@@ -40,14 +40,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _not_after_fork(
+def _where_it_works(
     method: Callable[Concatenate[ObstoreStore, P], T],
 ) -> Callable[Concatenate[ObstoreStore, P], T]:
-    """Answer by fsspec in a process that was forked after obstore's threads began: it would wait for them forever."""
+    """Answer by fsspec in a process that was forked after obstore's threads began: it would wait for them forever.
+
+    Also all but the reading of values over HTTP: obstore lists by WebDAV alone, asks for sizes by HEAD, which not all
+    servers answer, and writes without comparing anything.
+    """
+    reads_values = method.__name__ in {"get", "get_many"}
 
     @functools.wraps(method)
     def call(self: ObstoreStore, *args: P.args, **kwargs: P.kwargs) -> T:
-        if RUNTIME.pid not in {None, os.getpid()}:
+        is_fork = RUNTIME.pid not in {None, os.getpid()}
+        if is_fork or (self._is_web and not reads_values):
             return getattr(self._without_obstore(), method.__name__)(*args, **kwargs)  # type: ignore[no-any-return]
         return method(self, *args, **kwargs)
 
@@ -62,7 +68,8 @@ class ObstoreStore:
     place
         A `Location`, or an ``S3Store``, ``GCSStore``, ``AzureStore``, ``HTTPStore`` or ``MemoryStore`` of obstore.
     fallback
-        Url and storage options for fsspec, in processes that were forked after obstore was used.
+        Url and storage options for fsspec: in processes that were forked after obstore was used, and for what web
+        servers do in other ways than obstore expects.
 
     Notes
     -----
@@ -88,6 +95,7 @@ class ObstoreStore:
         self._kind, self.url = _kind_and_url(place)
         self.is_remote = self._kind != "memory"
         self.can_list = self._kind != "http"
+        self._is_web = self._kind == "http" and fallback is not None
         self._is_elsewhere = False  # memory, of the process that pickled this
         self._client: tuple[int, Any] | None = None
         self._forked: FsspecStore | None = None
@@ -121,14 +129,14 @@ class ObstoreStore:
 
     # --- reading
 
-    @_not_after_fork
+    @_where_it_works
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it: one request, or several at once where it is large."""
         check_key(key)
         found = self._fetch(key, byte_range)
         return None if found is None else found[0]
 
-    @_not_after_fork
+    @_where_it_works
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order, with the requests of the next ones under way."""
         if not self.is_remote:
@@ -144,7 +152,7 @@ class ObstoreStore:
         found = self._fetch(span.key, span.byte_range, exact=exact)
         return None if found is None else found[0]
 
-    @_not_after_fork
+    @_where_it_works
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version: ETag and generation, or a digest."""
         check_key(key)
@@ -155,12 +163,15 @@ class ObstoreStore:
             try:
                 return self._call(key, lambda: fetch(self._open(), self._kind, key, wanted, exact=exact, url=self.url))
             except StoreError as error:
+                if self._is_web:  # without ranges or lengths, by other errors than 404: all that fsspec's store knows
+                    data = self._without_obstore().get(key, wanted)
+                    return None if data is None else (data, "")
                 if not isinstance(error.__cause__, PreconditionError):
                     raise
         reason = f"it was replaced {_ATTEMPTS} times while it was read, in several requests since it is large"
         raise StoreError(url=self.url, key=key, reason=reason)
 
-    @_not_after_fork
+    @_where_it_works
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes, without fetching it."""
         check_key(key)
@@ -168,7 +179,7 @@ class ObstoreStore:
 
     # --- writing
 
-    @_not_after_fork
+    @_where_it_works
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value in one request, or in parts of 8 MiB at once."""
         check_key(key)
@@ -177,7 +188,7 @@ class ObstoreStore:
         if stored is None:
             raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
 
-    @_not_after_fork
+    @_where_it_works
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete, which has no condition) if the key still has `version`."""
         check_key(key)
@@ -214,13 +225,13 @@ class ObstoreStore:
             self.delete(key)
         return True
 
-    @_not_after_fork
+    @_where_it_works
     def delete(self, key: str) -> None:
         """Delete a key."""
         check_key(key)
         self._call(key, lambda: obstore.delete(self._open(), key))
 
-    @_not_after_fork
+    @_where_it_works
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`, many a request."""
         for keys in self._pages(prefix):
@@ -235,12 +246,12 @@ class ObstoreStore:
 
     # --- listing
 
-    @_not_after_fork
+    @_where_it_works
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield every key that starts with `prefix`."""
         return (key for page in self._pages(prefix) for key, _ in page)
 
-    @_not_after_fork
+    @_where_it_works
     def list_sizes(self, prefix: str) -> Iterator[tuple[str, int | None]]:
         """Yield every key that starts with `prefix`, with its size."""
         return (found for page in self._pages(prefix) for found in page)
@@ -251,7 +262,7 @@ class ObstoreStore:
         while page := self._call(prefix, lambda: next(pages, None)):  # type: ignore[arg-type]
             yield [(meta["path"], int(meta["size"])) for meta in page if meta["path"].startswith(prefix)]
 
-    @_not_after_fork
+    @_where_it_works
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`."""
         check_prefix(prefix)
@@ -302,8 +313,11 @@ class ObstoreStore:
 
 def _opened(place: Location) -> Any:
     seconds = float(setting("retry-seconds"))
-    retry = {"max_retries": 100, "retry_timeout": timedelta(seconds=seconds)} if seconds else {"max_retries": 0}
-    client = {"allow_http": allows_http(place.config), "timeout": "120s"}
+    retry: Any = {"max_retries": 100, "retry_timeout": timedelta(seconds=seconds)} if seconds else {"max_retries": 0}
+    client: Any = {"allow_http": allows_http(place), "timeout": "120s"}
+    if place.kind == "http":
+        client["default_headers"] = {"Accept-Encoding": "identity", **place.config}  # ranges are of the bytes as stored
+        return obstore_stores.HTTPStore.from_url(place.url, client_options=client, retry_config=retry)
     prefix = place.prefix or None
     made_by: Any = {"s3": obstore_stores.S3Store, "gs": obstore_stores.GCSStore, "az": obstore_stores.AzureStore}
     return made_by[place.kind](place.bucket, prefix=prefix, client_options=client, retry_config=retry, **place.config)

@@ -33,6 +33,7 @@ class _Runtime:
         self.pid: int | None = None
         self._lock = threading.Lock()
         self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._limit: threading.Semaphore | None = None
 
     def pool(self, name: str) -> ThreadPoolExecutor:
         with self._lock:
@@ -40,11 +41,20 @@ class _Runtime:
                 self._pools[name] = ThreadPoolExecutor(max_requests(), f"chunkmill-{name}")
             return self._pools[name]
 
+    def limit(self) -> threading.Semaphore:
+        """Return the limit of requests under way: tasks on many threads make them outside of our pools."""
+        with self._lock:
+            if self._limit is None:
+                self._limit = threading.Semaphore(max_requests())
+            return self._limit
+
 
 RUNTIME = _Runtime()
 
 
-def fetch(client: Any, kind: str, key: str, wanted: ByteRange | None, *, exact: bool, url: str) -> Fetched:
+def fetch(
+    client: Any, kind: str, key: str, wanted: ByteRange | None, *, exact: bool, url: str, inside: bool = False
+) -> Fetched:
     """Return bytes and version.
 
     Parameters
@@ -55,6 +65,8 @@ def fetch(client: Any, kind: str, key: str, wanted: ByteRange | None, *, exact: 
         Whether the bytes must be as many as were asked for.
     url
         Of the store: what errors name.
+    inside
+        Whether the range is known to be in the value: a server that refuses it knows no ranges.
     """
     if wanted is None:
         return _fetch_whole(client, kind, key)
@@ -69,7 +81,7 @@ def fetch(client: Any, kind: str, key: str, wanted: ByteRange | None, *, exact: 
     except FileNotFoundError:
         raise
     except BaseError as error:
-        if isinstance(error, PreconditionError) or not _may_be_outside(error):
+        if inside or isinstance(error, PreconditionError) or not _may_be_outside(error):
             raise
         return _fetch_inside(client, kind, key, wanted, url)
     if length is not None and length > PIECE and start + length <= meta["size"]:
@@ -102,7 +114,7 @@ def _fetch_inside(client: Any, kind: str, key: str, wanted: ByteRange, url: str)
     start, stop = range_bounds(wanted, meta["size"], url=url, key=key)
     if start == stop:
         return b"", version_of(meta, b"")
-    return fetch(client, kind, key, ByteRange(start, stop - start), exact=True, url=url)
+    return fetch(client, kind, key, ByteRange(start, stop - start), exact=True, url=url, inside=True)
 
 
 def _with_rest(client: Any, key: str, first: bytes, start: int, stop: int, *, meta: Any) -> bytes:
@@ -123,8 +135,9 @@ def _with_rest(client: Any, key: str, first: bytes, start: int, stop: int, *, me
 
 def _get(client: Any, key: str, byte_range: Any, match: Any = None) -> tuple[bytes, Any]:
     options: Any = {**(match or {}), **({} if byte_range is None else {"range": byte_range})}
-    result = obstore.get(client, key, options=options)
-    return result.bytes().to_bytes(), result.meta
+    with RUNTIME.limit():
+        result = obstore.get(client, key, options=options)
+        return result.bytes().to_bytes(), result.meta
 
 
 def version_of(meta: Any, data: bytes) -> str:

@@ -12,6 +12,8 @@ protocol                      options with an equivalent
 ``gs``, ``gcs``               ``token`` (``"anon"``, a path to a key file, a dict), ``project``, ``endpoint_url``
 ``az``, ``abfs``, ``abfss``   ``account_name``, ``account_key``, ``sas_token``, ``anon``, ``tenant_id``,
                               ``client_id``, ``client_secret``, ``connection_string``
+``https``, ``http``           ``headers``; of ``client_kwargs``: ``headers``; what says how fsspec buffers files
+                              (``block_size``, …)
 all                           options of fsspec's caches, which obstore does not have
 ============================  =====================================================================================
 """
@@ -43,9 +45,11 @@ class Location:
     Attributes
     ----------
     kind
-        ``"s3"``, ``"gs"`` or ``"az"``.
+        ``"s3"``, ``"gs"``, ``"az"`` or ``"http"``.
+    bucket
+        Or container; of a web server its url up to the path.
     config
-        Options of the service by obstore's names: they hold secrets.
+        Options of the service by obstore's names (of a web server: headers). They hold secrets.
     """
 
     kind: str
@@ -56,7 +60,8 @@ class Location:
     @property
     def url(self) -> str:
         """Canonical url."""
-        return f"{self.kind}://{self.bucket}/{self.prefix}".rstrip("/")
+        scheme = "" if self.kind == "http" else f"{self.kind}://"
+        return f"{scheme}{self.bucket}/{self.prefix}".rstrip("/")
 
 
 def location_of(url: str, options: Options | None = None) -> Location | None:
@@ -70,6 +75,8 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
     True
     """
     protocol, _, path = url.partition("://")
+    if protocol in {"http", "https"}:
+        return _web_location(url, options or {})
     translate = _TRANSLATIONS.get(protocol)
     bucket, _, prefix = path.partition("?")[0].partition("/")
     if translate is None or "::" in url or "?" in path or not bucket or ":" in bucket or find_spec("obstore") is None:
@@ -82,6 +89,21 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
     if config is None:
         return None
     return Location(_KINDS.get(protocol, protocol), bucket, prefix.strip("/"), config)
+
+
+def _web_location(url: str, options: Options) -> Location | None:
+    split = urlsplit(url)
+    headers = dict(options.get("headers") or {})
+    client = dict(options.get("client_kwargs") or {})
+    headers = {**(client.pop("headers", None) or {}), **headers}
+    is_known = options.keys() <= {"headers", "client_kwargs"} | _OF_BUFFERS | _WITHOUT_MEANING and not client
+    is_plain = "::" not in url and not split.query and not split.fragment and "@" not in split.netloc
+    if not (split.netloc and is_known and is_plain) or find_spec("obstore") is None or find_spec("aiohttp") is None:
+        return None
+    return Location("http", f"{split.scheme}://{split.netloc}", split.path.strip("/"), headers)
+
+
+_OF_BUFFERS = frozenset({"block_size", "cache_type", "cache_options", "simple_links", "same_scheme", "size_policy"})
 
 
 def _renamed(options: Options, names: Mapping[str, str]) -> dict[str, Any] | None:
@@ -197,7 +219,7 @@ _TRANSLATIONS: dict[str, Callable[[Options], dict[str, Any] | None]] = {
 }
 
 
-def allows_http(config: Options) -> bool:
+def allows_http(place: Location) -> bool:
     """Return whether the service is reached without TLS: a server on this machine or network."""
-    endpoint = config.get("endpoint") or config.get("base_url") or ""
-    return urlsplit(str(endpoint)).scheme == "http"
+    endpoint = place.bucket if place.kind == "http" else place.config.get("endpoint") or place.config.get("base_url")
+    return urlsplit(str(endpoint or "")).scheme == "http"

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,15 @@ def _of_obstore(place: Any) -> Store:
         return LocalStore(place.prefix or "/")
     from chunkmill.stores.obstore import ObstoreStore  # noqa: PLC0415 - an extra
 
-    return ObstoreStore(place)
+    return ObstoreStore(place, _web_fallback(place) if type(place).__name__ == "HTTPStore" else None)
+
+
+def _web_fallback(place: Any) -> tuple[str, dict[str, Any]] | None:
+    """Return url and options by which fsspec asks the same server; ``None`` where it lacks the package."""
+    if find_spec("aiohttp") is None:
+        return None
+    headers = (place.client_options or {}).get("default_headers") or {}
+    return place.url, {"headers": {k: v.decode() if isinstance(v, bytes) else v for k, v in headers.items()}}
 
 
 def _of_mapper(fs: Any, root: str) -> FsspecStore:

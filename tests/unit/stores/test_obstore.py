@@ -117,7 +117,9 @@ def test_options_that_both_know(url, options, config, monkeypatch):
         ("s3://b/x", {"key": "k", "client_kwargs": {"region_name": "r"}}),
         ("az://b/x", {"account_name": "a", "credential": object()}),
         ("simplecache::s3://b/x", {"anon": True}),
-        ("https://host/x", None),
+        ("https://host/x?token=1", None),
+        ("https://me:secret@host/x", None),
+        ("https://host/x", {"client_kwargs": {"auth": object()}}),
         ("memory://x", None),
     ],
 )

@@ -1,0 +1,125 @@
+"""Store objects of obstore and mappers of fsspec wherever a url is, as sources and as targets."""
+
+import pickle
+
+import dask
+import fsspec
+import numpy as np
+import obstore.store
+import pytest
+import xarray as xr
+from azure_server import azure_server  # noqa: F401
+from gcs_server import gcs_server  # noqa: F401
+from servers import WARNINGS, http_server, s3_server  # noqa: F401
+
+import chunkmill as cm
+
+pytestmark = WARNINGS
+
+VALUES = np.arange(24, dtype="i4").reshape(6, 4)
+DATASET = xr.Dataset({"v": (("y", "x"), VALUES)}, coords={"y": np.arange(6)})
+
+
+def of_s3(request, tmp_path):
+    server = request.getfixturevalue("s3_server")
+    return obstore.store.S3Store(
+        server.new_bucket().removeprefix("s3://"),
+        prefix="some/root",
+        access_key_id="testing",
+        secret_access_key="testing",
+        region="us-east-1",
+        endpoint=server.endpoint_url,
+        client_options={"allow_http": True},
+    )
+
+
+def of_gcs(request, tmp_path):
+    return request.getfixturevalue("gcs_server").new_store("some/root")
+
+
+def of_azure(request, tmp_path):
+    server = request.getfixturevalue("azure_server")
+    return obstore.store.AzureStore(
+        server.new_container().removeprefix("az://"),
+        prefix="some/root",
+        account_name="devstoreaccount1",
+        account_key=server.storage_options["connection_string"].partition("AccountKey=")[2].partition(";")[0],
+        endpoint=f"{server.endpoint_url}/devstoreaccount1",
+        client_options={"allow_http": True},
+    )
+
+
+def of_local(request, tmp_path):
+    return obstore.store.LocalStore(tmp_path / "objects", mkdir=True)
+
+
+def of_memory(request, tmp_path):
+    return obstore.store.MemoryStore()
+
+
+def mapper_of_s3(request, tmp_path):
+    server = request.getfixturevalue("s3_server")
+    fs = fsspec.filesystem("s3", **server.storage_options)
+    return fs.get_mapper(server.new_bucket() + "/some/root")
+
+
+def mapper_of_local(request, tmp_path):
+    return fsspec.filesystem("file").get_mapper(str(tmp_path / "mapped"))
+
+
+def mapper_of_memory(request, tmp_path):
+    return fsspec.filesystem("memory").get_mapper(f"/store-objects/{tmp_path.name}-{id(tmp_path)}")
+
+
+def mapper_of_subdirectory(request, tmp_path):
+    return fsspec.filesystem("dir", path=str(tmp_path / "mapped"), fs=fsspec.filesystem("file")).get_mapper("deep")
+
+
+KINDS = [of_s3, of_gcs, of_azure, of_local, of_memory]
+KINDS += [mapper_of_s3, mapper_of_local, mapper_of_memory, mapper_of_subdirectory]
+IN_MEMORY = {of_memory, mapper_of_memory}
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
+def place(request, tmp_path):
+    return request.param(request, tmp_path)
+
+
+def test_everywhere(place, tmp_path):
+    near = tmp_path / "near"
+    cm.to_store(VALUES, place, "g/a", chunks=(2, 2))
+    np.testing.assert_array_equal(cm.open_array(place, "g/a")[...], VALUES)
+    np.testing.assert_array_equal(cm.from_store(place, "g/a").compute(), VALUES)
+    assert list(cm.open_group(place)) == ["g"]
+    cm.open_array(place, "g/a", mode="r+")[1, 1] = 5
+    cm.convert((place, "g"), near, format="zarr2")
+    cm.convert(near, (place, "copy"), format="n5")
+    cm.rechunk((place, "copy/a"), (place, "rechunked"), chunks=(6, 1))
+    assert cm.verify((place, "g/a"), (place, "rechunked")).equal
+    assert cm.check(place).ok
+    cm.write_dataset(DATASET, place, "ds")
+    xr.testing.assert_identical(xr.open_dataset(place, engine="chunkmill", group="ds", chunks={}).compute(), DATASET)
+    xr.testing.assert_identical(xr.open_datatree(place, engine="chunkmill")["ds"].to_dataset(), DATASET)
+
+
+def test_a_web_server_to_read(http_server, tmp_path):  # noqa: F811
+    cm.to_store(VALUES, http_server.folder / "x", "a", chunks=(2, 2))
+    cm.write_dataset(DATASET, http_server.folder / "x", "ds", consolidated=True)
+    url = f"{http_server.url}/x"
+    objects = obstore.store.HTTPStore.from_url(url, client_options={"allow_http": True})
+    for place in (objects, fsspec.filesystem("http").get_mapper(url)):
+        np.testing.assert_array_equal(cm.from_store(place, "a").compute(), VALUES)
+        xr.testing.assert_identical(xr.open_dataset(place, engine="chunkmill", group="ds").load(), DATASET)
+        cm.convert((place, "a"), tmp_path / type(place).__name__, format="zarr2")
+        assert cm.verify((place, "a"), tmp_path / type(place).__name__).equal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in IN_MEMORY], ids=lambda kind: kind.__name__)
+def test_tasks_that_other_processes_run(kind, request, tmp_path):
+    """Store objects are pickled with the tasks."""
+    place = kind(request, tmp_path)
+    with dask.config.set(scheduler="processes", num_workers=1):
+        cm.to_store(VALUES, place, "a", chunks=(3, 4))
+        cm.convert((place, "a"), (place, "b"), format="zarr2")
+        np.testing.assert_array_equal(cm.from_store(pickle.loads(pickle.dumps(place)), "b").compute(), VALUES)
