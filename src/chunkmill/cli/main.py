@@ -128,6 +128,7 @@ main.add_command(attrs)
     short_help="Convert to another format.",
     epilog=examples(
         "chunkmill convert volume.n5 volume.zarr --format zarr3 --shards 512,512,512",
+        "chunkmill convert scan.n5 scan.zarr --ome 0.5",
         "chunkmill convert old.zarr new.zarr --dry-run --json",
         "chunkmill convert s3://b/x.zarr s3://b/x.n5 --format n5 --scheduler tcp://10.0.0.1:8786",
     ),
@@ -158,6 +159,9 @@ main.add_command(attrs)
 @click.option("--fill-value", type=JSON_VALUE, help="Fill value of the target, JSON or text; values stay as they are.")
 @click.option(
     "--chunk-key-encoding", type=click.Choice(["/", "."]), help="Separator in chunk keys, such as / for nested."
+)
+@click.option(
+    "--ome", type=click.Choice(["0.4", "0.5"]), help="Describe the images in the source by this version of OME-Zarr."
 )
 @job_options
 def convert(

@@ -12,6 +12,7 @@ import dask
 
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job
 from chunkmill.conversion.layout_options import by_array
+from chunkmill.conversion.ome import OmeImages, check_ome
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.conversion.source_choice import axis_names, chosen_paths, with_fill_value, with_names
@@ -46,6 +47,7 @@ def plan_convert(
     dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None = None,
     fill_value: Any = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
+    ome: Literal["0.4", "0.5"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -93,6 +95,10 @@ def plan_convert(
         chunks would read as others, they are written out.
     chunk_key_encoding
         As in `create_array`; kept, where the format has it, when ``None``.
+    ome
+        ``"0.4"`` (Zarr v2) or ``"0.5"`` (Zarr v3): describe the multiscale images in the source by that version of
+        OME-Zarr, whether N5-viewer's, BigDataViewer's, COSEM's or OME-Zarr's attributes describe them there; levels
+        keep their names. ``None``: attributes stay as they are.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's default to the source's.
 
@@ -126,15 +132,19 @@ def plan_convert(
     chunks, shards = by_array(chunks, node, "chunks", names), by_array(shards, node, "shards", names)
     options = storage_options if target_storage_options is None else target_storage_options
     store, path = open_target(target, options)
+    images = None if ome is None else OmeImages.of(node, ome)
 
     def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
         described = describe_target(
             array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs, allow=allow, edit=edit
         )
-        return with_chunk_keys(described, documents_format, at, chunk_key_encoding)
+        keyed = with_chunk_keys(described, documents_format, at, chunk_key_encoding)
+        return keyed if images is None else images.array(array, keyed)
 
     def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
-        return describe_group_target(group.metadata, documents_format, at, allow=allow)
+        check_ome(documents_format, ome)
+        metadata = group.metadata if images is None else images.group(group)
+        return describe_group_target(metadata, documents_format, at, allow=allow)
 
     exact = not (isinstance(codecs, str) and codecs == "keep")
     chosen = chosen_paths(node, include, exclude)
@@ -163,6 +173,7 @@ def convert(
     dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None = None,
     fill_value: Any = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
+    ome: Literal["0.4", "0.5"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
     resume: bool = True,
@@ -174,7 +185,9 @@ def convert(
     ----------
     source, target, format, chunks, shards, codecs, max_mem, temp, overwrite, allow
         As in `plan_convert`.
-    include, exclude, dimension_names, fill_value, chunk_key_encoding, storage_options, target_storage_options
+    include, exclude, dimension_names, fill_value, chunk_key_encoding, ome
+        As in `plan_convert`.
+    storage_options, target_storage_options
         As in `plan_convert`.
     resume, progress
         As in `Plan.run`.
@@ -217,6 +230,7 @@ def convert(
         dimension_names=dimension_names,
         fill_value=fill_value,
         chunk_key_encoding=chunk_key_encoding,
+        ome=ome,
         storage_options=storage_options,
         target_storage_options=target_storage_options,
     )

@@ -14,6 +14,7 @@ from typing import Any
 from chunkmill.errors import MetadataError, UnsupportedFeature
 
 __all__ = [
+    "OF_LEVELS",
     "Axis",
     "Level",
     "Multiscale",
@@ -128,14 +129,38 @@ def reduced_level(level: Level, path: str, total: Sequence[int], *, averages: bo
 # OME-Zarr
 
 
-def emit_ome(image: Multiscale, version: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a group with the image in OME-Zarr 0.4 or 0.5; its ``omero`` is kept.
+def emit_ome(images: Sequence[Multiscale], version: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a group with its images in OME-Zarr 0.4 or 0.5.
+
+    Other attributes are kept; those of OME-Zarr (``omero``, labels, plates, wells) move to where the version has them.
 
     Raises
     ------
     UnsupportedFeature
         OME-Zarr cannot say it: more than five axes, other than two or three of type space, or axes out of order.
+
+    Examples
+    --------
+    >>> emit_ome([], "0.5", {"labels": ["cells"], "mine": 1})
+    {'mine': 1, 'ome': {'version': '0.5', 'labels': ['cells']}}
     """
+    before = attributes.get("ome")
+    own = {name: attributes[name] for name in _OME if name in attributes}
+    own |= {name: value for name, value in before.items() if name != "version"} if isinstance(before, Mapping) else {}
+    replaced = {*_OME, "ome", *(_REPLACED if images else ())}
+    kept = {name: value for name, value in attributes.items() if name not in replaced}
+    if images:
+        own = {"multiscales": [_emit_image(image) for image in images]} | {
+            name: value for name, value in own.items() if name != "multiscales"
+        }
+    if not own:
+        return kept
+    if version == "0.4":
+        return kept | {name: _versioned(name, value, version) for name, value in own.items()}
+    return kept | {"ome": {"version": version} | {name: _versioned(name, value, None) for name, value in own.items()}}
+
+
+def _emit_image(image: Multiscale) -> dict[str, Any]:
     _check_ome_axes(image.axes)
     axes = [
         {name: value for name, value in (("name", a.name), ("type", a.type), ("unit", a.unit)) if value is not None}
@@ -152,18 +177,27 @@ def emit_ome(image: Multiscale, version: str, attributes: Mapping[str, Any]) -> 
         for level in image.levels
     ]
     stored: dict[str, Any] = {"axes": axes, "datasets": datasets, "name": image.name or "/"}
-    if image.method is not None:
-        stored["type"] = image.method
-    kept = {name: value for name, value in attributes.items() if name not in _REPLACED}
-    before = attributes.get("ome")
-    omero = (before if isinstance(before, Mapping) else attributes).get("omero")
-    own = {} if omero is None else {"omero": omero}
-    if version == "0.4":
-        return {**kept, "multiscales": [{"version": "0.4", **stored}], **own}
-    return {**kept, "ome": {"version": version, "multiscales": [stored], **own}}
+    return stored if image.method is None else stored | {"type": image.method}
 
 
-_REPLACED = frozenset({"multiscales", "ome", "omero", "downsamplingFactors", "scales", "pixelResolution", "resolution"})
+def _versioned(name: str, value: Any, version: str | None) -> Any:
+    """Return a member with its version, which 0.4 has in each of them, and 0.5 beside them."""
+    if name == "multiscales" and isinstance(value, list):
+        return [_versioned("image-label", each, version) for each in value]
+    if name not in {"image-label", "plate", "well"} or not isinstance(value, Mapping):
+        return value
+    plain = {each: v for each, v in value.items() if each != "version"}
+    return plain if version is None else {"version": version, **plain}
+
+
+_OME = ("multiscales", "omero", "labels", "image-label", "plate", "well", "bioformats2raw.layout", "series")
+"""Members of OME-Zarr: attributes in 0.4, members of ``ome`` in 0.5."""
+
+_REPLACED = frozenset({"downsamplingFactors", "scales", "pixelResolution", "resolution"})
+
+OF_LEVELS = frozenset({"downsamplingFactors", "pixelResolution", "resolution", "transform"})
+"""Attributes of an array that say where its level stands: where the level is described again, they are left out."""
+
 _ORDER = {"time": 0, "channel": 1, None: 1, "space": 2}
 
 

@@ -16,7 +16,7 @@ from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import inner_grid
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.model.multiscales import Multiscale, emit_n5_levels, emit_ome, reduced_level
+from chunkmill.model.multiscales import OF_LEVELS, Multiscale, emit_n5_levels, emit_ome, reduced_level
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.pyramids.base_image import BaseImage
@@ -25,9 +25,6 @@ from chunkmill.pyramids.levels import LevelShape, plan_levels
 from chunkmill.stores.base import Store
 
 __all__ = ["DescribedLevels", "LevelTarget", "describe_levels"]
-
-# Attributes of an array that say where its level stands: those of the new levels are written instead.
-_OF_LEVELS = frozenset({"downsamplingFactors", "pixelResolution", "resolution", "transform"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ def _describe_first(
     """Describe the first level; of OME-Zarr with dimension names, and with keys nested as 0.4 wants them."""
     array = base.array
     metadata = describe_target(array, target.format, target.path, allow=allow, **layout)
-    kept = {name: value for name, value in metadata.attributes.items() if name not in _OF_LEVELS}
+    kept = {name: value for name, value in metadata.attributes.items() if name not in OF_LEVELS}
     metadata = replace(metadata, attributes=kept)
     if target.convention == "0.4":
         metadata = replace(metadata, chunk_keys=replace(metadata.chunk_keys, separator="/"))
@@ -139,4 +136,4 @@ def _emit(
         return {**kept, **group}, below
     if convention is None:
         return dict(attributes), {}
-    return emit_ome(image, convention, attributes), {}
+    return emit_ome([image], convention, attributes), {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
+from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.dask_arrays.hazards import canonical_location
 from chunkmill.errors import JobError
@@ -120,6 +121,7 @@ def plan_pyramid(
         path = documents_format.normalize_path(path)
         _check_apart(base.array, store, path)
         convention = documents_format.level_metadata if ome == "auto" else ome
+        check_ome(documents_format, None if ome == "auto" else ome)
         stem = "s" if convention == "n5-viewer" else ""
         where = LevelTarget(store, path, documents_format, convention, stem)
     described = describe_levels(
@@ -227,6 +229,7 @@ def _beside(base: Array, name: str | None, ome: str | None) -> LevelTarget:
         msg = f"format={name!r}: levels beside an array of {base.format} have its format; give a target"
         raise ValueError(msg)
     documents_format = format_of_store(base.store, base.format)
+    check_ome(documents_format, None if ome == "auto" else ome)
     convention = documents_format.level_metadata if ome == "auto" else ome
     return LevelTarget(uncached(base.store), above, documents_format, convention, last[:-1], exists=True)
 

@@ -24,7 +24,7 @@ def none():
 
 @pytest.mark.parametrize("version", ["0.4", "0.5"])
 def test_ome_is_read_as_written(version):
-    (read,) = parse_multiscales(emit_ome(IMAGE, version, {"mine": 1, "omero": {"channels": []}}), none)
+    (read,) = parse_multiscales(emit_ome([IMAGE], version, {"mine": 1, "omero": {"channels": []}}), none)
     assert (read.axes, read.levels, read.version, read.name, read.method) == (
         ZYX,
         IMAGE.levels,
@@ -36,12 +36,20 @@ def test_ome_is_read_as_written(version):
 
 def test_ome_keeps_what_it_does_not_replace():
     attributes = {"mine": 1, "omero": {"id": 3}, "downsamplingFactors": [[1, 1, 1]], "pixelResolution": [1, 1, 4]}
-    old, new = emit_ome(IMAGE, "0.4", attributes), emit_ome(IMAGE, "0.5", attributes)
+    old, new = emit_ome([IMAGE], "0.4", attributes), emit_ome([IMAGE], "0.5", attributes)
     assert old["mine"] == new["mine"] == 1
     assert old["omero"] == new["ome"]["omero"] == {"id": 3}
     assert old.keys() == {"mine", "omero", "multiscales"}
     assert new.keys() == {"mine", "ome"}
-    assert emit_ome(IMAGE, "0.4", new)["omero"] == {"id": 3}
+    assert emit_ome([IMAGE], "0.4", new)["omero"] == {"id": 3}
+
+
+def test_labels_and_plates_move():
+    old = {"labels": ["a"], "plate": {"version": "0.4", "rows": []}, "mine": 1, "image-label": {"version": "0.4"}}
+    new = emit_ome([], "0.5", old)
+    assert new == {"mine": 1, "ome": {"version": "0.5", "labels": ["a"], "plate": {"rows": []}, "image-label": {}}}
+    assert emit_ome([], "0.4", new) == old
+    assert emit_ome([], "0.5", {"mine": 1}) == {"mine": 1}
 
 
 def test_transformations_of_the_image_follow_those_of_a_level():
@@ -134,4 +142,4 @@ def test_axes_that_ome_does_not_have(types):
     axes = tuple(Axis(f"a{i}", each) for i, each in enumerate(types))
     level = Level("0", (1.0,) * len(axes), (0.0,) * len(axes))
     with pytest.raises(UnsupportedFeature, match="at most one axis of time"):
-        emit_ome(Multiscale(axes, (level,), "0.5"), "0.5", {})
+        emit_ome([Multiscale(axes, (level,), "0.5")], "0.5", {})
