@@ -17,7 +17,7 @@ from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.conversion.source_choice import axis_names, chosen_paths, with_fill_value, with_names
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target
-from chunkmill.formats.base import Format
+from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
@@ -34,7 +34,7 @@ def plan_convert(
     source: Any,
     target: Any,
     *,
-    format: str,  # noqa: A002 - the contract's name
+    format: WritableFormatName,  # noqa: A002 - the contract's name
     chunks: Any = "keep",
     shards: Any = "keep",
     codecs: Any = "keep",
@@ -160,7 +160,7 @@ def convert(
     source: Any,
     target: Any,
     *,
-    format: str,  # noqa: A002 - the contract's name
+    format: WritableFormatName,  # noqa: A002 - the contract's name
     chunks: Any = "keep",
     shards: Any = "keep",
     codecs: Any = "keep",

@@ -15,7 +15,7 @@ from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target
 from chunkmill.errors import AlignmentError
-from chunkmill.formats.base import Format
+from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
@@ -33,7 +33,7 @@ def plan_rechunk(
     *,
     chunks: Any,
     shards: Any = "keep",
-    format: str | None = None,  # noqa: A002 - the contract's name
+    format: WritableFormatName | None = None,  # noqa: A002 - the contract's name
     codecs: Any = "keep",
     max_mem: int | str | None = None,
     temp: Any = None,
@@ -139,7 +139,7 @@ def rechunk(
     *,
     chunks: Any,
     shards: Any = "keep",
-    format: str | None = None,  # noqa: A002 - the contract's name
+    format: WritableFormatName | None = None,  # noqa: A002 - the contract's name
     codecs: Any = "keep",
     max_mem: int | str | None = None,
     temp: Any = None,

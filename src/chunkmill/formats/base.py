@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import isfinite, isnan
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
@@ -18,8 +18,10 @@ __all__ = [
     "MAX_RANK",
     "MAX_SIZE",
     "Format",
+    "FormatName",
     "ParsedDocument",
     "WithoutConsolidated",
+    "WritableFormatName",
     "check_chunk_shape",
     "check_shape",
     "described_once",
@@ -31,6 +33,12 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+FormatName: TypeAlias = Literal["zarr2", "zarr3", "zarr3-draft", "zarr3-experimental", "n5"]
+"""Name of a format, for type checkers; `chunkmill.formats.registry.get_format` takes any text, and knows a few more."""
+
+WritableFormatName: TypeAlias = Literal["zarr2", "zarr3", "zarr3-draft", "n5"]
+"""Name of a format that is written."""
 
 MAX_RANK = 64
 """Most axes of an array: numpy's limit."""

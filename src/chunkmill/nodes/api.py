@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import NodeNotFound
+from chunkmill.formats.base import FormatName
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes import open_store as references
@@ -28,7 +29,7 @@ def open(  # noqa: A001 - the contract's name, as in zarr
     url: Url,
     path: str = "",
     *,
-    format: str | None = None,  # noqa: A002
+    format: FormatName | None = None,  # noqa: A002
     mode: Literal["r", "r+"] = "r",
     storage_options: Mapping[str, Any] | None = None,
     consolidated: bool | None = None,
@@ -112,7 +113,7 @@ def open_array(
     url: Url,
     path: str = "",
     *,
-    format: str | None = None,  # noqa: A002
+    format: FormatName | None = None,  # noqa: A002
     mode: Literal["r", "r+"] = "r",
     storage_options: Mapping[str, Any] | None = None,
     consolidated: bool | None = None,
@@ -167,7 +168,7 @@ def open_group(
     url: Url,
     path: str = "",
     *,
-    format: str | None = None,  # noqa: A002
+    format: FormatName | None = None,  # noqa: A002
     mode: Literal["r", "r+"] = "r",
     storage_options: Mapping[str, Any] | None = None,
     consolidated: bool | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import hierarchy, placement
@@ -25,7 +26,7 @@ def create_array(
     dtype: Any,
     chunks: int | Sequence[int] | Literal["auto"] = "auto",
     shards: int | Sequence[int] | None = None,
-    format: str | None = None,  # noqa: A002
+    format: WritableFormatName | None = None,  # noqa: A002
     codecs: Any = "default",
     fill_value: Any = None,
     dimension_names: Sequence[str | None] | None = None,
@@ -89,9 +90,9 @@ def create_array(
     ((2, 3), (4, 6))
     """
     target = references.open_target_store(url, storage_options)
-    format = format or format_above(target, path)  # noqa: A001
+    name = format or format_above(target, path)
     metadata = describe_array(
-        get_format(format),
+        get_format(name),
         path,
         shape=shape,
         dtype=dtype,
@@ -103,19 +104,19 @@ def create_array(
         attributes=attributes,
         chunk_key_encoding=chunk_key_encoding,
     )
-    replacement = placement.begin_replacement(target, path, format) if overwrite else None
+    replacement = placement.begin_replacement(target, path, name) if overwrite else None
     if replacement is not None:
-        array = hierarchy.array_at(target, path, metadata, format)
-        replacement.finish(get_format(format).emit_array(array.path, metadata))
+        array = hierarchy.array_at(target, path, metadata, name)
+        replacement.finish(get_format(name).emit_array(array.path, metadata))
         return array
-    return placement.add_array(target, path, metadata, format=format, overwrite=overwrite)
+    return placement.add_array(target, path, metadata, format=name, overwrite=overwrite)
 
 
 def create_group(
     url: Url,
     path: str = "",
     *,
-    format: str | None = None,  # noqa: A002
+    format: WritableFormatName | None = None,  # noqa: A002
     attributes: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
@@ -150,10 +151,10 @@ def create_group(
     {'title': 'x'}
     """
     target = references.open_target_store(url, storage_options)
-    format = format or format_above(target, path)  # noqa: A001
+    name = format or format_above(target, path)
     metadata = GroupMetadata(dict(attributes or {}))
-    replacement = placement.begin_replacement(target, path, format) if overwrite else None
+    replacement = placement.begin_replacement(target, path, name) if overwrite else None
     if replacement is not None:
-        replacement.finish(get_format(format).emit_group(replacement.path, metadata))
-        return Group(target, replacement.path, metadata, get_format(format), read_only=False)
-    return placement.add_group(target, path, metadata, format=format, overwrite=overwrite)
+        replacement.finish(get_format(name).emit_group(replacement.path, metadata))
+        return Group(target, replacement.path, metadata, get_format(name), read_only=False)
+    return placement.add_group(target, path, metadata, format=name, overwrite=overwrite)

@@ -12,6 +12,7 @@ from typing import Any
 import dask.array as da
 
 from chunkmill.array.stored_array import ReadMissing
+from chunkmill.formats.base import FormatName
 from chunkmill.nodes.arguments import NodeLocation, open_array_at
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
@@ -25,7 +26,7 @@ def from_store(
     *,
     chunks: Any = None,
     region: Any = None,
-    format: str | None = None,  # noqa: A002
+    format: FormatName | None = None,  # noqa: A002
     storage_options: Mapping[str, Any] | None = None,
     read_missing: ReadMissing = "fill",
     name: str | None = None,

@@ -20,6 +20,7 @@ from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
+from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Region
 from chunkmill.nodes import hierarchy, placement
@@ -41,7 +42,7 @@ Mode = Literal["r", "r+", "a", "w", "w-"]
 class _Options(TypedDict, total=False):
     """Arguments of `to_store` that its result does not depend on."""
 
-    format: str | None
+    format: WritableFormatName | None
     chunks: Any
     shards: Any
     codecs: Any
@@ -110,7 +111,7 @@ def to_store(
     url: NodeLocation,
     path: str = "",
     *,
-    format: str | None = None,  # noqa: A002
+    format: WritableFormatName | None = None,  # noqa: A002
     chunks: Any = None,
     shards: Any = None,
     codecs: Any = "default",
@@ -211,9 +212,9 @@ def to_store(
         check_source(x, region_shape(where))
     else:
         check_source(x, x.shape)
-        format = format or format_above(target, path)  # noqa: A001
+        name = format or format_above(target, path)
         metadata = describe_array(
-            get_format(format),
+            get_format(name),
             path,
             shape=x.shape,
             dtype=x.dtype,
@@ -225,7 +226,7 @@ def to_store(
             attributes=attributes,
             chunk_key_encoding=chunk_key_encoding,
         )
-        array = hierarchy.array_at(target, path, metadata, format)
+        array = hierarchy.array_at(target, path, metadata, name)
         where = full_region(array.shape)
     check_not_read([x] if mode == "w" else [], target, array.path)
     check_writers([array] if compute else [])

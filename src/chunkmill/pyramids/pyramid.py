@@ -13,6 +13,7 @@ from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.dask_arrays.hazards import canonical_location
 from chunkmill.errors import JobError
+from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
@@ -35,7 +36,7 @@ def plan_pyramid(
     factors: Any = 2,
     levels: int | None = None,
     method: Method | Reduction = "mean",
-    format: str | None = None,  # noqa: A002 - as in plan_convert
+    format: WritableFormatName | None = None,  # noqa: A002 - as in plan_convert
     chunks: Any = "keep",
     shards: Any = "keep",
     codecs: Any = "keep",
@@ -148,7 +149,7 @@ def pyramid(
     factors: Any = 2,
     levels: int | None = None,
     method: Method | Reduction = "mean",
-    format: str | None = None,  # noqa: A002 - as in convert
+    format: WritableFormatName | None = None,  # noqa: A002 - as in convert
     chunks: Any = "keep",
     shards: Any = "keep",
     codecs: Any = "keep",

@@ -27,6 +27,7 @@ from xarray.core import indexing
 from chunkmill.array.advanced_indexing import read_outer, read_points
 from chunkmill.array.staleness import check_unchanged
 from chunkmill.errors import ChunkmillError, DatasetError
+from chunkmill.formats.base import FormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.nodes import api
 from chunkmill.nodes.array import Array
@@ -257,7 +258,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         use_cftime: Any = None,
         decode_timedelta: Any = None,
         group: str | None = None,
-        format: str | None = None,  # noqa: A002 - as in chunkmill.open
+        format: FormatName | None = None,  # noqa: A002 - as in chunkmill.open
         consolidated: bool | None = None,
         storage_options: Mapping[str, Any] | None = None,
         base: str | os.PathLike[str] | None = None,
@@ -291,7 +292,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
         *,
         drop_variables: str | Iterable[str] | None = None,
         group: str | None = None,
-        format: str | None = None,  # noqa: A002 - as in chunkmill.open
+        format: FormatName | None = None,  # noqa: A002 - as in chunkmill.open
         consolidated: bool | None = None,
         storage_options: Mapping[str, Any] | None = None,
         base: str | os.PathLike[str] | None = None,
@@ -345,7 +346,7 @@ def _takes_zarr() -> bool:
 def _open(
     url: Any,
     group: str | None,
-    name: str | None,
+    name: FormatName | None,
     consolidated: bool | None,
     storage_options: Mapping[str, Any] | None,
     *,

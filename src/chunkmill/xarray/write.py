@@ -25,6 +25,7 @@ from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts, write_key
 from chunkmill.display.report import ReportMixin
+from chunkmill.formats.base import WritableFormatName
 from chunkmill.model.grid import Overlap
 from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes.arguments import open_existing
@@ -112,7 +113,7 @@ def write_dataset(
     url: Any,
     path: str = "",
     *,
-    format: str | None = None,  # noqa: A002
+    format: WritableFormatName | None = None,  # noqa: A002
     mode: Mode = "w-",
     region: Mapping[Hashable, Any] | Literal["auto"] | None = None,
     append_dim: Hashable | None = None,
