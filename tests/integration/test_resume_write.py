@@ -1,6 +1,5 @@
 """`to_store(resume=True)`: what a run has written is not computed again by the next."""
 
-import json
 import threading
 
 import dask
@@ -12,6 +11,7 @@ from recording import RecordingStore
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, NodeNotFound
 from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.records import Record
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -100,7 +100,7 @@ def test_what_a_crash_of_the_machine_has_lost_is_written_again(tmp_path, lost):
     if lost == "record":
         store.set(records[0], b"")
     else:
-        (key,) = json.loads(store.get(records[0]))["keys"]
+        ((key,),) = (each.keys() for each in Record.unpack(store.get(records[0])).written)
         (tmp_path / key).write_bytes(b"") if lost == "emptied" else store.delete(key)
     report = write(Source(), store)
     assert (report.n_resumed, report.n_keys) == (len(records) - 1, 21 - len(records))

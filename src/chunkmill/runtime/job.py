@@ -9,10 +9,11 @@ what a task does (`chunkmill.conversion.convert_job`, `chunkmill.conversion.rech
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from distributed import Client
@@ -172,7 +173,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
             if begins:
                 journal.begin(documents)
                 _check_begun(job, journal)
-            done = set() if begins else journal.done()
+            done, unchecked = (set(), set()) if begins else journal.recorded()
             with remove_partial_files(job.targets, after_death=interrupted):
                 results = run_stages(
                     job.stages(journal.run),
@@ -181,6 +182,7 @@ def run_job(job: Job, *, resume: bool = True, progress: bool | str | None = None
                     needs=needs,
                     journal=journal,
                     done=done,
+                    unchecked=unchecked,
                     progress=progress,
                 )
             journal.check(now=True)
@@ -276,7 +278,8 @@ def run_stages(
     scheduler: Scheduler | None = None,
     needs: Needs | None = None,
     journal: Journal | None = None,
-    done: set[tuple[int, int]] | None = None,
+    done: Collection[tuple[int, int]] = (),
+    unchecked: Collection[tuple[int, int]] = (),
     progress: bool | str | None = None,
 ) -> list[StageResult]:
     """Run stages one after the other: for `run_job`, and without a journal for `run_once`.
@@ -289,6 +292,8 @@ def run_stages(
         Checked once in every process that takes part.
     journal, done
         Where tasks are recorded, and stage and number of those that are not run again.
+    unchecked
+        Stage and number of those that are on record, and are run last: they compare their records with what is stored.
     """
     scheduler = scheduler or Scheduler()
     attempt = None if journal is None else journal.attempt
@@ -296,13 +301,13 @@ def run_stages(
     with JobProgress(progress) as bars:
         for number, stage in enumerate(stages):
             begun = time.perf_counter()
-            own = {task for of, task in done or () if of == number}
+            own, later = ({task for of, task in each if of == number} for each in (done, unchecked))
             n_tasks = count_tasks(stage)
             if stage.narrow is not None:
-                n_tasks = len(own) + sum(1 for _ in tasks_to_run(stage, own))
+                n_tasks = len(own | later) + sum(1 for _ in tasks_to_run(stage, own | later))
             bars.begin(stage.name, n_tasks, len(own))
             total = _Total(bars, dict(stage.left_out))
-            todo = tasks_to_run(stage, own)
+            todo = chain(tasks_to_run(stage, own | later), tasks_to_run(stage, own, only=later) if later else ())
             here = LocalStage(stage.function, stage.common, journal, number)
             if scheduler.in_process:
                 scheduler.run(stage.name, run_task, here, todo, total.add)
@@ -314,7 +319,8 @@ def run_stages(
                     run = partial(scheduler.run, shown=stage.show, before_cancel=end)
                     run(stage.name, run_task, packed, tasks, total.add)
             seconds = time.perf_counter() - begun
-            results.append(StageResult(stage.name, n_tasks, len(own), seconds, total.counts, total.details))
+            n_resumed = len(own) + total.counts.pop("n_resumed", 0)
+            results.append(StageResult(stage.name, n_tasks, n_resumed, seconds, total.counts, total.details))
     return results
 
 

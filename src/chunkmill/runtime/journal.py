@@ -8,7 +8,8 @@ them. So values are compared with the record: their sizes when a job resumes, th
 Layout, at the root of the target's store, under a name that no format takes for a node::
 
     .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, documents to publish
-    .chunkmill-job-<hash of the target's path>/<stage>/<task>-<run> counts; keys with size and crc32c, or null: empty
+    .chunkmill-job-<hash of the target's path>/<stage>/<task>-<run> counts; runs of keys, sizes, crc32c
+    .chunkmill-job-<hash of the target's path>/<stage>/<task>-<run>.begun    the same, of a task that is not done yet
     .chunkmill-job-<hash of the target's path>/running/<attempt>    heartbeat of a client (`chunkmill.runtime.attempts`)
     .chunkmill-job-<hash of the target's path>/new-<run>/           the new node, beside the one that it will replace
 
@@ -23,49 +24,38 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, is_live
-from chunkmill.runtime.records import records_that_hold
+from chunkmill.runtime.journal_names import (
+    JOB_PREFIX,
+    MARK_PREFIX,
+    PLAN,
+    RUNNING,
+    fingerprint,
+    journal_prefix,
+    new_mark,
+    new_run,
+    staged_prefix,
+)
+from chunkmill.runtime.records import Record, WrittenKeys, read_record, records, records_that_hold
 from chunkmill.stores.base import Store
+from chunkmill.stores.metered import Written
 
 __all__ = ["JOB_PREFIX", "MARK_PREFIX", "PLAN", "RUNNING", "Journal", "fingerprint", "journal_prefix", "new_mark"]
 __all__ += ["new_run", "staged_prefix"]
 
-_VERSION = 1
+_VERSION = 2
 
-JOB_PREFIX = ".chunkmill-job-"
-"""Prefix of the keys of every job's journal, at the root of a store."""
-
-PLAN = "plan.json"
-"""Name of the object, below a journal's prefix, that exists from the beginning to the end of the job."""
-
-RUNNING = "running/"
-"""Prefix of the attempts' heartbeats, below a journal's."""
-
-MARK_PREFIX = ".chunkmill-new-"
-"""Start of the name of the key that tells a new node from the one that it has replaced, until the job is over."""
-
-
-def fingerprint(*parts: Any) -> str:
-    """Return a hash of the ``repr`` of `parts`: of values (integers, strings, tuples, metadata), never of objects.
-
-    It must be the same for every run of one plan, in any process, so that one may resume another.
-
-    Examples
-    --------
-    >>> fingerprint("convert", (3, 4)) == fingerprint("convert", (3, 4))
-    True
-    """
-    return sha256(repr(parts).encode()).hexdigest()
+_FEW_RECORDS = 256  # that the client itself compares with what is stored
+_BEGUN = ".begun"  # after the name of the record of a task that is not done yet
 
 
 @dataclass(slots=True)
@@ -92,6 +82,8 @@ class Journal:
         Names what is reserved of the node, where that is not all of it: others there do not meet this journal.
     old_prefix
         Prefix of the keys of the node that is replaced, where the new one is written beside it (`staged_prefix`).
+    unchecked
+        Tasks of an earlier client whose records are still to be compared with what is stored.
     """
 
     store: Store
@@ -105,6 +97,7 @@ class Journal:
     is_reservation: bool = False
     scope: str = ""
     old_prefix: str | None = None
+    unchecked: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def prefix(self) -> str:
@@ -246,26 +239,61 @@ class Journal:
         self.attempt.check(now=now)
 
     def done(self) -> set[tuple[int, int]]:
-        """Return stage and number of every recorded task whose values are as recorded."""
+        """Return stage and number of every task on record whose values are there."""
         return records_that_hold(self.store, self.prefix, self.run)
+
+    def recorded(self) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+        """Return the tasks of `done`, or where there are many, those whose records `recall` compares with the values.
+
+        The client would look at every value before the first new task begins.
+        """
+        if not self.store.is_remote:
+            found = {(stage, task) for stage, task, _ in records(self.store, self.prefix, self.run)}
+            if len(found) > _FEW_RECORDS:
+                self.unchecked = frozenset(found)
+                return set(), found
+        return self.done(), set()
 
     def recall(self, stage: int, task: int) -> dict[str, int] | None:
         """Return the counts of a task that was done; ``None`` when it is still to be done.
 
-        Raises
-        ------
-        JobError
-            The attempt that the task belongs to is over, so that the task must not write.
+        `JobError` where the attempt that the task belongs to is over, so that the task must not write.
         """
-        value = self.store.get(self._key(stage, task))
-        if value is not None:
-            return dict(_parse(value, self)["counts"])
+        key = self._key(stage, task)
+        if (value := self.store.get(key)) is not None:
+            record, is_checked = read_record(value), (stage, task) not in self.unchecked
+            if record is not None and (is_checked or record.holds(self.store)):
+                return dict(record.counts)
+            self.store.delete(key)
         self.check()
         return None
 
-    def record(self, stage: int, task: int, counts: Mapping[str, int], writes: Mapping[str, Any]) -> None:
-        """Record that a task is done: its data must be in the store."""
-        self.store.set(self._key(stage, task), json.dumps({"counts": counts, "keys": writes}).encode())
+    def begun(self, stage: int, task: int) -> Record | None:
+        """Return the record of a task that ended before it was done; ``None`` where its values are not as on record."""
+        record = read_record(self.store.get(f"{self._key(stage, task)}{_BEGUN}") or b"")
+        return record if record is not None and (self.store.is_remote or record.holds(self.store)) else None
+
+    def record(
+        self,
+        stage: int,
+        task: int,
+        counts: Mapping[str, int],
+        writes: Mapping[str, Written],
+        *,
+        earlier: Sequence[WrittenKeys] = (),
+        upto: tuple[int, ...] | None = None,
+    ) -> list[WrittenKeys]:
+        """Record that a task, whose data are in the store, is done (or its specs up to one); return all it wrote."""
+        written = [*earlier, *WrittenKeys.of(writes)]
+        key = self._key(stage, task)
+        if upto is not None:
+            self.check()
+            self.store.set(f"{key}{_BEGUN}", Record(counts, written, upto).pack())
+            return written
+        self.store.set(key, Record(counts, written).pack())
+        if earlier:
+            self.store.delete(f"{key}{_BEGUN}")
+        return written
 
     def finish(self) -> None:
         """Delete the journal of a job that is done; a job that is killed here has only that left to do."""
@@ -348,27 +376,7 @@ class Journal:
         return f"{self.prefix}{stage}/{task}-{self.run}"
 
 
-def journal_prefix(path: str, scope: str = "") -> str:
-    """Return the prefix of the keys of the journal of a job that writes the node at `path`, or what `scope` names."""
-    return f"{JOB_PREFIX}{sha256(path.encode()).hexdigest()[:16]}{f'-{scope}' if scope else ''}/"
-
-
 _STOPPED = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"
-
-
-def new_run() -> str:
-    """Return a name for a run, never the same twice."""
-    return uuid4().hex[:8]
-
-
-def staged_prefix(path: str, run: str) -> str:
-    """Return the prefix below which a run writes the node that is to replace the one at `path`."""
-    return f"{journal_prefix(path)}new-{run}/"
-
-
-def new_mark(run: str) -> str:
-    """Return the name of the key, in a node, by which it is known to be the new one of that run."""
-    return MARK_PREFIX + run
 
 
 def _parse(value: bytes, journal: Journal) -> dict[str, Any]:

@@ -1,24 +1,216 @@
 """Records of the tasks of a job that are done, and whether the values that they name are as they were written.
 
-Not here: where a journal keeps them (`chunkmill.runtime.journal`).
+A record names runs of keys, with the sum of the sizes of their values and one checksum: less than a byte a key, where
+the keys of a task follow each other. Keys without a value are not named. Not here: where a journal keeps records
+(`chunkmill.runtime.journal`).
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from typing import Any, NamedTuple
 
 import google_crc32c
 
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.metered import Written
 
-__all__ = ["differences", "records", "records_that_hold"]
+__all__ = ["Record", "WrittenKeys", "differences", "read_record", "records", "records_that_hold"]
 
 _AT_ONCE = 256  # records, looked at by one thread before it takes the next
 _SLOW = 1e-4  # seconds for a record: files that others serve (NFS, Lustre), where waiting is what takes long
+
+_FEW = 16  # keys of a record that have a checksum each: damage is then told by the key
+_LARGE = 4096  # bytes of a record that is worth compressing
+_NUMBER = re.compile(r"(\d+)")
+
+
+class _Run(NamedTuple):
+    """Keys that differ in one number, which counts up: ``prefix + str(first + i) + suffix``."""
+
+    prefix: str
+    first: int
+    n_keys: int
+    suffix: str
+
+    def keys(self) -> Iterator[str]:
+        return (f"{self.prefix}{number}{self.suffix}" for number in range(self.first, self.first + self.n_keys))
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenKeys:
+    """Keys of a store, and what was written there.
+
+    Attributes
+    ----------
+    runs
+        The keys: as they are, or runs of them.
+    n_bytes
+        Sum of the sizes of their values.
+    checksum
+        The value's crc32c; of several values, the crc32c of their keys, sizes and crc32c.
+    """
+
+    runs: tuple[str | _Run, ...]
+    n_bytes: int
+    checksum: int
+
+    @classmethod
+    def of(cls, writes: Mapping[str, Written]) -> Iterator[WrittenKeys]:
+        """Yield what names the keys that were written: a few one by one, many together.
+
+        Examples
+        --------
+        >>> list(WrittenKeys.of({"a/0": (3, 7), "a/1": None}))
+        [WrittenKeys(runs=('a/0',), n_bytes=3, checksum=7)]
+        >>> [each.runs for each in WrittenKeys.of({f"a/{i}/0": (1, 1) for i in range(99)})]
+        [(_Run(prefix='a/', first=0, n_keys=99, suffix='/0'),)]
+        """
+        present = {key: known for key, known in writes.items() if known}
+        if len(present) <= _FEW:
+            yield from (cls((key,), *known) for key, known in present.items())
+            return
+        keys = sorted(present, key=_by_numbers)
+        checksum = 0
+        for key in keys:
+            checksum = _with_key(checksum, key, *present[key])
+        yield cls(tuple(_runs(keys)), sum(size for size, _ in present.values()), checksum)
+
+    def keys(self) -> Iterator[str]:
+        """Yield the keys."""
+        for run in self.runs:
+            if isinstance(run, str):
+                yield run
+            else:
+                yield from run.keys()
+
+    def differences(self, store: Store, *, read: bool) -> Iterator[tuple[str, str]]:
+        """Yield the first key whose value differs, or may, and each that is absent; with a text on how."""
+        keys = list(self.keys())
+        n_bytes = checksum = 0
+        for key in keys:
+            data = store.get(key) if read else None
+            there = store.size(key) if data is None else len(data)
+            if there is None:
+                yield key, f"absent, where {self._expected(keys)} were written"
+                return
+            n_bytes += there
+            if data is not None:
+                own = google_crc32c.value(data)
+                checksum = own if len(keys) == 1 else _with_key(checksum, key, there, own)
+        if n_bytes != self.n_bytes:
+            yield keys[0], f"{n_bytes} bytes, where {self._expected(keys)} were written"
+        elif read and checksum != self.checksum:
+            others = f", or those of a key up to {keys[-1]!r}, {len(keys):,} in all," if len(keys) > 1 else ""
+            yield keys[0], f"its bytes{others} are not those that were written"
+
+    def _expected(self, keys: Sequence[str]) -> str:
+        return f"{self.n_bytes} bytes" + (f" under {len(keys):,} keys up to {keys[-1]!r}" if len(keys) > 1 else "")
+
+
+def _by_numbers(key: str) -> list[Any]:
+    tokens: list[Any] = _NUMBER.split(key)
+    tokens[1::2] = map(int, tokens[1::2])
+    return tokens
+
+
+def _with_key(checksum: int, key: str, size: int, own: int) -> int:
+    extended: int = google_crc32c.extend(checksum, f"{key} {size} {own}\n".encode())
+    return extended
+
+
+def _runs(keys: Sequence[str]) -> Iterator[str | _Run]:
+    """Yield runs of keys that follow each other, and the other keys as they are."""
+    start = 0
+    while start < len(keys):
+        run = _begun(*keys[start : start + 2])
+        if run is None:
+            yield keys[start]
+            start += 1
+            continue
+        stop, number = start + 2, run.first + 2
+        while stop < len(keys) and keys[stop] == f"{run.prefix}{number}{run.suffix}":
+            stop, number = stop + 1, number + 1
+        yield run._replace(n_keys=stop - start)
+        start = stop
+
+
+def _begun(key: str, after: str = "") -> _Run | None:
+    """Return the run that two keys begin, if one number is all that they differ in and it counts up."""
+    tokens, others = _NUMBER.split(key), _NUMBER.split(after)
+    if len(tokens) != len(others):
+        return None
+    differ = [i for i, (a, b) in enumerate(zip(tokens, others, strict=True)) if a != b]
+    if len(differ) != 1 or not differ[0] % 2:
+        return None
+    (at,) = differ
+    first = int(tokens[at])
+    if str(first) != tokens[at] or str(first + 1) != others[at]:
+        return None
+    return _Run("".join(tokens[:at]), first, 2, "".join(tokens[at + 1 :]))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Record of one task.
+
+    Attributes
+    ----------
+    counts
+        Its counts.
+    written
+        What it wrote.
+    upto
+        The last spec that is done, where there are more to do; ``None``: all are.
+    """
+
+    counts: Mapping[str, int]
+    written: Sequence[WrittenKeys]
+    upto: tuple[int, ...] | None = None
+
+    def pack(self) -> bytes:
+        """Return the record as bytes.
+
+        Examples
+        --------
+        >>> record = Record({"n_keys": 1}, (WrittenKeys(("a/c/0",), 3, 7),))
+        >>> record.pack()
+        b'{"counts":{"n_keys":1},"upto":null,"written":[[["a/c/0"],3,7]]}'
+        >>> Record.unpack(record.pack()) == record
+        True
+        """
+        written = [(each.runs, each.n_bytes, each.checksum) for each in self.written]
+        text = json.dumps({"counts": self.counts, "upto": self.upto, "written": written}, separators=(",", ":"))
+        value = text.encode()
+        return value if len(value) < _LARGE else zlib.compress(value)
+
+    @classmethod
+    def unpack(cls, value: bytes) -> Record:
+        """Return the record that `pack` made bytes of; `ValueError` for others."""
+        try:
+            parsed = json.loads(value if value[:1] == b"{" else zlib.decompress(value))
+            written = tuple(
+                WrittenKeys(tuple(each if isinstance(each, str) else _Run(*each) for each in runs), n_bytes, checksum)
+                for runs, n_bytes, checksum in parsed["written"]
+            )
+            return cls(dict(parsed["counts"]), written, None if parsed["upto"] is None else tuple(parsed["upto"]))
+        except (ValueError, TypeError, KeyError, zlib.error) as error:
+            msg = "the record is damaged"
+            raise ValueError(msg) from error
+
+    def holds(self, store: Store) -> bool:
+        """Return whether all values have the sizes on record; ``False`` also when they cannot be looked at."""
+        try:
+            return not any(True for each in self.written for _ in each.differences(store, read=False))
+        except OSError:
+            return False
 
 
 def records(store: Store, prefix: str, run: str) -> list[tuple[int, int, str]]:
@@ -35,8 +227,16 @@ def records(store: Store, prefix: str, run: str) -> list[tuple[int, int, str]]:
     return found
 
 
+def read_record(value: bytes) -> Record | None:
+    """Return the record that `value` is; ``None`` where it is damaged."""
+    try:
+        return Record.unpack(value)
+    except ValueError:
+        return None
+
+
 def records_that_hold(store: Store, prefix: str, run: str) -> set[tuple[int, int]]:
-    """Return stage and number of every recorded task of a run: a listing for each stage.
+    """Return stage and number of every task on record below a journal's prefix: one listing.
 
     In a store of files each record is read, too, and the sizes of the values are compared: a machine that went down
     may have kept a file's name and lost its bytes. Records that are not true any more are deleted, so that their
@@ -50,7 +250,9 @@ def records_that_hold(store: Store, prefix: str, run: str) -> set[tuple[int, int
     def true(batch: slice) -> list[tuple[int, int]]:
         held = []
         for stage, task, key in found[batch]:
-            if _holds(store, key):
+            value = store.get(key)
+            record = None if value is None else read_record(value)
+            if record is not None and record.holds(store):
                 held.append((stage, task))
             else:
                 store.delete(key)
@@ -64,25 +266,18 @@ def records_that_hold(store: Store, prefix: str, run: str) -> set[tuple[int, int
     return {*first, *chain.from_iterable(rest)}
 
 
-def _holds(store: Store, record: str) -> bool:
-    """Return whether all values are as recorded; ``False`` also when they cannot be looked at."""
-    try:
-        return not any(differences(store, record))
-    except OSError:
-        return False
-
-
 def differences(store: Store, record: str, *, read: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the key of each value that differs from its record, and a text on how it differs.
 
-    Sizes are compared, and with `read` the values' crc32c. A record that cannot be read is yielded itself.
+    Sizes are compared, and with `read` the values' crc32c. Of values that share a checksum, the first is named. A
+    record that cannot be read is yielded itself.
 
     Examples
     --------
     >>> from chunkmill.stores.memory import MemoryStore
     >>> store = MemoryStore()
     >>> store.set("a/c/0", b"123456789")
-    >>> store.set("record", json.dumps({"keys": {"a/c/0": (9, 0)}}).encode())
+    >>> store.set("record", Record({}, (WrittenKeys(("a/c/0",), 9, 0),)).pack())
     >>> list(differences(store, "record")), list(differences(store, "record", read=True))
     ([], [('a/c/0', 'its bytes are not those that were written')])
     """
@@ -90,14 +285,9 @@ def differences(store: Store, record: str, *, read: bool = False) -> Iterator[tu
     if value is None:
         return  # the job has ended since
     try:
-        written = [(key, int(known[0]), int(known[1])) for key, known in json.loads(value)["keys"].items() if known]
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        yield record, "the record is damaged"
+        written: Iterable[WrittenKeys] = Record.unpack(value).written
+    except ValueError as error:
+        yield record, str(error)
         return
-    for key, size, checksum in written:
-        data = store.get(key) if read else None
-        there = store.size(key) if data is None else len(data)
-        if there != size:
-            yield key, f"{'absent' if there is None else f'{there} bytes'}, where {size} bytes were written"
-        elif data is not None and google_crc32c.value(data) != checksum:
-            yield key, "its bytes are not those that were written"
+    for each in written:
+        yield from each.differences(store, read=read)

@@ -108,10 +108,15 @@ def grouped(stage: Stage) -> Sequence[Sequence[Any]]:
     return _Groups(stage.tasks, _joined(stage))
 
 
-def tasks_to_run(stage: Stage, done: Collection[int] = ()) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yield number and specs of each task that has anything to do and is not `done`: never a list of them."""
+def tasks_to_run(
+    stage: Stage, done: Collection[int] = (), *, only: Collection[int] | None = None
+) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Yield number and specs of each task that has anything to do and is not `done`: never a list of them.
+
+    Of those `only`, in their order, whether or not they have anything to do.
+    """
     groups = _Groups(stage.tasks, _joined(stage))
-    for i in groups.left_by(stage.narrow):
+    for i in groups.left_by(stage.narrow) if only is None else sorted(only):
         if i not in done:
             yield i, groups[i] if stage.narrow is None else stage.narrow(groups[i])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -18,6 +19,7 @@ from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import Needs, check_process
 from chunkmill.runtime.process_memory import peak_memory
+from chunkmill.runtime.records import WrittenKeys
 from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
 from chunkmill.runtime.stage import TaskResult
 
@@ -82,6 +84,7 @@ _SharedStage: TypeAlias = LocalStage | PackedStage
 
 _OPENED: OrderedDict[str, LocalStage] = OrderedDict()
 _OPENED_LOCK = threading.Lock()
+_RECORD_BYTES, _RECORD_SECONDS = 64 << 20, 10.0  # a task that is interrupted repeats no more
 _MAX_OPENED = 8  # stages of jobs that run at the same time
 
 
@@ -92,19 +95,66 @@ def run_task(
     stage = shared.open()
     journal = stage.journal
     if journal is not None and (recorded := journal.recall(stage.number, index)) is not None:
+        if (stage.number, index) in journal.unchecked:
+            return {"n_resumed": 1}, []
         return recorded | {"n_repeated": 1}, []  # dask runs tasks again whose results a worker took with it
-    counts: dict[str, int] = {}
-    writes: dict[str, Any] = {}
+    progress = _Progress(journal, stage.number, index)
+    upto = progress.resume() if len(specs) > 1 else None
+    counts = progress.counts
     details: list[Any] = []
     attempt = None if journal is None else journal.attempt
     check = nullcontext() if attempt is None else unless_cancelled(attempt.key, attempt.check)
     with check, references_in_scope(references):
-        for spec in specs:
+        last = len(specs) - 1
+        for i, spec in enumerate(specs):
+            if upto is not None and spec[:2] <= upto:
+                continue
             result = stage.function(stage.common, spec)
-            add_counts(counts, result.counts)
-            writes.update(result.writes)
             details.extend(result.details)
+            progress.add(result)
+            if i < last and not details and isinstance(spec, tuple) and progress.is_due():
+                progress.record(spec[:2])
         add_counts(counts, {"peak_memory_bytes": peak_memory()})
-        if journal is not None:
-            journal.record(stage.number, index, counts, writes)
+        progress.record()
     return counts, details
+
+
+class _Progress:
+    """Progress of a task, on record every now and then: if it is interrupted, it is resumed from there."""
+
+    def __init__(self, journal: Journal | None, stage: int, task: int) -> None:
+        self.counts: dict[str, int] = {}
+        self._journal, self._stage, self._task = journal, stage, task
+        self._earlier: list[WrittenKeys] = []
+        self._writes: dict[str, Any] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._since, self._n_bytes = time.monotonic(), 0
+
+    def resume(self) -> tuple[int, ...] | None:
+        """Return the last spec that is on record as done."""
+        record = None if self._journal is None else self._journal.begun(self._stage, self._task)
+        if record is None:
+            return None
+        self._earlier = list(record.written)
+        return record.upto
+
+    def add(self, result: TaskResult) -> None:
+        """Add the result of one spec."""
+        add_counts(self.counts, result.counts)
+        self._writes.update(result.writes)
+        self._n_bytes += result.counts.get("bytes_written", 0)
+
+    def is_due(self) -> bool:
+        """Return whether a record should be written before the next spec."""
+        return self._n_bytes >= _RECORD_BYTES or time.monotonic() - self._since >= _RECORD_SECONDS
+
+    def record(self, upto: tuple[int, ...] | None = None) -> None:
+        """Record what is done; all, without `upto`."""
+        if self._journal is not None:
+            self._earlier = self._journal.record(
+                self._stage, self._task, self.counts, self._writes, earlier=self._earlier, upto=upto
+            )
+            self._writes = {}
+        self._begin()

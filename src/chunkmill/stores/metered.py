@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.capabilities import set_parts
 
-__all__ = ["Meter", "MeteredStore"]
+__all__ = ["Meter", "MeteredStore", "Written"]
 
 Written = tuple[int, int] | None
 

@@ -239,3 +239,33 @@ def test_interrupted(store):
     n_recorded = len(Journal(store, "a/b", "", "").done())
     assert run_job(make_job(store)).n_resumed == n_recorded
     assert not unfinished_jobs(store)
+
+
+def test_of_many_records_the_first_new_task_does_not_wait(store, monkeypatch):
+    """They are compared with the values after all new tasks; what is not as on record is written again."""
+    monkeypatch.setattr("chunkmill.runtime.journal._FEW_RECORDS", 3)
+    n, broken = 40, 20
+
+    def fails(common, spec):
+        if spec >= broken:
+            raise StoreError(url="x", key="y", reason="broken")
+        return put(common, spec)
+
+    with pytest.raises(StoreError), dask.config.set(scheduler="sync"):
+        run_job(make_job(store, n=n, function=fails))
+    prefix = Journal(store, "a/b", "", "").prefix
+    n_done = len(list(store.list_prefix(f"{prefix}0/")))
+    assert n_done > 5
+    written = sorted(int(key[5:]) for key in store.list_prefix("data/"))
+    store.delete(f"data/{written[0]}")
+    store.set(f"data/{written[1]}", b"torn to pieces" * 9)
+    recording = RecordingStore(store)
+    with dask.config.set(scheduler="sync"):
+        result = run_job(make_job(recording, n=n))
+    assert (result.n_tasks, result.n_resumed) == (n, n_done - 2)
+    assert result.counts["n_keys"] == n - n_done + 2
+    assert [len(store.get(f"data/{i}")) for i in range(n)] == list(range(n))
+    log = [(method, key) for method, key, _ in recording.log if key.startswith("data/")]
+    first_new = next(i for i, (method, _) in enumerate(log) if method == "set")
+    assert not any(method == "size" for method, _ in log[:first_new])
+    assert not journal_keys(store)

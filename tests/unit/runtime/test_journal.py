@@ -1,6 +1,5 @@
 """The journal of a job: records, resuming, runs."""
 
-import json
 import threading
 
 import pytest
@@ -10,6 +9,7 @@ from small_jobs import put
 from chunkmill.errors import JobError
 from chunkmill.runtime import stage_task
 from chunkmill.runtime.journal import RUNNING, Journal, fingerprint
+from chunkmill.runtime.records import Record, WrittenKeys
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -23,9 +23,9 @@ def test_a_record_says_what_was_written(store):
     journal.begin({})
     with journal.running():
         stage_task.run_task(stage_task.LocalStage(put, store, journal, 1), 9, [3])
-    record = json.loads(store.get(f"{journal.prefix}1/9-{journal.run}"))
-    assert record["keys"] == {"data/3": [3, 0x6064A37A]}
-    assert record["counts"]["bytes_written"] == 3
+    record = Record.unpack(store.get(f"{journal.prefix}1/9-{journal.run}"))
+    assert record.written == (WrittenKeys(("data/3",), 3, 0x6064A37A),)
+    assert record.counts["bytes_written"] == 3
 
 
 def test_tasks_of_a_job_that_was_discarded(store):

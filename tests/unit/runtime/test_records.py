@@ -1,10 +1,12 @@
 """Records of the tasks of a job that are done."""
 
+import numpy as np
 import pytest
 
 from chunkmill.runtime.journal import Journal, staged_prefix
-from chunkmill.runtime.records import differences, records
+from chunkmill.runtime.records import Record, WrittenKeys, differences, read_record, records
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.metered import Meter, MeteredStore
 
 
 @pytest.fixture
@@ -27,3 +29,79 @@ def test_a_record_that_cannot_be_read_is_a_difference(store):
     store.set("record", b"{")
     assert list(differences(store, "record")) == [("record", "the record is damaged")]
     assert list(differences(store, "absent")) == []
+
+
+def damaged_record():
+    return Record({}, (WrittenKeys(("a",), 1, 1),)).pack()[:-4]
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"x", b'{"counts": {}}', damaged_record()])
+def test_damaged_bytes_are_no_record(value):
+    assert read_record(value) is None
+
+
+def grid_keys(prefix, shape, separator):
+    return [prefix + separator.join(map(str, coords)) for coords in np.ndindex(*shape)]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        grid_keys("a/c/", (7, 30), "/"),
+        grid_keys("x1/", (3, 4, 20), "."),
+        [f"a/{z}/{y}/5" for y in range(9) for z in range(8)],
+        [f"a/c/{i}" for i in (*range(3, 40), *range(50, 99, 7), 10**9)],
+        [f"a/c/{i:03}" for i in range(40)],
+        ["b", "a/c", *grid_keys("", (20,), "")],
+    ],
+    ids=range(6),
+)
+def test_many_keys_are_named_by_runs(keys):
+    writes = {key: (i, i * 7) for i, key in enumerate(reversed(keys))}
+    (written,) = WrittenKeys.of(writes)
+    assert sorted(written.keys()) == sorted(keys)
+    assert written.n_bytes == sum(range(len(keys)))
+    assert read_record(Record({}, [written]).pack()).written == (written,)
+
+
+def test_keys_without_a_value_are_not_named():
+    (written,) = WrittenKeys.of({f"a/{i}": (1, 1) if i % 3 else None for i in range(90)})
+    assert list(written.keys()) == [f"a/{i}" for i in range(90) if i % 3]
+
+
+def test_a_key_costs_less_than_a_byte():
+    for keys in (grid_keys("group/array/c/", (2, 5000), "/"), grid_keys("g/a/c/", (5, 5, 20, 20), "/")):
+        chance = np.random.default_rng(0)
+        writes = {key: (int(chance.integers(10**6)), int(chance.integers(1 << 32))) for key in keys}
+        n_bytes = len(Record({"n_keys": len(keys)}, list(WrittenKeys.of(writes))).pack())
+        assert n_bytes < 0.25 * len(keys)
+
+
+@pytest.fixture
+def many(store):
+    meter = Meter()
+    metered = MeteredStore(store, meter)
+    for i in range(50):
+        metered.set(f"a/c/{i}", bytes(i + 1))
+    store.set("record", Record({}, list(WrittenKeys.of(meter.writes))).pack())
+    assert list(differences(store, "record", read=True)) == []
+    return store
+
+
+def test_of_many_values_the_sizes_are_compared(many):
+    many.set("a/c/7", b"")
+    ((key, text),) = differences(many, "record")
+    assert (key, text) == ("a/c/0", "1267 bytes, where 1275 bytes under 50 keys up to 'a/c/49' were written")
+    assert not read_record(many.get("record")).holds(many)
+    many.delete("a/c/9")
+    assert next(differences(many, "record"))[0] == "a/c/9"
+
+
+def test_of_many_values_a_flipped_byte_is_found(many):
+    many.set("a/c/7", b"\1" * 8)
+    assert list(differences(many, "record")) == []
+    ((key, text),) = differences(many, "record", read=True)
+    assert (key, text) == (
+        "a/c/0",
+        "its bytes, or those of a key up to 'a/c/49', 50 in all, are not those that were written",
+    )

@@ -1,0 +1,58 @@
+"""Names of the keys of journals and runs, and the fingerprint of a plan.
+
+Not here: what is stored there (`chunkmill.runtime.journal`).
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+from uuid import uuid4
+
+__all__ = ["JOB_PREFIX", "MARK_PREFIX", "PLAN", "RUNNING", "fingerprint", "journal_prefix", "new_mark", "new_run"]
+__all__ += ["staged_prefix"]
+
+JOB_PREFIX = ".chunkmill-job-"
+"""Prefix of the keys of every job's journal, at the root of a store."""
+
+PLAN = "plan.json"
+"""Name of the object, below a journal's prefix, that exists from the beginning to the end of the job."""
+
+RUNNING = "running/"
+"""Prefix of the attempts' heartbeats, below a journal's."""
+
+MARK_PREFIX = ".chunkmill-new-"
+"""Start of the name of the key that tells a new node from the one that it has replaced, until the job is over."""
+
+
+def fingerprint(*parts: Any) -> str:
+    """Return a hash of the ``repr`` of `parts`: of values (integers, strings, tuples, metadata), never of objects.
+
+    It must be the same for every run of one plan, in any process, so that one may resume another.
+
+    Examples
+    --------
+    >>> fingerprint("convert", (3, 4)) == fingerprint("convert", (3, 4))
+    True
+    """
+    return sha256(repr(parts).encode()).hexdigest()
+
+
+def journal_prefix(path: str, scope: str = "") -> str:
+    """Return the prefix of the keys of the journal of a job that writes the node at `path`, or what `scope` names."""
+    return f"{JOB_PREFIX}{sha256(path.encode()).hexdigest()[:16]}{f'-{scope}' if scope else ''}/"
+
+
+def new_run() -> str:
+    """Return a name for a run, never the same twice."""
+    return uuid4().hex[:8]
+
+
+def staged_prefix(path: str, run: str) -> str:
+    """Return the prefix below which a run writes the node that is to replace the one at `path`."""
+    return f"{journal_prefix(path)}new-{run}/"
+
+
+def new_mark(run: str) -> str:
+    """Return the name of the key, in a node, by which it is known to be the new one of that run."""
+    return MARK_PREFIX + run

@@ -1,0 +1,15 @@
+"""Names of journals and runs."""
+
+from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX, journal_prefix, new_mark, new_run, staged_prefix
+
+
+def test_journals_are_named_after_what_they_write():
+    names = {journal_prefix("a"), journal_prefix("a/b"), journal_prefix("a", "x")}
+    assert len(names) == 3
+    assert all(name.startswith(JOB_PREFIX) and name.endswith("/") and name.count("/") == 1 for name in names)
+    assert staged_prefix("a", "run").startswith(journal_prefix("a"))
+
+
+def test_runs_are_never_named_the_same():
+    assert new_run() != new_run()
+    assert new_mark("x") == f"{MARK_PREFIX}x"
