@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from chunkmill.errors import JobError
+from chunkmill.errors import JobError, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.nodes.array import Array
@@ -108,14 +108,25 @@ class ReplacementOfJob:
         """
         documents_format = format_of_store(self.store, self.format)
         if not self.is_finished():
-            if self.store.get(self.staged + new_mark(self.run)) is None and self.old_prefix:
-                reason = "the job has ended, or was replaced by another one, while this client was at its end"
-                raise JobError(job=f"replace {self.path!r} in {self.store.url}", reason=reason)
+            if self.old_prefix and not self._is_staged():
+                raise self._ended()
             create_groups_above(self.store, documents_format, self.path, above)
             for key, value in {**({} if self.path else documents_format.emit_root()), **documents}.items():
                 self.store.set(self.staged + key.removeprefix(self.old_prefix), value)
         with _refreshed(self.store, documents_format, self.path, below):
-            replace_prefix(self.store, self.old_prefix, self.staged, new_mark(self.run))
+            try:
+                replace_prefix(self.store, self.old_prefix, self.staged, new_mark(self.run))
+            except StoreError:
+                if self._is_staged():
+                    raise
+                raise self._ended() from None
+
+    def _is_staged(self) -> bool:
+        return self.store.get(self.staged + new_mark(self.run)) is not None
+
+    def _ended(self) -> JobError:
+        reason = "the job has ended, or was replaced by another one, while this client was at its end"
+        return JobError(job=f"replace {self.path!r} in {self.store.url}", reason=reason)
 
 
 @contextmanager
@@ -123,8 +134,10 @@ def _refreshed(store: Store, documents_format: Format, path: str, below: Iterabl
     """Replace the node inside, and keep consolidated metadata true."""
     # whoever reads by consolidated metadata must not meet the new chunks with the old codecs
     forget_consolidated(store, path)
-    yield
-    refresh_consolidated(store, documents_format, [path, *below])
+    try:
+        yield
+    finally:  # whatever is there now: others may have replaced the node meanwhile
+        refresh_consolidated(store, documents_format, [path, *below])
     flush(store)
 
 

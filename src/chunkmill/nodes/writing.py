@@ -261,7 +261,7 @@ class _Write:
     def now(self, region: Region, existing: Array | None, *, overwrite: bool, is_whole: bool) -> WriteReport | Delayed:
         """Write without a journal."""
         store, path = self.array.store, self.array.path
-        if is_whole:
+        if is_whole and (existing is not None or not self.compute):  # else the reservation takes its place
             discard_block_write(store, path)
         if existing is not None:
             check_no_job(store, path)

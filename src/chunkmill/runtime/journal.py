@@ -309,17 +309,19 @@ class Journal:
         """Delete the journal, the plan first, since records without a plan are ignored; return whether there was one.
 
         Attempts at the job end with it. Where there were others than this client's, this returns when their tasks must
-        have learned of it: what they wrote afterwards would be met by the next run.
+        have learned of it: what they wrote afterwards would be met by the next run. Those of a mere reservation do not
+        ask.
         """
-        was_there = self.store.get(self.plan_key) is not None
-        others = self._attempts() if was_there else []
-        if was_there:
+        plan = self.store.get(self.plan_key)
+        asks = plan is not None and b'"is_reservation": true' not in plan  # as `begin` writes it
+        others = self._attempts() if asks else []
+        if plan is not None:
             self.store.delete(self.plan_key)
         self.store.delete_prefix(self.prefix)
         if others:
             time.sleep(CHECK_SECONDS)
             self.tidy()
-        return was_there
+        return plan is not None
 
     def release(self) -> None:
         """Delete the journal, unless another run has taken it over: its client seemed dead, being suspended."""
@@ -353,11 +355,14 @@ class Journal:
         keys = (f"{self.prefix}{RUNNING}{name}" for name in self.store.list_dir(self.prefix + RUNNING))
         return [key for key in keys if key != own]
 
-    def take_over(self, version: str | None, documents: Mapping[str, bytes]) -> None:
-        """Begin a run in the place of an interrupted one, whose plan has that version, and end its attempts."""
+    def take_over(self, version: str | None, documents: Mapping[str, bytes], *, waits: bool = True) -> None:
+        """Begin a run in the place of an interrupted one, whose plan has that version, and end its attempts.
+
+        With `waits`, this returns when their tasks, which may outlive them, must have learned of it.
+        """
         self.begin(documents, replaces=version)
-        if version is not None and self._end_dead_attempts():
-            time.sleep(CHECK_SECONDS)  # their tasks, which may outlive them, have learned of it then
+        if version is not None and self._end_dead_attempts() and waits:
+            time.sleep(CHECK_SECONDS)
 
     def _has_live_attempt(self) -> bool:
         """Return whether another client than this one is at work on the job."""

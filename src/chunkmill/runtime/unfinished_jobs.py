@@ -162,10 +162,10 @@ def reserved(
         return
     journal = Journal(store, path, job, uuid4().hex, is_block_write=True, is_reservation=True, scope=scope)
     while True:
-        version, before = _interrupted(journal)
+        version, before, asks = _interrupted(journal)
         with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
             try:
-                journal.take_over(version, {**before, **(documents or {})})
+                journal.take_over(version, {**before, **(documents or {})}, waits=asks)
             except JobError:
                 continue  # another one has begun since, and is named, or has ended already
             try:
@@ -183,8 +183,8 @@ def _release(journal: Journal) -> None:
         journal.release()
 
 
-def _interrupted(journal: Journal) -> tuple[str | None, dict[str, bytes]]:
-    """Return version and documents of the plan of an interrupted block write, if there is one.
+def _interrupted(journal: Journal) -> tuple[str | None, dict[str, bytes], bool]:
+    """Return version and documents of the plan of an interrupted block write, if any, and whether its tasks ask for it.
 
     Raises
     ------
@@ -193,11 +193,11 @@ def _interrupted(journal: Journal) -> tuple[str | None, dict[str, bytes]]:
     """
     value, version = journal.store.get_versioned(journal.plan_key)
     if value is None:
-        return None, {}
+        return None, {}, False
     job = _with_state(journal.store, _job(journal.plan_key, value))
     if job.is_running or not job.is_block_write:
         raise _refused(journal.store, journal.path, job)
-    return version, journal.documents(value) if job.is_reservation else {}
+    return version, journal.documents(value) if job.is_reservation else {}, not job.is_reservation
 
 
 def check_no_job(

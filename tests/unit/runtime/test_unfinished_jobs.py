@@ -171,3 +171,24 @@ def test_waiting_for_a_writer_that_goes_on_ends(store, monkeypatch):
     with reserved(store, "a", "write to 'a'"), pytest.raises(JobError, match="is running"):
         check_no_job(store, "a/b", own_run="!", waits=True)
     assert 1 < sum(waited) < 5
+
+
+def test_nobody_waits_for_tasks_that_do_not_ask(store, monkeypatch):
+    """Tasks of a plain write do not ask whether its reservation stands; those of a job do, at most once a second."""
+    waits = []
+    monkeypatch.setattr("chunkmill.runtime.journal.time.sleep", waits.append)
+    dead_reservation(store, "a")
+    with reserved(store, "a", "write to 'a'") as own:
+        assert own.follows_interrupted
+    dead_reservation(store, "a")
+    discard_jobs(store, unfinished_jobs(store))
+    assert waits == []
+    job = begin(store, "a", is_block_write=True)
+    store.set(f"{job.prefix}running/dead", b"{}")
+    with reserved(store, "a", "write to 'a'") as own:
+        assert own.follows_interrupted
+    job = begin(store, "a")
+    store.set(f"{job.prefix}running/dead", b"{}")
+    discard_jobs(store, unfinished_jobs(store))
+    assert waits == [1.0, 1.0]
+    assert list(store.list_prefix("")) == []
