@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from chunkmill import errors
 from chunkmill.stores.settings import look_up_in
+from chunkmill.xarray.register import register_accessors
 
 if TYPE_CHECKING:  # for readers of types; at run time each name is imported when it is first used
     from chunkmill.checks.check import check
@@ -42,7 +43,8 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.pyramids.pyramid import plan_pyramid, pyramid
     from chunkmill.references.concat import concat_references
     from chunkmill.references.write import ReferencesReport, to_references
-    from chunkmill.xarray.write import DatasetReport, write_dataset
+    from chunkmill.xarray.dataset_report import DatasetReport
+    from chunkmill.xarray.write import write_dataset
 
 __all__ = [
     "Array",
@@ -113,7 +115,8 @@ _DEFINED_IN = {
     "pyramids.pyramid": ("plan_pyramid", "pyramid"),
     "references.concat": ("concat_references",),
     "references.write": ("ReferencesReport", "to_references"),
-    "xarray.write": ("DatasetReport", "write_dataset"),
+    "xarray.dataset_report": ("DatasetReport",),
+    "xarray.write": ("write_dataset",),
 }
 _MODULES = {name: f"chunkmill.{module}" for module, names in _DEFINED_IN.items() for name in names}
 
@@ -136,3 +139,4 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of these
 look_up_in(lambda name: import_module("chunkmill.config").look_up(name))  # until that module is imported
 if "dask" in sys.modules:  # so that its config has our settings before anything here is used
     from chunkmill import config  # noqa: F401
+register_accessors()

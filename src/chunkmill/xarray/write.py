@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
-from dask.utils import format_bytes
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
@@ -24,7 +23,6 @@ from chunkmill.array.chunk_io import LockFactory
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts, write_key
-from chunkmill.display.report import ReportMixin
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.model.grid import Overlap
 from chunkmill.nodes import hierarchy, placement
@@ -37,75 +35,23 @@ from chunkmill.nodes.replacement import Replacement
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.unfinished_jobs import check_no_job
-from chunkmill.stores.base import REQUESTS_AT_ONCE
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.xarray.dataset_report import DatasetReport
+from chunkmill.xarray.duplicates import OnDuplicate, append_others, check_choice, find_duplicates
 from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.reservation import make_room, reserved_additions, reserved_group
 from chunkmill.xarray.write_plan import (
+    DatasetPlan,
+    LabelledGroup,
     VariablePlan,
     labelled_groups,
     plan_existing,
     plan_new,
 )
 
-__all__ = ["DatasetReport", "write_dataset"]
+__all__ = ["write_dataset"]
 
 Mode = Literal["w-", "w", "a", "a-", "r+"]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class DatasetReport(ReportMixin):
-    """Result of `write_dataset`.
-
-    Attributes
-    ----------
-    variables
-        A `WriteReport` for each variable written, by its path in the store.
-    unchanged
-        Paths of variables that equal what is stored, so that they were not written.
-    """
-
-    variables: Mapping[str, WriteReport] = field(default_factory=dict)
-    unchanged: tuple[str, ...] = ()
-
-    def _sum(self, name: str) -> int:
-        return sum(getattr(each, name) for each in self.variables.values())
-
-    @property
-    def n_keys(self) -> int:
-        """Store keys written, or deleted because their chunks hold the fill value only."""
-        return self._sum("n_keys")
-
-    @property
-    def n_partial(self) -> int:
-        """Of these, store keys covered partly: read, changed and written back under a lock."""
-        return self._sum("n_partial")
-
-    @property
-    def n_regrouped(self) -> int:
-        """Dask blocks that were rechunked before writing because they were not aligned to store keys."""
-        return self._sum("n_regrouped")
-
-    @property
-    def bytes_written(self) -> int:
-        """Encoded bytes stored."""
-        return self._sum("bytes_written")
-
-    def _title(self) -> str:
-        return "write_dataset: done"
-
-    def _facts(self) -> list[tuple[str, str]]:
-        return [
-            ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part"),
-            ("written", format_bytes(self.bytes_written)),
-            ("unchanged", ", ".join(self.unchanged) or "none"),
-        ]
-
-    def _tables(self) -> list[list[tuple[str, ...]]]:
-        rows = [
-            (path, f"{one.n_keys:,}", f"{one.n_partial:,}", format_bytes(one.bytes_written))
-            for path, one in self.variables.items()
-        ]
-        return [[("variable", "store keys", "in part", "written"), *rows]]
 
 
 def write_dataset(
@@ -117,6 +63,7 @@ def write_dataset(
     mode: Mode = "w-",
     region: Mapping[Hashable, Any] | Literal["auto"] | None = None,
     append_dim: Hashable | None = None,
+    on_duplicate: OnDuplicate = "error",
     encoding: Mapping[str, Any] | None = None,
     consolidated: bool | None = None,
     lock: Any = "auto",
@@ -156,6 +103,10 @@ def write_dataset(
         data are written. After an interruption they are as long as before (to other libraries some may be longer while
         their documents are changed one by one), and the same call completes the append. One append at a time: another
         one is refused before it writes anything (with ``compute=False``, when it is about to publish).
+    on_duplicate
+        What to do with elements whose labels along `append_dim` are stored already, so that a job may run twice:
+        ``"error"``: raise `DatasetError`; ``"skip"``: append the others; ``"replace"``: overwrite the stored elements
+        with these labels, which must be one run in the same order, then append the others. Of a tree, ``"error"`` only.
     encoding
         By variable (for a tree: by group path, then variable), replacing the variables' own: the keys of CF encoding,
         and ``chunks``, ``shards``, ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``,
@@ -203,18 +154,19 @@ def write_dataset(
     """
     keeps = mode == "a-"
     mode = _mode(mode, region, append_dim)
+    check_choice(on_duplicate, append_dim, compute=compute)
     store = open_target_store(url, storage_options)
     groups = labelled_groups(ds, path.strip("/"), encoding, store.url)
     must_exist = region is not None or append_dim is not None
     root = open_existing(store, groups[0].path, "r+" if must_exist else mode, Group)
-    if root is not None:
-        plan = plan_existing(groups, root, region=region, append_dim=append_dim, adds=mode == "a", keeps=keeps)
-        check_no_job(store, plan.path, *(planned.array.path for planned in plan.variables))
-    else:
-        name = format or format_above(store, groups[0].path)
-        plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, name))
-        if mode == "w":
-            check_not_read([planned.data for planned in plan.variables], store, plan.path)
+    chosen = None if on_duplicate == "error" else find_duplicates(groups, root, append_dim, on_duplicate)
+    if chosen is not None:
+        rewrite = partial(write_dataset, url=store, path=path, lock=lock, write_empty_chunks=write_empty_chunks)
+        append = partial(
+            rewrite, mode="a-" if keeps else "a", append_dim=append_dim, consolidated=consolidated, compute=compute
+        )
+        return append_others(chosen, on_duplicate, rewrite, append)
+    plan = _plan(groups, store, root, format, mode=mode, region=region, append_dim=append_dim, keeps=keeps)
     lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
     check_writers([planned.array for planned in lazy] if compute else [])
     publication = Publication(store, plan.documents_format, plan.path, consolidated)
@@ -256,6 +208,30 @@ def write_dataset(
             unchanged=tuple(plan.unchanged),
         )
         return run([counts for counts, _ in written], finish, compute=compute, arrays=arrays)
+
+
+def _plan(
+    groups: Sequence[LabelledGroup],
+    store: Store,
+    root: Group | None,
+    format: WritableFormatName | None,  # noqa: A002 - as in write_dataset
+    *,
+    mode: Mode,
+    region: Any,
+    append_dim: Hashable | None,
+    keeps: bool,
+) -> DatasetPlan:
+    """Return the plan of a write into the existing group `root`, or of a new group."""
+    if root is not None:
+        plan = plan_existing(groups, root, region=region, append_dim=append_dim, adds=mode == "a", keeps=keeps)
+        check_no_job(store, plan.path, *(planned.array.path for planned in plan.variables))
+        find_duplicates(groups, root, append_dim, "error")  # of other choices none are left
+        return plan
+    name = format or format_above(store, groups[0].path)
+    plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, name))
+    if mode == "w":
+        check_not_read([planned.data for planned in plan.variables], store, plan.path)
+    return plan
 
 
 def _staged(planned: VariablePlan, path: str, replacement: Replacement) -> VariablePlan:

@@ -27,7 +27,16 @@ from chunkmill.xarray.publication import Growth, merged_attributes
 from chunkmill.xarray.stored_variable import StoredVariable, find_region, match_dims, stored_sizes
 from chunkmill.xarray.unfinished_append import UnfinishedAppend, resized
 
-__all__ = ["DatasetPlan", "LabelledGroup", "VariablePlan", "labelled_groups", "plan_existing", "plan_new"]
+__all__ = [
+    "DatasetPlan",
+    "LabelledGroup",
+    "VariablePlan",
+    "join",
+    "labelled_groups",
+    "plan_existing",
+    "plan_new",
+    "stored_arrays",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +281,12 @@ def _before_unfinished(root: Group, group: Group | None, arrays: Mapping[str, Ar
         return {}
     unfinished = UnfinishedAppend.of(root.attributes).below(group.path.removeprefix(root.path).strip("/"))
     return unfinished.joined(UnfinishedAppend.of(group.attributes)).arrays_before(arrays)
+
+
+def stored_arrays(root: Group, path: str) -> dict[str, Array]:
+    """Return the arrays of the group at `path`, below `root` or itself; none where there is no such group."""
+    group = _group_at(root, path, adds=True)
+    return {} if group is None else _before_unfinished(root, group, group.arrays())
 
 
 def _group_at(root: Group, path: str, *, adds: bool) -> Group | None:

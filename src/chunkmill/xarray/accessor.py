@@ -1,0 +1,175 @@
+"""`Dataset.chunkmill` and `DataTree.chunkmill`: write, append and rechunk as methods of the data.
+
+Not here: the functions that they call, and when the accessors are registered (`chunkmill.xarray.register`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any, Generic, Literal, TypeVar
+
+from dask.delayed import Delayed
+from xarray import Dataset, DataTree, Variable
+
+from chunkmill.errors import DatasetError
+from chunkmill.formats.base import WritableFormatName
+from chunkmill.xarray.dataset_report import DatasetReport
+from chunkmill.xarray.duplicates import OnDuplicate
+from chunkmill.xarray.write import Mode, write_dataset
+
+__all__ = ["DatasetAccessor", "TreeAccessor"]
+
+T = TypeVar("T", Dataset, DataTree)
+
+
+class _Accessor(Generic[T]):
+    """What a dataset and a tree have in common."""
+
+    def __init__(self, data: T) -> None:
+        self._data: T = data
+
+    def write(
+        self,
+        url: Any,
+        path: str = "",
+        *,
+        format: WritableFormatName | None = None,  # noqa: A002 - as in write_dataset
+        mode: Mode = "w-",
+        region: Mapping[Hashable, Any] | Literal["auto"] | None = None,
+        encoding: Mapping[str, Any] | None = None,
+        consolidated: bool | None = None,
+        lock: Any = "auto",
+        compute: bool = True,
+        write_empty_chunks: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> DatasetReport | Delayed:
+        """Write the data to the group at `path` of the store at `url`, as `chunkmill.write_dataset`.
+
+        Examples
+        --------
+        >>> import chunkmill, numpy as np, xarray as xr
+        >>> ds = xr.Dataset({"t": ("x", np.arange(6.0))}, coords={"x": np.arange(6)})
+        >>> ds.chunkmill.write("memory://doc-accessor").n_keys
+        2
+        """
+        return write_dataset(
+            self._data,
+            url,
+            path,
+            format=format,
+            mode=mode,
+            region=region,
+            encoding=encoding,
+            consolidated=consolidated,
+            lock=lock,
+            compute=compute,
+            write_empty_chunks=write_empty_chunks,
+            storage_options=storage_options,
+        )
+
+    def append(
+        self,
+        url: Any,
+        dim: Hashable,
+        path: str = "",
+        *,
+        on_duplicate: OnDuplicate = "error",
+        mode: Literal["a", "a-"] = "a",
+        consolidated: bool | None = None,
+        lock: Any = "auto",
+        compute: bool = True,
+        write_empty_chunks: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> DatasetReport | Delayed:
+        """Append the data along `dim` to the group at `path` of the store at `url`, as `chunkmill.write_dataset`.
+
+        Examples
+        --------
+        >>> import chunkmill, numpy as np, xarray as xr
+        >>> ds = xr.Dataset({"t": ("x", np.arange(6.0))}, coords={"x": np.arange(6)})
+        >>> _ = ds.chunkmill.write("memory://doc-accessor-append")
+        >>> ds.assign_coords(x=ds.x + 6).chunkmill.append("memory://doc-accessor-append", "x").n_keys
+        2
+        """
+        return write_dataset(
+            self._data,
+            url,
+            path,
+            mode=mode,
+            append_dim=dim,
+            on_duplicate=on_duplicate,
+            consolidated=consolidated,
+            lock=lock,
+            compute=compute,
+            write_empty_chunks=write_empty_chunks,
+            storage_options=storage_options,
+        )
+
+
+class TreeAccessor(_Accessor[DataTree]):
+    """`DataTree.chunkmill`."""
+
+
+class DatasetAccessor(_Accessor[Dataset]):
+    """`Dataset.chunkmill`."""
+
+    def rechunk(
+        self,
+        url: Any,
+        chunks: Mapping[Hashable, int],
+        path: str = "",
+        *,
+        shards: Mapping[Hashable, int] | None = None,
+        format: WritableFormatName | None = None,  # noqa: A002 - as in write_dataset
+        mode: Literal["w-", "w"] = "w-",
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> DatasetReport | Delayed:
+        """Write the dataset, as it is now, in other chunks.
+
+        Values come from the dataset and may have been computed. To give what is stored other chunks, each element read
+        once and in bounded memory, use `chunkmill.rechunk`.
+
+        Parameters
+        ----------
+        chunks, shards
+            Lengths by dimension; ``-1`` for all of it. Other dimensions keep the chunks that the variables came with,
+            or are not divided. Without `shards` there are none.
+        url, path, format, mode, storage_options
+            As in `chunkmill.write_dataset`.
+
+        Examples
+        --------
+        >>> import chunkmill as cm, numpy as np, xarray as xr
+        >>> ds = xr.Dataset({"t": (("time", "x"), np.ones((6, 4)))})
+        >>> _ = ds.chunkmill.rechunk("memory://doc-accessor-rechunk", {"time": -1, "x": 2})
+        >>> cm.open_array("memory://doc-accessor-rechunk", "t").chunks
+        (6, 2)
+        """
+        for named in (chunks, shards or {}):
+            if unknown := [dim for dim in named if dim not in self._data.dims]:
+                known = ", ".join(map(str, self._data.dims))
+                raise DatasetError(variable="", url=str(url), reason=f"no dimensions {unknown}: there are {known}")
+        dataset = self._data.copy()
+        for variable in dataset.variables.values():
+            if {*chunks, *(shards or {})} & set(variable.dims):
+                variable.encoding = _encoding(variable, chunks, shards or {})
+        return write_dataset(dataset, url, path, format=format, mode=mode, storage_options=storage_options)
+
+
+def _encoding(
+    variable: Variable, chunks: Mapping[Hashable, int], shards: Mapping[Hashable, int]
+) -> dict[Hashable, Any]:
+    """Return the encoding of a variable with chunks, and shards where one of its dimensions has them."""
+    before = variable.encoding.get("preferred_chunks", {})
+    encoding = {name: value for name, value in variable.encoding.items() if name not in {"chunks", "shards"}}
+    encoding.pop("preferred_chunks", None)
+    encoding["chunks"] = _lengths(variable, {**before, **chunks})
+    if shards.keys() & set(variable.dims):
+        encoding["shards"] = _lengths(variable, {**before, **chunks, **shards})
+    return encoding
+
+
+def _lengths(variable: Variable, named: Mapping[Hashable, Any]) -> tuple[int, ...]:
+    """Return a length for each axis; chunks of several lengths, as dask's may be, count as their first."""
+    lengths = ((size, named.get(dim, -1)) for dim, size in variable.sizes.items())
+    return tuple(size if n == -1 else n[0] if isinstance(n, tuple) else n for size, n in lengths)

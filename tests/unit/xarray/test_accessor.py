@@ -1,0 +1,75 @@
+"""`Dataset.chunkmill` writes as `write_dataset` does."""
+
+import inspect
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import chunkmill as cm
+from chunkmill.errors import DatasetError
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.xarray.accessor import DatasetAccessor
+
+DATASET = xr.Dataset(
+    {"t": (("time", "x"), np.arange(24.0).reshape(6, 4)), "w": ("x", np.arange(4))}, {"time": np.arange(6)}
+)
+
+
+def opened(store, **options):
+    return xr.open_dataset(store, engine="chunkmill", **options)
+
+
+@pytest.mark.parametrize("first", ["chunkmill", "xarray"])
+def test_registered_in_either_order(first):
+    second = {"chunkmill": "xarray", "xarray": "chunkmill"}[first]
+    script = f"import {first}\nimport {second}\nimport xarray as xr\nprint(type(xr.Dataset().chunkmill).__name__, type(xr.DataTree().chunkmill).__name__)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["DatasetAccessor", "TreeAccessor"]
+
+
+def test_importing_chunkmill_imports_no_xarray():
+    script = "import sys, chunkmill\nprint(sorted({'xarray', 'dask', 'pandas'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_write_and_append():
+    store = MemoryStore()
+    assert DATASET.chunkmill.write(store, format="zarr2", encoding={"t": {"chunks": (3, 2)}}).n_keys > 0
+    assert cm.open_array(store, "t").chunks == (3, 2)
+    later = DATASET.assign_coords(time=DATASET.time + 4)
+    with pytest.raises(DatasetError, match="2 of 6 labels"):
+        later.chunkmill.append(store, "time")
+    later.chunkmill.append(store, "time", on_duplicate="skip")
+    assert opened(store).sizes == {"time": 10, "x": 4}
+
+
+def test_a_tree():
+    store = MemoryStore()
+    xr.DataTree.from_dict({"/a": DATASET}).chunkmill.write(store)
+    xr.testing.assert_equal(opened(store, group="a").load(), DATASET)
+
+
+def test_rechunk():
+    first, second, third = MemoryStore(), MemoryStore(), MemoryStore()
+    DATASET.chunkmill.write(first, encoding={"t": {"chunks": (2, 2)}, "w": {"chunks": (2,)}})
+    for chunks in (None, {}):
+        target = second if chunks is None else third
+        (opened(first, chunks=chunks) + 1).chunkmill.rechunk(target, {"time": -1, "x": 1}, shards={"x": 2})
+        xr.testing.assert_equal(opened(target).load(), DATASET + 1)
+        assert (cm.open_array(target, "t").chunks, cm.open_array(target, "t").shards) == ((6, 1), (6, 2))
+    opened(first).chunkmill.rechunk(second, {"time": 3}, mode="w")
+    assert (cm.open_array(second, "t").chunks, cm.open_array(second, "w").chunks) == ((3, 2), (2,))
+    with pytest.raises(DatasetError, match=r"no dimensions \['lat'\]: there are time, x"):
+        DATASET.chunkmill.rechunk(MemoryStore(), {"lat": 2})
+
+
+def test_arguments_are_those_of_write_dataset():
+    known = set(inspect.signature(cm.write_dataset).parameters) - {"ds"}
+    write = set(inspect.signature(DatasetAccessor.write).parameters) - {"self"}
+    append = set(inspect.signature(DatasetAccessor.append).parameters) - {"self", "dim"}
+    assert write == known - {"append_dim", "on_duplicate"}
+    assert append < known

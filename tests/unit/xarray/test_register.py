@@ -1,0 +1,25 @@
+"""The accessors wait for xarray, which stays as it is."""
+
+import subprocess
+import sys
+
+from chunkmill.xarray.register import register_accessors
+
+
+def test_once():
+    n = len(sys.meta_path)
+    register_accessors()
+    assert len(sys.meta_path) == n
+
+
+def test_xarray_is_found_as_before():
+    script = """
+import sys, chunkmill
+waits = lambda: "_XarrayFinder" in [type(finder).__name__ for finder in sys.meta_path]
+before = waits()
+import xarray, inspect
+assert "Dataset" in inspect.getsource(xarray)
+print(before, waits(), xarray.__spec__.loader is xarray.__loader__)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "True"]
