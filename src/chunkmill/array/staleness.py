@@ -57,6 +57,8 @@ def _compare(array: StoredArray, *, may_grow: bool) -> None:
     if stored is None:
         raise _stale(array, key, "another node has taken its path")
     array.last_seen.was_found, array.last_seen.has_grown = True, stored.shape != array.shape
+    if array.has_own_fill_value:
+        stored = replace(stored, fill_value=array.fill_value)
     changes = _differences(array.metadata, stored, may_grow=may_grow)
     if changes and (own := _as_stored(array.metadata, documents_format, array.path)) is not None:
         changes = _differences(own, stored, may_grow=may_grow)

@@ -70,6 +70,8 @@ class StoredArray:
         Whether writing raises `StoreError`.
     read_missing
         Result of reading an absent chunk.
+    has_own_fill_value
+        Whether the fill value is the reader's, not the stored one.
     """
 
     store: Store
@@ -79,6 +81,7 @@ class StoredArray:
     prefix: str
     read_only: bool = field(default=False, kw_only=True)
     read_missing: ReadMissing = field(default="fill", kw_only=True)
+    has_own_fill_value: bool = field(default=False, kw_only=True)
     last_seen: LastSeen = field(init=False)  # where the array was made, it has just been read or is about to be stored
 
     def __post_init__(self) -> None:
@@ -227,7 +230,8 @@ class StoredArray:
         own = self.store, self.path, self.metadata, self.format, self.prefix
         # what was pickled before this process published documents is not what is pickled after: workers, which keep
         # what they unpickled, read the metadata again then
-        return _rebuild, (type(self), *own, self.read_only, self.read_missing, n_publications())
+        flags = self.read_only, self.read_missing, self.has_own_fill_value
+        return _rebuild, (type(self), *own, *flags, n_publications())
 
 
 def _rebuild(  # noqa: PLR0917 - called by pickle
@@ -239,9 +243,11 @@ def _rebuild(  # noqa: PLR0917 - called by pickle
     prefix: str,
     read_only: bool,
     missing: ReadMissing,
+    own_fill_value: bool,
     published: int,  # noqa: ARG001 - tells pickles apart
 ) -> StoredArray:
-    array = kind(store, path, metadata, name, prefix, read_only=read_only, read_missing=missing)
+    flags: dict[str, Any] = {"read_only": read_only, "read_missing": missing, "has_own_fill_value": own_fill_value}
+    array = kind(store, path, metadata, name, prefix, **flags)
     array.last_seen.n_publications = -1
     return array
 

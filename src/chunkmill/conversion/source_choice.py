@@ -14,10 +14,10 @@ from chunkmill.conversion.layout_options import path_below
 from chunkmill.errors import RegionError
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.paths import parents_of
+from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Node
 from chunkmill.nodes.hierarchy import walk
-from chunkmill.nodes.new_array import scalar_of
 
 __all__ = ["axis_names", "chosen_paths", "with_fill_value", "with_names"]
 

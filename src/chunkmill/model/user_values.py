@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.errors import UnsupportedFeature
 
-__all__ = ["as_dtype", "check_unmasked", "is_text", "masked", "plain", "spread"]
+__all__ = ["as_dtype", "check_unmasked", "is_text", "masked", "plain", "scalar_of", "spread"]
 
 
 def plain(values: Any) -> NDArray[Any]:
@@ -118,3 +118,24 @@ def spread(values: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, ...]) -> N
     except ValueError:
         msg = f"values of shape {array.shape} cannot be written to a region of shape {shape}"
         raise ValueError(msg) from None
+
+
+def scalar_of(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return `value` as a scalar of `dtype`, or its zero; a value that the dtype cannot hold raises `ValueError`."""
+    if value is None:
+        if dtype.kind == "O":
+            return b""
+        return "" if isinstance(dtype, np.dtypes.StringDType) else np.zeros((), dtype)[()]
+    if isinstance(dtype, np.dtypes.StringDType) or dtype.kind == "O":
+        return value
+    return np.asarray(value, dtype)[()] if dtype.kind in "VMmSU" else _exact(value, dtype)
+
+
+def _exact(value: Any, dtype: np.dtype[Any]) -> Any:
+    asked = np.asarray(value)
+    with np.errstate(all="ignore"):
+        scalar = asked.astype(dtype)[()] if asked.dtype.kind in "biufc" else np.asarray(value, dtype)[()]
+    inexact = dtype.kind in "iub" and asked.dtype.kind in "iufb" and scalar != asked
+    if asked.shape != () or inexact:
+        raise UnsupportedFeature(format="chunkmill", feature=f"fill value {value!r} for dtype {dtype}")
+    return scalar

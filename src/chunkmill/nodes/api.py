@@ -120,6 +120,7 @@ def open_array(
     dimension_separator: Literal[".", "/"] | None = None,
     read_missing: ReadMissing = "fill",
     base: str | os.PathLike[str] | None = None,
+    fill_value: Any = None,
 ) -> Array:
     """Open an array.
 
@@ -127,6 +128,8 @@ def open_array(
     ----------
     url, path, format, mode, storage_options, consolidated, dimension_separator, read_missing, base
         As in `open`.
+    fill_value
+        Value of absent chunks, instead of the stored one; for reading (see `Array.with_fill_value`).
 
     Returns
     -------
@@ -161,7 +164,9 @@ def open_array(
     if not isinstance(node, Array):
         hint = f"its arrays are {', '.join(map(repr, list(node.arrays())[:10])) or 'none'}; give one as path"
         raise NodeNotFound(url=node.url, path=node.path, found="group", wanted="array", hint=hint)
-    return node
+    if fill_value is not None and mode != "r":
+        raise ValueError(f"fill_value={fill_value!r} with mode={mode!r}: another fill value is for reading alone")
+    return node if fill_value is None else node.with_fill_value(fill_value)
 
 
 def open_group(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import dask.array
@@ -21,7 +22,7 @@ from chunkmill.dask_arrays.read import read_graph
 from chunkmill.display.array import array_html, array_text
 from chunkmill.errors import RegionError
 from chunkmill.model.metadata import ArrayMetadata
-from chunkmill.model.user_values import spread
+from chunkmill.model.user_values import scalar_of, spread
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_array
 from chunkmill.nodes.resize import append, resize
 from chunkmill.runtime.cluster_locks import automatic_lock
@@ -111,6 +112,23 @@ class Array(StoredArray, ChangesAttributes):
         """
         array = self if read_missing is None else self.with_read_missing(read_missing)
         return read_graph(array, chunks, as_region(region, self.shape), name)
+
+    def with_fill_value(self, fill_value: Any) -> Array:
+        """Return the array, for reading, with another fill value than the stored one.
+
+        For arrays whose writers meant another value by an absent chunk than their metadata say, such as those of N5,
+        which hold none. A conversion of it writes that fill value.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> a = cm.create_array("memory://doc-fill", shape=(3,), dtype="f4", chunks=(2,), format="n5")
+        >>> a[2] = 7
+        >>> a.with_fill_value(float("nan"))[...]
+        array([nan, nan,  7.], dtype=float32)
+        """
+        metadata = replace(self.metadata, fill_value=scalar_of(fill_value, self.dtype))
+        return replace(self, metadata=metadata, read_only=True, has_own_fill_value=True)
 
     def resize(self, shape: int | Sequence[int]) -> Self:
         """Change the shape of the array in the store and here; new elements hold the fill value.

@@ -24,11 +24,12 @@ from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis, run_lengths
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.paths import parents_of
+from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.documents import may_have
 from chunkmill.nodes.hierarchy import open_node
 from chunkmill.stores.base import Store
 
-__all__ = ["check_shards", "describe_array", "format_above", "make_grid", "scalar_of", "with_chunk_keys"]
+__all__ = ["check_shards", "describe_array", "format_above", "make_grid", "with_chunk_keys"]
 
 _DEFAULT_FORMAT = "zarr3"
 
@@ -273,24 +274,3 @@ def _decoded_dtype(stored: np.dtype[Any], codecs: Sequence[str]) -> np.dtype[Any
     if stored.kind == "O" and "vlen-utf8" in codecs:
         return np.dtypes.StringDType()
     return to_native(stored)
-
-
-def scalar_of(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return `value` as a scalar of `dtype`, or its zero; a value that the dtype cannot hold raises `ValueError`."""
-    if value is None:
-        if dtype.kind == "O":
-            return b""
-        return "" if isinstance(dtype, np.dtypes.StringDType) else np.zeros((), dtype)[()]
-    if isinstance(dtype, np.dtypes.StringDType) or dtype.kind == "O":
-        return value
-    return np.asarray(value, dtype)[()] if dtype.kind in "VMmSU" else _exact(value, dtype)
-
-
-def _exact(value: Any, dtype: np.dtype[Any]) -> Any:
-    asked = np.asarray(value)
-    with np.errstate(all="ignore"):
-        scalar = asked.astype(dtype)[()] if asked.dtype.kind in "biufc" else np.asarray(value, dtype)[()]
-    inexact = dtype.kind in "iub" and asked.dtype.kind in "iufb" and scalar != asked
-    if asked.shape != () or inexact:
-        raise UnsupportedFeature(format="chunkmill", feature=f"fill value {value!r} for dtype {dtype}")
-    return scalar

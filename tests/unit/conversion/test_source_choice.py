@@ -1,11 +1,13 @@
 """Nodes of a source chosen by patterns, and other names and fill values for them: planned, journalled, converted."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 import chunkmill as cm
 from chunkmill.conversion.source_choice import axis_names, chosen_paths, with_fill_value, with_names
-from chunkmill.errors import RegionError, UnsupportedFeature
+from chunkmill.errors import RegionError, StoreError, UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "n5"]
@@ -162,3 +164,26 @@ def test_nested_keys_are_kept():
     cm.create_array(source := MemoryStore(), "a", shape=(4, 3), dtype="i4", format="zarr2", chunk_key_encoding="/")
     cm.convert(source, target := MemoryStore(), format="zarr2")
     assert cm.open_array(target, "a").metadata.chunk_keys.separator == "/"
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "sharded", "n5"])
+def test_another_fill_value_for_reading(kind):
+    options = {"format": "zarr3", "shards": (4, 2)} if kind == "sharded" else {"format": kind}
+    stored = cm.create_array(store := MemoryStore(), "a", shape=(4, 4), chunks=(2, 2), dtype="f4", **options)
+    stored[:2, :2] = 7
+    array = cm.open_array(store, "a", fill_value=-1)
+    expected = np.full((4, 4), -1, "f4")
+    expected[:2, :2] = 7
+    for found in (array, pickle.loads(pickle.dumps(array)), array.to_dask().compute(scheduler="sync"), array[...]):
+        np.testing.assert_array_equal(found, expected)
+    assert cm.open_array(store, "a").to_dask().name != array.to_dask().name
+    cm.convert(array, target := MemoryStore(), format="zarr3")
+    assert cm.open_array(target).fill_value == -1
+    np.testing.assert_array_equal(cm.open_array(target)[...], expected)
+    with pytest.raises(StoreError, match="reading only"):
+        array[0] = 1
+    with pytest.raises(ValueError, match="for reading alone"):
+        cm.open_array(store, "a", mode="r+", fill_value=-1)
+    cm.delete(store, "a")
+    with pytest.raises(StoreError, match="deleted"):
+        array.to_dask().compute(scheduler="sync")
