@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
         open_group,
     )
     from chunkmill.nodes.array import Array
-    from chunkmill.nodes.create import create_array, create_group
+    from chunkmill.nodes.create import create_array, create_arrays, create_group
     from chunkmill.nodes.delete import delete
     from chunkmill.nodes.group import Group
     from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel
@@ -68,6 +68,7 @@ __all__ = [
     "consolidate",
     "convert",
     "create_array",
+    "create_arrays",
     "create_group",
     "delete",
     "errors",
@@ -105,7 +106,7 @@ _DEFINED_IN = {
     "errors": ("ChunkmillError",),
     "nodes.api": ("consolidate", "open", "open_array", "open_group"),
     "nodes.array": ("Array",),
-    "nodes.create": ("create_array", "create_group"),
+    "nodes.create": ("create_array", "create_arrays", "create_group"),
     "nodes.delete": ("delete",),
     "nodes.group": ("Group",),
     "nodes.multiscales": ("MultiscaleImage", "ScaleLevel"),

@@ -77,6 +77,7 @@ def test_public_names():
         "consolidate",
         "convert",
         "create_array",
+        "create_arrays",
         "create_group",
         "delete",
         "errors",

@@ -44,10 +44,12 @@ def refresh_consolidated(
     }
     found = fetch(store, above.values())
     for group in sorted(above, reverse=True):
-        if found[above[group]] is None:
+        document = found[above[group]]
+        if document is None or documents_format.parse_consolidated(group, document) is None:
             continue
         nodes = {node for path in paths for node in (path, *parents_of(path)) if is_within(node, group)}
         keys = [key for node in sorted(nodes) for key in node_keys(documents_format, node)]
+        changed = set(keys)
         while True:
             value, version = store.get_versioned(above[group])
             known = None if value is None else documents_format.parse_consolidated(group, value)
@@ -56,7 +58,7 @@ def refresh_consolidated(
             found_now = present(fetch(store, keys))
             there = {k: edit(k, own_part(documents_format, k, v)) for k, v in found_now.items()}
             left_out = {key for path in paths for key in node_keys(documents_format, path)} if forget else set()
-            kept = {k: v for k, v in known.items() if k not in keys and not (forget and _is_below_any(k, paths))}
+            kept = {k: v for k, v in known.items() if k not in changed and not (forget and _is_below_any(k, paths))}
             after = kept | {k: v for k, v in there.items() if k not in left_out}
             if _alike(after, known):
                 break

@@ -1,0 +1,114 @@
+"""Create many arrays at once: as many requests at a time as the store can serve, consolidated metadata changed once.
+
+Not here: one array (`chunkmill.nodes.placement`), whose checks are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from chunkmill.errors import NodeExists
+from chunkmill.formats.base import Format
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.model.paths import parents_of
+from chunkmill.nodes import placement
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.consolidated import refresh_consolidated
+from chunkmill.nodes.documents import (
+    check_free,
+    check_root,
+    create_groups_above,
+    fetch,
+    format_of_store,
+    node_keys,
+    present,
+    publish,
+    unpublish,
+)
+from chunkmill.nodes.group import join_path, parse_node
+from chunkmill.nodes.hierarchy import array_at
+from chunkmill.runtime.unfinished_jobs import check_no_job, jobs_at
+from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import flush
+
+__all__ = ["add_arrays"]
+
+
+def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str) -> dict[str, Array]:  # noqa: A002
+    """Create arrays without chunks, and the groups above them; return them by path.
+
+    Raises
+    ------
+    NodeExists
+        There is a node at one of the paths, or an array above one; nothing is created, unless it came meanwhile.
+    UnsupportedFeature
+        The format cannot hold one of them. Nothing is created then.
+    JobError
+        A job, or another writer, is at work there.
+    """
+    documents_format = format_of_store(store, format)
+    made = [array_at(store, path, metadata, documents_format) for path, metadata in arrays.items()]
+    documents = {each.path: documents_format.emit_array(each.path, each.metadata) for each in made}
+    if not documents:
+        return {}
+    check_no_job(store, *documents, below=True)
+    check_root(store, documents_format)
+    groups = _groups_to_make(store, documents_format, documents)
+    _check_absent(store, documents_format, documents)
+    # what an interrupted write left is looked for by the names in the folders above, and cleared one by one
+    folders = _folders(store, documents_format, {path.rpartition("/")[0] for path in documents if path})
+    suspected = [each for each in made if each.path in folders or not each.path]
+    free = {path: documents[path] for path in documents.keys() - {each.path for each in suspected}}
+    for path in sorted(groups, key=lambda path: (path.count("/"), path)):
+        create_groups_above(store, documents_format, join_path(path, "below"), groups[path])
+    publish(store, documents_format, "", {}, below=free)
+    refresh_consolidated(store, documents_format, free)
+    # as in `add_array`: a writer that reserved a place before the documents were there writes its chunks
+    for path in {job.path for job in jobs_at(store, *free, below=True)} & free.keys():
+        unpublish(store, documents_format, path, free[path])
+        refresh_consolidated(store, documents_format, [path])
+        suspected += [each for each in made if each.path == path]
+    for each in suspected:
+        placement.add_array(store, each.path, each.metadata, format=format)
+    flush(store)
+    return dict(zip(arrays, made, strict=True))
+
+
+def _groups_to_make(
+    store: Store, documents_format: Format, documents: Mapping[str, Mapping[str, bytes]]
+) -> dict[str, dict[str, bytes]]:
+    """Return the documents of groups that are missing above the arrays, by path; an array above one is refused."""
+    parents = {parent for path in documents for parent in parents_of(path)}
+    if nested := sorted(parents & documents.keys()):
+        raise NodeExists(url=store.url, path=nested[0], found="array", hint="an array cannot have nodes below it")
+    found = fetch(store, (key for path in sorted(parents) for key in node_keys(documents_format, path)))
+    groups = {}
+    for path in parents:
+        above = parse_node(store, path, documents_format, found, read_only=True)
+        if isinstance(above, Array):
+            raise NodeExists(url=store.url, path=path, found="array", hint="an array cannot have nodes below it")
+        if above is None:
+            groups[path] = documents_format.emit_group(path, GroupMetadata())
+            check_free(documents_format, groups[path], found)
+    root = documents_format.emit_root()
+    missing = {key: value for key, value in root.items() if store.get(key) is None}
+    return {**groups, "": {**missing, **groups.get("", {})}} if missing else groups
+
+
+def _check_absent(store: Store, documents_format: Format, paths: Mapping[str, Mapping[str, bytes]]) -> None:
+    keys = {key: path for path in paths for key in node_keys(documents_format, path)}
+    if there := present(fetch(store, keys)):
+        path = min(keys[key] for key in there)
+        hint = f"{len({keys[key] for key in there}):,} of {len(paths):,} arrays exist; nothing was created"
+        raise NodeExists(url=store.url, path=path, found="node", hint=hint)
+
+
+def _folders(store: Store, documents_format: Format, groups: set[str]) -> set[str]:
+    """Return the paths below groups where something is stored."""
+    return {
+        join_path(group, name)
+        for group in groups
+        for prefix in documents_format.list_prefixes(group)
+        for listed in store.list_dir(prefix)
+        if (name := documents_format.child_name(group, prefix, listed)) is not None
+    }

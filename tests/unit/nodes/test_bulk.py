@@ -1,0 +1,96 @@
+"""Many arrays created at once."""
+
+import time
+
+import numpy as np
+import pytest
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
+from chunkmill.runtime.unfinished_jobs import reserved
+from chunkmill.stores.memory import MemoryStore
+
+FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
+ABOUT = {"shape": (4,), "dtype": "i4", "chunks": (2,)}
+
+
+@pytest.fixture
+def store():
+    return RecordingStore(MemoryStore())
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_they_are_as_if_created_one_by_one(store, fmt):
+    wanted = {"g/a": ABOUT, "g/h/b": {**ABOUT, "chunks": (3,)}, "c": {**ABOUT, "attributes": {"x": 1}}}
+    made = cm.create_arrays(store, wanted, format=fmt)
+    assert list(made) == list(wanted)
+    made["g/a"][...] = np.arange(4)
+    single = MemoryStore()
+    for path, about in wanted.items():
+        cm.create_array(single, path, format=fmt, **about)
+    documents = {key: value for key in single.list_prefix("") if (value := single.get(key)) is not None}
+    assert {key: store.get(key) for key in documents} == documents
+    assert cm.open_group(store)["g/a"][...].tolist() == [0, 1, 2, 3]
+    assert cm.check(store).ok
+
+
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+def test_consolidated_metadata_are_changed_once(store, fmt):
+    cm.create_group(store, "g", format=fmt)
+    cm.consolidate(store)
+    key = ".zmetadata" if fmt == "zarr2" else "zarr.json"
+    store.clear()
+    cm.create_arrays(store, {f"g/{i}": ABOUT for i in range(50)})
+    assert store.keys("set_if").count(key) == 1
+    assert len(cm.open_group(store, "g", consolidated=None)) == 50
+    assert cm.check(store).ok
+
+
+def test_time_is_linear():
+    def seconds(n):
+        store = MemoryStore()
+        cm.create_group(store)
+        cm.consolidate(store)
+        begun = time.process_time()
+        cm.create_arrays(store, {f"a{i}": ABOUT for i in range(n)})
+        return (time.process_time() - begun) / n
+
+    assert seconds(4000) < 3 * min(seconds(500) for _ in range(3))
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_what_is_there_is_refused_before_anything_is_created(store, fmt):
+    cm.create_array(store, "g/b", format=fmt, **ABOUT)
+    keys = set(store.list_prefix(""))
+    with pytest.raises(NodeExists, match="1 of 3 arrays exist; nothing was created"):
+        cm.create_arrays(store, {"g/a": ABOUT, "g/b": ABOUT, "h/c": ABOUT})
+    with pytest.raises(NodeExists, match="cannot have nodes below it"):
+        cm.create_arrays(store, {"g/b/c": ABOUT})
+    with pytest.raises(NodeExists, match="cannot have nodes below it"):
+        cm.create_arrays(store, {"x": ABOUT, "x/y": ABOUT})
+    with pytest.raises(TypeError, match=r"arrays\['x'\].*create_array\(\).*chnks"):
+        cm.create_arrays(store, {"w": ABOUT, "x": {**ABOUT, "chnks": 1}})
+    assert set(store.list_prefix("")) == keys
+
+
+def test_one_that_the_format_cannot_hold(store):
+    with pytest.raises(UnsupportedFeature):
+        cm.create_arrays(store, {"a": ABOUT, "b": {"shape": (4,), "dtype": "c8"}}, format="n5")
+    assert list(store.list_prefix("")) == []
+
+
+def test_chunks_of_an_interrupted_write_are_not_its_values(store):
+    store.set("g/a/c/0", b"left")
+    made = cm.create_arrays(store, {"g/a": ABOUT, "g/b": ABOUT})
+    assert made["g/a"][...].tolist() == [0] * 4
+    assert list(made["g/a"].stored_keys()) == []
+
+
+def test_a_place_that_is_reserved(store):
+    with reserved(store, "g/b", "write to 'g/b'"), pytest.raises(JobError, match="is running"):
+        cm.create_arrays(store, {"g/a": ABOUT, "g/b": ABOUT})
+
+
+def test_none(store):
+    assert cm.create_arrays(store, {}) == {}
