@@ -59,8 +59,8 @@ def _handler(server: GcsServer) -> type[BaseHTTPRequestHandler]:
                 if wanted is not None and int(wanted) != (0 if found is None else found[1]):
                     return self.reply(412, b"<Error><Code>PreconditionFailed</Code></Error>")
                 meta = {k: v for k, v in self.headers.items() if k.lower().startswith("x-goog-meta-")}
-                server.objects[place] = body, next(server.generations), meta
-            return self.reply(200, b"", self.about(place))
+                stored = server.objects[place] = body, next(server.generations), meta
+            return self.reply(200, b"", self.about(stored))
 
         def do_GET(self):
             place, query = self.place()
@@ -69,7 +69,7 @@ def _handler(server: GcsServer) -> type[BaseHTTPRequestHandler]:
             found = server.objects.get(place)
             if found is None:
                 return self.reply(404, b"<Error><Code>NoSuchKey</Code></Error>")
-            body, headers = found[0], self.about(place)
+            body, headers = found[0], self.about(found)
             if self.headers.get("If-Match") not in {None, headers["ETag"]}:
                 return self.reply(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             match = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range") or "")
@@ -90,8 +90,9 @@ def _handler(server: GcsServer) -> type[BaseHTTPRequestHandler]:
             gone = server.objects.pop(place, None)
             return self.reply(404 if gone is None else 204, b"")
 
-        def about(self, place):
-            body, generation, meta = server.objects[place]
+        def about(self, stored):
+            """Return the headers of one state of an object, which another request may replace meanwhile."""
+            body, generation, meta = stored
             return {
                 **meta,
                 "ETag": f'"{hashlib.md5(body).hexdigest()}"',

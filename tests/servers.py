@@ -246,6 +246,10 @@ class FlakyProxy:
     after: bool = False
     ignored: tuple[str, ...] = ()
     """Headers, in lower case, that are not passed on."""
+    bytes_per_second: float = 0.0
+    """What one connection carries, each way; 0 for no limit."""
+    log: list[tuple[str, str, str | None]] = field(default_factory=list)
+    """(method, path with query, Range header)"""
     n_requests: int = 0
     n_failures: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -273,6 +277,8 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
 
         def do_GET(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            proxy.log.append((self.command, self.path, self.headers.get("Range")))
+            self.wait_for(body)
             failing = proxy.fails(self.command)
             if failing and not proxy.after:
                 self.unavailable()
@@ -295,7 +301,12 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
             length = response.getheader("Content-Length") if self.command == "HEAD" else None
             self.send_header("Content-Length", length or str(len(data)))
             self.end_headers()
+            self.wait_for(data)
             self.wfile.write(data)
+
+        def wait_for(self, data):
+            if proxy.bytes_per_second:
+                time.sleep(len(data) / proxy.bytes_per_second)
 
         do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815, the names that http.server calls
 

@@ -215,3 +215,29 @@ def test_http_without_ranges(http_server):  # noqa: F811
     http_server.ranges = False
     array = cm.open_array(f"{http_server.url}/x")
     np.testing.assert_array_equal(array[3:50, 9:33], values((64, 64))[3:50, 9:33])
+
+
+@pytest.mark.parametrize("cache", ["simplecache", "filecache", "blockcache"])
+@pytest.mark.parametrize("chain", ["{cache}::{url}/x", "zip://::{cache}::{url}/x.zip", "{cache}::file://{folder}/x"])
+def test_chains_with_caches(http_server, tmp_path, cache, chain):  # noqa: F811
+    for name in ("x", "x.zip"):
+        cm.to_store(values(), http_server.folder / name, "a", chunks=(3, 2), shards=(6, 4))
+    url = chain.format(cache=cache, url=http_server.url, folder=http_server.folder)
+    options = {"storage_options": {cache: {"cache_storage": str(tmp_path / "kept")}}}
+    for _ in range(2):
+        np.testing.assert_array_equal(cm.open_array(url, "a", **options)[...], values())
+        np.testing.assert_array_equal(cm.from_store(url, "a", **options).compute(), values())
+    assert list(cm.open_group(url, **options)) == ["a"]
+    with pytest.raises(NodeNotFound):
+        cm.open(url, "b", **options)
+
+
+def test_no_writing_through_a_cache(tmp_path):
+    """A partial write was read back as if it had not been: chunks that were read before are kept."""
+    cm.to_store(values(), tmp_path / "x", "a", chunks=(3, 2))
+    array = cm.open_array(f"simplecache::file://{tmp_path}/x", "a", mode="r+")
+    with pytest.raises(ChunkmillError, match=r"cannot write through 'simplecache'.* write to file://"):
+        array[:2] = -1
+    with pytest.raises(StoreError, match="cannot write through"):
+        array.store.delete_prefix("a/")
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "x", "a")[...], values())

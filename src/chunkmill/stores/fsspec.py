@@ -39,6 +39,7 @@ from chunkmill.stores.fsspec_services import (
     ABSENT,
     ARCHIVE_PROTOCOLS,
     ATOMIC_PROTOCOLS,
+    CACHE_PROTOCOLS,
     HttpService,
     OutOfRange,
     digest,
@@ -214,27 +215,36 @@ class FsspecStore:
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value in one request (large values by a multipart upload, where the service has one)."""
-        check_key(key)
+        self._check_writable(key)
         data = bytes(value)
         if not self._call(key, lambda opened: opened.service.put(opened.path(key), data)):
             raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete) if the key still has `version`: `compares_versions` says whether that is atomic."""
-        check_key(key)
+        self._check_writable(key)
         data = None if value is None else bytes(value)
         stored = self._call(key, lambda opened: opened.service.put_if(opened.path(key), data, version))
         if stored is None:
             raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
         return stored
 
+    def _check_writable(self, key: str) -> None:
+        check_key(key)
+        protocol = protocols_of(self._identity[0])[0]
+        if protocol in CACHE_PROTOCOLS:
+            reason = f"cannot write through {protocol!r}, which keeps what it has read of the old value"
+            below = self.url.partition("::")[2]
+            raise StoreError(url=self.url, key=key, reason=f"{reason}: write to {below or 'the url below'}")
+
     def delete(self, key: str) -> None:
         """Delete a key."""
-        check_key(key)
+        self._check_writable(key)
         self._call(key, lambda opened: opened.service.delete(opened.path(key)))
 
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`, and the directories where there are any."""
+        self._check_writable(prefix.rstrip("/") or "any")
         keys = list(self.list_prefix(prefix))
         self._call(prefix, lambda opened: opened.service.delete_many([opened.path(key) for key in keys]))
         if not (opened := self._open()).fs.async_impl:

@@ -24,6 +24,7 @@ __all__ = [
     "ABSENT",
     "ARCHIVE_PROTOCOLS",
     "ATOMIC_PROTOCOLS",
+    "CACHE_PROTOCOLS",
     "HttpService",
     "OutOfRange",
     "S3Service",
@@ -36,6 +37,7 @@ ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 Fetched = tuple[bytes, str | None]
 
 ARCHIVE_PROTOCOLS = frozenset({"zip", "libarchive"})  # those that decompress, and tell sizes before
+CACHE_PROTOCOLS = frozenset({"simplecache", "filecache", "blockcache", "cached"})  # those that keep what was read
 RENAMING_PROTOCOLS = frozenset({"sftp", "ssh", "file", "local"})
 ATOMIC_PROTOCOLS = RENAMING_PROTOCOLS | {"memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 """Protocols whose values are replaced at once: object stores, and files that can be renamed over others."""
