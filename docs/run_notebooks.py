@@ -17,6 +17,12 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
+# what distributed says where a busy machine takes more than four seconds to end a worker
+_BUSY = re.compile(
+    r"^.*distributed\.nanny - WARNING - Worker process still alive after .*\n?",
+    re.MULTILINE,
+)
+
 FOLDER = Path(__file__).parents[1] / "notebooks"
 TIMEOUT = 300  # seconds for a cell
 
@@ -78,9 +84,16 @@ def without_places(
 def _joined(
     outputs: list[nbformat.NotebookNode],
 ) -> Iterator[nbformat.NotebookNode]:
-    """Yield outputs, text that was printed in several goes as one: in how many depends on time."""
+    """Yield outputs, text that was printed in several goes as one: in how many depends on time, as `_BUSY` does."""
     before = None
     for output in outputs:
+        if (
+            output.get("name") == "stderr"
+            and not (text := _BUSY.sub("", output.text)).strip()
+        ):
+            continue
+        if output.get("name") == "stderr":
+            output.text = text
         if (
             before is not None
             and output.output_type == "stream" == before.output_type

@@ -82,13 +82,15 @@ def test_runs_and_shows_what_is_stored(path):
 def test_what_is_kept_names_no_machine():
     output = nbformat.v4.new_output("stream", name="stdout", text="a <x at 0x7f00ab> in file:///tmp/abc/a.zarr\n")
     more = nbformat.v4.new_output("stream", name="stdout", text="tcp://127.0.0.1:8786\n")
-    cell = nbformat.v4.new_code_cell("1", outputs=[output, more], metadata={"execution": {"iopub": "now"}})
+    busy = "2026-11-22 11:31:48,875 - distributed.nanny - WARNING - Worker process still alive after 4.0 seconds, killing\n"
+    busy, worse = (nbformat.v4.new_output("stream", name="stderr", text=text) for text in (busy, f"{busy}worse\n"))
+    cell = nbformat.v4.new_code_cell("1", outputs=[output, busy, more, worse], metadata={"execution": {"iopub": "now"}})
     metadata = {
         "kernelspec": {"name": "python3", "display_name": "Python 3"},
         "language_info": {"name": "python", "version": "3.11.7"},
         "x": 1,
     }
     kept = without_places(nbformat.v4.new_notebook(cells=[cell], metadata=metadata), {"/tmp/abc": "/data"})
-    assert [o.text for o in kept.cells[0].outputs] == ["a <x> in file:///data/a.zarr\ntcp://127.0.0.1\n"]
+    assert [o.text for o in kept.cells[0].outputs] == ["a <x> in file:///data/a.zarr\ntcp://127.0.0.1\n", "worse\n"]
     assert kept.cells[0].metadata == {}
     assert set(kept.metadata) == {"kernelspec", "language_info"}
