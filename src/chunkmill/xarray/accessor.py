@@ -23,7 +23,7 @@ T = TypeVar("T", Dataset, DataTree)
 
 
 class _Accessor(Generic[T]):
-    """What a dataset and a tree have in common."""
+    """Methods of datasets and trees alike."""
 
     def __init__(self, data: T) -> None:
         self._data: T = data
