@@ -162,3 +162,24 @@ def test_one_array_of_a_group(below):
         cm.convert(source, target := MemoryStore(), format="zarr2")
     with pytest.raises(NodeNotFound):
         cm.open(target)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_chunks_that_change_under_an_equal_document_are_old_or_new_and_whole(job, below):
+    """The only change of a source that is not noticed, as the documentation says."""
+    _, values = make(below, **SOURCE)
+
+    def change():
+        cm.open_array(below, "a", mode="r+")[...] = values + 1
+
+    target = MemoryStore()
+    source = cm.open_array(Watched(below, 17, change), "a")
+    JOBS[job](source, target).run()
+    found = cm.open_array(target)[...]
+    is_new = found != values
+    np.testing.assert_array_equal(found[is_new], (values + 1)[is_new])
+    assert is_new.any()
+    assert not is_new.all()
+    if job != "direct":  # of which several tasks read the same chunks
+        assert all(row.all() or not row.any() for row in is_new)
+    assert not cm.verify((below, "a"), target).equal
