@@ -8,13 +8,11 @@ _FINDINGS = {
     "folders": "in N5, folders of chunks that were written while their array was deleted are taken for a group",
     "reads": "who opened an array before it was deleted reads chunks that are gone as fill values",
     "deletes": "a write in place goes on, in the chunks that it knew, where the array was replaced meanwhile",
-    "restart": "what an interrupted conversion published is in its own way when its source has changed since",
 }
 
 _PAIRS = {
     "replace+region": "deletes",
     "replace+store": "deletes",
-    "replace+convert": "restart",
     "store+delete": "deletes folders",
     "delete+reader": "reads",
 }

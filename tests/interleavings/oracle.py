@@ -88,6 +88,8 @@ class Oracle:
         for actor, other in ("ab", "ba"):
             if kinds[actor] == "refused" and kinds[other] in {"done", "died"}:
                 yield other
+                if self.scenario.operations[actor].in_place:  # some of its elements are written then
+                    yield actor + other
             if actor == dead and kinds[other] == "done":
                 yield other
             if actor == dead and kinds[other] == "refused":

@@ -101,3 +101,20 @@ def test_attributes_travel():
     assert json.loads(json.dumps(attributes)) == {"old": {"deep": [1]}}
     assert pickle.loads(pickle.dumps(attributes)) == attributes
     assert type(attributes.copy()) is dict  # one's own, to change
+
+
+def test_a_resize_is_done_though_others_change_attributes_between_its_documents():
+    """Zarr v2 keeps attributes in a document of their own: the change of the other one was taken for refused."""
+
+    class Meanwhile(MemoryStore):
+        def set_if(self, key, value, version):
+            done = super().set_if(key, value, version)
+            if key == "a/.zarray" and done and value is not None and b"6" in value:
+                self.set("a/.zattrs", b'{"x": 2}')
+            return done
+
+    store = Meanwhile()
+    array = cm.create_array(store, "a", shape=(8,), dtype="i4", chunks=(4,), format="zarr2", attributes={"x": 1})
+    array.resize((6,))
+    stored = cm.open_array(store, "a")
+    assert (stored.shape, stored.attributes) == ((6,), {"x": 2})
