@@ -1,14 +1,20 @@
 """Stores whose requests cost latency: jobs have many requests under way on two threads, and make each once."""
 
+import threading
 import time
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-from recording import FarStore
+from clusters import cluster_of, kill_worker, worker_pids
+from recording import FarStore, SlowStore
+from servers import WARNINGS, serve_files
 
 import chunkmill as cm
+from chunkmill.stores.local import LocalStore
+
+pytestmark = WARNINGS
 
 VALUES = np.arange(60 * 40).reshape(60, 40)  # 15 x 10 chunks
 SECONDS = 0.01
@@ -64,3 +70,36 @@ def test_jobs(source, job, options, n_keys):
     assert source.most_at_once >= 16
     assert target.most_at_once >= 16
     assert took - alone < 0.5 * 2 * (150 + n_keys) * SECONDS / 2  # half of what one request a thread takes
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cluster_of(2, 1) as client:
+        yield client
+
+
+@pytest.mark.slow
+class TestCluster:
+    def test_each_key_is_requested_once(self, client, tmp_path):
+        """As far as the blocks' tasks run where their requests were begun: all but those that the cluster moves."""
+        cm.to_store(da.from_array(VALUES, chunks=(2, 2)), tmp_path / "a")
+        with serve_files(tmp_path, latency=SECONDS) as server:
+            x = cm.from_store(f"{server.url}/a")
+            assert x.sum().compute(scheduler=client) == VALUES.sum()
+            keys = [path for method, path, _ in server.log if "/c/" in path]
+            assert len(set(keys)) == 600
+            assert len(keys) < 700
+            assert server.most_at_once >= 16
+
+    def test_values_of_a_worker_that_dies_are_written_by_another(self, client, tmp_path):
+        far = SlowStore(LocalStore(tmp_path / "x"), 0.1, ["set"])
+        far.is_remote = True
+        with dask.config.set(scheduler=client):
+            writing = threading.Thread(target=cm.to_store, args=(da.from_array(VALUES, chunks=(4, 4)), far))
+            writing.start()
+            deadline = time.monotonic() + 20
+            while len(list((tmp_path / "x").rglob("*"))) < 30 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            kill_worker(next(iter(worker_pids(client).values())))
+            writing.join(60)
+        np.testing.assert_array_equal(cm.open_array(tmp_path / "x")[...], VALUES)

@@ -73,7 +73,11 @@ class PendingWrites:
         _limit.acquire(n_bytes)
         future: Future[None] = Future()
         self._futures.append(future)
-        threading.Thread(target=_make, args=(future, call, n_bytes), daemon=True, name="chunkmill-writes").start()
+        thread = threading.Thread(target=_make, args=(future, call, n_bytes), daemon=True, name="chunkmill-writes")
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more threads, or this process ends
+            _make(future, call, n_bytes)
 
     def wait(self) -> None:
         """Return when all calls have ended; raise the first error."""

@@ -4,9 +4,8 @@ A scheduler runs as many tasks as it has threads, and each would wait for its ow
 threads 3.5 s. So blocks are put in runs, by their numbers in C order. One task for each run begins the requests of
 those of its blocks that culling left; the tasks of the blocks depend on it, and take their bytes from its result.
 
-In dask's symbolic graph that takes three arguments of the layer that reads: `_RunOfBlock` tells each task its run; the
-keys of `_RunsLayer`, which no task uses, tell that layer at culling which blocks are left; and one task tells whether
-the layer is a clone (of ``dask.graph_manipulation``), whose blocks must not be read before what they are bound to.
+In dask's symbolic graph that takes two arguments of the layer that reads: `_RunOfBlock` tells each task its run, and
+the keys of `_RunsLayer`, which no task uses, tell that layer at culling which blocks are left.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from itertools import groupby, product
 from typing import Any
 
 import dask
-from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+from dask._task_spec import Alias, DataNode, Task, TaskRef
 from dask.base import clone_key
 from dask.blockwise import Blockwise, BlockwiseDep, blockwise_token
-from dask.graph_manipulation import chunks
 from dask.highlevelgraph import HighLevelGraph, Layer
 
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
@@ -32,7 +30,7 @@ __all__ = ["read_in_runs", "run_length"]
 Index = tuple[int, ...]
 
 _MOST_REQUESTS = 32  # of a run: on two threads 16 took 1.3 times as long as 32, and 64 no less
-_LEAST_RUNS = 5  # with fewer, a cluster takes the blocks' tasks for ones that may run anywhere
+_LEAST_RUNS = 4  # with fewer, a cluster takes the blocks' tasks for ones that may run anywhere
 
 
 def run_length(n_blocks: int, requests_a_block: int, block_bytes: int, max_bytes: int) -> int:
@@ -41,7 +39,7 @@ def run_length(n_blocks: int, requests_a_block: int, block_bytes: int, max_bytes
     Examples
     --------
     >>> run_length(300, 1, 1 << 18, 1 << 25), run_length(40, 1, 1 << 18, 1 << 25), run_length(300, 1, 1 << 24, 1 << 25)
-    (32, 8, 2)
+    (32, 10, 2)
     >>> run_length(300, 64, 1 << 24, 1 << 25), run_length(5, 1, 1 << 18, 1 << 25)
     (0, 0)
     """
@@ -72,24 +70,13 @@ def read_in_runs(
     runs = _RunOfBlock(f"begin-{name}", regions.numblocks, length)
     begins = _RunsLayer(f"begun-{name}", runs, SharedFunction(begin), regions)
     index = tuple(f".{i}" for i in range(len(regions.numblocks)))
-    arguments = [TaskRef(blockwise_token(i)) for i in range(3)]
+    arguments = [TaskRef(blockwise_token(i)) for i in range(2)]
     # not a data producer by dask's word, which would let a cluster run it elsewhere than where its run was begun
-    task = Task(name, SharedFunction(_Reading(read)), *arguments)
-    inputs: list[tuple[Any, Any]] = [(regions, index), (runs, index), (TaskRef(begins.original), None)]
-    inputs.append((begins.name, index))
-    layer = Blockwise(name, index, task, inputs, numblocks={begins.name: regions.numblocks})
+    task = Task(name, SharedFunction(read), *arguments)
+    inputs: list[tuple[Any, Any]] = [(regions, index), (runs, index), (begins.name, index)]
+    layer = _ReadLayer(name, index, task, inputs, numblocks={begins.name: regions.numblocks})
     layer.collection_annotations = begins.collection_annotations = dict(annotations)
     return HighLevelGraph({name: layer, begins.name: begins}, {name: {begins.name}, begins.name: set()})
-
-
-class _Reading:
-    """Function of a block, the requests of its run, and whether they were made for it."""
-
-    def __init__(self, read: Callable[[Any, Any], Any]) -> None:
-        self.read = read
-
-    def __call__(self, block: Any, reads: Any, is_original: bool) -> Any:
-        return self.read(block, reads if is_original else None)
 
 
 class _RunOfBlock(BlockwiseDep):
@@ -97,6 +84,9 @@ class _RunOfBlock(BlockwiseDep):
 
     def __init__(self, name: str, numblocks: Index, length: int) -> None:
         self.name, self.numblocks, self.length = name, numblocks, length
+
+    def clone(self, seed: Any) -> _RunOfBlock:
+        return _RunOfBlock(clone_key(self.name, seed), self.numblocks, self.length)
 
     def __getitem__(self, index: Index) -> TaskRef:
         return TaskRef(self.key(index))
@@ -111,12 +101,25 @@ class _RunOfBlock(BlockwiseDep):
         return "chunkmill.RunOfBlock", self.name, self.numblocks, self.length
 
 
+class _ReadLayer(Blockwise):
+    """Tasks that read blocks. Cloned (by ``dask.graph_manipulation``), they depend on clones of the runs' tasks."""
+
+    def clone(self, keys: set[Any], seed: Any, bind_to: Any = None) -> tuple[Layer, bool]:
+        layer, is_bound = super().clone(keys, seed, bind_to)
+        other = object.__new__(_ReadLayer)
+        other.__dict__.update(layer.__dict__)
+        other.io_deps = {
+            name: each.clone(seed) if isinstance(each, _RunOfBlock) else each for name, each in self.io_deps.items()
+        }
+        return other, is_bound
+
+
 class _RunsLayer(Layer):
     """Tasks that begin requests, computed when the scheduler needs them.
 
     Its keys by name are those of blocks, for dask to cull; the tasks, one for each run, have the keys of `runs`. Of
-    runs in which culling left few blocks, several are begun by one task. A clone begins nothing: dask renames the keys
-    that layers name, and not those that `runs` makes.
+    runs in which culling left few blocks, several are begun by one task. Few runs on a cluster begin nothing: the tasks
+    of their blocks may be run elsewhere, and would request everything again.
     """
 
     def __init__(
@@ -129,10 +132,12 @@ class _RunsLayer(Layer):
         # dask joins layers of equal annotations where two of them have a common successor: before it culls
         super().__init__(annotations={**dask.config.get("annotations", {}), "begins": name})
         self.name, self.runs, self.begin, self.regions = name, runs, begin, regions
-        self.original = f"original-{name}"
         self.wanted: Collection[Index] | None = None
-        self.is_clone = False
+        self.is_sent = False
         self.bound_to: Any = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, is_sent=True)
 
     @property
     def has_legacy_tasks(self) -> bool:
@@ -142,18 +147,16 @@ class _RunsLayer(Layer):
         return "_tasks" in self.__dict__
 
     def get_output_keys(self) -> AbstractSet[Any]:
-        return {(self.name, *index) for index in self._blocks()} | {self.original}
+        return {(self.name, *index) for index in self._blocks()}
 
     def cull(self, keys: set[Any], all_hlg_keys: Collection[Any]) -> tuple[Layer, Mapping[Any, set[Any]]]:  # noqa: ARG002
-        own: dict[Any, set[Any]] = {key: set() for key in keys if type(key) is tuple and key[0] == self.name}
-        if not own:
-            return self, {}
-        return self._with(sorted(key[1:] for key in own)), own | {self.original: {self.bound_to} - {None}}
+        own = [key for key in keys if type(key) is tuple and key[0] == self.name]
+        bound_to = set() if self.bound_to is None else {self.bound_to}
+        return self._with(sorted(key[1:] for key in own)), dict.fromkeys(own, bound_to)
 
     def clone(self, keys: set[Any], seed: Any, bind_to: Any = None) -> tuple[Layer, bool]:  # noqa: ARG002
         other = self._with(self.wanted)
-        other.name, other.original = clone_key(self.name, seed), clone_key(self.original, seed)
-        other.is_clone, other.bound_to = True, bind_to
+        other.name, other.runs, other.bound_to = clone_key(self.name, seed), self.runs.clone(seed), bind_to
         return other, bind_to is not None
 
     def _with(self, wanted: Collection[Index] | None) -> _RunsLayer:
@@ -167,10 +170,7 @@ class _RunsLayer(Layer):
 
     @cached_property
     def _tasks(self) -> dict[Any, Any]:
-        original: GraphNode = DataNode(self.original, not self.is_clone)
-        if self.bound_to is not None:
-            original = Task(self.original, chunks.bind, not self.is_clone, TaskRef(self.bound_to))
-        tasks: dict[Any, Any] = {self.original: original}
+        tasks: dict[Any, Any] = {}
         blocks: list[Index] = []
         first: Any = None
         for key, run in groupby(self._blocks(), self.runs.key):
@@ -183,12 +183,15 @@ class _RunsLayer(Layer):
             first, blocks = key, list(run)
         if first is not None:
             tasks[first] = self._task(first, blocks)
+        if self.is_sent and sum(type(task) is Task for task in tasks.values()) < _LEAST_RUNS:
+            return {key: DataNode(key, None) for key in tasks}
         return tasks
 
-    def _task(self, key: Any, blocks: Sequence[Index]) -> GraphNode:
-        if self.is_clone:
-            return DataNode(key, None)
-        return Task(key, self.begin, self.regions.together(blocks), _data_producer=True)
+    def _task(self, key: Any, blocks: Sequence[Index]) -> Task:
+        regions = self.regions.together(blocks)
+        if self.bound_to is not None:  # nothing is requested before that is done
+            return Task(key, _begin_after, self.begin, regions, TaskRef(self.bound_to), _data_producer=True)
+        return Task(key, self.begin, regions, _data_producer=True)
 
     def __getitem__(self, key: Any) -> Any:
         return self._tasks[key]
@@ -198,3 +201,7 @@ class _RunsLayer(Layer):
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+
+def _begin_after(begin: Callable[[Any], Any], regions: Any, _: Any) -> Any:
+    return begin(regions)

@@ -62,7 +62,12 @@ class _Values:
         self._pending.update(keys)
         for start in range(0, len(keys), _KEYS_A_THREAD):
             own = keys[start : start + _KEYS_A_THREAD]
-            threading.Thread(target=self._fetch, args=(store, own), daemon=True, name="chunkmill-reads").start()
+            thread = threading.Thread(target=self._fetch, args=(store, own), daemon=True, name="chunkmill-reads")
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more threads, or this process ends
+                self._leave(keys[start:])
+                break
         return True
 
     def _fetch(self, store: Store, keys: Sequence[str]) -> None:
@@ -77,11 +82,15 @@ class _Values:
         except Exception:  # noqa: BLE001, S110 - of any store: who asks for a key that failed reads it, and meets it
             pass
         finally:
-            with self._changed:
-                left = self._pending.intersection(keys)
-                self._pending -= left
-                self._changed.notify_all()
-            _budget.release(self._value_bytes * len(left))
+            self._leave(keys)
+
+    def _leave(self, keys: Sequence[str]) -> None:
+        """Leave what is pending of some keys to who asks for them."""
+        with self._changed:
+            left = self._pending.intersection(keys)
+            self._pending -= left
+            self._changed.notify_all()
+        _budget.release(self._value_bytes * len(left))
 
     def take(self, key: str) -> tuple[bytes | None] | None:
         with self._changed:

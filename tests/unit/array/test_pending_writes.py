@@ -71,3 +71,16 @@ def test_a_store_whose_writes_are_begun_and_reads_are_not():
     store.delete("a")
     begun.pop()()
     assert store.get("a") is None
+
+
+def test_without_threads_a_call_is_made_at_once(monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", _refuse)
+    done = []
+    writes = PendingWrites()
+    writes.begin(lambda: done.append(1), 1)
+    assert done == [1]
+    writes.wait()
+
+
+def _refuse(thread):
+    raise RuntimeError("can't start new thread")

@@ -105,3 +105,13 @@ def test_a_forked_process_reads_for_itself(store, budget, monkeypatch):
     monkeypatch.setattr(begun_reads.os, "getpid", lambda: -1)
     assert not reads
     assert with_begun_reads(store, reads) is store
+
+
+def test_without_threads_nothing_is_begun(store, budget, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    reads = BegunReads(store, KEYS, value_bytes=4)
+    assert with_begun_reads(store, reads).get("c/3") == b"c/3"
+    assert budget._n_bytes == 0
