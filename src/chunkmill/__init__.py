@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.nodes.create import create_array, create_arrays, create_group
     from chunkmill.nodes.delete import delete
     from chunkmill.nodes.group import Group
+    from chunkmill.nodes.jobs import StoredJob, jobs
     from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel
     from chunkmill.nodes.reading import from_store
     from chunkmill.nodes.store_arrays import store
@@ -61,6 +62,7 @@ __all__ = [
     "ReferencesReport",
     "Report",
     "ScaleLevel",
+    "StoredJob",
     "VerifyReport",
     "WriteReport",
     "check",
@@ -73,6 +75,7 @@ __all__ = [
     "delete",
     "errors",
     "from_store",
+    "jobs",
     "open",
     "open_array",
     "open_group",
@@ -109,6 +112,7 @@ _DEFINED_IN = {
     "nodes.create": ("create_array", "create_arrays", "create_group"),
     "nodes.delete": ("delete",),
     "nodes.group": ("Group",),
+    "nodes.jobs": ("StoredJob", "jobs"),
     "nodes.multiscales": ("MultiscaleImage", "ScaleLevel"),
     "nodes.reading": ("from_store",),
     "nodes.store_arrays": ("store",),

@@ -17,6 +17,7 @@ import click
 
 import chunkmill as cm
 from chunkmill.cli.attributes import attrs
+from chunkmill.cli.jobs import jobs
 from chunkmill.cli.options import (
     CODECS,
     FORMATS,
@@ -122,6 +123,7 @@ _tree = copy(ls)  # with a name of its own in help texts
 _tree.name = "tree"
 main.add_command(_tree)
 main.add_command(attrs)
+main.add_command(jobs)
 
 
 @main.command(

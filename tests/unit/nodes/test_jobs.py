@@ -1,0 +1,69 @@
+"""Jobs of a store, as any process sees them."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from recording import FailingStore
+
+import chunkmill as cm
+from chunkmill.cli.main import main
+from chunkmill.runtime import unfinished_jobs
+from chunkmill.runtime.journal_names import PLAN, journal_prefix
+from chunkmill.runtime.unfinished_jobs import reserved
+from chunkmill.stores.local import LocalStore
+
+
+@pytest.fixture(autouse=True)
+def scheduler():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def interrupted(folder):
+    source, target = str(folder / "a"), folder / "b"
+    cm.to_store(da.from_array(np.arange(64.0).reshape(8, 8), chunks=(1, 8)), source, "v")
+    failing = FailingStore(LocalStore(target), every=5, methods=["set", "set_if"])
+    with pytest.raises(cm.ChunkmillError):
+        cm.rechunk(source, failing, chunks=(8, 1), strategy="spill")
+    return source, str(target)
+
+
+def test_an_interrupted_job_is_listed_until_it_is_done(tmp_path):
+    source, target = interrupted(tmp_path)
+    (job,) = cm.jobs(target)
+    assert (job.state, job.path) == ("interrupted", "")
+    assert job.job.startswith("rechunk to file://")
+    assert str(job).startswith(f"interrupted: {job.job}, begun 20")
+    shown = CliRunner().invoke(main, ["jobs", target])
+    assert (shown.exit_code, shown.stdout.splitlines()[0][:24]) == (0, "interrupted: rechunk to ")
+    assert '"state": "interrupted"' in CliRunner().invoke(main, ["jobs", "--json", target]).stdout
+    cm.rechunk(source, target, chunks=(8, 1), strategy="spill")
+    assert cm.jobs(target) == []
+    assert CliRunner().invoke(main, ["jobs", target]).stdout == "no unfinished jobs\n"
+
+
+def test_tasks_that_are_done_are_counted(tmp_path, monkeypatch):
+    _, target = interrupted(tmp_path)
+    monkeypatch.setattr("chunkmill.nodes.jobs.records", lambda *_: [(0, 1, "x"), (0, 2, "y")])
+    (job,) = cm.jobs(target)
+    assert (job.n_tasks_done, str(job).endswith(", 2 tasks done")) == (2, True)
+    assert job.to_dict()["n_tasks_done"] == 2
+
+
+def test_running_and_dead(tmp_path, monkeypatch):
+    store = LocalStore(tmp_path / "a")
+    with reserved(store, "g/a", "write 'g/a'"):
+        (job,) = cm.jobs(tmp_path / "a")
+        assert (job.state, job.path, job.job) == ("running", "g/a", "write 'g/a'")
+        monkeypatch.setattr(unfinished_jobs, "is_live", lambda _: False)
+        (job,) = cm.jobs(tmp_path / "a")
+        assert job.state == "dead"
+
+
+def test_a_damaged_journal(tmp_path):
+    store = LocalStore(tmp_path / "a")
+    store.set(f"{journal_prefix('g')}{PLAN}", b"{")
+    (job,) = cm.jobs(tmp_path / "a")
+    assert str(job) == "interrupted: damaged journal, begun at an unknown time"
