@@ -51,12 +51,14 @@ class Duplicates:
     positions: NDArray[np.intp]
     in_order: bool
 
-    def error(self) -> DatasetError:
+    def error(self, *, is_tree: bool) -> DatasetError:
         """Return the error that names the first of them and the ways out."""
         labels = self.labelled.dataset[self.dim].to_numpy()[self.repeated]
         shown = ", ".join(map(str, labels[:_SHOWN])) + (", …" if len(labels) > _SHOWN else "")
         reason = f"append_dim={self.dim!r}: {len(labels)} of {len(self.repeated)} labels are stored already: {shown}"
         hint = "on_duplicate='skip' appends the others, on_duplicate='replace' overwrites what is stored for these"
+        if is_tree:
+            hint = f"append the groups of a tree one by one, as datasets: {hint}"
         return DatasetError(variable=str(self.dim), url=self.url, reason=reason, hint=hint)
 
     def paths(self) -> tuple[str, ...]:
@@ -124,7 +126,7 @@ def find_duplicates(
     groups = tuple(groups)
     found = [each for each in (_of_group(labelled, root, dim) for labelled in groups) if each is not None]
     if found and (on_duplicate == "error" or len(groups) > 1):
-        raise found[0].error()
+        raise found[0].error(is_tree=len(groups) > 1)
     return found[0] if found else None
 
 

@@ -103,6 +103,12 @@ def test_trees(store):
     tree = xr.DataTree.from_dict({"/": days("2020-01-04", 2)})
     with pytest.raises(DatasetError, match="1 of 2 labels"):
         cm.write_dataset(tree, store, append_dim="time")
+    tree = xr.DataTree.from_dict({"/": days("2020-01-05", 2), "/a": days("2020-01-05", 2, 9)})
+    nested = MemoryStore()
+    cm.write_dataset(tree, nested)
+    for choice in ("error", "skip"):
+        with pytest.raises(DatasetError, match=r"2 of 2 labels.*the groups of a tree one by one"):
+            cm.write_dataset(tree, nested, append_dim="time", on_duplicate=choice)
 
 
 def test_choices(store):
