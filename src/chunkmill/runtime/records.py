@@ -250,9 +250,7 @@ def records_that_hold(store: Store, prefix: str, run: str) -> set[tuple[int, int
     def true(batch: slice) -> list[tuple[int, int]]:
         held = []
         for stage, task, key in found[batch]:
-            value = store.get(key)
-            record = None if value is None else read_record(value)
-            if record is not None and record.holds(store):
+            if _is_true(store, key):
                 held.append((stage, task))
             else:
                 store.delete(key)
@@ -264,6 +262,15 @@ def records_that_hold(store: Store, prefix: str, run: str) -> set[tuple[int, int
     waits = time.perf_counter() - begun > _AT_ONCE * _SLOW
     rest = in_threads(true, batches[1:], REQUESTS_AT_ONCE if waits else 1)
     return {*first, *chain.from_iterable(rest)}
+
+
+def _is_true(store: Store, key: str) -> bool:
+    """Return whether all values are as recorded; ``False`` also when they, or the record, cannot be looked at."""
+    try:
+        record = read_record(store.get(key) or b"")
+    except OSError:
+        return False
+    return record is not None and record.holds(store)
 
 
 def differences(store: Store, record: str, *, read: bool = False) -> Iterator[tuple[str, str]]:

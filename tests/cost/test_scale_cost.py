@@ -1,0 +1,49 @@
+"""Plans of petabytes: the client's memory does not grow with the grid, and plan, stages and report agree on tasks."""
+
+import itertools
+import tracemalloc
+
+import dask
+import pytest
+
+import chunkmill as cm
+from chunkmill.runtime import stage as stages
+from chunkmill.runtime.stage import tasks_to_run
+from chunkmill.stores.memory import MemoryStore
+
+MIB = 1 << 20
+
+
+def plans(source):
+    yield cm.plan_convert(source, MemoryStore(), format="n5")
+    yield cm.plan_convert(source, MemoryStore(), format="zarr3", shards=(8, MIB))
+    yield cm.plan_rechunk(source, MemoryStore(), chunks=(2, MIB // 2))
+
+
+@pytest.mark.parametrize("n", [10**9, 10**11, 10**15], ids=["1 PB", "100 PB", "1 ZB"])
+def test_memory_of_a_plan(n):
+    source = cm.create_array(MemoryStore(), "a", shape=(n, MIB), dtype="u1", chunks=(1, MIB))
+    for _ in plans(source):
+        pass  # imports, caches
+    tracemalloc.start()
+    try:
+        for plan in plans(source):
+            stages_of_plan = plan.job.stages("run")
+            for stage in stages_of_plan:
+                assert sum(1 for _ in itertools.islice(tasks_to_run(stage), 1000)) in {0, 1000}
+            assert 50_000 < plan.n_tasks <= 100_000 * len(stages_of_plan)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * MIB
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_a_plan_announces_the_tasks_that_run(monkeypatch, strategy):
+    monkeypatch.setattr(stages, "MAX_TASKS", 5)
+    source = cm.create_array(MemoryStore(), "a", shape=(60, 60), dtype="u1", chunks=(1, 60))
+    source[...] = 1
+    plan = cm.plan_rechunk(source, MemoryStore(), chunks=(60, 1), strategy=strategy, max_mem="9 MiB")
+    with dask.config.set(scheduler="sync"):
+        report = plan.run(progress=False)
+    assert report.n_tasks == plan.n_tasks <= 5 * len(plan.stages)
