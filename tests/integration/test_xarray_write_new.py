@@ -155,6 +155,8 @@ def test_round_trips_are_those_of_xarray(tmp_path, case, name, lazily):
             if case != "strings_object":
                 assert actual[variable].dtype == expected[variable].dtype
             for key in ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "fill_value", "coordinates"):
+                if key == "fill_value" and tuple(map(int, xr.__version__.split(".")[:2])) < (2026, 9):
+                    continue  # xarray tells fill values since then
                 a, b = actual[variable].encoding.get(key), expected[variable].encoding.get(key)
                 np.testing.assert_equal(a, b, err_msg=f"{variable} {key}")
 

@@ -351,7 +351,7 @@ class NumcodecsNumbers(Memo):
 
 
 def _unpco(data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
-    standalone = importlib.import_module("pcodec").standalone
+    standalone = importlib.import_module("pcodec.standalone")
     out = np.empty(prod(spec.shape), spec.dtype)
     progress = standalone.simple_decompress_into(bytes(data), out)
     if progress.n_processed != out.size or not progress.finished:
