@@ -76,7 +76,14 @@ JOBS = {
         (source, "s/x"), (store, path), chunks=(4, 2), format=fmt, strategy="spill", overwrite=True
     ),
     "to_store": lambda source, store, path, fmt: cm.to_store(
-        da.from_array(NEW, chunks=(2, 3)), store, path, format=fmt, attributes={"new": 1}, mode="w", resume=True
+        da.from_array(NEW, chunks=(2, 3)),
+        store,
+        path,
+        format=fmt,
+        codecs="gzip",
+        attributes={"new": 1},
+        mode="w",
+        resume=True,
     ),
     "tree": lambda source, store, path, fmt: cm.convert((source, "s"), (store, path), format=fmt, overwrite=True),
 }
@@ -93,7 +100,7 @@ def seen(store, path, job):
 
 
 @pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize(("fmt", "path"), [("zarr3", "g/a"), ("zarr2", ""), ("n5", "a")])
+@pytest.mark.parametrize(("fmt", "path"), [("zarr3", "g/a"), ("zarr2", ""), ("n5", "a"), ("zarr3-draft", "")])
 def test_a_job_that_dies_anywhere_in_memory(source, job, fmt, path):
     die_anywhere(MemoryStore, source, job, fmt, path)
 
@@ -121,7 +128,7 @@ def die_anywhere(make_store, source, job, fmt, path):
     n, both, resumed = 0, [], 0
     while True:
         store = make_store()
-        cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
+        cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt, codecs="gzip", attributes={"old": 1})
         try:
             JOBS[job](source, Dying(store, n), path, fmt)
         except Died:

@@ -56,7 +56,7 @@ class Replacement:
             Paths of the nodes below it.
         """
         documents_format = format_of_store(self.store, self.format)
-        prefix = documents_format.chunk_prefix(self.path)
+        prefix = _prefix(documents_format, self.path)
         create_groups_above(self.store, documents_format, self.path, self.above)
         for key, value in {**({} if self.path else documents_format.emit_root()), **documents}.items():
             self.staged.set(key.removeprefix(prefix), value)
@@ -80,7 +80,7 @@ class ReplacementOfJob:
     @property
     def old_prefix(self) -> str:
         """Prefix of the keys of the node, of the old one and then of the new one."""
-        return format_of_store(self.store, self.format).chunk_prefix(self.path)
+        return _prefix(format_of_store(self.store, self.format), self.path)
 
     @property
     def staged(self) -> str:
@@ -143,12 +143,17 @@ def _refreshed(store: Store, documents_format: Format, path: str, below: Iterabl
 
 def can_hold_both(store: Store, path: str, old: Format, new: Format) -> bool:
     """Return whether a node can be written beside the one at `path` in the same store, and exchanged with it."""
-    return _is_below_one_prefix(path, old, new) and can_replace(store, new.chunk_prefix(path))
+    return _is_below_one_prefix(path, old, new) and can_replace(store, _prefix(new, path))
+
+
+def _prefix(documents_format: Format, path: str) -> str:
+    """Return the prefix below which all of a node is stored, in formats that have one: of the root, all keys."""
+    return documents_format.chunk_prefix(path) if path else ""
 
 
 def _is_below_one_prefix(path: str, old: Format, new: Format) -> bool:
     """Return whether documents and chunks of a node are stored below one prefix, in both formats."""
-    prefix = new.chunk_prefix(path)
+    prefix = _prefix(new, path)
     return all(key.startswith(prefix) for each in (old, new) for key in node_keys(each, path))
 
 
@@ -158,5 +163,5 @@ def stage_replacement(
     """Prepare to replace the node at `path`; ``None`` where the store, or one of the formats, cannot hold both."""
     if not _is_below_one_prefix(path, old, new):
         return None
-    staged = stage(store, new.chunk_prefix(path))
+    staged = stage(store, _prefix(new, path))
     return None if staged is None else Replacement(store, path, new.name, staged, above)
