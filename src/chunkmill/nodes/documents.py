@@ -250,9 +250,7 @@ def replace(store: Store, documents_format: Format, changes: Mapping[str, tuple[
     ):
         return False
     for key, (seen, new) in changes.items():
-        while (
-            seen != new
-        ):  # others may change the rest meanwhile: this change is done all the same
+        while seen != new:  # others may change the rest meanwhile: this change is done all the same
             there, version = store.get_versioned(key)
             if _same(documents_format, key, there, new):
                 break
