@@ -52,6 +52,18 @@ def test_no_row_is_lost(place):
     np.testing.assert_array_equal(found, np.repeat(np.arange(1, N_ROWS + 1), 3).reshape(N_ROWS, 3))
 
 
+def test_a_chunk_that_becomes_empty_is_written(place):
+    """Deleting has no condition on any of the three: what another writes at the same time would be lost."""
+    url, options = place
+    store = open_store(url, options)
+    array = cm.create_array(store, shape=(4,), dtype="i4", chunks=(4,))
+    array[:] = 1
+    array[:2] = 0
+    array[2:] = 0
+    assert store.get("c/0") is not None
+    assert list(array[...]) == [0] * 4
+
+
 def test_jobs_on_azure(azure_server, tmp_path):  # noqa: F811
     url, options = azure_server.new_container() + "/deep/x", azure_server.storage_options
     values = np.random.default_rng(0).integers(0, 99, (20, 6)).astype("i4")
