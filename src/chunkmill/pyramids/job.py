@@ -55,7 +55,7 @@ class PyramidWriter:
 
     @property
     def can_keep_old(self) -> bool:
-        """Whether what is at the target is replaced, and may stay until the new is complete."""
+        """True if what is at the target is replaced, and may stay until the new is complete."""
         documents = self.documents
         return isinstance(documents, TargetWriter) and bool(documents.overwrite) and documents.replacement is None
 
