@@ -83,10 +83,7 @@ def parse_multiscales(
     children
         Returns rank and attributes of the arrays directly below, by name; called where the group's do not suffice.
 
-    Raises
-    ------
-    MetadataError
-        The attributes contradict their specification; says which, and how.
+    `MetadataError` says which attribute contradicts its specification, and how.
 
     Examples
     --------
