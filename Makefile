@@ -35,7 +35,7 @@ $(VENV)/peers/zarr2/.made: $(VENV)/.made
 	@touch $@
 
 # the newest zarr-python, which needs Python 3.12
-PEER_PYTHON ?= $(or $(shell command -v python3.13),$(shell command -v python3.12))
+PEER_PYTHON ?= $(shell for each in python3.13 python3.12; do $$each -c "" 2>/dev/null && echo $$each && break; done)
 $(VENV)/peers/zarr3/.made: $(VENV)/.made
 	$(PEER_PYTHON) -m venv $(VENV)/peers/zarr3
 	$(VENV)/peers/zarr3/bin/python -m pip install --quiet zarr==3.4.2 numcodecs==0.17.1 msgpack==1.2.4 crc32c==2.9.post0 zfpy==1.0.1 cast-value-rs==0.5.1 pcodec==1.1.0
