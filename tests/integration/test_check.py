@@ -422,7 +422,9 @@ class TestShown:
         assert result.exit_code == 1
         assert json.loads(result.stdout)["problems"][0]["key"] == "g/a/c/1/1"
         leave_partial(tmp_path)
-        assert "leftover (repaired)" in run(main, ["check", str(tmp_path), "--repair"]).stdout
+        shown = run(main, ["check", str(tmp_path), "--repair"]).stdout
+        assert "1 of them repaired" in shown
+        assert "leftover" in shown
         assert run(main, ["check", str(tmp_path / "nowhere")]).exit_code == 3
 
 

@@ -161,7 +161,7 @@ def test_arguments():
         plan_rechunk(array, (store, "b"), chunks=(5, 5))
     with pytest.raises(ValueError, match="expected 'raw' or 'lz4'"):
         plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), temp_codec="zip")
-    with pytest.raises(TypeError, match="a target is"):
+    with pytest.raises(TypeError, match="where a url"):
         plan_rechunk(array, 5, chunks=(5, 5, 5))
     with pytest.raises(AlignmentError, match="multiples of chunks"):
         plan_rechunk(array, (store, "b"), chunks=(5, 5, 5), shards=(7, 5, 5))
