@@ -312,6 +312,7 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
 # As tests: every contender does the job, ours with the bytes of its plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases(64), ids=lambda case: case.name)
 def test_every_contender_does_the_same(case, tmp_path):
     source = tmp_path / "source"

@@ -42,6 +42,7 @@ def test_local_stores_without_posix(tmp_path):
     assert not done.returncode, done.stderr.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["TestLocal", "TestZip or TestMemory"])
 def test_store_contracts_without_posix(kind):
     tests = ["tests/contracts/test_stores.py", "-k", kind]

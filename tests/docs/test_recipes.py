@@ -114,6 +114,7 @@ def test_the_page_names_every_file_that_is_written_or_changed(recipe):
     assert all((ROOT / path).exists() or (ROOT / "src" / "chunkmill" / path).exists() for path in read), read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_a_recipe_works(recipe, tmp_path):
     package = tmp_path / "src" / "chunkmill"

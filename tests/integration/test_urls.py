@@ -176,6 +176,7 @@ class TestHttp:
             cm.open(f"{http_server.url}/x", "top")
         assert not isinstance(caught.value, NodeNotFound)
 
+    @pytest.mark.slow
     def test_cut_off_transfers(self, http_server, fmt):  # noqa: F811
         cm.to_store(values((40, 40), "i8"), http_server.folder / "x", "a", format=fmt, codecs="raw")
         array = cm.open_array(f"{http_server.url}/x", "a")

@@ -32,6 +32,7 @@ def test_type_checkers_see_what_is_imported():
     assert {*seen, "errors"} == set(cm.__all__)
 
 
+@pytest.mark.slow
 def test_every_name_can_be_the_first_one():
     for name in ("open_array", "WriteReport", "verify", "write_dataset", "to_references"):
         assert run(f"import chunkmill\nprint(chunkmill.{name}.__name__)") == name

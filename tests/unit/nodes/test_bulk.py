@@ -1,7 +1,5 @@
 """Many arrays created at once."""
 
-import time
-
 import numpy as np
 import pytest
 from recording import RecordingStore
@@ -10,6 +8,7 @@ import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
 from chunkmill.runtime.unfinished_jobs import reserved
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.metered import Meter, MeteredStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
 ABOUT = {"shape": (4,), "dtype": "i4", "chunks": (2,)}
@@ -47,16 +46,18 @@ def test_consolidated_metadata_are_changed_once(store, fmt):
     assert cm.check(store).ok
 
 
-def test_time_is_linear():
-    def seconds(n):
+def test_bytes_and_requests_are_linear():
+    def costs(n):
         store = MemoryStore()
         cm.create_group(store)
         cm.consolidate(store)
-        begun = time.process_time()
-        cm.create_arrays(store, {f"a{i}": ABOUT for i in range(n)})
-        return (time.process_time() - begun) / n
+        meter = Meter()
+        cm.create_arrays(MeteredStore(store, meter), {f"a{i}": ABOUT for i in range(n)})
+        return (meter.bytes_read + meter.bytes_written) / n, meter.n_requests / n
 
-    assert seconds(4000) < 3 * min(seconds(500) for _ in range(3))
+    (few_bytes, few_requests), (many_bytes, many_requests) = costs(100), costs(1000)
+    assert many_bytes < 1.2 * few_bytes
+    assert many_requests < 1.2 * few_requests
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

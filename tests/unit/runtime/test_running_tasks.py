@@ -66,7 +66,7 @@ def test_each_future_is_returned_once(client):
 
 def test_tasks_that_fail_and_tasks_that_are_cancelled_end(client):
     client.cluster.scale(1)
-    failing, waiting = client.submit(square, 1, "x"), client.submit(time.sleep, 60)
+    failing, waiting = client.submit(square, 1, "x"), client.submit(time.sleep, 3)
     running = RunningTasks(client, [failing, waiting])
     assert running.next_ended() == [failing]
     running.cancel()
