@@ -63,6 +63,10 @@ LINES = (
     Line("convert 1 GiB, v2 to v3, 1 MiB", "convert", ".*", "v2 blosc to v3 blosc, 1 MiB, 1024 MiB", **_CONVERT),
     Line("the same, into shards", "convert", ".*", "v3 zstd to shards of 16 MiB, 1 MiB, 1024 MiB", **_CONVERT),
     Line(
+        "levels of 2 GiB uint16, means of 2³", "pyramid", "pyramid", "uint16, 1024³, mean of 2 x 2 x 2", "chunkmill",
+        zarr="da.coarsen + zarr-python", tensorstore="tensorstore", others=(("bare loop", "two plain threads"),),
+    ),
+    Line(
         "build the graph of 10⁶ chunks", "graph", "graph", r"10\^6 chunks, open and build", "chunkmill",
         zarr="da.from_zarr",
     ),
