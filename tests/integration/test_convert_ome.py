@@ -77,3 +77,28 @@ def test_refused(scan):
     cm.create_array(plain, "x", shape=(4,), dtype="i4", chunks=(2,))
     with pytest.raises(ValueError, match="no group of the source describes a multiscale image"):
         cm.plan_convert(plain, MemoryStore(), format="zarr3", ome="0.5")
+
+
+def test_plates_and_labels(tmp_path):
+    old, new = str(tmp_path / "old.zarr"), str(tmp_path / "new.zarr")
+    plate = {
+        "version": "0.4",
+        "columns": [{"name": "1"}],
+        "rows": [{"name": "A"}],
+        "wells": [{"path": "A/1", "rowIndex": 0, "columnIndex": 0}],
+    }
+    cm.create_group(old, attributes={"plate": plate}, format="zarr2")
+    cm.create_group(old, "A", format="zarr2")
+    cm.create_group(old, "A/1", attributes={"well": {"version": "0.4", "images": [{"path": "0"}]}}, format="zarr2")
+    source = cm.create_array(MemoryStore(), shape=(32, 32), dtype="u1", chunks=(16, 16), format="zarr2")
+    source[...] = 7
+    cm.pyramid(source, (old, "A/1/0"), scale=0.5, units="micrometer")
+    cm.pyramid(source, (old, "A/1/0/labels/cells"), scale=0.5, method="mode")
+    cm.open_group(old, "A/1/0/labels", mode="r+").update_attributes({"labels": ["cells"]})
+    cells = cm.open_group(old, "A/1/0/labels/cells", mode="r+")
+    cells.update_attributes({"image-label": {"version": "0.4", "source": {"image": "../../"}}})
+    cm.convert(old, new, format="zarr3", ome="0.5")
+    kinds = {"": "HCS", "A/1": "Well", "A/1/0": "Image", "A/1/0/labels": "Labels", "A/1/0/labels/cells": "ImageLabel"}
+    for url in (old, new):
+        for path, kind in kinds.items():
+            assert type(open_ome_zarr(zarr.open_group(url, path=path, mode="r"))).__name__ == kind

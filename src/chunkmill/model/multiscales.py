@@ -152,9 +152,8 @@ def emit_ome(images: Sequence[Multiscale], version: str, attributes: Mapping[str
         }
     if not own:
         return kept
-    if version == "0.4":
-        return kept | {name: _versioned(name, value, version) for name, value in own.items()}
-    return kept | {"ome": {"version": version} | {name: _versioned(name, value, None) for name, value in own.items()}}
+    versioned = {name: _versioned(name, value, version) for name, value in own.items()}
+    return kept | versioned if version == "0.4" else kept | {"ome": {"version": version} | versioned}
 
 
 def _emit_image(image: Multiscale) -> dict[str, Any]:
@@ -177,14 +176,14 @@ def _emit_image(image: Multiscale) -> dict[str, Any]:
     return stored if image.method is None else stored | {"type": image.method}
 
 
-def _versioned(name: str, value: Any, version: str | None) -> Any:
-    """Return a member with its version, which 0.4 has in each of them, and 0.5 beside them."""
+def _versioned(name: str, value: Any, version: str) -> Any:
+    """Return a member with its version; images have one of their own in 0.4 only."""
     if name == "multiscales" and isinstance(value, list):
-        return [_versioned("image-label", each, version) for each in value]
+        plain = [{n: v for n, v in each.items() if n != "version"} for each in value]
+        return [{"version": version, **each} for each in plain] if version == "0.4" else plain
     if name not in {"image-label", "plate", "well"} or not isinstance(value, Mapping):
         return value
-    plain = {each: v for each, v in value.items() if each != "version"}
-    return plain if version is None else {"version": version, **plain}
+    return {**value, "version": version}
 
 
 _OME = ("multiscales", "omero", "labels", "image-label", "plate", "well", "bioformats2raw.layout", "series")

@@ -44,8 +44,7 @@ def check_method(method: Method | Reduction, dtype: np.dtype[Any]) -> None:
     if method not in METHODS:
         msg = f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}, or a function"
         raise ValueError(msg)
-    is_float = dtype.kind == "f" or (dtype.kind == "V" and dtype.names is None and dtype.fields is None)
-    is_number = dtype.kind in "buic" or (is_float and _is_ml_float(dtype))
+    is_number = dtype.kind in "buifc" or _wider(dtype) is not None
     ordered = is_number and dtype.kind != "c"
     allowed = {"stride": True, "mode": ordered or dtype.kind in "cSU", "mean": is_number}.get(method, ordered)
     if not allowed:
@@ -54,8 +53,17 @@ def check_method(method: Method | Reduction, dtype: np.dtype[Any]) -> None:
         raise TypeError(msg)
 
 
-def _is_ml_float(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "f" or "float" in dtype.name
+def _wider(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return a dtype of numpy that holds the values of a short one of another package; ``None`` for the others."""
+    if dtype.isbuiltin != _REGISTERED:
+        return None
+    for start, wider in (("int", np.int8), ("uint", np.uint8), ("float", np.float32), ("bfloat", np.float32)):
+        if dtype.name.startswith(start):
+            return np.dtype(wider)
+    return None
+
+
+_REGISTERED = 2  # of `numpy.dtype.isbuiltin`: by a package, such as ml_dtypes
 
 
 def downsample(block: NDArray[Any], factors: Sequence[int], method: Method | Reduction) -> NDArray[Any]:
@@ -87,6 +95,9 @@ def downsample(block: NDArray[Any], factors: Sequence[int], method: Method | Red
         return block
     if method == "stride":
         return np.ascontiguousarray(block[tuple(slice(None, None, factor) for factor in factors)])
+    wider = None if callable(method) else _wider(block.dtype)
+    if wider is not None:
+        return downsample(block.astype(wider), factors, method).astype(block.dtype)
     out = np.empty(downsampled_shape(block.shape, factors), block.dtype)
     for cells, where, cell in _whole_cells(block.shape, factors):
         out[where] = _reduce(block[cells], cell, method)
@@ -153,9 +164,7 @@ def _mean(block: NDArray[Any], cell: tuple[int, ...]) -> NDArray[Any]:
     n = prod(cell)
     if block.dtype.kind in "bui":
         return _integer_mean(block, cell, n)
-    sums = np.zeros(downsampled_shape(block.shape, cell), _SUMS.get(block.dtype.name, block.dtype))
-    if sums.dtype.itemsize < 4:  # noqa: PLR2004 - low precision floats of further packages
-        sums = sums.astype(np.float32)
+    sums = np.zeros(downsampled_shape(block.shape, cell), np.float32 if block.dtype == np.float16 else block.dtype)
     with np.errstate(all="ignore"):  # infinities and NaN give NaN
         for each in _elements(block, cell):
             sums += each
@@ -165,9 +174,6 @@ def _mean(block: NDArray[Any], cell: tuple[int, ...]) -> NDArray[Any]:
         else:
             sums /= n
         return sums.astype(block.dtype, copy=False)
-
-
-_SUMS = {"float16": np.dtype(np.float32), "bfloat16": np.dtype(np.float32)}
 
 
 def _integer_mean(block: NDArray[Any], cell: tuple[int, ...], n: int) -> NDArray[Any]:

@@ -7,7 +7,25 @@ import tensorstore as ts
 
 from chunkmill.pyramids.downsample import METHODS, check_method, downsample, downsampled_shape
 
-DTYPES = ["?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16", ml_dtypes.bfloat16]
+DTYPES = [
+    "?",
+    "u1",
+    "i1",
+    "u2",
+    "i2",
+    "u4",
+    "i4",
+    "u8",
+    "i8",
+    "f2",
+    "f4",
+    "f8",
+    "c8",
+    "c16",
+    ml_dtypes.bfloat16,
+    ml_dtypes.int4,
+    ml_dtypes.int2,
+]
 
 
 def make_values(rng, dtype, shape):
@@ -15,6 +33,8 @@ def make_values(rng, dtype, shape):
     dtype = np.dtype(dtype)
     if dtype.kind == "b":
         return rng.random(shape) < 0.5
+    if dtype.name in {"int2", "int4"}:
+        return rng.integers(-2, 2, shape).astype(dtype)
     if dtype.kind in "ui":
         values = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype=dtype, endpoint=True)
         return values if rng.random() < 0.5 else (values % 5).astype(dtype)
@@ -55,6 +75,15 @@ def test_as_tensorstore(dtype, method):
         assert same_bits(downsample(values, factors, method), expected, zeros_differ=method not in {"median", "mode"})
         n_compared += 1
     assert n_compared == 25 or (np.dtype(dtype).kind == "c" and method in {"median", "min", "max"})
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn"])
+def test_short_floats(name):
+    """TensorStore takes their means for integers."""
+    values = np.array([[1, 2, 4], [2, 1, 4]], name)
+    got = [downsample(values, (2, 3), method).astype("f4").item() for method in METHODS]
+    expected = [np.array(14 / 6, name).astype("f4").item(), 2, 1, 4, 1, 1]
+    assert dict(zip(METHODS, got, strict=True)) == dict(zip(METHODS, expected, strict=True))
 
 
 @pytest.mark.parametrize("method", METHODS)
