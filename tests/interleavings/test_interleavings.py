@@ -17,6 +17,7 @@ T = TypeVar("T")
 pytestmark = pytest.mark.filterwarnings("ignore::chunkmill.errors.KeysLeft")
 
 N_RUNS = 48  # of a pair: some 10,000 in all
+N_RUNS_OF_KNOWN = 71  # so that what is known to fail is seen to
 N_RUNS_BRIEFLY = 12
 N_SCENARIOS = 3  # of the thirty or so of a pair: the serial orders of one take as long as a dozen runs
 
@@ -57,7 +58,8 @@ def test_pair_briefly(first, second):
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_pair(first, second):
-    every = list(explore_all(chosen((first, second)), N_RUNS, n_scenarios=N_SCENARIOS))
+    n_runs = N_RUNS_OF_KNOWN if (first, second) in KNOWN else N_RUNS
+    every = list(explore_all(chosen((first, second)), n_runs, n_scenarios=N_SCENARIOS))
     failed = [explored for explored in every if explored.complaints]
     assert every
     assert not failed, f"{len(failed)} fail, the first is:\n{failed[0]}"
