@@ -6,7 +6,7 @@ import pytest
 from recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.runtime.journal import JOB_PREFIX
+from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -15,7 +15,8 @@ from servers import WARNINGS, serve_files
 import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import NodeNotFound, StoreError
-from chunkmill.runtime.journal import JOB_PREFIX, Journal
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.stores.directory_lock import PARTIAL_SUFFIX
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

@@ -11,7 +11,7 @@ from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
-from chunkmill.runtime.journal import JOB_PREFIX
+from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -13,7 +13,7 @@ from clusters import cluster_of, worker_pids
 from recording import FailingStore, RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import ChunkmillError, JobError, NodeExists, NodeNotFound
+from chunkmill.errors import ChunkError, ChunkmillError, JobError, NodeExists, NodeNotFound
 from chunkmill.pyramids import blocks, tasks
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore
@@ -300,6 +300,56 @@ def test_what_is_replaced_stays_until_the_new_is_complete(values, tmp_path, monk
     cm.pyramid(array, target, levels=2, overwrite=True)
     check_levels(cm.open_group(target), expected_levels(values, [(2, 2, 2)]))
     assert cm.check(target).ok
+
+
+@pytest.mark.parametrize("target", [None, "image"])
+@pytest.mark.parametrize("change", ["deleted", "replaced"])
+def test_a_source_that_changes_meanwhile_publishes_nothing(values, monkeypatch, target, change):
+    store = MemoryStore()
+    make_source(values, store=store)
+    real = tasks.write_region
+
+    def changing(stored, *args, **options):
+        if stored.path.endswith("1"):
+            document = store.get("scan/s0/zarr.json")
+            if change == "deleted":
+                store.delete("scan/s0/zarr.json")
+            elif document is not None and b'"gzip"' in document:
+                store.set("scan/s0/zarr.json", document.replace(b"gzip", b"zstd").replace(b'{"level": 5}', b"{}"))
+        return real(stored, *args, **options)
+
+    monkeypatch.setattr(tasks, "write_region", changing)
+    with pytest.raises(JobError, match="nothing is published"):
+        cm.pyramid((store, "scan/s0"), target and (store, target), levels=2)
+    with pytest.raises(NodeNotFound):
+        cm.open(store, "image" if target else "scan/s1")
+
+
+@pytest.mark.parametrize("target", [None, "image"])
+@pytest.mark.parametrize("codecs", ["keep", "raw"])
+def test_a_chunk_that_appears_meanwhile_is_an_error(values, monkeypatch, target, codecs):
+    """The file system said that it was absent; or somebody writes to the source."""
+    store = MemoryStore()
+    array = make_source(values, store=store)
+    real = tasks.read_region
+
+    def appearing(stored, region):
+        block = real(stored, region)
+        if all(cut.start == 0 for cut in region):
+            array[0, 0, 0] = 7
+        return block
+
+    monkeypatch.setattr(tasks, "read_region", appearing)
+    with pytest.raises(ChunkError, match="absent when it was read"):
+        cm.pyramid((store, "scan/s0"), target and (store, target), levels=2, codecs=codecs)
+
+
+def test_each_value_is_stored_and_counted_once(values):
+    store = RecordingStore(MemoryStore())
+    report = cm.pyramid(make_source(values), store, levels=2, shards=(32, 32, 32))
+    stored = [key for method, key, _ in store.log if method in {"set", "set_if"} and "/c/" in key]
+    assert len(stored) == len(set(stored))
+    assert report.bytes_written == sum(store.below.size(key) for key in stored)
 
 
 # --------------------------------------------------------------------------------------------------------------------

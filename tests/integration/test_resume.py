@@ -19,7 +19,7 @@ from recording import FailingStore, SlowStore
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.runtime import stage_task
-from chunkmill.runtime.journal import JOB_PREFIX
+from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.runtime.preflight import describe_needs
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore

@@ -25,7 +25,7 @@ from chunkmill.errors import ChunkError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
 from chunkmill.runtime.job import Stage, TaskResult, run_once
-from chunkmill.runtime.journal import MARK_PREFIX
+from chunkmill.runtime.journal_names import MARK_PREFIX
 from chunkmill.runtime.records import differences, records
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs

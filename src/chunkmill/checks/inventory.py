@@ -21,7 +21,7 @@ from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import may_have, node_keys
 from chunkmill.nodes.group import Group, Node
-from chunkmill.runtime.journal import JOB_PREFIX, MARK_PREFIX
+from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.runtime.unfinished_jobs import UnfinishedJob, unfinished_jobs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files

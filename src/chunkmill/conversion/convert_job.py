@@ -34,12 +34,13 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.job import Job
-from chunkmill.runtime.journal import JOB_PREFIX, Journal, fingerprint
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.journal_names import JOB_PREFIX, fingerprint
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
 from chunkmill.stores.base import Store
 
-__all__ = ["ConversionTarget", "plan_job"]
+__all__ = ["ConversionTarget", "check_apart", "plan_job", "shown_node"]
 
 _FINE_TASK_BYTES = 16 << 20  # tasks own less only where there would be fewer than the least number of them
 _MANY_TASKS = 1024  # from so many on, tasks own more instead
@@ -84,7 +85,7 @@ def plan_job(
     JobError
         The memory allowed is too little; says how much is needed.
     """
-    _check_apart(source, target)
+    check_apart(source, target.store, target.path, overwrite=bool(target.overwrite))
     documents_format = format_of_store(target.store, target.format)
     path = documents_format.normalize_path(target.path)
     groups, arrays = _described(source, target, documents_format, path)
@@ -117,7 +118,7 @@ def plan_job(
     strategy, reason = _strategy(plans, len(groups))
     return Plan(
         operation=operation,
-        source=_shown(source),
+        source=shown_node(source),
         target=f"{where} ({documents_format.name})",
         strategy=strategy,
         reason=reason,
@@ -154,13 +155,13 @@ def _job_beside(name: str, mark: str, writer: TargetWriter, run: str) -> Job:
     return _job(name, mark, writer.beside(run))
 
 
-def _check_apart(source: Node, target: ConversionTarget) -> None:
+def check_apart(source: Node, store: Store, path: str, *, overwrite: bool) -> None:
     """Raise `JobError` where writing the target would change the source, however their urls and paths are written."""
     a = canonical_location(source.store.url, source.path)
-    b = canonical_location(target.store.url, target.path)
+    b = canonical_location(store.url, path)
     if a == b:
         reason = f"source and target are the same place, {a}"
-    elif target.overwrite and a.startswith(b):
+    elif overwrite and a.startswith(b):
         reason = f"the source, {a}, is inside the target, {b}, and would be deleted with what is there"
     elif b.startswith(a):
         reason = f"the target, {b}, is inside the source, {a}, which it would change"
@@ -328,7 +329,8 @@ def _reason(plan: ArrayPlan) -> str:
     return plan.action.reason if plan.rechunk is None else explain_strategy(plan.rechunk)
 
 
-def _shown(node: Node) -> str:
+def shown_node(node: Node) -> str:
+    """Return url, path and format of a node, as plans show them."""
     return f"{node.url}/{node.path} ({node.format})" if node.path else f"{node.url} ({node.format})"
 
 

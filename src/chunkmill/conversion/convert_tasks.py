@@ -36,7 +36,15 @@ from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.job import TaskResult
 from chunkmill.stores.metered import Meter, MeteredStore
 
-__all__ = ["ArrayTransfer", "covered", "transfer_group", "transfer_reads", "transfer_share", "transfer_shows"]
+__all__ = [
+    "ArrayTransfer",
+    "covered",
+    "transfer_group",
+    "transfer_keys",
+    "transfer_reads",
+    "transfer_share",
+    "transfer_shows",
+]
 
 _CRC32C = Crc32c()
 
@@ -94,18 +102,24 @@ def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) ->
         planned = replace(planned, present=chunks_there(source, layout, *present))
     ranges = group_ranges(target.write_layout.grid, planned.action.group, number)
     keys, actions = _owned(planned, ranges)
-    with BackgroundCalls(planned.memory.n_background) as background:
-        transfer = replace(planned, source=source, target=target, background=background, scratch={}, absent=[])
-        move = _copy if planned.action.name == "copy" else _move
-        move(transfer, keys, actions)
-    if transfer.absent and planned.seen is not None:
+    absent = transfer_keys(replace(planned, source=source, target=target), keys, actions)
+    if absent and planned.seen is not None:
         check_still_there(planned.source, planned.seen)
-        check_absent(planned.source, layout, transfer.absent)
+        check_absent(planned.source, layout, absent)
     if present and not source.store.is_remote:  # those that the indexes did not name; keys are listed again at the end
         new = np.setdiff1d(chunks_there(planned.source, layout, *present), planned.present)
         check_absent(planned.source, layout, [layout.grid.coords_of(int(number)) for number in new[:1]])
     counts = {f"action_{name}": n for name, n in actions.items()}
     return TaskResult.of(meter, n_keys=prod(map(len, ranges)), **counts)
+
+
+def transfer_keys(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> list[ChunkCoords]:
+    """Write store keys of the target, count what is done for them in `actions`, and return the absent source chunks."""
+    with BackgroundCalls(transfer.memory.n_background) as background:
+        own = replace(transfer, background=background, scratch={}, absent=[])
+        move = _copy if own.action.name == "copy" else _move
+        move(own, keys, actions)
+    return own.absent
 
 
 def chunks_there(array: StoredArray, layout: ChunkLayout, keys: Numbers) -> Numbers:

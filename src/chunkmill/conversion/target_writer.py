@@ -38,7 +38,7 @@ from chunkmill.nodes import placement
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import publish
 from chunkmill.nodes.replacement import ReplacementOfJob
-from chunkmill.runtime.journal import JOB_PREFIX, MARK_PREFIX
+from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.base import Store

@@ -25,7 +25,8 @@ from chunkmill.dask_arrays.write import WriteReport, report, write_blocks
 from chunkmill.dask_arrays.write_task import WriteCounts, block_number
 from chunkmill.errors import JobError
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_beside
-from chunkmill.runtime.journal import Journal, fingerprint, new_run
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.journal_names import fingerprint, new_run
 from chunkmill.runtime.running_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler, optimised
 

@@ -20,7 +20,7 @@ from chunkmill.nodes.consolidated import forget_consolidated
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.hierarchy import open_node, walk
 from chunkmill.nodes.open_store import open_target_store
-from chunkmill.runtime.journal import JOB_PREFIX, journal_prefix
+from chunkmill.runtime.journal_names import JOB_PREFIX, journal_prefix
 from chunkmill.runtime.unfinished_jobs import check_no_job, jobs_at, reserved
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush, sweep_partial_files

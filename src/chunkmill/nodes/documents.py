@@ -18,7 +18,7 @@ from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.model.json_values import same_json
 from chunkmill.model.paths import parents_of
-from chunkmill.runtime.journal import JOB_PREFIX
+from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.capabilities import explain_absence
 

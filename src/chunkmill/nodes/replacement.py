@@ -15,7 +15,7 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
 from chunkmill.nodes.documents import create_groups_above, format_of_store, node_keys
-from chunkmill.runtime.journal import new_mark, staged_prefix
+from chunkmill.runtime.journal_names import new_mark, staged_prefix
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_replace, flush, replace_prefix, stage, swap_in
 

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chunkmill.conversion.source_guard import SeenSource, check_sources
 from chunkmill.formats.base import Format
 from chunkmill.model.json_values import same_json
 from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import publish
-from chunkmill.runtime.journal import JOB_PREFIX, MARK_PREFIX
+from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
@@ -32,6 +33,8 @@ class BesideWriter:
         Path of the first new level, after which the job is named.
     levels
         The new arrays.
+    base, seen
+        The array that exists, and its documents when the job was planned.
     attributes
         Path of the group, and of the array that exists -> attributes to set there.
     overwrite
@@ -43,6 +46,8 @@ class BesideWriter:
     path: str
     format: Format
     levels: Sequence[Array]
+    base: Array
+    seen: SeenSource
     attributes: Mapping[str, Mapping[str, Any]]
     overwrite: bool
 
@@ -75,7 +80,14 @@ class BesideWriter:
         )
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:  # noqa: ARG002 - the group's exist
-        """Write the documents of the levels, then the attributes that name them."""
+        """Write the documents of the levels, then the attributes that name them.
+
+        Raises
+        ------
+        JobError
+            The base was deleted or replaced since the job was planned; nothing is published.
+        """
+        check_sources(self.job, [self.base], [self.seen])
         above = self.path.rpartition("/")[0]
         nodes = {level.path: self.format.emit_array(level.path, level.metadata) for level in self.levels}
         publish(self.store, self.format, above, {}, below=nodes, again=True)

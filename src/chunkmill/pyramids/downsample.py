@@ -216,7 +216,7 @@ def _sum(block: NDArray[Any], cell: Sequence[int], widest: np.dtype[Any], larges
 
 
 def _divide(sums: NDArray[Any], n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return quotient (rounded down) and remainder: by shifts where `n` is a power of two, a tenth of the time."""
+    """Return quotient (rounded down) and remainder: by shifts where `n` is a power of two, in a third of the time."""
     of_dtype = sums.dtype.type
     if n & (n - 1) == 0:
         return sums >> of_dtype(n.bit_length() - 1), sums & of_dtype(n - 1)
@@ -263,7 +263,8 @@ def _extreme(block: NDArray[Any], cell: tuple[int, ...], *, smallest: bool) -> N
 
 
 _MOST_SORTED_AT_ONCE = 64
-"""Elements of a cell up to which all cells are sorted at once: 2 x 2 x 2 in a tenth of the time of sorting each."""
+"""Elements of a cell up to which all cells are sorted at once (measured: in 0.04 to 0.34 of the time of sorting each
+where they are 8, in 0.29 and 0.67 where they are 27 and 64)."""
 
 
 def _sorted_at_once(elements: list[NDArray[Any]]) -> list[NDArray[Any]]:

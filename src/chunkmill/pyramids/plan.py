@@ -11,6 +11,7 @@ from math import lcm
 
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.array_plan import ArrayPlan
+from chunkmill.conversion.convert_job import shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.conversion.source_guard import see_sources
@@ -26,7 +27,7 @@ from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.job import PyramidWriter
 from chunkmill.pyramids.level_arrays import DescribedLevels, LevelTarget
 from chunkmill.runtime.job import Job
-from chunkmill.runtime.journal import fingerprint
+from chunkmill.runtime.journal_names import fingerprint
 from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
 from chunkmill.runtime.worker import THREAD_OVERHEAD, Worker
 
@@ -70,7 +71,7 @@ def plan_levels_job(
     documents: TargetWriter | BesideWriter
     if target.exists:
         attributes = {target.path: described.group.attributes, base.path: described.of_first}
-        documents = BesideWriter(name, target.store, at, target.format, arrays[1:], attributes, overwrite)
+        documents = BesideWriter(name, target.store, at, target.format, arrays[1:], base, seen, attributes, overwrite)
     else:
         documents = TargetWriter(
             job=name,
@@ -108,7 +109,7 @@ def plan_levels_job(
     n = f"{len(stages)} stage{'' if len(stages) == 1 else 's'}"
     return Plan(
         operation="pyramid",
-        source=f"{base.url}/{base.path} ({base.format})" if base.path else f"{base.url} ({base.format})",
+        source=shown_node(base),
         target=f"{where} ({target.format.name})",
         strategy=shown,
         reason=f"{len(arrays)} levels in {n}; the first {first}",

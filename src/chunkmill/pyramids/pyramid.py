@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
+from chunkmill.conversion.convert_job import check_apart
 from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.plan import Plan, Report
-from chunkmill.dask_arrays.hazards import canonical_location
-from chunkmill.errors import JobError
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.nodes.arguments import open_source, open_target
@@ -23,7 +22,6 @@ from chunkmill.pyramids.downsample import Method, Reduction, check_method
 from chunkmill.pyramids.level_arrays import LevelTarget, describe_levels
 from chunkmill.pyramids.plan import plan_levels_job
 from chunkmill.runtime.worker import current_worker
-from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
 
 __all__ = ["plan_pyramid", "pyramid"]
@@ -120,7 +118,7 @@ def plan_pyramid(
         store, path = open_target(target, options)
         documents_format = format_of_store(store, format or READ_ONLY.get(base.array.format, base.array.format))
         path = documents_format.normalize_path(path)
-        _check_apart(base.array, store, path)
+        check_apart(base.array, store, path, overwrite=True)
         convention = documents_format.level_metadata if ome == "auto" else ome
         check_ome(documents_format, None if ome == "auto" else ome)
         stem = "s" if convention == "n5-viewer" else ""
@@ -233,15 +231,3 @@ def _beside(base: Array, name: str | None, ome: str | None) -> LevelTarget:
     check_ome(documents_format, None if ome == "auto" else ome)
     convention = documents_format.level_metadata if ome == "auto" else ome
     return LevelTarget(uncached(base.store), above, documents_format, convention, last[:-1], exists=True)
-
-
-def _check_apart(base: Array, store: Store, path: str) -> None:
-    """Raise `JobError` where source and target are inside one another."""
-    a, b = canonical_location(base.store.url, base.path), canonical_location(store.url, path)
-    if a.startswith(b):
-        reason = f"the source, {a}, is inside the target, {b}"
-    elif b.startswith(a):
-        reason = f"the target, {b}, is inside the source, {a}, which it would change"
-    else:
-        return
-    raise JobError(job="write the target", reason=reason, hint="give another url or path as the target")

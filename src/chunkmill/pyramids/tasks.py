@@ -8,7 +8,7 @@ in the target. What is absent stays absent at every level. Not here: which task 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,14 @@ from chunkmill.array.metered import metered
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction
-from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_group
-from chunkmill.conversion.source_guard import SeenSource, check_still_there
+from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_keys
+from chunkmill.conversion.estimate import TaskMemory
+from chunkmill.conversion.source_guard import SeenSource, check_absent, check_still_there
 from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.pyramids.blocks import LevelBlocks, block_region, under
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
 from chunkmill.runtime.job import TaskResult
+from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.metered import Meter
 from chunkmill.stores.remembered import RememberedReads
 
@@ -75,7 +77,7 @@ def level_shows(stages: Sequence[LevelStage], spec: int) -> str:
     """Return the first store key that the task of `spec` writes."""
     (stage,) = stages
     target = (stage.targets or (stage.copy or stage.source,))[-1]
-    return next(iter(target.keys(block_region(stage.blocks[-1], stage.coords(spec)))), target.prefix)
+    return target.first_key(block_region(stage.blocks[-1], stage.coords(spec)))
 
 
 def _source_region(stage: LevelStage, level: int, coords: ChunkCoords) -> Region:
@@ -90,8 +92,6 @@ def _source_region(stage: LevelStage, level: int, coords: ChunkCoords) -> Region
 def write_block(stages: Sequence[LevelStage], spec: int) -> TaskResult:
     """Write one block of the last level of the stage, and all that is under it."""
     (stage,) = stages
-    if 0 in stage.blocks[-1].shape:
-        return TaskResult.of(Meter())
     meter = Meter()
     source = metered(stage.source, meter)
     remembered = RememberedReads(source.store)
@@ -126,36 +126,39 @@ class _Work:
         self.remembered.forget()
         values = read_region(self.source, region)
         present = self.remembered.any_present
-        if not present and self.stage.seen is not None:
-            check_still_there(self.stage.source, self.stage.seen)
+        self._check_absent(region)
         self._count("n_elements_read", values.size)
         if self.stage.seen is not None:
             self._count("n_elements_owned", values.size)
         if self.copy is not None:
-            self._copy(coords, region, values)
+            self._copy(region, values)
         self.remembered.forget()
         return values if present else None
 
-    def _copy(self, coords: ChunkCoords, region: Region, values: NDArray[Any]) -> None:
+    def _check_absent(self, region: Region) -> None:
+        """Raise where store keys of the base were absent because it is gone, or is being written."""
+        source, seen, absent = self.stage.source, self.stage.seen, self.remembered.absent
+        if seen is None or not absent:
+            return
+        check_still_there(source, seen)
+        layout = source.write_layout
+        coords = [overlap.coords for overlap in layout.grid.overlaps(region)]
+        check_absent(source, layout, [each for each in coords if layout.locator.key(each) in absent])
+
+    def _copy(self, region: Region, values: NDArray[Any]) -> None:
         stage = self.stage
-        assert self.copy is not None and stage.action is not None and stage.copy is not None  # noqa: S101, PT018
-        n_keys = sum(1 for _ in stage.copy.write_layout.grid.overlaps(region))
-        self._count("n_keys", n_keys)
+        assert self.copy is not None and stage.action is not None  # noqa: S101, PT018 - the caller asks
+        keys = [overlap.coords for overlap in self.copy.write_layout.grid.overlaps(region)]
+        self._count("n_keys", len(keys))
         if not stage.action.moves:
             write_region(self.copy, region, values)
-            self._count(f"action_{stage.action.name}", n_keys)
+            self._count(f"action_{stage.action.name}", len(keys))
             return
-        grid = stage.copy.write_layout.grid
-        group = tuple(size // key for size, key in zip(stage.blocks[0].block, grid.chunk_shape, strict=True))
-        transfer = ArrayTransfer(
-            self.source, self.copy, replace(stage.action, group=group), stage.fresh, seen=stage.seen
-        )
-        n_groups = tuple(-(-n // size) for n, size in zip(grid.grid_shape, group, strict=True))
-        number = int(np.ravel_multi_index(coords, n_groups)) if coords else 0
-        result = transfer_group([transfer], (0, number))
-        for name, n in result.counts.items():
-            if name.startswith("action_"):
-                self._count(name, n)
+        memory = TaskMemory(0, n_background=REQUESTS_AT_ONCE if self.copy.store.is_remote else 0)
+        actions: dict[str, int] = {}
+        transfer_keys(ArrayTransfer(self.source, self.copy, stage.action, stage.fresh, memory), keys, actions)
+        for name, n in actions.items():
+            self._count(f"action_{name}", n)
 
     def _below(self, level: int, coords: ChunkCoords) -> NDArray[Any] | None:
         """Reduce the blocks of the level above, and write the store keys of this one."""

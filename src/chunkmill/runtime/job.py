@@ -22,7 +22,8 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.runtime.attempts import Attempt
 from chunkmill.runtime.cancellation import abandon, remove_partial_files, remove_partial_files_beside
-from chunkmill.runtime.journal import Journal, new_run
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.journal_names import new_run
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
 from chunkmill.runtime.progress import JobProgress
 from chunkmill.runtime.reference_shipping import ReferenceSender

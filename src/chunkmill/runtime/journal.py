@@ -35,11 +35,8 @@ from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, is_live
 from chunkmill.runtime.journal_names import (
-    JOB_PREFIX,
-    MARK_PREFIX,
     PLAN,
     RUNNING,
-    fingerprint,
     journal_prefix,
     new_mark,
     new_run,
@@ -49,8 +46,7 @@ from chunkmill.runtime.records import Record, WrittenKeys, read_record, records,
 from chunkmill.stores.base import Store
 from chunkmill.stores.metered import Written
 
-__all__ = ["JOB_PREFIX", "MARK_PREFIX", "PLAN", "RUNNING", "Journal", "fingerprint", "journal_prefix", "new_mark"]
-__all__ += ["new_run", "staged_prefix"]
+__all__ = ["Journal"]
 
 _VERSION = 2
 

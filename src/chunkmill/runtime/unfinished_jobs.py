@@ -17,7 +17,8 @@ from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.paths import is_within, parents_of
 from chunkmill.runtime.attempts import age, is_live
-from chunkmill.runtime.journal import JOB_PREFIX, PLAN, RUNNING, Journal, journal_prefix, new_mark
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import scratch_store
 
@@ -89,7 +90,7 @@ def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
 
     Examples
     --------
-    >>> from chunkmill.runtime.journal import fingerprint
+    >>> from chunkmill.runtime.journal_names import fingerprint
     >>> from chunkmill.stores.memory import MemoryStore
     >>> store = MemoryStore()
     >>> journal = Journal(store, "a", "convert to 'a'", fingerprint("x"))

@@ -93,7 +93,7 @@ class Targets:
         self._protocol = None if remote_protocol is None else _canonical(remote_protocol)
         self._base = None if base is None else _absolute(os.fspath(base))
         self.identity = (self._base, target)
-        """What decides of which files a set speaks, besides itself."""
+        """Base and target: with the set itself, they decide which files it refers to."""
         self._target = target
         own = _protocols(source)
         self._is_local = set(own) <= _LOCAL | {"zip", "tar"}

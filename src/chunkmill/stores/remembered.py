@@ -38,6 +38,11 @@ class RememberedReads:
         """True if any value that was asked for exists."""
         return any(value is not None for value in self._values.values())
 
+    @property
+    def absent(self) -> frozenset[str]:
+        """Keys that were asked for and do not exist."""
+        return frozenset(span.key for span, value in self._values.items() if value is None)
+
     def forget(self) -> None:
         """Forget all values."""
         self._values.clear()

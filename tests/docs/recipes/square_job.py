@@ -17,7 +17,7 @@ from chunkmill.nodes.arguments import NodeLocation, open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import publish
 from chunkmill.runtime.job import Job, run_job
-from chunkmill.runtime.journal import fingerprint
+from chunkmill.runtime.journal_names import fingerprint
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.stores.metered import Meter
 

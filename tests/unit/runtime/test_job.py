@@ -11,7 +11,8 @@ from chunkmill.errors import JobError, StoreError
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime import stage_task
 from chunkmill.runtime.job import Job, Stage, StageResult, TaskResult, run_job, run_stages
-from chunkmill.runtime.journal import JOB_PREFIX, Journal
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 

@@ -8,7 +8,8 @@ from small_jobs import put
 
 from chunkmill.errors import JobError
 from chunkmill.runtime import stage_task
-from chunkmill.runtime.journal import RUNNING, Journal, fingerprint
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.journal_names import RUNNING, fingerprint
 from chunkmill.runtime.records import Record, WrittenKeys
 from chunkmill.stores.memory import MemoryStore
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from chunkmill.runtime.journal import Journal, staged_prefix
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.journal_names import staged_prefix
 from chunkmill.runtime.records import Record, WrittenKeys, differences, read_record, records
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
