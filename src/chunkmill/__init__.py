@@ -22,7 +22,8 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.checks.verify import verify
     from chunkmill.checks.verify_job import VerifyReport
     from chunkmill.conversion.convert import convert, plan_convert
-    from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
+    from chunkmill.conversion.counts import JobCounts, PlannedStage
+    from chunkmill.conversion.plan import Plan, Report
     from chunkmill.conversion.rechunk import plan_rechunk, rechunk
     from chunkmill.dask_arrays.write import WriteReport
     from chunkmill.errors import ChunkmillError
@@ -103,7 +104,8 @@ _DEFINED_IN = {
     "checks.differences": ("Difference",),
     "checks.verify_job": ("VerifyReport",),
     "conversion.convert": ("convert", "plan_convert"),
-    "conversion.plan": ("JobCounts", "Plan", "PlannedStage", "Report"),
+    "conversion.counts": ("JobCounts", "PlannedStage"),
+    "conversion.plan": ("Plan", "Report"),
     "conversion.rechunk": ("plan_rechunk", "rechunk"),
     "dask_arrays.write": ("WriteReport",),
     "errors": ("ChunkmillError",),

@@ -17,8 +17,9 @@ from typing import Any, Literal
 from chunkmill.conversion.actions import choose_action, n_groups
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.chunk_memory import chunk_bytes
+from chunkmill.conversion.counts import JobCounts, PlannedStage
 from chunkmill.conversion.estimate import MOST_STORING, TransferEstimate, estimate_transfers, fit_memory, task_memory
-from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
+from chunkmill.conversion.plan import Plan
 from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
 from chunkmill.conversion.source_guard import see_sources
 from chunkmill.conversion.target_writer import TargetWriter, stages_of

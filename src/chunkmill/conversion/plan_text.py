@@ -6,82 +6,16 @@ Not here: plans and reports (`chunkmill.conversion.plan`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from dask.utils import format_bytes, format_time
 
+from chunkmill.conversion.counts import JobCounts, PlannedStage
+
 __all__ = ["array_rows", "cost_rows", "duration_row", "remember_rate", "stage_rows"]
 
 Rows = list[tuple[str, str]]
-
-
-class CostsLike(Protocol):
-    """Counts of a plan or a report; `chunkmill.JobCounts` is one."""
-
-    @property
-    def n_tasks(self) -> int:
-        """Tasks that the scheduler sees."""
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes that workers read from stores."""
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes that workers write to stores."""
-
-    @property
-    def bytes_temporary(self) -> int:
-        """Bytes of intermediate files, in both."""
-
-    @property
-    def n_requests(self) -> int:
-        """Gets, sets and deletes."""
-
-    @property
-    def peak_memory_bytes(self) -> int:
-        """Memory of one worker."""
-
-    @property
-    def read_amplification(self) -> float:
-        """Elements read over elements to convert."""
-
-    @property
-    def n_keys(self) -> int:
-        """Store keys of the target."""
-
-    @property
-    def actions(self) -> Mapping[str, int]:
-        """Store keys by what is done for them."""
-
-
-class StageLike(Protocol):
-    """A stage of a plan or a report; `chunkmill.PlannedStage` is one."""
-
-    @property
-    def name(self) -> str:
-        """Name of the stage."""
-
-    @property
-    def n_tasks(self) -> int:
-        """Number of tasks."""
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes that its tasks read."""
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes that its tasks write."""
-
-    @property
-    def n_requests(self) -> int:
-        """Gets, sets and deletes of its tasks."""
-
-    @property
-    def seconds(self) -> float | None:
-        """Measured time."""
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -114,7 +48,7 @@ def _kind(operation: str, source: str, target: str) -> tuple[str, str, str]:
 # Bytes, memory, tasks
 
 
-def cost_rows(costs: CostsLike) -> Rows:
+def cost_rows(costs: JobCounts) -> Rows:
     """Return what is read, written and kept meanwhile, in which memory; then tasks, keys and actions.
 
     Bytes of intermediate files, which are written and read once, have a row of their own.
@@ -136,7 +70,7 @@ def cost_rows(costs: CostsLike) -> Rows:
 _ONCE = 1.005  # shown as 1.0
 
 
-def stage_rows(stages: Sequence[StageLike]) -> Iterable[tuple[str, ...]]:
+def stage_rows(stages: Sequence[PlannedStage]) -> Iterable[tuple[str, ...]]:
     """Yield a table of stages; the column of seconds only where they are measured."""
     timed = any(stage.seconds is not None for stage in stages)
     yield ("stage", "tasks", "read", "written", "requests", *(["seconds"] if timed else []))

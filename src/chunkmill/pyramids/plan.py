@@ -12,8 +12,9 @@ from math import lcm
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.convert_job import shown_node
+from chunkmill.conversion.counts import JobCounts, PlannedStage
 from chunkmill.conversion.estimate import estimate_transfers
-from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
+from chunkmill.conversion.plan import Plan
 from chunkmill.conversion.source_guard import see_sources
 from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.display.array import array_grid_svg

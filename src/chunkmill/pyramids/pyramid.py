@@ -49,7 +49,9 @@ def plan_pyramid(
 ) -> Plan:
     """Plan a multiscale pyramid of an array: a group of levels, of which the first is a copy of the array.
 
-    Each element of the source is read and decoded once. Nothing is visible before all levels are written.
+    Each element of the source is read and decoded once, where whole store keys of source and target fit into a task's
+    memory together; else chunks at the borders of tasks are read again. Nothing is visible before all levels are
+    written.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class Job:
     store, path
         Of the target. The journal is stored in `store`, named after `path`.
     fingerprint
-        Of the plan, by `chunkmill.runtime.journal.fingerprint`.
+        Of the plan, by `chunkmill.runtime.journal_names.fingerprint`.
     sources, targets
         Arrays that tasks read and write: workers are checked for their codecs and stores first.
     prepare
@@ -74,7 +74,8 @@ class Job:
         Returns whether the store can hold both, as it is now.
     old_prefix
         Of a job that `beside` returned: prefix of the keys of the node that it replaces. It writes below
-        `chunkmill.runtime.journal.staged_prefix`, and `publish` calls `chunkmill.stores.capabilities.replace_prefix`.
+        `chunkmill.runtime.journal_names.staged_prefix`, and `publish` calls
+        `chunkmill.stores.capabilities.replace_prefix`.
     """
 
     name: str

@@ -3,7 +3,7 @@
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.plan import JobCounts, PlannedStage
+from chunkmill.conversion.counts import JobCounts, PlannedStage
 from chunkmill.runtime.job import JobResult, StageResult
 from chunkmill.stores.memory import MemoryStore
 

@@ -5,7 +5,8 @@ import json
 import pytest
 from small_jobs import make_job
 
-from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
+from chunkmill.conversion.counts import JobCounts, PlannedStage
+from chunkmill.conversion.plan import Plan
 from chunkmill.stores.memory import MemoryStore
 
 
