@@ -29,6 +29,7 @@ _SLOW = 1e-4  # seconds for a record: files that others serve (NFS, Lustre), whe
 
 _FEW = 16  # keys of a record that have a checksum each: damage is then told by the key
 _LARGE = 4096  # bytes of a record that is worth compressing
+_MOST_BYTES, _MOST_KEYS = 64 << 20, 1 << 24  # of a record, and of a checksum in it: more was not written by a task
 _NUMBER = re.compile(r"(\d+)")
 
 
@@ -82,6 +83,11 @@ class WrittenKeys:
         for key in keys:
             checksum = _with_key(checksum, key, *present[key])
         yield cls(tuple(_runs(keys)), sum(size for size, _ in present.values()), checksum)
+
+    @property
+    def n_keys(self) -> int:
+        """Number of keys."""
+        return sum(1 if isinstance(run, str) else run.n_keys for run in self.runs)
 
     def keys(self) -> Iterator[str]:
         """Yield the keys."""
@@ -142,6 +148,14 @@ def _runs(keys: Sequence[str]) -> Iterator[str | _Run]:
         start = stop
 
 
+def _inflated(value: bytes) -> bytes:
+    inflate = zlib.decompressobj()
+    inflated = inflate.decompress(value, _MOST_BYTES)
+    if not inflate.eof:
+        raise zlib.error
+    return inflated
+
+
 def _begun(key: str, after: str = "") -> _Run | None:
     """Return the run that two keys begin, if one number is all that they differ in and it counts up."""
     tokens, others = _NUMBER.split(key), _NUMBER.split(after)
@@ -195,11 +209,13 @@ class Record:
     def unpack(cls, value: bytes) -> Record:
         """Return the record that `pack` made bytes of; `ValueError` for others."""
         try:
-            parsed = json.loads(value if value[:1] == b"{" else zlib.decompress(value))
+            parsed = json.loads(value if value[:1] == b"{" else _inflated(value))
             written = tuple(
                 WrittenKeys(tuple(each if isinstance(each, str) else _Run(*each) for each in runs), n_bytes, checksum)
                 for runs, n_bytes, checksum in parsed["written"]
             )
+            if any(each.n_keys > _MOST_KEYS for each in written):
+                raise ValueError  # noqa: TRY301 - as for any other nonsense
             return cls(dict(parsed["counts"]), written, None if parsed["upto"] is None else tuple(parsed["upto"]))
         except (ValueError, TypeError, KeyError, zlib.error) as error:
             msg = "the record is damaged"

@@ -1,5 +1,8 @@
 """Records of the tasks of a job that are done."""
 
+import tracemalloc
+import zlib
+
 import numpy as np
 import pytest
 
@@ -106,3 +109,18 @@ def test_of_many_values_a_flipped_byte_is_found(many):
         "a/c/0",
         "its bytes, or those of a key up to 'a/c/49', 50 in all, are not those that were written",
     )
+
+
+@pytest.mark.parametrize("value", [
+    pytest.param(zlib.compress(bytes(1 << 25)), id="too long"),
+    pytest.param(zlib.compress(b"{}" * 9999)[:-9], id="truncated"),
+    pytest.param(b'{"counts":{},"upto":null,"written":[[[["a/",0,1000000000000000,""]],1,1]]}', id="10^15 keys"),
+    pytest.param(b'{"counts":{},"upto":null,"written":[[[["a/",0,"many",""]],1,1]]}', id="no number of keys"),
+])  # fmt: skip
+def test_records_of_others_are_damaged(value, monkeypatch):
+    monkeypatch.setattr("chunkmill.runtime.records._MOST_BYTES", 1 << 22)
+    tracemalloc.start()
+    assert read_record(value) is None
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 24
