@@ -19,6 +19,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 from obstore.store import GCSStore
+from servers import serving
 
 __all__ = ["gcs_server"]
 
@@ -138,11 +139,5 @@ def gcs_server() -> Iterator[GcsServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(state))
     server.daemon_threads = True
     state.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -35,6 +35,7 @@ __all__ = [
     "serve_flaky",
     "serve_s3",
     "serve_without_conditions",
+    "serving",
 ]
 
 # Python 3.12 and later warn of forks while threads run, which is what these tests are about
@@ -158,19 +159,26 @@ class _Quiet(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[None]:
+    """Run a server in a thread."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextlib.contextmanager
 def serve_files(folder: str | os.PathLike[str], **knobs) -> Iterator[HttpServer]:
     """Serve a folder on a free port."""
     state = HttpServer(Path(folder), "", **knobs)
     server = _Quiet(("127.0.0.1", 0), _handler(state))
     state.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @dataclass
@@ -320,14 +328,8 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
 
     server = _Quiet(("127.0.0.1", 0), Handler)
     proxy.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @contextlib.contextmanager
