@@ -14,6 +14,7 @@ from typing import Protocol
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import set_parts
+from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["Guard", "GuardedStore", "guarded", "write_guard"]
 
@@ -40,7 +41,7 @@ def guarded(store: Store) -> Store:
     return store if guard is None else GuardedStore(store, guard)
 
 
-class GuardedStore:
+class GuardedStore(StoreWrapper):
     """`store`, for the writes of one task.
 
     A value is created where there is none. Where there is one, its version is looked up, `guard` is asked again, and
@@ -57,20 +58,9 @@ class GuardedStore:
     """
 
     def __init__(self, store: Store, guard: Guard) -> None:
-        self.below = store
-        self.url = store.url
-        self.is_remote = store.is_remote
-        self.compares_versions = store.compares_versions
-        self.replaces_atomically = store.replaces_atomically
+        super().__init__(store)
         self._guard = guard
         self._meets_values = False
-        # reading costs no further call
-        self.get = store.get
-        self.get_many = store.get_many
-        self.get_versioned = store.get_versioned
-        self.size = store.size
-        self.list_prefix = store.list_prefix
-        self.list_dir = store.list_dir
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value."""

@@ -10,11 +10,12 @@ from collections.abc import Set as AbstractSet
 
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.capabilities import uncached
+from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["ListedStore"]
 
 
-class ListedStore:
+class ListedStore(StoreWrapper):
     """Wrap `below` for reading values: of keys that are not `listed`, none is asked for.
 
     Documents are read from the store that `uncached` returns.
@@ -30,21 +31,13 @@ class ListedStore:
     """
 
     def __init__(self, below: Store, listed: AbstractSet[str]) -> None:
-        self.below = below
+        super().__init__(below)
         self.listed = listed
-        self.url = below.url
-        self.is_remote = below.is_remote
-        self.replaces_atomically = getattr(below, "replaces_atomically", True)
 
     @property
     def uncached(self) -> Store:
         """The store below, without documents held in memory: it asks for every key."""
         return uncached(self.below)
-
-    @property
-    def compares_versions(self) -> bool:
-        """As the store below."""
-        return self.below.compares_versions
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""
@@ -61,27 +54,3 @@ class ListedStore:
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
         return self.below.size(key) if key in self.listed else None
-
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        """Store a value below."""
-        self.below.set(key, value)
-
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store a value below if the key still has `version`."""
-        return self.below.set_if(key, value, version)
-
-    def delete(self, key: str) -> None:
-        """Delete a key below."""
-        self.below.delete(key)
-
-    def delete_prefix(self, prefix: str) -> None:
-        """Delete every key below that starts with `prefix`."""
-        self.below.delete_prefix(prefix)
-
-    def list_prefix(self, prefix: str) -> Iterator[str]:
-        """Yield every key below that starts with `prefix`."""
-        return self.below.list_prefix(prefix)
-
-    def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`."""
-        return self.below.list_dir(prefix)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.capabilities import set_parts
+from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["Meter", "MeteredStore", "Written"]
 
@@ -41,7 +42,7 @@ class Meter:
         return {"n_requests": self.n_requests, "bytes_read": self.bytes_read, "bytes_written": self.bytes_written}
 
 
-class MeteredStore:
+class MeteredStore(StoreWrapper):
     """Wrap `store`, counting in `meter`.
 
     For one task, and the threads that store values for it while it makes the next ones.
@@ -56,17 +57,9 @@ class MeteredStore:
     """
 
     def __init__(self, store: Store, meter: Meter) -> None:
-        self.below = store
+        super().__init__(store)
         self.meter = meter
         self._lock = threading.Lock()
-        self.url = store.url
-        self.is_remote = store.is_remote
-        self.replaces_atomically = getattr(store, "replaces_atomically", True)
-
-    @property
-    def compares_versions(self) -> bool:
-        """True when `set_if` of the store below is atomic: which may be found out by asking, so only when asked."""
-        return self.below.compares_versions
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""

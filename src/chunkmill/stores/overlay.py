@@ -10,11 +10,12 @@ from typing import Any
 
 from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_prefix, range_bounds
 from chunkmill.stores.capabilities import uncached
+from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["OverlayStore"]
 
 
-class OverlayStore:
+class OverlayStore(StoreWrapper):
     """A store whose metadata documents are known already: from consolidated metadata.
 
     Keys whose last segment is in `answers` are answered from `documents` alone, without a request: such a key that is
@@ -56,10 +57,7 @@ class OverlayStore:
         is_demanded: bool = False,
         lists_below: bool = False,
     ) -> None:
-        self.below = below
-        self.url = below.url
-        self.is_remote = below.is_remote
-        self.replaces_atomically = getattr(below, "replaces_atomically", True)
+        super().__init__(below)
         self._documents = dict(documents)
         self._answers = answers
         self.is_demanded = is_demanded
@@ -76,11 +74,6 @@ class OverlayStore:
     def uncached(self) -> Store:
         """The store below, without documents held in memory."""
         return uncached(self.below)
-
-    @property
-    def compares_versions(self) -> bool:
-        """True when `set_if` of the store below is atomic: which may be found out by asking, so only when asked."""
-        return self.below.compares_versions
 
     def _answers_to(self, key: str) -> bool:
         folder, slash, name = key.rpartition("/")
@@ -135,10 +128,6 @@ class OverlayStore:
         self.below.set(key, value)
         self._forget(key)
 
-    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and its version, always from below: the caller wants to write."""
-        return self.below.get_versioned(key)
-
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store a value below if the key has that version there."""
         stored = self.below.set_if(key, value, version)
@@ -155,10 +144,6 @@ class OverlayStore:
         self.below.delete_prefix(prefix)
         for key in [key for key in self._documents if key.startswith(prefix)]:
             self._forget(key)
-
-    def list_prefix(self, prefix: str) -> Iterator[str]:
-        """Yield every key below `prefix` that the store below lists: chunks are in no document."""
-        return self.below.list_prefix(prefix)
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names that the documents imply, without a request; asks below after a write.

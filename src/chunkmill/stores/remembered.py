@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store, range_bounds
+from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["RememberedReads"]
 
 
-class RememberedReads:
+class RememberedReads(StoreWrapper):
     """Wrap `store` for reading: values, and absences, are kept until `forget`.
 
     A range of a value that was returned whole is cut from it. For the reads of one thread.
@@ -26,11 +27,7 @@ class RememberedReads:
     """
 
     def __init__(self, store: Store) -> None:
-        self.below = store
-        self.url = store.url
-        self.is_remote = store.is_remote
-        self.compares_versions = False
-        self.replaces_atomically = True
+        super().__init__(store)
         self._values: dict[ByteSpan, bytes | None] = {}
 
     @property
@@ -61,22 +58,6 @@ class RememberedReads:
             while span is not None and not self._knows(span):
                 self._values[next(pending)] = next(found)
             yield None if span is None else self._known(span)
-
-    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
-        """Return a value and its version, asked of the store each time."""
-        return self.below.get_versioned(key)
-
-    def size(self, key: str) -> int | None:
-        """Return the size of a value in bytes."""
-        return self.below.size(key)
-
-    def list_prefix(self, prefix: str) -> Iterator[str]:
-        """Yield every key that starts with `prefix`."""
-        return self.below.list_prefix(prefix)
-
-    def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`."""
-        return self.below.list_dir(prefix)
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:  # noqa: ARG002
         """Refuse to store a value."""

@@ -1,0 +1,78 @@
+"""Base of the stores that wrap another one and change some of its methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from chunkmill.stores.base import ByteRange, ByteSpan, Store
+
+__all__ = ["StoreWrapper"]
+
+
+class StoreWrapper:
+    """Store that passes every call on to the store `below`.
+
+    Abilities beyond the protocol are found through `below` (`chunkmill.stores.capabilities`).
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = StoreWrapper(MemoryStore())
+    >>> store.set("a", b"1"), store.get("a"), store.below.get("a")
+    (None, b'1', b'1')
+    """
+
+    def __init__(self, below: Store) -> None:
+        self.below = below
+        self.url = below.url
+        self.is_remote = below.is_remote
+
+    @property
+    def replaces_atomically(self) -> bool:
+        """As the store below; True for a store of one's own that does not say."""
+        return getattr(self.below, "replaces_atomically", True)
+
+    @property
+    def compares_versions(self) -> bool:
+        """As the store below, which may find out by a request, and is therefore asked each time."""
+        return self.below.compares_versions
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        return self.below.get(key, byte_range)
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order."""
+        return self.below.get_many(spans)
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and its version."""
+        return self.below.get_versioned(key)
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        return self.below.size(key)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value."""
+        self.below.set(key, value)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value (delete, when ``None``) if the key still has `version`."""
+        return self.below.set_if(key, value, version)
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        self.below.delete(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`."""
+        self.below.delete_prefix(prefix)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key that starts with `prefix`."""
+        return self.below.list_prefix(prefix)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`."""
+        return self.below.list_dir(prefix)
