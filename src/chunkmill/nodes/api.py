@@ -17,12 +17,10 @@ from chunkmill.nodes import hierarchy
 from chunkmill.nodes import open_store as references
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
-from chunkmill.stores.base import Store
+from chunkmill.nodes.open_store import Url
 from chunkmill.stores.capabilities import flush
 
 __all__ = ["Url", "consolidate", "open", "open_array", "open_group"]
-
-Url = str | os.PathLike[str] | Store
 
 
 def open(  # noqa: A001 - the contract's name, as in zarr

@@ -25,8 +25,8 @@ from chunkmill.nodes.documents import (
     publish,
     unpublish,
 )
-from chunkmill.nodes.group import join_path, parse_node
-from chunkmill.nodes.hierarchy import array_at
+from chunkmill.nodes.opening import array_at
+from chunkmill.nodes.stored_group import StoredGroup, join_path, parse_node
 from chunkmill.runtime.unfinished_jobs import check_no_job, jobs_at
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
@@ -84,7 +84,7 @@ def _groups_to_make(
     found = fetch(store, (key for path in sorted(parents) for key in node_keys(documents_format, path)))
     groups = {}
     for path in parents:
-        above = parse_node(store, path, documents_format, found, read_only=True)
+        above = parse_node(StoredGroup, store, path, documents_format, found, read_only=True)
         if isinstance(above, Array):
             raise NodeExists(url=store.url, path=path, found="array", hint="an array cannot have nodes below it")
         if above is None:

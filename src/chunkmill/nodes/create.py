@@ -8,8 +8,8 @@ from typing import Any, Literal
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes import open_store as references
+from chunkmill.nodes import placement
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.bulk import add_arrays
@@ -105,12 +105,7 @@ def create_array(
         attributes=attributes,
         chunk_key_encoding=chunk_key_encoding,
     )
-    replacement = placement.begin_replacement(target, path, name) if overwrite else None
-    if replacement is not None:
-        array = hierarchy.array_at(target, path, metadata, name)
-        replacement.finish(get_format(name).emit_array(array.path, metadata))
-        return array
-    return placement.add_array(target, path, metadata, format=name, overwrite=overwrite)
+    return placement.put_array(target, path, metadata, format=name, overwrite=overwrite)
 
 
 def create_arrays(
@@ -206,8 +201,4 @@ def create_group(
     target = references.open_target_store(url, storage_options)
     name = format or format_above(target, path)
     metadata = GroupMetadata(dict(attributes or {}))
-    replacement = placement.begin_replacement(target, path, name) if overwrite else None
-    if replacement is not None:
-        replacement.finish(get_format(name).emit_group(replacement.path, metadata))
-        return Group(target, replacement.path, metadata, get_format(name), read_only=False)
-    return placement.add_group(target, path, metadata, format=name, overwrite=overwrite)
+    return Group.of(placement.put_group(target, path, metadata, format=name, overwrite=overwrite))

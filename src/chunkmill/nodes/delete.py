@@ -14,12 +14,11 @@ from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import KeysLeft, NodeNotFound, StoreError
 from chunkmill.formats.base import Format, emit_json, parse_json
 from chunkmill.nodes import documents
-from chunkmill.nodes.api import Url
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated
-from chunkmill.nodes.group import Group, Node
-from chunkmill.nodes.hierarchy import open_node, walk
-from chunkmill.nodes.open_store import open_target_store
+from chunkmill.nodes.open_store import Url, open_target_store
+from chunkmill.nodes.opening import open_stored, walk
+from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.journal_names import JOB_PREFIX, journal_prefix
 from chunkmill.runtime.unfinished_jobs import check_no_job, jobs_at, reserved
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
@@ -72,14 +71,14 @@ def delete_node(store: Store, path: str) -> None:
     path = path.strip("/")
     check_no_job(store, path, below=True)
     if not any(job.path == path for job in jobs_at(store, path)):
-        open_node(store, path, consolidated=False, read_only=False)  # there may be nothing, and nobody to refuse
+        open_stored(store, path, consolidated=False, read_only=False)  # there may be nothing, and nobody to refuse
     with reserved(store, path, f"delete {path!r} in {store.url}") as own:
         check_no_job(store, path, own_run=own.run, below=True, waits=True)
         record = f"{journal_prefix(path)}{_RECORD}"
         held = _recorded(store, record) if own.follows_interrupted else {}
         nodes = _described(store, path, held)
         try:
-            for node in walk(open_node(store, path, consolidated=False, read_only=False)):
+            for node in walk(open_stored(store, path, consolidated=False, read_only=False)):
                 if isinstance(node, Array) or node.path not in nodes:  # folders of chunks are groups, in some formats
                     nodes[node.path] = node
         except NodeNotFound:
@@ -114,18 +113,18 @@ def _recorded(store: Store, record: str) -> dict[str, bytes]:
     return {} if value is None else {k: base64.b64decode(text) for k, text in parse_json(record, value).items()}
 
 
-def _described(store: Store, path: str, held: Mapping[str, bytes]) -> dict[str, Node]:
+def _described(store: Store, path: str, held: Mapping[str, bytes]) -> dict[str, StoredNode]:
     """Return the nodes that documents describe, by path."""
     if not held:
         return {}
     apart = MemoryStore()
     for key, value in held.items():
         apart.set(key, value)
-    nodes = walk(open_node(apart, path, consolidated=False))
+    nodes = walk(open_stored(apart, path, consolidated=False))
     return {node.path: node.with_store(store) if isinstance(node, Array) else node for node in nodes}
 
 
-def _documents(store: Store, nodes: Collection[Node]) -> dict[str, bytes]:
+def _documents(store: Store, nodes: Collection[StoredNode]) -> dict[str, bytes]:
     formats = {_format(store, node) for node in nodes}
     keys = {key for documents_format in formats for key in documents_format.root_keys()}
     for node in nodes:
@@ -133,11 +132,11 @@ def _documents(store: Store, nodes: Collection[Node]) -> dict[str, bytes]:
     return documents.present(documents.fetch(store, sorted(keys)))
 
 
-def _format(store: Store, node: Node) -> Format:
+def _format(store: Store, node: StoredNode) -> Format:
     return documents.format_of_store(store, node.format) if isinstance(node, Array) else node.documents
 
 
-def _delete_documents(store: Store, node: Node) -> None:
+def _delete_documents(store: Store, node: StoredNode) -> None:
     """Delete the documents of a node, while they are of that node: the one that makes it one first."""
     documents_format, path = _format(store, node), node.path
     own = documents_format.array_keys(path) if isinstance(node, Array) else documents_format.group_keys(path)
@@ -150,7 +149,7 @@ def _delete_documents(store: Store, node: Node) -> None:
                 raise StoreError(url=store.url, key=own[0], reason=reason)
         if documents.replace(store, documents_format, {key: (value, None) for key, value in seen.items()}):
             break
-    consolidated = documents_format.consolidated_key(path) if isinstance(node, Group) else None
+    consolidated = documents_format.consolidated_key(path) if isinstance(node, StoredGroup) else None
     further = [*([] if consolidated is None else [consolidated]), *(() if path else documents_format.root_keys())]
     _delete_keys(store, further)
 

@@ -26,7 +26,7 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.paths import parents_of
 from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.documents import may_have
-from chunkmill.nodes.hierarchy import open_node
+from chunkmill.nodes.opening import open_stored
 from chunkmill.stores.base import Store
 
 __all__ = ["check_shards", "describe_array", "format_above", "make_grid", "with_chunk_keys"]
@@ -164,7 +164,7 @@ def format_above(store: Store, path: str) -> str:
     for parent in parents_of(path.strip("/")):
         if any(may_have(documents_format, parent) for documents_format in FORMATS):
             try:
-                return open_node(store, parent, consolidated=False).format
+                return open_stored(store, parent, consolidated=False).format
             except NodeNotFound:
                 continue
     return _DEFAULT_FORMAT

@@ -30,6 +30,7 @@ from chunkmill.stores.reference_targets import Targets, split_url
 
 __all__ = [
     "REFERENCE_OPTIONS",
+    "Url",
     "is_reference_set",
     "may_be_reference_file",
     "open_plain_store",
@@ -38,6 +39,8 @@ __all__ = [
     "open_target_store",
     "without_reference_options",
 ]
+
+Url = str | os.PathLike[str] | Store
 
 REFERENCE_OPTIONS = ("remote_protocol", "remote_options", "base", "allowed_protocols", "target", "template_overrides")
 """Members of ``storage_options`` that are meant for the set; the others open the file or folder that it is in."""

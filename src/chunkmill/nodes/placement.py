@@ -22,9 +22,9 @@ from chunkmill.nodes.documents import (
     put_back,
     unpublish,
 )
-from chunkmill.nodes.group import Group, parse_node
-from chunkmill.nodes.hierarchy import array_at, open_node, walk
+from chunkmill.nodes.opening import array_at, open_stored, walk
 from chunkmill.nodes.replacement import Replacement, can_hold_both, stage_replacement
+from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.runtime.unfinished_jobs import Reservation, check_no_job, discard_jobs, jobs_at, reserved
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, flush
@@ -40,6 +40,8 @@ __all__ = [
     "is_bare",
     "prepare_beside",
     "publish_and_refresh",
+    "put_array",
+    "put_group",
     "withdraw_interrupted",
 ]
 
@@ -115,10 +117,10 @@ def can_keep(store: Store, path: str, format: str) -> bool:  # noqa: A002
 def _format_at(store: Store, path: str) -> Format | None:
     """Return the format of the node at `path`; ``None`` where there is none, or one that does not open."""
     try:
-        there = open_node(store, path, consolidated=False)
+        there = open_stored(store, path, consolidated=False)
     except (NodeNotFound, MetadataError):
         return None
-    return there.documents if isinstance(there, Group) else format_of_store(store, there.format)
+    return there.documents if isinstance(there, StoredGroup) else format_of_store(store, there.format)
 
 
 def _to_replace(store: Store, path: str, documents_format: Format) -> tuple[Format, dict[str, bytes]] | None:
@@ -140,7 +142,7 @@ def create_group(
     overwrite: bool = False,
     run: str = "",
     below: bool = False,
-) -> tuple[Group, dict[str, bytes]]:
+) -> tuple[StoredGroup, dict[str, bytes]]:
     """Make room for a group; return it, with the documents that make it visible (see `create_array`).
 
     With `below`, jobs that write nodes below it are refused, too: the caller creates nodes there.
@@ -149,7 +151,47 @@ def create_group(
     path = documents_format.normalize_path(path)
     documents = documents_format.emit_group(path, metadata)
     parents = _make_room(store, path, documents_format, overwrite=overwrite, run=run, below=below)
-    return Group(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
+    return StoredGroup(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
+
+
+def put_array(
+    store: Store,
+    path: str,
+    metadata: ArrayMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool,
+) -> Array:
+    """Create an array without chunks; with `overwrite`, what is there stays until the new one takes its place.
+
+    Raises
+    ------
+    NodeExists, UnsupportedFeature, JobError
+        See `add_array`.
+    """
+    replacement = begin_replacement(store, path, format) if overwrite else None
+    if replacement is None:
+        return add_array(store, path, metadata, format=format, overwrite=overwrite)
+    array = array_at(store, path, metadata, format)
+    replacement.finish(get_format(format).emit_array(array.path, metadata))
+    return array
+
+
+def put_group(
+    store: Store,
+    path: str,
+    metadata: GroupMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool,
+) -> StoredGroup:
+    """Create a group (see `put_array`)."""
+    replacement = begin_replacement(store, path, format) if overwrite else None
+    if replacement is None:
+        return add_group(store, path, metadata, format=format, overwrite=overwrite)
+    documents_format = get_format(format)
+    replacement.finish(documents_format.emit_group(replacement.path, metadata))
+    return StoredGroup(store, replacement.path, metadata, documents_format, read_only=False)
 
 
 def add_array(
@@ -193,7 +235,7 @@ def add_group(
     *,
     format: str,  # noqa: A002
     overwrite: bool = False,
-) -> Group:
+) -> StoredGroup:
     """Create a group, and publish it (see `add_array`)."""
     group, documents = create_group(store, path, metadata, format=format, overwrite=overwrite)
     publish_and_refresh(store, documents, format, group.path)
@@ -269,7 +311,7 @@ def _check_nothing_hidden(store: Store, path: str, documents_format: Format) -> 
     """Raise `NodeExists` where nodes are stored below a folder without a document: an array there would hide them."""
     if documents_format.implicit_groups or not can_list(store):
         return
-    hidden = Group(store, path, GroupMetadata(), documents_format).members()
+    hidden = StoredGroup(store, path, GroupMetadata(), documents_format).members()
     if hidden:
         hint = f"nodes are stored below it ({', '.join(map(repr, list(hidden)[:5]))}), in a folder without a document"
         raise NodeExists(url=store.url, path=path, found="group", hint=hint)
@@ -281,7 +323,7 @@ def _parent_documents(store: Store, path: str, documents_format: Format) -> dict
     parents = parents_of(path)
     fetched = fetch(store, (key for p in parents for key in node_keys(documents_format, p)))
     for parent in parents:
-        above = parse_node(store, parent, documents_format, fetched, read_only=True)
+        above = parse_node(StoredGroup, store, parent, documents_format, fetched, read_only=True)
         if isinstance(above, Array):
             raise NodeExists(url=store.url, path=parent, found="array", hint="an array cannot have nodes below it")
         if above is None:
@@ -294,7 +336,7 @@ def _parent_documents(store: Store, path: str, documents_format: Format) -> dict
 def _clear(store: Store, path: str, documents_format: Format, *, overwrite: bool) -> None:
     """Delete what is at `path`; `NodeExists` where that is not allowed."""
     try:
-        there = open_node(store, path, consolidated=False)
+        there = open_stored(store, path, consolidated=False)
     except NodeNotFound:
         return
     except MetadataError:
@@ -303,12 +345,12 @@ def _clear(store: Store, path: str, documents_format: Format, *, overwrite: bool
         _delete_node(store, path, documents_format)
         return
     if overwrite:
-        _delete_node(store, path, there.documents if isinstance(there, Group) else get_format(there.format))
+        _delete_node(store, path, there.documents if isinstance(there, StoredGroup) else get_format(there.format))
     elif isinstance(there, Array) or not is_bare(there):
         raise NodeExists(url=store.url, path=path, found="array" if isinstance(there, Array) else "group")
 
 
-def is_bare(group: Group) -> bool:
+def is_bare(group: StoredGroup) -> bool:
     """Return whether it is a group only because there is such a folder: no node below it has a document."""
     if not group.documents.implicit_groups:
         return False

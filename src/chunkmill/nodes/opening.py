@@ -1,0 +1,251 @@
+"""Open and walk the arrays and groups of a store, whatever class of groups is wanted.
+
+Formats turn documents into descriptions, stores fetch documents; here the two meet. Not here: chunks
+(`chunkmill.array.chunk_io`), the arguments that users give (`chunkmill.nodes.api`), public groups
+(`chunkmill.nodes.hierarchy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from chunkmill.errors import MetadataError, NodeNotFound
+from chunkmill.formats.base import Format
+from chunkmill.formats.registry import FORMATS, get_format
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.consolidated import write_consolidated
+from chunkmill.nodes.documents import (
+    READ_ONLY_SET,
+    Documents,
+    explain_missing,
+    fetch,
+    format_of_store,
+    is_reference_folder,
+    may_have,
+    node_keys,
+    own_part,
+    present,
+)
+from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_folder, parse_node
+from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import can_list, documents_demanded, uncached
+from chunkmill.stores.overlay import OverlayStore
+
+__all__ = ["array_at", "as_stored", "consolidate", "open_as", "open_stored", "walk"]
+
+G = TypeVar("G", bound=StoredGroup)
+
+
+def open_as(
+    kind: type[G],
+    store: Store,
+    path: str = "",
+    *,
+    format: str | Format | None = None,  # noqa: A002
+    consolidated: bool | None = None,
+    read_only: bool = True,
+) -> Array | G:
+    """Open the node at `path`, in the first format that has one there.
+
+    Parameters
+    ----------
+    kind
+        Class of groups.
+    format
+        The only format to look for; all are tried when ``None``, in the order of `FORMATS`.
+    consolidated
+        ``None``: use consolidated metadata where there is some; ``True``: demand it; ``False``: ignore it.
+
+    Raises
+    ------
+    NodeNotFound
+        No format knows a node there.
+    MetadataError
+        There is one and its documents are wrong.
+    """
+    formats = _candidates(format, path)
+    documents = fetch(store, (key for each in formats for key in _opening_keys(each, path, consolidated)))
+    for candidate in formats:
+        documents_format = candidate.configured(present(documents))
+        if documents_format is None:
+            continue
+        at = documents_format.normalize_path(path)
+        documents |= fetch(store, set(node_keys(documents_format, at)) - documents.keys())
+        view = None
+        if consolidated is not False:
+            view = _ConsolidatedView.find(store, documents_format, at, documents, is_demanded=bool(consolidated))
+        if view is None:
+            node = parse_node(kind, store, at, documents_format, documents, read_only=read_only)
+        else:
+            node = view.open(kind, at, documents, read_only=read_only)
+        if node is None and _is_implicit(store, documents_format, at, documents, is_named=format is not None):
+            node = kind(store, at, GroupMetadata(), documents_format, read_only=read_only)
+        if node is not None and consolidated and view is None:
+            key = documents_format.consolidated_key("") or documents_format.name
+            raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
+        if isinstance(node, Array):
+            node.check_codecs()
+        if node is not None:
+            return node
+    hint = explain_missing(store, path, formats) if read_only or not is_reference_folder(store) else READ_ONLY_SET
+    raise NodeNotFound(url=store.url, path=path, hint=hint)
+
+
+def open_stored(
+    store: Store,
+    path: str = "",
+    *,
+    format: str | Format | None = None,  # noqa: A002
+    consolidated: bool | None = None,
+    read_only: bool = True,
+) -> StoredNode:
+    """Open the node at `path` for those who create no node below it (see `open_as`)."""
+    return open_as(StoredGroup, store, path, format=format, consolidated=consolidated, read_only=read_only)
+
+
+def _candidates(format: str | Format | None, path: str) -> tuple[Format, ...]:  # noqa: A002
+    """Return the formats to look for at `path`, in order."""
+    if format is not None:
+        return (get_format(format) if isinstance(format, str) else format,)
+    # where no format can have such a path, the first says why
+    return tuple(each for each in FORMATS if may_have(each, path)) or FORMATS
+
+
+@dataclass(frozen=True, slots=True)
+class _ConsolidatedView:
+    """A store seen through its consolidated metadata.
+
+    Attributes
+    ----------
+    below
+        The store itself.
+    overlay
+        The store with the consolidated documents in front.
+    group
+        Path of the group that the consolidated metadata belong to.
+    """
+
+    below: Store
+    overlay: OverlayStore
+    group: str
+    documents_format: Format
+
+    @classmethod
+    def find(
+        cls, store: Store, documents_format: Format, path: str, documents: Documents, *, is_demanded: bool
+    ) -> _ConsolidatedView | None:
+        """Return the view by the consolidated metadata at `path`, else at the root; ``None`` when there are none."""
+        for group in dict.fromkeys((path, "")):
+            key = documents_format.consolidated_key(group)
+            value = None if key is None else documents.get(key)
+            found = None if value is None else documents_format.parse_consolidated(group, value)
+            if found is not None:
+                overlay = OverlayStore(
+                    found,
+                    store,
+                    documents_format.document_names,
+                    is_demanded=is_demanded,
+                    lists_below=not (is_demanded or store.is_remote) and can_list(store),
+                )
+                return cls(store, overlay, group, documents_format)
+        return None
+
+    def open(self, kind: type[G], path: str, documents: Documents, *, read_only: bool) -> Array | G | None:
+        """Return the node at `path`: a group lists by consolidated metadata, which may know nodes that are gone."""
+        keys = tuple(node_keys(self.documents_format, path))
+        if self.group == path and self.documents_format.consolidated_key(path) in keys:
+            documents |= fetch(self.overlay, keys)  # its own, without what it holds of others: that may be long
+        node = parse_node(kind, self.below, path, self.documents_format, documents, read_only=read_only)
+        if isinstance(node, Array):
+            return node
+        if node is not None:
+            return kind(self.overlay, path, node.metadata, self.documents_format, read_only=read_only)
+        root = kind(self.overlay, "", GroupMetadata(), self.documents_format, read_only=read_only)
+        return root.parse_child(path, fetch(self.overlay, keys))
+
+
+def array_at(store: Store, path: str, metadata: ArrayMetadata, format: str | Format) -> Array:  # noqa: A002
+    """Return the array with `metadata` at `path`; no request is made."""
+    documents_format = format_of_store(store, format) if isinstance(format, str) else format
+    path = documents_format.normalize_path(path)
+    return Array(store, path, metadata, documents_format.name, documents_format.chunk_prefix(path))
+
+
+def consolidate(store: Store, group: StoredGroup) -> None:
+    """Write the group's consolidated metadata from the documents stored below it now."""
+
+    def collect() -> dict[str, bytes]:
+        documents: dict[str, bytes] = {}
+        for node in walk(group, undocumented=False):  # zarr-python cannot open the root if groups are left out
+            found = present(fetch(store, node_keys(group.documents, node.path)))
+            for key, value in found.items():
+                try:
+                    documents[key] = own_part(group.documents, key, value)
+                except MetadataError:  # of broken consolidated metadata, which are about to be replaced
+                    documents[key] = value
+        return documents
+
+    write_consolidated(store, group.documents, group.path, collect)
+
+
+def walk(node: Array | G, *, undocumented: bool = True, on_error: OnError | None = None) -> Iterator[Array | G]:
+    """Yield `node` and everything below it, parents before children.
+
+    Below a group that was opened by consolidated metadata, those are walked: `as_stored` returns one that was not.
+
+    Parameters
+    ----------
+    undocumented
+        Yield nodes below folders without a document too, and those folders as groups (see `Group.members`).
+    on_error
+        Called with path and error of each node that cannot be opened; by default the first error is raised.
+    """
+    todo = [node]  # no recursion: a hierarchy may be deeper than Python's stack
+    while todo:
+        yield (node := todo.pop())
+        if isinstance(node, StoredGroup):
+            below = node.members(on_error=on_error) if undocumented else node.children()
+            todo += reversed(below.values())
+
+
+def as_stored(node: Array | G) -> Array | G:
+    """Return a group by its documents as they are now, where it was opened by consolidated metadata.
+
+    Those may be stale: whoever copies or compares nodes by them loses arrays. They stay in use where the caller
+    demanded them (``consolidated=True``), where the store cannot list, and where only they are left of a group.
+    """
+    below = uncached(node.store)
+    if isinstance(node, Array) or below is node.store or documents_demanded(node.store) or not can_list(below):
+        return node
+    try:
+        stored = open_as(
+            type(node), below, node.path, format=node.documents, consolidated=False, read_only=node.read_only
+        )
+    except NodeNotFound:
+        return node
+    return stored.with_read_missing(node.read_missing)
+
+
+def _opening_keys(documents_format: Format, path: str, consolidated: bool | None) -> Iterator[str]:
+    yield from documents_format.root_keys()
+    if documents_format.configured({}) is None:
+        return  # the keys of its documents are not known before the root is read
+    at = documents_format.normalize_path(path)
+    yield from node_keys(documents_format, at)
+    if consolidated is not False:
+        yield from (k for k in map(documents_format.consolidated_key, {at, ""}) if k is not None)
+
+
+def _is_implicit(store: Store, documents_format: Format, path: str, documents: Documents, *, is_named: bool) -> bool:
+    """Return whether a prefix without documents is a group: only in a store known to be of such a format."""
+    if not documents_format.implicit_groups:
+        return False
+    if not is_folder(store, documents_format, path):
+        return False
+    if is_named or any(documents.get(key) is not None for key in documents_format.root_keys()):
+        return True
+    # tensorstore marks no root: a folder with an array right below it is meant as a group
+    return bool(StoredGroup(store, path, GroupMetadata(), documents_format).arrays())

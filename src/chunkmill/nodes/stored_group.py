@@ -1,0 +1,379 @@
+"""A stored group, and its children, which are opened when asked for.
+
+Not here: opening by path (`chunkmill.nodes.opening`), the public face, which creates nodes too
+(`chunkmill.nodes.group`), drawings (`chunkmill.nodes.group_display`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from copy import copy
+from itertools import chain
+from math import prod
+from typing import Self, TypeAlias, TypeVar
+
+from chunkmill.array.stored_array import ReadMissing, check_read_missing
+from chunkmill.errors import ChunkmillError, NodeNotFound, StoreError
+from chunkmill.formats.base import Format
+from chunkmill.formats.registry import FORMATS
+from chunkmill.model.json_values import Attributes
+from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_group
+from chunkmill.nodes.documents import (
+    Documents,
+    fetch,
+    node_keys,
+    present,
+)
+from chunkmill.nodes.group_display import group_html, group_text, tree_text
+from chunkmill.nodes.multiscales import MultiscaleImage, multiscales_of
+from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import limited_to, uncached
+
+__all__ = ["OnError", "StoredGroup", "StoredNode", "is_folder", "join_path", "parse_node"]
+
+
+OnError: TypeAlias = Callable[[str, ChunkmillError], None]
+
+
+class StoredGroup(ChangesAttributes):
+    """A group of arrays and groups, opened when they are asked for; groups below it are of its own class.
+
+    Iterating gives the names of its direct children.
+    """
+
+    def __init__(
+        self, store: Store, path: str, metadata: GroupMetadata, documents: Format, *, read_only: bool = True
+    ) -> None:
+        self.store = store
+        self.path = path
+        self.metadata = metadata
+        self.documents = documents
+        self.read_only = read_only
+        self.read_missing: ReadMissing = "fill"
+        self.is_documented = True
+
+    @property
+    def format(self) -> str:
+        """Name of the format."""
+        return self.documents.name
+
+    @property
+    def url(self) -> str:
+        """Canonical url of the store."""
+        return self.store.url
+
+    @property
+    def attributes(self) -> Mapping[str, JSON]:
+        """User attributes, read-only: `update_attributes` changes them."""
+        return Attributes(self.metadata.attributes)
+
+    @property
+    def multiscales(self) -> tuple[MultiscaleImage, ...]:
+        """Images whose levels are in this group, by OME-Zarr, N5-viewer, BigDataViewer or COSEM; often none.
+
+        `MetadataError` where their metadata are wrong. See `chunkmill.pyramid`, which makes the levels.
+        """
+        return multiscales_of(self.path, self.attributes, self.arrays, self.__getitem__)
+
+    def children(self, *, without: Collection[str] = ()) -> dict[str, Array | Self]:
+        """Open every direct child but those named: one listing, then all documents at once where the store can."""
+        children = self._open_listed(_child_names(self.store, self.documents, self.path) - set(without))
+        return {name: node for name, node in children.items() if node is not None}
+
+    def members(self, *, without: Collection[str] = (), on_error: OnError | None = None) -> dict[str, Array | Self]:
+        """Open every direct child, and as groups the folders without a document that contain nodes further down.
+
+        Such folders are not groups in Zarr v2 and v3, but some writers leave their documents out (TensorStore all,
+        zarr-java's OME-Zarr plates those of rows and wells), and others find the arrays below by their paths only. Each
+        folder without a document is listed, down to the first document. Children of another Zarr version are members.
+
+        Parameters
+        ----------
+        without : collection of str
+            Names to leave out.
+        on_error : callable, optional
+            Called with path and error of each child that cannot be opened; by default the first error is raised.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> from chunkmill.stores.memory import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = cm.create_array(store, "plate/A1", shape=(4,), dtype="i4", chunks=(2,))
+        >>> store.delete("plate/zarr.json")
+        >>> list(cm.open_group(store).children()), list(cm.open_group(store).members())
+        ([], ['plate'])
+        """
+        names = _child_names(self.store, self.documents, self.path) - set(without)
+        try:
+            opened = self._open_listed(names)
+            for node in opened.values() if on_error is not None else ():
+                if isinstance(node, Array):
+                    node.check_codecs()
+        except ChunkmillError:
+            if on_error is None:
+                raise
+            opened = self._open_one_by_one(names, on_error)
+        for name in [name for name, node in opened.items() if node is None]:
+            try:
+                opened[name] = self._open_folder(join_path(self.path, name))
+            except ChunkmillError as error:
+                if on_error is None:
+                    raise
+                on_error(join_path(self.path, name), error)
+        return {name: node for name, node in opened.items() if node is not None}
+
+    def _open_folder(self, path: str) -> Array | Self | None:
+        """Return the node of another format at `path`, or the folder as a group if nodes are stored below it."""
+        found = _first_document(self.store, self.documents, path)
+        if found is None:
+            return None
+        at, documents_format = found
+        if at == path:
+            documents = fetch(self.store, node_keys(documents_format, path))
+            node = parse_node(type(self), self.store, path, documents_format, documents, read_only=self.read_only)
+        else:
+            node = self._group_at(path)
+            node.is_documented = False
+        return node if node is None else node.with_read_missing(self.read_missing)
+
+    def _open_listed(self, names: Collection[str]) -> dict[str, Array | Self | None]:
+        """Open listed children; ``None`` for folders that are not nodes."""
+        paths = {name: join_path(self.path, name) for name in sorted(names)}
+        keys = {name: self.documents.array_keys(path) for name, path in paths.items()}
+        documents = fetch(self.store, chain.from_iterable(keys.values()))
+        for name, path in paths.items():  # a group's are asked for where there is no array
+            if documents[keys[name][0]] is None:
+                keys[name] = tuple(node_keys(self.documents, path))
+        documents |= fetch(self.store, (key for key in chain.from_iterable(keys.values()) if key not in documents))
+        return {
+            name: self.parse_child(path, {key: documents[key] for key in keys[name]}, is_listed=True)
+            for name, path in paths.items()
+        }
+
+    def _open_one_by_one(self, names: Collection[str], on_error: OnError) -> dict[str, Array | Self | None]:
+        opened: dict[str, Array | Self | None] = {}
+        for name in sorted(names):
+            try:
+                opened[name] = self[name]
+            except NodeNotFound:
+                opened[name] = None
+            except ChunkmillError as error:
+                on_error(join_path(self.path, name), error)
+        return opened
+
+    def parse_child(self, path: str, documents: Documents, *, is_listed: bool = False) -> Array | Self | None:
+        """Return the node at `path` below the group that `documents` describe; ``None`` when there is none.
+
+        Parameters
+        ----------
+        is_listed
+            Whether a listing shows `path`: in N5 every folder is a group, empty ones too.
+        """
+        node = parse_node(type(self), self.store, path, self.documents, documents, read_only=self.read_only)
+        if node is None and self.documents.implicit_groups:
+            is_group = is_listed and self.documents.empty_groups
+            if _holds_chunks(self.store, self.documents, path):
+                return None
+            if is_group or is_folder(self.store, self.documents, path):
+                node = self._group_at(path)
+        return node if node is None or self.read_missing == "fill" else node.with_read_missing(self.read_missing)
+
+    def _group_at(self, path: str) -> Self:
+        """Return a group without a document."""
+        group = type(self)(self.store, path, GroupMetadata(), self.documents, read_only=self.read_only)
+        group.read_missing = self.read_missing
+        return group
+
+    def with_read_missing(self, read_missing: ReadMissing) -> Self:
+        """Return the group as if opened so: ``"error"`` makes its arrays raise where a chunk is absent."""
+        other = copy(self)
+        other.read_missing = check_read_missing(read_missing)
+        return other
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.children())
+
+    def __len__(self) -> int:
+        return len(self.children())
+
+    def __contains__(self, path: object) -> bool:
+        try:
+            self[str(path)]
+        except NodeNotFound:
+            return False
+        return True
+
+    def __getitem__(self, path: str) -> Array | Self:
+        """Open the node at `path` below the group; `NodeNotFound` (a ``KeyError``) when there is none."""
+        full = join_path(self.path, self.documents.normalize_path(path))
+        node = self.parse_child(full, fetch(self.store, node_keys(self.documents, full)))
+        if node is None:
+            hint = f"the group {self.path!r} has {', '.join(map(repr, list(self)[:20])) or 'no children'}"
+            raise NodeNotFound(url=self.url, path=full, hint=hint)
+        if isinstance(node, Array):
+            node.check_codecs()
+        return node
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays directly below, by name."""
+        return {name: node for name, node in self.children().items() if isinstance(node, Array)}
+
+    def groups(self) -> dict[str, Self]:
+        """Return the groups directly below, by name."""
+        return {name: node for name, node in self.children().items() if isinstance(node, StoredGroup)}
+
+    def keys(self) -> KeysView[str]:
+        """Return the names of the nodes directly below, as iterating does."""
+        return self.children().keys()
+
+    def values(self) -> ValuesView[Array | Self]:
+        """Return the nodes directly below."""
+        return self.children().values()
+
+    def items(self) -> ItemsView[str, Array | Self]:
+        """Return name and node of each node directly below."""
+        return self.children().items()
+
+    def array(self, path: str) -> Array:
+        """Open the array at `path` below the group; `NodeNotFound` where there is none, or a group."""
+        node = self[path]
+        if not isinstance(node, Array):
+            raise NodeNotFound(url=self.url, path=node.path, found="group", wanted="array")
+        return node
+
+    def group(self, path: str) -> Self:
+        """Open the group at `path` below the group; `NodeNotFound` where there is none, or an array."""
+        node = self[path]
+        if not isinstance(node, StoredGroup):
+            raise NodeNotFound(url=self.url, path=node.path, found="array", wanted="group")
+        return node
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            reason = "opened for reading only; open it with mode='r+' to write"
+            raise StoreError(url=self.url, key=self.path, reason=reason)
+
+    def tree(self) -> str:
+        """Draw everything below the group, as text.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> g = cm.create_group("memory://doc-tree")
+        >>> _ = cm.create_array("memory://doc-tree", "a/b", shape=(4,), dtype="i4", chunks=(2,))
+        >>> print(g.tree())
+        /
+        └── a
+            └── b (4,) int32
+        """
+        return tree_text(self)
+
+    def _change_attributes(self, change: Change) -> Self:
+        self._check_writable()
+        below = uncached(self.store)
+        metadata = changed_group(below, self.path, self.format, change)
+        self.metadata = metadata
+        return self
+
+    def __repr__(self) -> str:
+        return group_text(self)
+
+    def _repr_html_(self) -> str:
+        return group_html(self)
+
+
+StoredNode: TypeAlias = Array | StoredGroup
+G = TypeVar("G", bound=StoredGroup)
+
+
+def parse_node(
+    kind: type[G], store: Store, path: str, documents_format: Format, documents: Documents, *, read_only: bool
+) -> Array | G | None:
+    """Return the node that documents describe, a group as one of `kind`; ``None`` when they describe none."""
+    found = present(documents)
+    array = documents_format.parse_array(path, found)
+    if array is not None:
+        prefix = documents_format.chunk_prefix(path)
+        # chunks are not in consolidated metadata, and every task carries its array
+        return Array(_limited(uncached(store), array), path, array, documents_format.name, prefix, read_only=read_only)
+    group = documents_format.parse_group(path, found)
+    return None if group is None else kind(store, path, group, documents_format, read_only=read_only)
+
+
+def _limited(store: Store, metadata: ArrayMetadata) -> Store:
+    """Return the store, such that a value that no chunk of the array can be long enough for is not decompressed."""
+    if metadata.dtype.kind in "OT":  # of any length
+        return store
+    n_bytes = prod(metadata.chunk_grid.chunk_shape) * max(metadata.dtype.itemsize, _WIDEST_ENCODED)
+    return limited_to(store, 2 * n_bytes + _LONGEST_DOCUMENT)
+
+
+_WIDEST_ENCODED = 16  # bytes of an element after a codec that widens it
+_LONGEST_DOCUMENT = 16 * 2**20  # beside the array's chunks: its attributes
+
+
+def is_folder(store: Store, documents_format: Format, path: str) -> bool:
+    """Return whether a listing shows anything below `path`, or an empty folder where that is a group."""
+    try:
+        if any(store.list_dir(prefix) for prefix in documents_format.list_prefixes(path)):
+            return True
+        above, _, name = path.rpartition("/")
+        return documents_format.empty_groups and bool(name) and name in _child_names(store, documents_format, above)
+    except StoreError:  # a server that cannot list
+        return False
+
+
+def _holds_chunks(store: Store, documents_format: Format, path: str) -> bool:
+    """Return whether a folder is of an array that has no document: of an interrupted write, or a deleted one.
+
+    That is a folder named by a number, with folders named by numbers down to a file named by one.
+    """
+    while path.rpartition("/")[2].isdigit():
+        listed = [name for prefix in documents_format.list_prefixes(path) for name in store.list_dir(prefix)]
+        if any(name.isdigit() for name in listed):
+            return True
+        if not listed or not all(name.endswith("/") for name in listed):
+            return False
+        path = join_path(path, listed[0].removesuffix("/"))
+    return False
+
+
+def _first_document(store: Store, documents_format: Format, folder: str) -> tuple[str, Format] | None:
+    """List a folder that is not a node, down to the first document; return the path and format of its node."""
+    todo = [folder]
+    while todo:
+        path = todo.pop()
+        documents = {
+            key: each for each in _OF_DOCUMENTS for key in (each.array_keys(path)[0], each.group_keys(path)[0])
+        }
+        for prefix in documents_format.list_prefixes(path):
+            for listed in store.list_dir(prefix):
+                if (found := documents.get(f"{prefix}{listed}")) is not None:
+                    return path, found
+                if (name := documents_format.child_name(path, prefix, listed)) is not None:
+                    todo.append(join_path(path, name))
+    return None
+
+
+# Formats whose documents alone tell that there is a node: N5's `attributes.json` may be anybody's.
+_OF_DOCUMENTS = tuple(each for each in FORMATS if each.node_keys_known and not each.implicit_groups)
+
+
+_OURS = ".chunkmill-"  # journals of unfinished jobs: every folder is a group in N5
+
+
+def _child_names(store: Store, documents_format: Format, path: str) -> set[str]:
+    return {
+        name
+        for prefix in documents_format.list_prefixes(path)
+        for listed in store.list_dir(prefix)
+        if not listed.startswith(_OURS) and (name := documents_format.child_name(path, prefix, listed)) is not None
+    }
+
+
+def join_path(path: str, name: str) -> str:
+    """Return the path of a child."""
+    return "/".join(part for part in (path, name) if part)
