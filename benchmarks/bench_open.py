@@ -2,12 +2,14 @@
 
 The whole of ``xr.open_dataset`` is timed: documents are fetched and parsed, variables made, index coordinates read.
 All times include xarray's own work. **xarray alone** is an engine that has its variables ready, and only makes a
-dataset of them: no engine can be faster.
+dataset of them: no engine can be faster. With ``chunks={}`` it makes a dask array of each variable, too. **parsing the
+JSON** is `json.loads` of the consolidated document.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import tempfile
 import time
 import warnings
@@ -26,9 +28,11 @@ from chunkmill.stores.open import open_store
 from chunkmill.xarray.write import write_dataset
 
 OURS, ZARR, ALONE = "chunkmill", "engine='zarr'", "xarray alone"
+JSON = "parsing the JSON"
 SERIAL = "a document a variable, one by one"
 FORMATS = {"v2": "zarr2", "v3": "zarr3"}
 N_VARIABLES = 1000
+N_MANY = 10_000
 LATENCIES = (0.02, 0.1)
 SIZES = {"t": 4, "y": 6, "x": 8}
 
@@ -40,6 +44,10 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: AR
         for label, stored in FORMATS.items():
             write_dataset(fields(n), folder / label, format=stored)
         results = [row for label in FORMATS for row in bench_disk(folder / label, label, n, quick=quick)]
+        results += bench_chunks(folder / "v3", n, 3 if quick else 15)
+        if not quick:
+            write_dataset(fields(N_MANY), folder / "many", format="zarr3")
+            results += bench_chunks(folder / "many", N_MANY, 3)
         for latency in LATENCIES:
             with far_away(folder, latency) as url:
                 for label in FORMATS:
@@ -72,13 +80,14 @@ class Ready(BackendEntrypoint):
 def _ready(n: int) -> dict[str, tuple[Any, ...]]:
     shape = tuple(SIZES.values())
     data = indexing.LazilyIndexedArray(indexing.NumpyIndexingAdapter(np.zeros(shape, "f4")))
-    return {f"v{i:04}": (tuple(SIZES), data, {"units": "K"}, {"chunks": shape}) for i in range(n)}
+    encoding = {"preferred_chunks": SIZES}
+    return {f"v{i:04}": (tuple(SIZES), data, {"units": "K"}, encoding) for i in range(n)}
 
 
-def opened(url: Any, engine: Any, *, consolidated: bool) -> xr.Dataset:
+def opened(url: Any, engine: Any, *, consolidated: bool = True, chunks: Any = None) -> xr.Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return xr.open_dataset(url, engine=engine, consolidated=consolidated)
+        return xr.open_dataset(url, engine=engine, consolidated=consolidated, chunks=chunks)
 
 
 def bench_disk(path: Path, label: str, n: int, *, quick: bool) -> list[Row]:
@@ -93,6 +102,30 @@ def bench_disk(path: Path, label: str, n: int, *, quick: bool) -> list[Row]:
         case = f"{label}, {n} variables, {'consolidated' if consolidated else 'not consolidated'}"
         targets = {OURS: (ZARR, 0.5)} if not quick else None
         results += harness.rows("open, on disk", case, times, peers=(ZARR,), baseline=None, targets=targets)
+    return results
+
+
+def bench_chunks(path: Path, n: int, n_rounds: int) -> list[Row]:
+    """Open with and without ``chunks={}``, as multiples of parsing the consolidated document."""
+    document = (path / "zarr.json").read_bytes()
+    results = []
+    for label, chunks in (("chunks={}", {}), ("no chunks", None)):
+        contenders = {
+            JSON: lambda: json.loads(document),
+            OURS: lambda chunks=chunks: opened(path, "chunkmill", chunks=chunks),
+            ZARR: lambda chunks=chunks: opened(path, "zarr", chunks=chunks),
+            ALONE: lambda chunks=chunks: opened(n, Ready, chunks=chunks),
+        }
+        times = harness.alternate(contenders, n_rounds)
+        case, targets = f"v3, {n} variables, {label}", {OURS: (ZARR, 0.75)}
+        results += harness.rows(
+            "open, times parsing",
+            case,
+            times,
+            peers=(ZARR,),
+            baseline=JSON,
+            targets=targets if n >= N_VARIABLES else None,
+        )
     return results
 
 
