@@ -26,7 +26,7 @@ from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
 from chunkmill.runtime.job import Stage, TaskResult, run_once
 from chunkmill.runtime.journal_names import MARK_PREFIX
-from chunkmill.runtime.records import differences, records
+from chunkmill.runtime.record_files import RecordFiles
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.base import ByteSpan, Store
@@ -245,20 +245,22 @@ def _reason(error: ChunkError) -> str:
 def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
     """Return the stage that compares values that unfinished jobs wrote with their records; none without records."""
     paths = {problem.path for problem in found.problems if problem.kind == "unfinished"}
-    specs = []
-    for job in unfinished_jobs(store) if paths else []:
-        if job.path in paths and not job.is_exchanged:
-            prefix = job.key.rpartition("/")[0] + "/"
-            specs += [(job.path, key) for _, _, key in records(store, prefix, job.run)]
-    return [Stage("check-journal", _check_record, store, specs)] if specs else []
+    journals = [
+        (job.path, RecordFiles(store, job.key.rpartition("/")[0] + "/", job.run))
+        for job in (unfinished_jobs(store) if paths else [])
+        if job.path in paths and not job.is_exchanged
+    ]
+    specs = [(number, key, task) for number, (_, files) in enumerate(journals) for _, task, key in files.names()]
+    return [Stage("check-journal", _check_record, journals, specs)] if specs else []
 
 
-def _check_record(store: Store, spec: tuple[str, str]) -> TaskResult:
-    path, record = spec
+def _check_record(journals: Sequence[tuple[str, RecordFiles]], spec: tuple[int, str, int]) -> TaskResult:
+    number, record, task = spec
+    path, files = journals[number]
     hint = "delete it and run the job again, which writes it again"
     problems = [
         Problem("corrupt", path, key, f"of an unfinished job: {reason}; {hint}")
-        for key, reason in differences(store, record, read=True)
+        for key, reason in files.differences(record, task, read=True)
     ]
     return TaskResult({}, {}, problems)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.runtime.journal_names import PLAN
-from chunkmill.runtime.records import records
+from chunkmill.runtime.record_files import RecordFiles
 from chunkmill.runtime.unfinished_jobs import UnfinishedJob, unfinished_jobs
 from chunkmill.stores.base import Store
 
@@ -87,5 +87,5 @@ def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> list[
 
 def _described(store: Store, job: UnfinishedJob) -> StoredJob:
     state: Literal["running", "interrupted", "dead"] = "dead" if job.is_reservation else "interrupted"
-    n_done = len(records(store, job.key.removesuffix(PLAN), job.run)) if job.run else 0
+    n_done = len(RecordFiles(store, job.key.removesuffix(PLAN), job.run).names()) if job.run else 0
     return StoredJob(job.job, job.path, "running" if job.is_running else state, job.began, job.run, n_done)

@@ -1,6 +1,6 @@
 """Journal of a whole-store job: records of the tasks that are done, kept beside the target until all are.
 
-One object a task, written after the task's data, so that a job that was killed resumes where it stopped and a task
+One record a task, written after the task's data, so that a job that was killed resumes where it stopped and a task
 that dask repeats returns at once. Stores keep their promise that a value is there whole or not at all, so a record
 that can be read is true: unless the machine went down before its files were on the disk, or somebody else changed
 them. So values are compared with the record: their sizes when a job resumes, their crc32c by `chunkmill.check`.
@@ -8,8 +8,7 @@ them. So values are compared with the record: their sizes when a job resumes, th
 Layout, at the root of the target's store, under a name that no format takes for a node::
 
     .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, documents to publish
-    .chunkmill-job-<hash of the target's path>/<stage>/<task>-<run> counts; runs of keys, sizes, crc32c
-    .chunkmill-job-<hash of the target's path>/<stage>/<task>-<run>.begun    the same, of a task that is not done yet
+    .chunkmill-job-<hash of the target's path>/<stage>/             records (`chunkmill.runtime.record_files`)
     .chunkmill-job-<hash of the target's path>/running/<attempt>    heartbeat of a client (`chunkmill.runtime.attempts`)
     .chunkmill-job-<hash of the target's path>/new-<run>/           the new node, beside the one that it will replace
 
@@ -42,7 +41,8 @@ from chunkmill.runtime.journal_names import (
     new_run,
     staged_prefix,
 )
-from chunkmill.runtime.records import Record, WrittenKeys, read_record, records, records_that_hold
+from chunkmill.runtime.record_files import BEGUN, RecordFiles
+from chunkmill.runtime.records import Record, WrittenKeys, read_record
 from chunkmill.stores.base import Store
 from chunkmill.stores.metered import Written
 
@@ -51,7 +51,6 @@ __all__ = ["Journal"]
 _VERSION = 2
 
 _FEW_RECORDS = 256  # that the client itself compares with what is stored
-_BEGUN = ".begun"  # after the name of the record of a task that is not done yet
 
 
 @dataclass(slots=True)
@@ -78,8 +77,6 @@ class Journal:
         Names what is reserved of the node, where that is not all of it: others there do not meet this journal.
     old_prefix
         Prefix of the keys of the node that is replaced, where the new one is written beside it (`staged_prefix`).
-    unchecked
-        Tasks of an earlier client whose records are still to be compared with what is stored.
     """
 
     store: Store
@@ -93,7 +90,6 @@ class Journal:
     is_reservation: bool = False
     scope: str = ""
     old_prefix: str | None = None
-    unchecked: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def prefix(self) -> str:
@@ -234,39 +230,55 @@ class Journal:
             raise JobError(job=self.job, reason="the job is not running; this result is discarded")
         self.attempt.check(now=now)
 
+    @property
+    def records(self) -> RecordFiles:
+        """The records of this run."""
+        return RecordFiles(self.store, self.prefix, self.run)
+
     def done(self) -> set[tuple[int, int]]:
         """Return stage and number of every task on record whose values are there."""
-        return records_that_hold(self.store, self.prefix, self.run)
+        return self.records.that_hold()
 
     def recorded(self) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-        """Return the tasks of `done`, or where there are many, those whose records `recall` compares with the values.
+        """Return the tasks that are done, and those on record that `compare` is still to compare with the values.
 
-        The client would look at every value before the first new task begins.
+        Of many tasks on files all: the client would look at every value before the first new task begins. In other
+        stores, where that costs more than it can find, all if a sample is wrong.
         """
-        if not self.store.is_remote:
-            found = {(stage, task) for stage, task, _ in records(self.store, self.prefix, self.run)}
-            if len(found) > _FEW_RECORDS:
-                self.unchecked = frozenset(found)
-                return set(), found
-        return self.done(), set()
+        files = self.records
+        found = files.names()
+        tasks = {(stage, task) for stage, task, _ in found}
+        if self.store.is_remote:
+            return (tasks, set()) if files.seem_to_hold(found) else (set(), tasks)
+        return (set(), tasks) if len(found) > _FEW_RECORDS else (self.done(), set())
+
+    def compare(self, stage: int, tasks: Sequence[int]) -> list[int]:
+        """Return those of some tasks on record whose values are not there, which are off the record then."""
+        self.check()
+        return self.records.false_ones(stage, tasks)
+
+    def merge(self, stage: int) -> None:
+        """Merge the records of neighbouring tasks of a stage; nothing is lost where that fails."""
+        self.check()
+        with suppress(OSError):
+            self.records.merge(stage)
 
     def recall(self, stage: int, task: int) -> dict[str, int] | None:
         """Return the counts of a task that was done; ``None`` when it is still to be done.
 
         `JobError` where the attempt that the task belongs to is over, so that the task must not write.
         """
-        key = self._key(stage, task)
-        if (value := self.store.get(key)) is not None:
-            record, is_checked = read_record(value), (stage, task) not in self.unchecked
-            if record is not None and (is_checked or record.holds(self.store)):
+        if (value := self.records.read(stage, task)) is not None:
+            record = read_record(value)
+            if record is not None:
                 return dict(record.counts)
-            self.store.delete(key)
+            self.records.forget(stage, [task])
         self.check()
         return None
 
     def begun(self, stage: int, task: int) -> Record | None:
         """Return the record of a task that ended before it was done; ``None`` where its values are not as on record."""
-        record = read_record(self.store.get(f"{self._key(stage, task)}{_BEGUN}") or b"")
+        record = read_record(self.store.get(f"{self.records.key(stage, task)}{BEGUN}") or b"")
         return record if record is not None and (self.store.is_remote or record.holds(self.store)) else None
 
     def record(
@@ -281,14 +293,14 @@ class Journal:
     ) -> list[WrittenKeys]:
         """Record that a task, whose data are in the store, is done (or its specs up to one); return all it wrote."""
         written = [*earlier, *WrittenKeys.of(writes)]
-        key = self._key(stage, task)
+        key = self.records.key(stage, task)
         if upto is not None:
             self.check()
-            self.store.set(f"{key}{_BEGUN}", Record(counts, written, upto).pack())
+            self.store.set(f"{key}{BEGUN}", Record(counts, written, upto).pack())
             return written
         self.store.set(key, Record(counts, written).pack())
         if earlier:
-            self.store.delete(f"{key}{_BEGUN}")
+            self.store.delete(f"{key}{BEGUN}")
         return written
 
     def finish(self) -> None:
@@ -372,9 +384,6 @@ class Journal:
                 self.store.delete(key)
                 ended += 1
         return ended
-
-    def _key(self, stage: int, task: int) -> str:
-        return f"{self.prefix}{stage}/{task}-{self.run}"
 
 
 _STOPPED = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"

@@ -75,7 +75,7 @@ class JobProgress:
         if n_done:
             self._progress.update(self._bar, completed=n_done)
 
-    def advance(self, counts: Mapping[str, int]) -> None:
-        """Advance the bar by one task, with its counts."""
+    def advance(self, counts: Mapping[str, int], *, n_tasks: int = 1) -> None:
+        """Advance the bar by a task, with its counts, or by several."""
         self._n_bytes += counts.get("bytes_read", 0) + counts.get("bytes_written", 0)
-        self._progress.update(self._bar, advance=1, n_bytes=self._n_bytes)
+        self._progress.update(self._bar, advance=n_tasks, n_bytes=self._n_bytes)

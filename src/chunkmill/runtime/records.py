@@ -1,31 +1,25 @@
 """Records of the tasks of a job that are done, and whether the values that they name are as they were written.
 
 A record names runs of keys, with the sum of the sizes of their values and one checksum: less than a byte a key, where
-the keys of a task follow each other. Keys without a value are not named. Not here: where a journal keeps records
-(`chunkmill.runtime.journal`).
+the keys of a task follow each other. Keys without a value are not named. Not here: where records
+are kept (`chunkmill.runtime.record_files`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
 import google_crc32c
 
-from chunkmill.array.threads import cut_evenly, in_threads
-from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.base import Store
 from chunkmill.stores.metered import Written
 
-__all__ = ["Record", "WrittenKeys", "differences", "read_record", "records", "records_that_hold"]
-
-_AT_ONCE = 256  # records, looked at by one thread before it takes the next
-_SLOW = 1e-4  # seconds for a record: files that others serve (NFS, Lustre), where waiting is what takes long
+__all__ = ["Record", "WrittenKeys", "read_record"]
 
 _FEW = 16  # keys of a record that have a checksum each: damage is then told by the key
 _LARGE = 4096  # bytes of a record that is worth compressing
@@ -229,88 +223,9 @@ class Record:
             return False
 
 
-def records(store: Store, prefix: str, run: str) -> list[tuple[int, int, str]]:
-    """Return stage, number and key of every record of a run (all runs, if empty) below a journal's prefix."""
-    found = []
-    stages = [
-        name for name in store.list_dir(prefix) if name.endswith("/") and name[:-1].isdigit()
-    ]  # values may be stored beside
-    for key in chain.from_iterable(store.list_prefix(prefix + stage) for stage in stages):
-        stage, _, name = key[len(prefix) :].partition("/")
-        task, _, of = name.partition("-")
-        if stage.isdigit() and task.isdigit() and run in {"", of}:
-            found.append((int(stage), int(task), key))
-    return found
-
-
 def read_record(value: bytes) -> Record | None:
     """Return the record that `value` is; ``None`` where it is damaged."""
     try:
         return Record.unpack(value)
     except ValueError:
         return None
-
-
-def records_that_hold(store: Store, prefix: str, run: str) -> set[tuple[int, int]]:
-    """Return stage and number of every task on record below a journal's prefix: one listing.
-
-    In a store of files each record is read, too, and the sizes of the values are compared: a machine that went down
-    may have kept a file's name and lost its bytes. Records that are not true any more are deleted, so that their
-    tasks are done again. Many threads do this where files are slow; elsewhere, threads of Python would slow down
-    what the system answers from memory.
-    """
-    found = records(store, prefix, run)
-    if store.is_remote:
-        return {(stage, task) for stage, task, _ in found}
-
-    def true(batch: slice) -> list[tuple[int, int]]:
-        held = []
-        for stage, task, key in found[batch]:
-            if _is_true(store, key):
-                held.append((stage, task))
-            else:
-                store.delete(key)
-        return held
-
-    batches = cut_evenly(len(found), -(-len(found) // _AT_ONCE))
-    begun = time.perf_counter()
-    first = true(batches[0])
-    waits = time.perf_counter() - begun > _AT_ONCE * _SLOW
-    rest = in_threads(true, batches[1:], REQUESTS_AT_ONCE if waits else 1)
-    return {*first, *chain.from_iterable(rest)}
-
-
-def _is_true(store: Store, key: str) -> bool:
-    """Return whether all values are as recorded; ``False`` also when they, or the record, cannot be looked at."""
-    try:
-        record = read_record(store.get(key) or b"")
-    except OSError:
-        return False
-    return record is not None and record.holds(store)
-
-
-def differences(store: Store, record: str, *, read: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the key of each value that differs from its record, and a text on how it differs.
-
-    Sizes are compared, and with `read` the values' crc32c. Of values that share a checksum, the first is named. A
-    record that cannot be read is yielded itself.
-
-    Examples
-    --------
-    >>> from chunkmill.stores.memory import MemoryStore
-    >>> store = MemoryStore()
-    >>> store.set("a/c/0", b"123456789")
-    >>> store.set("record", Record({}, (WrittenKeys(("a/c/0",), 9, 0),)).pack())
-    >>> list(differences(store, "record")), list(differences(store, "record", read=True))
-    ([], [('a/c/0', 'its bytes are not those that were written')])
-    """
-    value = store.get(record)
-    if value is None:
-        return  # the job has ended since
-    try:
-        written: Iterable[WrittenKeys] = Record.unpack(value).written
-    except ValueError as error:
-        yield record, str(error)
-        return
-    for each in written:
-        yield from each.differences(store, read=read)

@@ -23,7 +23,7 @@ from chunkmill.runtime.records import WrittenKeys
 from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
 from chunkmill.runtime.stage import TaskResult
 
-__all__ = ["LocalStage", "PackedStage", "add_counts", "run_task"]
+__all__ = ["LocalStage", "PackedStage", "add_counts", "compare_records", "run_task"]
 
 
 def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
@@ -95,8 +95,6 @@ def run_task(
     stage = shared.open()
     journal = stage.journal
     if journal is not None and (recorded := journal.recall(stage.number, index)) is not None:
-        if (stage.number, index) in journal.unchecked:
-            return {"n_resumed": 1}, []
         return recorded | {"n_repeated": 1}, []  # dask runs tasks again whose results a worker took with it
     progress = _Progress(journal, stage.number, index)
     upto = progress.resume() if len(specs) > 1 else None
@@ -117,6 +115,12 @@ def run_task(
         add_counts(counts, {"peak_memory_bytes": peak_memory()})
         progress.record()
     return counts, details
+
+
+def compare_records(shared: _SharedStage, tasks: Sequence[int]) -> tuple[int, list[int]]:
+    """Compare the records of some tasks with what is stored; return their number, and those to be done again."""
+    stage = shared.open()
+    return len(tasks), list(tasks) if stage.journal is None else stage.journal.compare(stage.number, tasks)
 
 
 class _Progress:

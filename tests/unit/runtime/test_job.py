@@ -12,7 +12,8 @@ from chunkmill.runtime import stage as stages
 from chunkmill.runtime import stage_task
 from chunkmill.runtime.job import Job, Stage, StageResult, TaskResult, run_job, run_stages
 from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import JOB_PREFIX
+from chunkmill.runtime.journal_names import JOB_PREFIX, journal_prefix
+from chunkmill.runtime.record_files import RecordFiles
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 
@@ -110,6 +111,31 @@ def test_resume_across_stages(store):
     result = run_job(job)
     assert result.stages[0].n_resumed == 5
     assert result.stages[1].n_resumed < 5
+    assert not journal_keys(store)
+
+
+def test_a_long_job_half_done_has_few_records_which_few_tasks_compare(store, monkeypatch):
+    """Two stages of 1,500: the first done, the second in part, as where intermediate files are written and read."""
+    n = 1500
+    failing = FailingStore(store, every=2 * n + 2100, methods=["set"], times=1)
+    with pytest.raises(StoreError):
+        run_job(make_job(failing, n=n, n_stages=2))
+    files = RecordFiles(store, journal_prefix("a/b"), "")
+    found = files.names()
+    on_record = {(stage, task) for stage, task, _ in found}
+    assert len(on_record) > n + 900
+    assert len({key for *_, key in found}) < 600  # 512 that are not merged yet, and 10 objects of 256
+    store.delete("data/7")
+    compared = []
+    compare = Journal.compare
+    monkeypatch.setattr(Journal, "compare", lambda *args: compared.append(args[2]) or compare(*args))
+    recording = RecordingStore(store)
+    result = run_job(make_job(recording, n=n, n_stages=2))
+    assert len(compared) < 15
+    assert sum(map(len, compared)) == len(on_record)
+    n_again = 2  # one of each stage wrote the key that is gone; the first to be compared writes it again
+    assert len(on_record) - n_again <= result.n_resumed < len(on_record)
+    assert store.get("data/7") is not None
     assert not journal_keys(store)
 
 

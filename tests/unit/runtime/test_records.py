@@ -6,9 +6,8 @@ import zlib
 import numpy as np
 import pytest
 
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import staged_prefix
-from chunkmill.runtime.records import Record, WrittenKeys, differences, read_record, records
+from chunkmill.runtime.record_files import RecordFiles
+from chunkmill.runtime.records import Record, WrittenKeys, read_record
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
 
@@ -18,21 +17,8 @@ def store():
     return MemoryStore()
 
 
-def test_records_of_other_runs_are_left_out(store):
-    journal = Journal(store, "a", "put it", "plan")
-    journal.begin({})
-    journal.record(0, 7, {}, {})
-    store.set(f"{journal.prefix}0/8-another", b"{}")
-    store.set(f"{journal.prefix}intermediate/{journal.run}/0/3", b"values")
-    store.set(f"{staged_prefix('a', journal.run)}0/3", b"values")
-    assert [(stage, task) for stage, task, _ in records(store, journal.prefix, journal.run)] == [(0, 7)]
-    assert len(records(store, journal.prefix, "")) == 2
-
-
-def test_a_record_that_cannot_be_read_is_a_difference(store):
-    store.set("record", b"{")
-    assert list(differences(store, "record")) == [("record", "the record is damaged")]
-    assert list(differences(store, "absent")) == []
+def differences(store, **options):
+    return RecordFiles(store, "", "").differences("record", 0, **options)
 
 
 def damaged_record():
@@ -88,23 +74,23 @@ def many(store):
     for i in range(50):
         metered.set(f"a/c/{i}", bytes(i + 1))
     store.set("record", Record({}, list(WrittenKeys.of(meter.writes))).pack())
-    assert list(differences(store, "record", read=True)) == []
+    assert list(differences(store, read=True)) == []
     return store
 
 
 def test_of_many_values_the_sizes_are_compared(many):
     many.set("a/c/7", b"")
-    ((key, text),) = differences(many, "record")
+    ((key, text),) = differences(many)
     assert (key, text) == ("a/c/0", "1267 bytes, where 1275 bytes under 50 keys up to 'a/c/49' were written")
     assert not read_record(many.get("record")).holds(many)
     many.delete("a/c/9")
-    assert next(differences(many, "record"))[0] == "a/c/9"
+    assert next(differences(many))[0] == "a/c/9"
 
 
 def test_of_many_values_a_flipped_byte_is_found(many):
     many.set("a/c/7", b"\1" * 8)
-    assert list(differences(many, "record")) == []
-    ((key, text),) = differences(many, "record", read=True)
+    assert list(differences(many)) == []
+    ((key, text),) = differences(many, read=True)
     assert (key, text) == (
         "a/c/0",
         "its bytes, or those of a key up to 'a/c/49', 50 in all, are not those that were written",

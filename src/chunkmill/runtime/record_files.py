@@ -1,0 +1,282 @@
+"""Where the records of a run are kept: an object for each task, later one for neighbouring tasks.
+
+Layout, below the prefix of a journal::
+
+    <stage>/<task>-<run>            record of a task (`chunkmill.runtime.records`)
+    <stage>/<task>-<run>.begun      the same, of a task that is not done yet
+    <stage>/<group>-<run>.merged    records of the tasks of a group, one after the other, and an index at the end
+
+Merging writes the merged object first, and then deletes each record that it holds, unless that has changed: a client
+that dies in between leaves both. A record of its own counts before a merged one, so several clients may merge, and
+tasks may be recorded again meanwhile. Not here: what a record says (`chunkmill.runtime.records`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
+
+from chunkmill.array.threads import cut_evenly, in_threads
+from chunkmill.runtime.records import Record, read_record
+from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, ByteSpan, Store
+from chunkmill.stores.capabilities import scratch_store
+
+__all__ = ["BEGUN", "GROUP", "RecordFiles"]
+
+GROUP = 256
+"""Tasks, neighbours by number, whose records are merged into one object."""
+
+BEGUN = ".begun"
+"""After the name of the record of a task that is not done yet."""
+
+_MERGED = ".merged"
+_NAME = re.compile(r"(\d+)-([^.]*)(\.merged)?")
+_WORTH = 16  # records of a group that are worth writing its merged object again
+_AT_WORK = 8  # groups below the last one whose tasks may still be at work: of those before, any record is worth it
+_TAIL = ByteRange(-8192)  # holds the index of a merged object
+_FOOTER = 8  # bytes: the length of the index, at the end
+_N_SAMPLED = 32
+_AT_ONCE = 256  # records, looked at by one thread before it takes the next
+_SLOW = 1e-4  # seconds for a record: files that others serve (NFS, Lustre), where waiting is what takes long
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFiles:
+    """Records of one run (of all runs, where `run` is empty) below a journal's prefix.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> files = RecordFiles(MemoryStore(), "job/", "r1")
+    >>> for task in range(300):
+    ...     files.store.set(files.key(0, task), b'{"counts":{},"upto":null,"written":[]}')
+    >>> files.merge(0)
+    >>> sorted(files.store.list_prefix("job/"))
+    ['job/0/0-r1.merged', 'job/0/1-r1.merged']
+    >>> len(files.names()), files.read(0, 299)
+    (300, b'{"counts":{},"upto":null,"written":[]}')
+    """
+
+    store: Store
+    prefix: str
+    run: str
+
+    def key(self, stage: int, task: int) -> str:
+        """Return the key of the record of a task."""
+        return f"{self.prefix}{stage}/{task}-{self.run}"
+
+    def names(self) -> list[tuple[int, int, str]]:
+        """Return stage and number of every task on record, and the key of the object that has its record.
+
+        One listing, and the end of each merged object.
+        """
+        found: dict[tuple[int, int, str], str] = {}
+        merged = []
+        for stage, number, run, key in self._listed():
+            if key.endswith(_MERGED):
+                merged.append((stage, run, key))
+            else:
+                found[stage, number, run] = key
+        tails = self.store.get_many([ByteSpan(key, _TAIL) for *_, key in merged])
+        for (stage, run, key), tail in zip(merged, tails, strict=True):
+            for task in _spans_of(tail or b"") or ():
+                found.setdefault((stage, task, run), key)
+        return [(stage, task, key) for (stage, task, _), key in found.items()]
+
+    def read(self, stage: int, task: int) -> bytes | None:
+        """Return the record of a task; ``None`` when it is not on record. One round trip, two where it is merged."""
+        at = self._merged_key(stage, task)
+        value, tail = self.store.get_many([ByteSpan(self.key(stage, task)), ByteSpan(at, _TAIL)])
+        span = None if value is not None else (_spans_of(tail or b"") or {}).get(task)
+        return value if span is None else self.store.get(at, span)
+
+    def read_at(self, key: str, task: int) -> bytes | None:
+        """Return the record of a task from the object that `names` found it in; ``None`` when it is gone since."""
+        if not key.endswith(_MERGED):
+            return self.store.get(key)
+        span = (_spans_of(self.store.get(key, _TAIL) or b"") or {}).get(task)
+        return None if span is None else self.store.get(key, span)
+
+    def read_many(self, stage: int, tasks: Sequence[int]) -> Iterator[tuple[int, bytes | None]]:
+        """Yield each task and its record: each object is read once."""
+        own = self.store.get_many([ByteSpan(self.key(stage, task)) for task in tasks])
+        found = dict(zip(tasks, own, strict=True))
+        groups = {self._merged_key(stage, task) for task, value in found.items() if value is None}
+        merged = {task: value for key in sorted(groups) for task, value in _unpacked(self.store.get(key)).items()}
+        return ((task, merged.get(task) if value is None else value) for task, value in found.items())
+
+    def forget(self, stage: int, tasks: Iterable[int]) -> None:
+        """Delete the records of tasks: what they say is not true any more."""
+        groups: dict[str, set[int]] = defaultdict(set)
+        for task in tasks:
+            self.store.delete(self.key(stage, task))
+            groups[self._merged_key(stage, task)].add(task)
+        for key, forgotten in groups.items():
+            is_written = False
+            while not is_written:
+                value, version = self.store.get_versioned(key)
+                kept = {task: record for task, record in _unpacked(value).items() if task not in forgotten}
+                is_written = self.store.set_if(key, _packed(kept), version)  # else `merge` might bring one back
+
+    def merge(self, stage: int) -> None:
+        """Merge the records of neighbouring tasks of a stage, where there are enough of them."""
+        if scratch_store(self.store) is not None:  # a zip file, which would grow
+            return
+        groups: dict[int, list[tuple[int, str]]] = defaultdict(list)
+        for _, number, run, key in self._listed(stage):
+            if run == self.run and not key.endswith(_MERGED):
+                groups[number // GROUP].append((number, key))
+        for group, own in groups.items():
+            if len(own) >= _WORTH or group < max(groups) - _AT_WORK:
+                self._merge(stage, own)
+
+    def seem_to_hold(self, names: Sequence[tuple[int, int, str]]) -> bool:
+        """Return whether, of some of the tasks that `names` found, the first value that each wrote is there."""
+        return all(self._each(self._begins, names[:: max(1, len(names) // _N_SAMPLED)]))
+
+    def that_hold(self) -> set[tuple[int, int]]:
+        """Return stage and number of every task on record: one listing.
+
+        In a store of files each record is read, too, and the sizes of the values are compared: a machine that went
+        down may have kept a file's name and lost its bytes. Records that are not true any more are deleted, so that
+        their tasks are done again. Many threads do this where files are slow; elsewhere, threads of Python would slow
+        down what the system answers from memory.
+        """
+        found = self.names()
+        if self.store.is_remote:
+            return {(stage, task) for stage, task, _ in found}
+
+        def true(batch: slice) -> list[tuple[int, int]]:
+            held = []
+            for stage, task, key in found[batch]:
+                if self._is_true(key, task):
+                    held.append((stage, task))
+                elif key.endswith(_MERGED):
+                    self.forget(stage, [task])
+                else:
+                    self.store.delete(key)
+            return held
+
+        batches = cut_evenly(len(found), -(-len(found) // _AT_ONCE))
+        begun = time.perf_counter()
+        first = true(batches[0])
+        waits = time.perf_counter() - begun > _AT_ONCE * _SLOW
+        rest = in_threads(true, batches[1:], REQUESTS_AT_ONCE if waits else 1)
+        return {*first, *chain.from_iterable(rest)}
+
+    def false_ones(self, stage: int, tasks: Sequence[int]) -> list[int]:
+        """Return those tasks whose values are not as on record, or which are not on record; forget their records."""
+        records = ((task, read_record(value or b"")) for task, value in self.read_many(stage, tasks))
+        found = [task for task, record in records if record is None or not record.holds(self.store)]
+        self.forget(stage, found)
+        return found
+
+    def _is_true(self, key: str, task: int) -> bool:
+        """Return whether all values are as recorded; ``False`` also when they, or the record, cannot be looked at."""
+        try:
+            record = read_record(self.read_at(key, task) or b"")
+        except OSError:
+            return False
+        return record is not None and record.holds(self.store)
+
+    def differences(self, key: str, task: int, *, read: bool = False) -> Iterator[tuple[str, str]]:
+        """Yield the key of each value that differs from the record of a task, and a text on how it differs.
+
+        Sizes are compared, and with `read` the values' crc32c. Of values that share a checksum, the first is named. A
+        record that cannot be read is yielded itself.
+        """
+        if (value := self.read_at(key, task)) is None:
+            return  # the job has ended since
+        try:
+            written = Record.unpack(value).written
+        except ValueError as error:
+            yield key, str(error)
+            return
+        for each in written:
+            yield from each.differences(self.store, read=read)
+
+    def _begins(self, name: tuple[int, int, str]) -> bool:
+        _, task, key = name
+        record = read_record(self.read_at(key, task) or b"")
+        first = None if record is None else next((key for each in record.written for key in each.keys()), "")  # noqa: SIM118
+        return first is not None and (not first or self.store.size(first) is not None)
+
+    def _merge(self, stage: int, own: Sequence[tuple[int, str]]) -> None:
+        """Merge some records of a group: read after the version of the merged object, which `forget` changes."""
+        at = self._merged_key(stage, own[0][0])
+        is_written = False
+        while not is_written:
+            value, version = self.store.get_versioned(at)
+            read = self._each(self.store.get_versioned, [key for _, key in own])
+            found = [
+                (task, key, each, version)
+                for (task, key), (each, version) in zip(own, read, strict=True)
+                if each is not None and read_record(each) is not None
+            ]
+            if not found:
+                return
+            after = {**_unpacked(value), **{task: each for task, _, each, _ in found}}
+            is_written = self.store.set_if(at, _packed(after), version)
+        self._each(lambda each: self.store.set_if(each[1], None, each[3]), found)
+
+    def _each(self, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+        """Call a function for each item: at once where requests cost latency."""
+        if not self.store.is_remote:
+            return [function(each) for each in items]
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+            return list(pool.map(function, items))
+
+    def _merged_key(self, stage: int, task: int) -> str:
+        return f"{self.prefix}{stage}/{task // GROUP}-{self.run}{_MERGED}"
+
+    def _listed(self, stage: int | None = None) -> Iterator[tuple[int, int, str, str]]:
+        """Yield stage, number of the task or group, run and key of every object with records."""
+        names = [f"{stage}/"] if stage is not None else self.store.list_dir(self.prefix)
+        stages = [name for name in names if name.endswith("/") and name[:-1].isdigit()]  # values may be stored beside
+        for key in chain.from_iterable(self.store.list_prefix(self.prefix + name) for name in stages):
+            of, _, name = key[len(self.prefix) :].partition("/")
+            match = _NAME.fullmatch(name)
+            if match is not None and self.run in {"", match[2]}:
+                yield int(of), int(match[1]), match[2], key
+
+
+def _packed(records: Mapping[int, bytes]) -> bytes:
+    tasks = sorted(records)
+    index = json.dumps([tasks, [len(records[task]) for task in tasks]], separators=(",", ":")).encode()
+    return b"".join([*(records[task] for task in tasks), index, len(index).to_bytes(_FOOTER, "little")])
+
+
+def _unpacked(value: bytes | None) -> dict[int, bytes]:
+    """Return the records in a merged object, by task; none of one that is absent or damaged."""
+    spans = _spans_of(value or b"") or {}
+    return {task: value[at.start : at.start + (at.length or 0)] for task, at in spans.items()} if value else {}
+
+
+def _spans_of(tail: bytes) -> dict[int, ByteRange] | None:
+    """Return where the record of each task is in a merged object, by its last bytes; ``None`` where it is damaged."""
+    n_bytes = int.from_bytes(tail[-_FOOTER:], "little")
+    if not 0 < n_bytes <= len(tail) - _FOOTER:
+        return None
+    try:
+        tasks, sizes = json.loads(tail[-_FOOTER - n_bytes : -_FOOTER])
+        return _spans(tasks, sizes)
+    except (ValueError, TypeError):
+        return None
+
+
+def _spans(tasks: Sequence[Any], sizes: Sequence[Any]) -> dict[int, ByteRange]:
+    spans, start = {}, 0
+    for task, size in zip(tasks, sizes, strict=True):
+        spans[int(task)] = ByteRange(start, int(size))
+        start += int(size)
+    return spans
