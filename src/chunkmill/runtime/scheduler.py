@@ -7,18 +7,19 @@ the Client, some thousands at a time. Not here: what the tasks are (`chunkmill.r
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 from uuid import uuid4
 
 import dask
 import dask.local
 import dask.threaded
-from dask._task_spec import DataNode, DependenciesMapping, Task, TaskRef, resolve_aliases
+from dask._task_spec import DataNode, DependenciesMapping, GraphNode, Task, TaskRef, resolve_aliases
 from dask.array import optimize
 from dask.base import get_scheduler
 from dask.callbacks import Callback
@@ -57,7 +58,43 @@ def optimised(graph: HighLevelGraph, keys: Sequence[Any]) -> Graph:
     from thread to thread like tasks.
     """
     fused = dict(optimize(graph, list(keys)))
-    return resolve_aliases(fused, set(keys), reverse_dict(DependenciesMapping(fused)))
+    resolved = resolve_aliases(fused, set(keys), reverse_dict(DependenciesMapping(fused)))
+    return {key: nested(task) for key, task in resolved.items()}
+
+
+def nested(task: GraphNode) -> GraphNode:
+    """Return a task that dask fused of others as one whose arguments are the others, where each is used once.
+
+    Dask sorts the tasks that a fused one is made of whenever it runs it: 31 µs, as long as writing a small file.
+    """
+    if not (isinstance(task, Task) and task.has_subgraph()):
+        return task
+    inner, last, inputs, *references = task.args
+    outside = dict(zip(inputs, references, strict=True))
+    used = {name: [a.key for a in _arguments(node) if type(a) is TaskRef] for name, node in inner.items()}
+    if any(node.dependencies != set(used[name]) for name, node in inner.items()):  # an argument is a list of others
+        return task
+    if any(n > 1 for name, n in Counter(chain.from_iterable(used.values())).items() if name in inner):
+        return task
+
+    def argument(of: Any) -> Any:
+        if type(of) is not TaskRef:
+            return of
+        return build(of.key, of.key) if of.key in inner else outside[of.key]
+
+    def build(name: Any, key: Any) -> Any:
+        node = inner[name]
+        if type(node) is not Task:
+            return node
+        named = {name: argument(value) for name, value in node.kwargs.items()}
+        return Task(key, node.func, *map(argument, node.args), **named)
+
+    result: GraphNode = build(last, task.key)
+    return result
+
+
+def _arguments(node: GraphNode) -> Iterable[Any]:
+    return chain(node.args, node.kwargs.values()) if type(node) is Task else ()
 
 
 class Scheduler:

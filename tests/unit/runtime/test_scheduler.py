@@ -1,5 +1,6 @@
 """Running many tasks on the local schedulers."""
 
+import operator
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from threading import Barrier
@@ -7,7 +8,8 @@ from threading import Barrier
 import dask
 import dask.array as da
 import pytest
-from dask._task_spec import Alias
+from dask._task_spec import Alias, List, Task, TaskRef
+from dask.core import flatten
 from recording import FailingStore
 from small_jobs import put
 
@@ -97,6 +99,27 @@ def test_optimised_graphs_hold_no_aliases():
     graph = scheduling.optimised(x.dask, [key])
     assert not [task for task in graph.values() if isinstance(task, Alias)]
     assert scheduling.Scheduler().compute(graph, [key]) == [32]
+
+
+def test_tasks_that_dask_fused_run_without_being_sorted_again():
+    x = da.ones((4, 4), chunks=2).map_blocks(operator.neg) + 1
+    graph = scheduling.optimised(x.dask, list(flatten(x.__dask_keys__())))
+    assert not [task for task in graph.values() if task.has_subgraph()]
+    assert [graph[x.name, i, 0]()[0, 0] for i in (0, 1)] == [0, 0]
+
+
+def test_what_a_fused_task_uses_twice_is_computed_once():
+    calls = []
+    first = Task("first", lambda x: calls.append(x) or x, TaskRef("given"))
+    once = Task.fuse(first, Task("last", operator.neg, TaskRef("first")), key="all")
+    twice = Task.fuse(first, Task("last", operator.mul, TaskRef("first"), TaskRef("first")), key="all")
+    in_list = Task.fuse(first, Task("last", sum, List(TaskRef("first"), 1)), key="all")
+    found = [scheduling.nested(task) for task in (once, twice, in_list)]
+    assert [task.has_subgraph() for task in found] == [False, True, True]
+    assert [task.key for task in found] == ["all"] * 3
+    assert [task.dependencies for task in found] == [frozenset({"given"})] * 3
+    assert [task({"given": 3}) for task in found] == [-3, 9, 4]
+    assert calls == [3, 3, 3]
 
 
 def test_who_shares_memory():
