@@ -31,6 +31,7 @@ WRITERS = {
     "conversion/convert_tasks.py": {"_put", "_put_shard"},
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals, heartbeats and probes, under names that no format takes for a node
+    "runtime/record_files.py": {"RecordFiles._merge", "RecordFiles.forget"},
     "runtime/journal.py": {"Journal._mark_new", "Journal.begin", "Journal.finish", "Journal.record"},
     "runtime/attempts.py": {"Attempt.begin", "Attempt._beat"},
     "runtime/preflight.py": {"_lacks"},

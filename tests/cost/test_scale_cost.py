@@ -5,8 +5,10 @@ import tracemalloc
 
 import dask
 import pytest
+from recording import FailingStore
 
 import chunkmill as cm
+from chunkmill.errors import ChunkError
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime.stage import tasks_to_run
 from chunkmill.stores.memory import MemoryStore
@@ -47,3 +49,38 @@ def test_a_plan_announces_the_tasks_that_run(monkeypatch, strategy):
     with dask.config.set(scheduler="sync"):
         report = plan.run(progress=False)
     assert report.n_tasks == plan.n_tasks <= 5 * len(plan.stages)
+
+
+class Far(MemoryStore):
+    """Counts the names that listings gave."""
+
+    is_remote = True
+    n_listed = 0
+
+    def list_prefix(self, prefix):
+        for key in super().list_prefix(prefix):
+            self.n_listed += 1
+            yield key
+
+    def list_dir(self, prefix):
+        names = super().list_dir(prefix)
+        self.n_listed += len(names)
+        return names
+
+
+def test_resuming_on_an_object_store_lists_records_not_values():
+    n = 6000
+    source = cm.create_array(MemoryStore(), "a", shape=(n,), dtype="u1", chunks=(1,), codecs="raw")
+    source[...] = 1
+    store = Far()
+    options = {"format": "zarr2", "codecs": "raw"}
+    with dask.config.set(scheduler="sync"), pytest.raises(ChunkError):
+        cm.convert(source, (FailingStore(store, every=4000, methods=["set", "set_if"]), "a"), **options)
+    n_stored = len([*store.list_prefix("a/")])
+    store.n_listed = 0
+    with dask.config.set(scheduler="sync"):
+        report = cm.convert(source, (store, "a"), **options)
+    assert n_stored > 3000
+    assert report.n_resumed > 10
+    assert store.n_listed < 200
+    assert cm.verify(source, (store, "a")).equal

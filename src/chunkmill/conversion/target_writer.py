@@ -42,7 +42,7 @@ from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import flush
+from chunkmill.stores.capabilities import flush, is_empty
 
 __all__ = ["TargetWriter", "stages_of"]
 
@@ -148,7 +148,7 @@ class TargetWriter:
     def is_fresh(self) -> bool:
         """Return whether there is nothing yet where the nodes are written."""
         at = self.format.chunk_prefix(self.path) if self.replacement is None else self.replacement.staged
-        return all(name.startswith((JOB_PREFIX, MARK_PREFIX)) for name in self.store.list_dir(at))
+        return is_empty(self.store, at, besides=(JOB_PREFIX, MARK_PREFIX))
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:
         """Write all documents, the topmost last, and consolidated metadata where the format has them.

@@ -18,7 +18,7 @@ from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import publish
 from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import flush
+from chunkmill.stores.capabilities import flush, is_empty
 
 __all__ = ["BesideWriter"]
 
@@ -73,11 +73,8 @@ class BesideWriter:
 
     def is_fresh(self) -> bool:
         """Return whether there is nothing yet where the levels are written."""
-        return not any(
-            not name.startswith((JOB_PREFIX, MARK_PREFIX))
-            for level in self.levels
-            for name in self.store.list_dir(level.prefix)
-        )
+        besides = (JOB_PREFIX, MARK_PREFIX)
+        return all(is_empty(self.store, level.prefix, besides=besides) for level in self.levels)
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:  # noqa: ARG002 - the group's exist
         """Write the documents of the levels, then the attributes that name them.

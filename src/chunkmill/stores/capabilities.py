@@ -22,6 +22,7 @@ __all__ = [
     "explain_absence",
     "flush",
     "innermost",
+    "is_empty",
     "limited_to",
     "n_publications",
 ]
@@ -149,6 +150,17 @@ def deletes_conditionally(store: Store) -> bool:
     """
     found: bool = getattr(innermost(store), "deletes_conditionally", True)
     return found
+
+
+def is_empty(store: Store, prefix: str, *, besides: tuple[str, ...] = ()) -> bool:
+    """Return whether nothing is stored below `prefix` but names that begin as `besides` does.
+
+    The first key of a listing tells it: of 10^9 keys no more are listed, unless the store cannot stop
+    (attribute `lists_at_once`), which is asked for the names directly below.
+    """
+    if getattr(innermost(store), "lists_at_once", False):
+        return all(name.startswith(besides) for name in store.list_dir(prefix))
+    return all(key[len(prefix) :].startswith(besides) for key in store.list_prefix(prefix))
 
 
 def list_sizes(store: Store, prefix: str) -> Iterator[tuple[str, int | None]]:

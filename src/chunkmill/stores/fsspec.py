@@ -80,6 +80,8 @@ class FsspecStore:
     >>> store.delete_prefix("")
     """
 
+    lists_at_once = True
+
     def __init__(
         self, url: str, storage_options: Mapping[str, Any] | None = None, filesystem: type[Any] | None = None
     ) -> None:
