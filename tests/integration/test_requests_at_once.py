@@ -7,6 +7,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from clusters import cluster_of, kill_worker, worker_pids
 from recording import FarStore, SlowStore
 from servers import WARNINGS, serve_files
@@ -66,11 +67,16 @@ def client():
 
 @pytest.mark.slow
 class TestCluster:
-    def test_each_key_is_requested_once(self, client, tmp_path):
+    @pytest.mark.parametrize(
+        "read",
+        [cm.from_store, lambda url: xr.open_dataset(url, engine="chunkmill", chunks={}).data.data],
+        ids=["from_store", "xarray"],
+    )
+    def test_each_key_is_requested_once(self, client, tmp_path, read):
         """As far as the blocks' tasks run where their requests were begun: all but those that the cluster moves."""
         cm.to_store(da.from_array(VALUES, chunks=(2, 2)), tmp_path / "a")
         with serve_files(tmp_path, latency=SECONDS) as server:
-            x = cm.from_store(f"{server.url}/a")
+            x = read(f"{server.url}/a")
             assert x.sum().compute(scheduler=client) == VALUES.sum()
             keys = [path for method, path, _ in server.log if "/c/" in path]
             assert len(set(keys)) == 600

@@ -5,9 +5,10 @@ Nothing is stored for each chunk until the scheduler needs it: the layer compute
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask
 import dask.array as da
@@ -31,7 +32,10 @@ from chunkmill.errors import RegionError
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
 from chunkmill.stores.begun_reads import MAX_BEGUN_BYTES, BegunReads, with_begun_reads
 
-__all__ = ["block_chunks", "read_block", "read_graph", "sized"]
+__all__ = ["ReadValues", "block_chunks", "read_block", "read_graph", "read_in_runs_of", "sized"]
+
+ReadValues = Callable[[StoredArray, Region], Any]
+"""Function that reads the values of a block, from the array itself or from one over another store."""
 
 # Dask holds the chunk lengths of each axis as a tuple of Python ints: 80 MB for this many.
 _MAX_BLOCKS_PER_AXIS = 10_000_000
@@ -51,37 +55,79 @@ def read_graph(
     """
     region = full_region(array.shape) if region is None else region
     dask_chunks = block_chunks(array, chunks, region)
-    start = tuple(cut.start for cut in region)
+    tasks = _Tasks.of(array, dask_chunks, region)
     if name is None:
-        name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks, start)}"
-    index = tuple(range(array.ndim))
-    if held_references(array) is None:
-        read, begin, regions = partial(read_block, array), partial(begun_reads, array), BlockRegions(dask_chunks, start)
-    else:
-        sent = without_references(array)
-        read, begin = partial(read_subset, sent), partial(begin_subset, sent)
-        regions = SubsetRegions(array, dask_chunks, start)
-    # displayed by dask's graph views. Not `annotations`, which are sent with each task: dask does not fuse a layer that
-    # has its own, so that reading a block and computing with it would be two tasks
-    shown = {"url": array.url, "path": array.path, "format": array.format}
-    if length := _run_length(array, regions, region):
-        graph = read_in_runs(name, regions, length, begin=begin, read=read, annotations=shown)
-    else:
-        call = SharedFunction(read)
-        layer = blockwise(call, name, index, regions, index, numblocks={}, dependencies=(), _data_producer=True)
-        layer.collection_annotations = shown
+        name = f"read-{array.path.rpartition('/')[2] or 'array'}-{tokenize(array, dask_chunks, tasks.regions.start)}"
+    if (graph := tasks.in_runs(name)) is None:
+        index = tuple(range(array.ndim))
+        call = SharedFunction(tasks.read)
+        layer = blockwise(call, name, index, tasks.regions, index, numblocks={}, dependencies=(), _data_producer=True)
+        layer.collection_annotations = _shown(array)
         graph = HighLevelGraph.from_collections(name, layer, dependencies=())
     return da.Array(graph, name, dask_chunks, meta=np.empty((0,) * array.ndim, array.dtype), dtype=array.dtype)
 
 
-def read_block(array: StoredArray, region: Region, reads: BegunReads | None = None) -> Any:
+def read_in_runs_of(
+    array: StoredArray, chunks: DaskChunks, region: Region, name: str, values: ReadValues
+) -> HighLevelGraph | None:
+    """Return a graph whose blocks begin their requests together; ``None`` where that is of no use.
+
+    Parameters
+    ----------
+    chunks
+        Blocks of `region`.
+    values
+        Called for the result of each block.
+    """
+    return _Tasks.of(array, chunks, region, values).in_runs(name)
+
+
+class _Tasks(NamedTuple):
+    """Functions that the tasks of a region call, and their arguments."""
+
+    array: StoredArray
+    region: Region
+    regions: BlockRegions
+    read: Callable[..., Any]
+    begin: Callable[[Any], BegunReads]
+
+    @classmethod
+    def of(cls, array: StoredArray, chunks: DaskChunks, region: Region, values: ReadValues = read_region) -> _Tasks:
+        start = tuple(cut.start for cut in region)
+        if held_references(array) is None:
+            read, begin = partial(read_block, array, values=values), partial(begun_reads, array)
+            return cls(array, region, BlockRegions(chunks, start), read, begin)
+        sent = without_references(array)
+        regions = SubsetRegions(array, chunks, start)
+        return cls(array, region, regions, partial(read_subset, sent, values=values), partial(begin_subset, sent))
+
+    def in_runs(self, name: str) -> HighLevelGraph | None:
+        length = _run_length(self.array, self.regions, self.region)
+        if not length:
+            return None
+        shown = _shown(self.array)
+        return read_in_runs(name, self.regions, length, begin=self.begin, read=self.read, annotations=shown)
+
+
+def _shown(array: StoredArray) -> dict[str, Any]:
+    """Return what dask's graph views display.
+
+    Not as `annotations`, which are sent with each task: dask does not fuse a layer that has its own, so that reading a
+    block and computing with it would be two tasks.
+    """
+    return {"url": array.url, "path": array.path, "format": array.format}
+
+
+def read_block(
+    array: StoredArray, region: Region, reads: BegunReads | None = None, *, values: ReadValues = read_region
+) -> Any:
     """Read one block: the task of each key of the layer."""
     check_unchanged(array, may_grow=True)
-    return read_region(array.with_store(with_begun_reads(array.store, reads)) if reads else array, region)
+    return values(array.with_store(with_begun_reads(array.store, reads)) if reads else array, region)
 
 
 def _run_length(array: StoredArray, regions: BlockRegions, region: Region) -> int:
-    """Return how many blocks begin their requests together: 0 but where blocks are few whole values far away."""
+    """Return how many blocks begin their requests together; 0: none."""
     keys = array.write_layout.grid
     if not array.store.is_remote or not array.ndim or not _cut_as(keys, regions.grid, region):
         return 0

@@ -7,7 +7,7 @@ Not here: tasks of jobs (`chunkmill.runtime.reference_shipping`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from dask._task_spec import DataNode
@@ -87,11 +87,17 @@ def _with_references(array: StoredArray, blocks: _Blocks | _SentBlocks) -> Store
     return blocks.array if isinstance(blocks, _Blocks) else array.with_store(blocks.store)
 
 
-def read_subset(array: StoredArray, block: _Blocks | _SentBlocks, reads: BegunReads | None = None) -> Any:
+def read_subset(
+    array: StoredArray,
+    block: _Blocks | _SentBlocks,
+    reads: BegunReads | None = None,
+    *,
+    values: Callable[[StoredArray, Region], Any] = read_region,
+) -> Any:
     """Read a block of `array`, whose own store holds no references: the task of each key of the layer."""
     array = _with_references(array, block)
     (region,) = block.regions
-    return read_region(array.with_store(with_begun_reads(array.store, reads)), region)
+    return values(array.with_store(with_begun_reads(array.store, reads)), region)
 
 
 def begin_subset(array: StoredArray, blocks: _Blocks | _SentBlocks) -> BegunReads:

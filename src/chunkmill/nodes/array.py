@@ -18,6 +18,7 @@ from chunkmill.array.chunk_io import read_region, write_region
 from chunkmill.array.selection import as_region, full_region, region_shape, select
 from chunkmill.array.stored_array import CHECK_INTERVAL, LastSeen, ReadMissing, StoredArray
 from chunkmill.array.threads import own_threads
+from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs
 from chunkmill.dask_arrays.read import read_graph
 from chunkmill.display.array import array_html, array_text
 from chunkmill.errors import RegionError
@@ -44,6 +45,17 @@ class Array(StoredArray, ChangesAttributes):
     >>> a[2]
     array([0, 0, 0, 0, 8], dtype=int16)
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.store.is_remote:
+            read_from_arrays_in_runs()
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        # da.from_array asks for it, perhaps where the user has set plugins of dask's since
+        if self.store.is_remote:
+            read_from_arrays_in_runs()
+        return super().__dask_tokenize__()
 
     def __len__(self) -> int:
         if not self.shape:

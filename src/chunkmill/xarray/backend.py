@@ -10,23 +10,17 @@ that happen to be equally long.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
-import threading
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from numpy.typing import NDArray
 from xarray import Dataset, DataTree, Variable
 from xarray.backends import list_engines
-from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint
+from xarray.backends.common import AbstractDataStore, BackendEntrypoint
 from xarray.core import indexing
 
-from chunkmill.array.advanced_indexing import read_outer, read_points
-from chunkmill.array.staleness import check_unchanged
 from chunkmill.errors import ChunkmillError, DatasetError
 from chunkmill.formats.base import FormatName
 from chunkmill.formats.registry import get_format
@@ -34,78 +28,18 @@ from chunkmill.nodes import api
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.open_store import is_reference_set
-from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
 from chunkmill.stores.settings import setting
 from chunkmill.xarray.coding import array_encoding, decoded_attributes
 from chunkmill.xarray.decode import decode
 from chunkmill.xarray.image_levels import level_datasets
+from chunkmill.xarray.lazy_array import IndexCoordinates, LazyArray
 from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend
 
-__all__ = ["ChunkmillBackendEntrypoint", "GroupVariables", "LazyArray", "dimension_names", "open_variable"]
+__all__ = ["ChunkmillBackendEntrypoint", "GroupVariables", "dimension_names", "open_variable"]
 
 _N5_SUFFIXES, _ZARR_SUFFIXES = (".n5", ".n5.zip"), (".zarr", ".zarr.zip")
 _ROOT_ARRAY = "data"  # name of the variable of a store that is a single array
-
-
-class LazyArray(BackendArray):
-    """An `Array` that xarray indexes lazily: only the chunks around a selection are read, when it is loaded."""
-
-    __slots__ = ("array", "dtype", "index_coordinates", "shape")
-
-    def __init__(self, array: Array, index_coordinates: IndexCoordinates | None = None) -> None:
-        self.array = array
-        self.index_coordinates = index_coordinates
-        self.shape = array.shape
-        self.dtype = array.dtype
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        read = self._points if isinstance(key, indexing.VectorizedIndexer) else self._outer
-        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.VECTORIZED, read)
-
-    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
-        """Read in a thread, so that ``Dataset.load_async`` reads variables concurrently."""
-        return await asyncio.to_thread(self.__getitem__, key)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return LazyArray, (self.array,)
-
-    def _outer(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        check_unchanged(self.array, may_grow=True)
-        values = None if self.index_coordinates is None else self.index_coordinates.read(self.array)
-        return read_outer(self.array, key) if values is None else values[key].copy()
-
-    def _points(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        check_unchanged(self.array, may_grow=True)
-        return read_points(self.array, key)
-
-
-class IndexCoordinates:
-    """Index coordinates of a store with latency: the first read of one reads all of them concurrently.
-
-    When xarray opens a dataset, it reads them one after the other, and the first and last value of times before.
-    """
-
-    def __init__(self, arrays: Sequence[Array]) -> None:
-        self._waiting = arrays
-        self._values: dict[str, NDArray[Any] | None] = {}
-        self._lock = threading.Lock()
-
-    def read(self, array: Array) -> NDArray[Any] | None:
-        """Return the values; ``None`` where reading failed, so that reading `array` itself raises the error."""
-        with self._lock:
-            if self._waiting:
-                arrays, self._waiting = self._waiting, ()
-                with ThreadPoolExecutor(min(len(arrays), REQUESTS_AT_ONCE)) as pool:
-                    self._values = dict(zip((a.path for a in arrays), pool.map(_values, arrays), strict=True))
-            return self._values.get(array.path)
-
-
-def _values(array: Array) -> NDArray[Any] | None:
-    try:
-        return array[...]  # type: ignore[no-any-return]
-    except (ChunkmillError, OSError):
-        return None
 
 
 _SMALL_COORDINATE = 1 << 20  # bytes that may be held until the dataset has them

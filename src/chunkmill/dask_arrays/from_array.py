@@ -1,0 +1,90 @@
+"""Let ``da.from_array`` have many requests under way, as `read_graph` does, in stores whose requests cost latency.
+
+Dask builds the graph by itself: a task a block, which asks the array for it and waits. It then calls the functions of
+its setting ``array_plugins`` with every new dask array: ours looks whether the array is one of `da.from_array` over a
+stored array, and replaces its graph by that of `read_graph`, with the same name and blocks. Xarray's chunks are made by
+`da.from_array`, too. Neither dask's optimisation nor its schedulers ask the array for its graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+from dask._task_spec import TaskRef
+from dask.array.core import getter, getter_nofancy
+from dask.blockwise import Blockwise
+
+from chunkmill.array.chunk_io import read_region
+from chunkmill.array.selection import full_region
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.dask_arrays.read import ReadValues, read_in_runs_of
+from chunkmill.model.grid import Region
+
+__all__ = ["ArrayInside", "find_array_inside", "read_from_arrays_in_runs"]
+
+
+class ArrayInside(NamedTuple):
+    """Stored array that an array-like reads: `region` of it, of which `values` makes the elements of a block."""
+
+    array: StoredArray
+    region: Region
+    values: ReadValues
+
+
+Finder = Callable[[Any], ArrayInside | None]
+
+_finders: list[Finder] = []
+
+
+def find_array_inside(finder: Finder) -> Finder:
+    """Register a function that recognises array-likes of another library, above this layer."""
+    _finders.append(finder)
+    return finder
+
+
+def read_from_arrays_in_runs() -> None:
+    """Register the plugin with dask, unless it is; after those of the user."""
+    plugins = dask.config.get("array_plugins", ())
+    if not plugins and type(plugins) is not _OnlyOurs:
+        dask.config.set(array_plugins=_OnlyOurs())
+    elif plugins and _plugin not in plugins:
+        dask.config.set(array_plugins=[*plugins, _plugin])
+
+
+class _OnlyOurs(dict[str, Any]):
+    """Plugins of dask's, of which ours is the only one: nothing to JSON, pickle and dask's merging of settings.
+
+    Dask sends its settings to workers as JSON (`SSHCluster`), which refuses functions, or pickled, for which chunkmill
+    would be imported before the worker starts.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        yield _plugin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, ()
+
+
+def _plugin(x: Any) -> None:
+    """Replace the graph of `x` where it is one of `da.from_array` over a stored array far away."""
+    layer = x.dask.layers.get(x.name) if isinstance(x, da.Array) else None
+    if type(layer) is not Blockwise or layer.task.func not in _GETTERS or layer.task.kwargs:
+        return  # with arguments of its own where there is a lock
+    source = next((value for value, index in layer.indices if index is None), None)
+    if isinstance(source, TaskRef):
+        source = x.dask.layers[source.key][source.key]
+    if (found := _array_inside(source)) is not None:
+        graph = read_in_runs_of(found.array, x.chunks, found.region, x.name, found.values)
+        x.dask = x.dask if graph is None else graph
+
+
+_GETTERS = (getter, getter_nofancy)
+
+
+def _array_inside(source: Any) -> ArrayInside | None:
+    if isinstance(source, StoredArray):
+        return ArrayInside(source, full_region(source.shape), read_region)
+    return next((found for finder in _finders if (found := finder(source)) is not None), None)

@@ -1,0 +1,109 @@
+"""Variables of xarray in chunks, over stores with latency: many requests under way, each made once."""
+
+import pickle
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from recording import FarStore
+from servers import WARNINGS, serve_files
+
+import chunkmill as cm
+
+pytestmark = WARNINGS
+
+SHAPE, CHUNKS = (48, 40), (4, 4)  # 120 keys
+RAW = np.arange(48 * 40, dtype="i2").reshape(SHAPE)
+PACKED = {"scale_factor": 0.5, "add_offset": 10, "_FillValue": 7}
+
+
+@pytest.fixture
+def store():
+    far = FarStore()
+    raw = xr.Dataset({"v": (("y", "x"), RAW, PACKED), "y": np.arange(48)})
+    cm.write_dataset(raw, far.below, encoding={"v": {"chunks": CHUNKS}})
+    return far
+
+
+def plain(store):
+    return xr.open_dataset(store.below, engine="chunkmill").load()
+
+
+@pytest.mark.parametrize("options", [{}, {"inline_array": True}, {"mask_and_scale": False}])
+def test_many_requests_are_under_way_and_each_is_made_once(store, options):
+    opened = xr.open_dataset(store, engine="chunkmill", chunks={}, **options).v
+    assert opened.chunks == ((4,) * 12, (4,) * 10)
+    want = xr.open_dataset(store.below, engine="chunkmill", **options).v.load()
+    store.clear()
+    store.seconds = 0.01
+    xr.testing.assert_identical(opened.compute(scheduler="threads", num_workers=2), want)
+    assert store.most_at_once >= 16
+    assert len(store.chunks("get")) == 120
+    assert set(store.chunks("get").values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("select", "n_keys"),
+    [
+        (lambda ds: ds.isel(y=slice(8, 44)).chunk(y=4, x=4), 90),
+        (lambda ds: ds.isel(y=slice(4, None)).isel(x=slice(8, None)).chunk(y=8, x=4).isel(y=slice(0, 8)), 16),
+        (lambda ds: ds.chunk(y=8, x=8).isel(x=3), 24),
+        (lambda ds: ds.chunk(y=4, x=4).isel(y=-1, x=slice(None, None, -3)), 10),
+    ],
+    ids=["sliced before", "sliced twice", "larger", "sliced after"],
+)
+def test_what_was_selected_is_requested_and_nothing_else(store, select, n_keys):
+    opened = select(xr.open_dataset(store, engine="chunkmill"))
+    store.clear()
+    xr.testing.assert_identical(opened.compute(scheduler="threads"), select(plain(store)).compute())
+    assert len(store.chunks("get")) == n_keys
+    assert set(store.chunks("get").values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        lambda ds: ds.transpose().chunk(y=4, x=4),
+        lambda ds: ds.isel(y=slice(None, None, 2)).chunk(y=4, x=4),
+        lambda ds: ds.isel(y=[3, 1, 7]).chunk(x=4),
+        lambda ds: ds.isel(y=5).chunk(x=4),
+        lambda ds: ds.isel(y=slice(3, 40)).chunk(y=4, x=4),
+        lambda ds: ds.load().chunk(y=4, x=4),
+    ],
+    ids=["transposed", "steps", "positions", "line", "across keys", "loaded"],
+)
+def test_other_selections_are_read_as_by_xarray_alone(store, select):
+    opened = select(xr.open_dataset(store, engine="chunkmill"))
+    assert not any(name.startswith("begun-") for name in opened.v.data.dask.layers)
+    xr.testing.assert_identical(opened.compute(scheduler="threads"), select(plain(store)).compute())
+
+
+def test_joined_characters(store):
+    """Their array has one axis more than the variable."""
+    cm.to_store(
+        da.from_array(np.full((40, 3), b"x"), chunks=(4, 3)), store.below, "c", dimension_names=["n", "string3"]
+    )
+    opened = xr.open_dataset(store, engine="chunkmill", chunks={}).c
+    assert opened.shape == (40,)
+    assert set(opened.to_numpy()) == {b"xxx"}
+
+
+def test_of_a_reference_set_a_task_receives_its_own_references(tmp_path):
+    cm.write_dataset(xr.Dataset({"v": (("y", "x"), RAW)}), tmp_path / "s", encoding={"v": {"chunks": CHUNKS}})
+    cm.to_references(tmp_path / "s", tmp_path / "refs.json")
+    refs = (tmp_path / "refs.json").read_text()
+    with serve_files(tmp_path) as server:
+        (tmp_path / "refs.json").write_text(
+            refs.replace(f"file://{tmp_path}", server.url).replace(str(tmp_path), server.url)
+        )
+        x = xr.open_dataset(tmp_path / "refs.json", engine="chunkmill", chunks={}).v.data
+        assert x.sum().compute(scheduler="threads") == RAW.sum()
+        keys = [path for method, path, _ in server.log if "/c/" in path]
+        assert len(keys) == len(set(keys)) == 120
+        (optimised,) = dask.optimize(x)
+        reads = [task for key, task in dict(optimised.dask).items() if key[0] == x.name]
+        assert len(reads) == 120
+        assert max(len(pickle.dumps(task)) for task in reads) < 10_000
+        assert pickle.loads(pickle.dumps(x)).sum().compute(scheduler="threads") == RAW.sum()
