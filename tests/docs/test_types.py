@@ -38,7 +38,8 @@ child: cm.Array = group.array("x")
 below: cm.Group = group.create_group("y").group("z")
 names: list[str] = [*group.keys(), *(name for name, _ in group.items())]
 plan: cm.Plan = cm.plan_convert("a.zarr", "b.zarr", format="zarr2", chunks={"x": -1}, max_mem="1 GiB", include=["a*"])
-done: cm.Report = cm.rechunk("a.zarr", "c.zarr", chunks=(-1, 2), strategy="spill")
+done: cm.Report = cm.rechunk("a.zarr", "c.zarr", chunks=(-1, 2), strategy="spill", region={"x": slice(0, 9)})
+part: cm.Plan = cm.plan_convert("a.zarr", "b.zarr", format="n5", region=(slice(0, 9), ...))
 new = cm.create_array("d.zarr", shape=(4,), dtype="i4", format="n5")
 cm.delete("d.zarr")
 """
@@ -60,6 +61,7 @@ MISTAKES = [
     "cm.store([x], [5])",
     'cm.plan_convert("a.zarr", "b.zarr", format="zar2")',
     'cm.convert("a.zarr", "b.zarr", format="n5", max_men="1 GiB")',
+    'cm.convert("a.zarr", "b.zarr", format="n5", region=3)',
     'cm.plan_rechunk("a.zarr", "b.zarr", chnks=(2, 2))',
     'cm.rechunk("a.zarr", "b.zarr", chunks=(2, 2), strategy="fast")',
     'cm.rechunk("a.zarr", "b.zarr", chunks=(2, 2), temp_codec="zip")',

@@ -91,6 +91,10 @@ class ShardedChunks:
                 raise ChunkError(url=store.url, key=span.key, coords=shard, step="get", reason=reason) from error
             yield shard, self._parse(store, shard, span.key, data)
 
+    def first_chunk(self, shard: ChunkCoords, axis: int) -> int:
+        """Return the first chunk of a shard along an axis."""
+        return self.chunk_grid.axes[axis].index(self.shard_grid.axes[axis].start(shard[axis]))
+
     def _split(self, coords: ChunkCoords) -> tuple[ChunkCoords, ChunkCoords]:
         """Return the coords of the shard, and of the chunk inside it in the axes of its index."""
         shard, inner = [], []
@@ -150,6 +154,15 @@ class ChunkLayout:
         if self.is_regular:
             return self.regular
         return replace(self.regular, shape=self.grid.shape_of(coords))
+
+    def is_cut(self, coords: ChunkCoords) -> bool:  # noqa: ARG002 - of a region's layout alone
+        """Return whether the stored chunk has elements of the array outside these: never, but for a region's."""
+        return False
+
+    @property
+    def n_cut(self) -> int:
+        """Number of chunks of which that is so."""
+        return 0
 
 
 def build_layouts(metadata: ArrayMetadata, prefix: str) -> tuple[ChunkLayout, ChunkLayout]:

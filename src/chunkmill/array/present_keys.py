@@ -77,12 +77,11 @@ def list_present(array: StoredArray) -> Numbers | None:
     >>> list_present(a)
     array([        7, 100000000])
     """
-    grid, decode = array.write_layout.grid, array.metadata.chunk_keys.decode
-    shape, start, ndim = grid.grid_shape, len(array.prefix), array.ndim
+    grid, shape = array.write_layout.grid, array.write_layout.grid.grid_shape
     numbers = column("q")
     for key in array.store.list_prefix(array.prefix):
-        coords = decode(key[start:], ndim)
-        if coords is None or any(i >= n for i, n in zip(coords, shape, strict=True)):
+        coords = array.coords_of_key(key)
+        if coords is None or any(not 0 <= i < n for i, n in zip(coords, shape, strict=True)):
             continue  # a document, or a chunk that remained when the array was made smaller
         numbers.append(grid.number_of(coords))
         if len(numbers) > _MOST_KEYS:
@@ -131,9 +130,8 @@ def chunks_in_shard(
     places = np.unravel_index(rows, index.shape[:-1]) if index.ndim > 1 else ()
     chunks, inside = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
     for axis, n_chunks in enumerate(grid.grid_shape):
-        first = grid.axes[axis].index(array.write_layout.grid.axes[axis].start(shard[axis]))
-        along = first + places[locator.order.index(axis)]
-        inside &= along < n_chunks  # past the end of the array nothing is read
+        along = locator.first_chunk(shard, axis) + places[locator.order.index(axis)]
+        inside &= (along >= 0) & (along < n_chunks)  # outside the array, or a region of it, nothing is read
         chunks = chunks * n_chunks + along
     return rows, chunks, inside
 

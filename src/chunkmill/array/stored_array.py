@@ -215,8 +215,12 @@ class StoredArray:
     def stored_keys(self) -> Iterator[str]:
         """Yield the store keys of all stored chunks (shards) by listing, also those outside the current shape."""
         for key in self.store.list_prefix(self.prefix):
-            if self.metadata.chunk_keys.decode(key[len(self.prefix) :], self.ndim) is not None:
+            if self.coords_of_key(key) is not None:
                 yield key
+
+    def coords_of_key(self, key: str) -> tuple[int, ...] | None:
+        """Return the coords, perhaps outside the shape, of a store key below `prefix`; ``None`` for other keys."""
+        return self.metadata.chunk_keys.decode(key[len(self.prefix) :], self.ndim)
 
     def first_key(self, region: Region) -> str:
         """Return the store key that holds the first element of `region`."""

@@ -10,6 +10,9 @@ from typing import Any
 
 from chunkmill.checks.verify_job import VerifyReport, compare
 from chunkmill.nodes.arguments import NodeLocation, open_source
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.hierarchy import walk
+from chunkmill.nodes.region_option import RegionOption, cropping
 
 __all__ = ["verify"]
 
@@ -18,6 +21,7 @@ def verify(
     a: NodeLocation,
     b: NodeLocation,
     *,
+    region: RegionOption = None,
     sample: float | None = None,
     seed: int = 0,
     storage_options: Mapping[str, Any] | None = None,
@@ -34,6 +38,8 @@ def verify(
     ----------
     a, b : str, path, store, tuple, Array or Group
         A url, ``(url, path)``, an Array or a Group.
+    region : optional
+        Compare `b` with this region of `a`, as in `plan_convert`.
     sample : float, optional
         Share of the blocks to compare: ``0.01`` for one in a hundred. ``None``: all.
     seed : int
@@ -67,4 +73,6 @@ def verify(
     """
     first = open_source(a, storage_options)
     second = open_source(b, storage_options_b if storage_options_b is not None else storage_options)
-    return compare(first, second, sample=sample, seed=seed, progress=progress)
+    arrays = [] if region is None else [each for each in walk(first) if isinstance(each, Array)]
+    crop = cropping(region, first, arrays)
+    return compare(first, second, crop=crop, sample=sample, seed=seed, progress=progress)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
@@ -112,9 +112,15 @@ class VerifyReport(ReportMixin):
 
 
 def compare(
-    a: Node, b: Node, *, sample: float | None = None, seed: int = 0, progress: bool | str | None = None
+    a: Node,
+    b: Node,
+    *,
+    crop: Callable[[Array], Array] | None = None,
+    sample: float | None = None,
+    seed: int = 0,
+    progress: bool | str | None = None,
 ) -> VerifyReport:
-    """Compare two nodes and everything below them; see `chunkmill.verify`."""
+    """Compare two nodes and everything below them, the arrays of `a` cropped; see `chunkmill.verify`."""
     start = time.perf_counter()
     if sample is not None and not 0 < sample <= 1:
         msg = f"sample={sample}: expected a number above 0 and at most 1"
@@ -123,7 +129,8 @@ def compare(
     pairs: list[_Pair] = []
     stored: list[Sequence[int]] = []
     worker = current_worker()
-    for path, first, second in _matched(a, b):
+    for path, stored_first, second in _matched(a, b):
+        first = crop(stored_first) if crop is not None and isinstance(stored_first, Array) else stored_first
         differences.extend(_compare_documents(path, first, second))
         if isinstance(first, Array) and isinstance(second, Array) and _same_kind(first, second):
             most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
@@ -173,7 +180,7 @@ def _compare_documents(path: str, a: Node | None, b: Node | None) -> Iterator[Di
         there, side = (b, "a") if a is None else (a, "b")
         yield Difference(path, "missing", f"{_kind(there)} is missing in {side}")
         return
-    if type(a) is not type(b):
+    if isinstance(a, Array) is not isinstance(b, Array):
         yield Difference(path, "missing", f"a has {_kind(a)}, b {_kind(b)}")
         return
     if isinstance(a, Array) and isinstance(b, Array):

@@ -39,6 +39,7 @@ from chunkmill.cli.options import (
 )
 from chunkmill.cli.pyramid import pyramid
 from chunkmill.cli.references import refs
+from chunkmill.cli.region import region_option
 
 __all__ = ["main"]
 
@@ -157,6 +158,7 @@ main.add_command(jobs)
     "--include", multiple=True, help="Convert only nodes that match, with all below, such as 't2*' (repeatable)."
 )
 @click.option("--exclude", multiple=True, help="Leave out nodes that match, with all below (repeatable).")
+@region_option("Convert only this region")
 @click.option("--dimension-names", type=NAMES, help="Names of the axes, such as time,lat,lon.")
 @click.option("--fill-value", type=JSON_VALUE, help="Fill value of the target, JSON or text; values stay as they are.")
 @click.option(
@@ -200,19 +202,35 @@ def convert(
 @click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
 @click.option("--format", "format_", type=FORMATS, help="Format of the target; the source's by default.")
 @click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
+@click.option("--include", multiple=True, help="Only nodes that match, with all below, such as 't2*' (repeatable).")
+@click.option("--exclude", multiple=True, help="Leave out nodes that match, with all below (repeatable).")
+@region_option("Only this region")
+@click.option(
+    "--chunk-key-encoding", type=click.Choice(["/", "."]), help="Separator in chunk keys, such as / for nested."
+)
 @click.option(
     "--strategy",
     type=click.Choice(["direct", "spill"]),
     help="Strategy to use instead of the one estimated to be faster.",
 )
 @job_options
-def rechunk(source: str, target: str, *, path: str, target_path: str, format_: str | None, **options: Any) -> None:
+def rechunk(
+    source: str,
+    target: str,
+    *,
+    path: str,
+    target_path: str,
+    format_: str | None,
+    include: tuple[str, ...],
+    **options: Any,
+) -> None:
     """Write the array SOURCE, or every array of a group, with other chunks to TARGET, within a bound on memory.
 
     Each element is read and written once; where few target chunks fit in memory at a time, it also passes through
     intermediate files, which are deleted when the job is done.
     """
-    run_plan(cm.plan_rechunk, (source, path), (target, target_path), options | {"format": format_})
+    chosen = options | {"format": format_, "include": include or None}
+    run_plan(cm.plan_rechunk, (source, path), (target, target_path), chosen)
 
 
 main.add_command(pyramid)
@@ -227,6 +245,7 @@ main.add_command(refs)
 @click.argument("b", type=PLACE)
 @click.option("--path-a", default="", help="Path of the node inside A.")
 @click.option("--path-b", default="", help="Path of the node inside B.")
+@region_option("Compare B with this region of A")
 @click.option("--sample", type=click.FloatRange(0, 1, min_open=True), help="Compare this share of the blocks only.")
 @storage_option("--option", "storage_options", " of A (and of B)")
 @storage_option("--option-b", "storage_options_b", " of B")

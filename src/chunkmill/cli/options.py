@@ -34,6 +34,7 @@ __all__ = [
     "NAMES",
     "PLACE",
     "SHAPE",
+    "Command",
     "errors_shown",
     "examples",
     "job_options",

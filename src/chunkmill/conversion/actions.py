@@ -13,7 +13,7 @@ Pure functions of two metadata. Not here: moving chunks (`chunkmill.conversion.c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any, Literal, TypeAlias
 
@@ -27,6 +27,7 @@ from chunkmill.model.metadata import ArrayMetadata, NamedConfig
 __all__ = [
     "Action",
     "ChosenAction",
+    "RegionLayout",
     "choose_action",
     "group_keys",
     "group_ranges",
@@ -36,6 +37,24 @@ __all__ = [
 
 Action: TypeAlias = Literal["copy", "reframe", "repack", "recode", "rechunk"]
 Frame: TypeAlias = Literal["n5_block", "crc32c"]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionLayout:
+    """The chunks of a region of a stored array.
+
+    Attributes
+    ----------
+    keys, chunks
+        Grids of store keys and of chunks, cut at the region.
+    n_cut_keys, n_cut
+        Store keys, and chunks, that have elements outside the region: these are decoded and encoded.
+    """
+
+    keys: ChunkGrid
+    chunks: ChunkGrid
+    n_cut_keys: int
+    n_cut: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +97,7 @@ def choose_action(
     max_bytes: int,
     max_keys: int,
     align_bytes: int | None = None,
+    region: RegionLayout | None = None,
 ) -> ChosenAction:
     """Choose the action for an array.
 
@@ -88,6 +108,8 @@ def choose_action(
         asked for them. Otherwise it is enough that the target's codecs decode the source's bytes.
     max_bytes, max_keys, align_bytes
         Bounds of what one task owns of the target, as in `group_keys`.
+    region
+        The chunks of the source, where it is a region of a stored array.
 
     Examples
     --------
@@ -100,6 +122,10 @@ def choose_action(
     {'copy': 9}
     """
     old, new = inner_layout(source), inner_layout(target)
+    n_cut_keys = n_cut = 0
+    if region is not None:
+        old = replace(old, keys=region.keys, chunks=region.chunks)
+        n_cut_keys, n_cut = region.n_cut_keys, region.n_cut
     itemsize = target.dtype.itemsize
     group = group_keys(old, new, itemsize, max_bytes=max_bytes, max_keys=max_keys, align_bytes=align_bytes)
     materialize = not same_fill(source, target)
@@ -117,11 +143,13 @@ def choose_action(
     if unframe == frame:
         unframe = frame = None
     same_keys = old.keys == new.keys and _same_sharding(old.sharding, new.sharding)
-    if same_keys and unframe is None and frame is None and not (materialize and new.sharding):
+    # chunks in shards are moved one by one where those at the ends of a region are decoded
+    if same_keys and unframe is None and frame is None and not ((materialize or n_cut_keys) and new.sharding):
         reason = f"chunks and codecs are the same: {_shown(new.codecs)}"
-        return ChosenAction("copy", reason, {"copy": new.keys.n_chunks}, None, None, materialize, group)
+        counts = {"copy": new.keys.n_chunks - n_cut_keys} | ({"recode": n_cut_keys} if n_cut_keys else {})
+        return ChosenAction("copy", reason, counts, None, None, materialize, group)
     # blocks at an end are truncated in N5 and padded elsewhere
-    n_recoded = _n_cropped(new.chunks) if "n5_block" in (unframe, frame) else 0
+    n_recoded = max(n_cut, _n_cropped(new.chunks) if "n5_block" in (unframe, frame) else 0)
     action: Action = "repack" if old.sharding or new.sharding else "reframe"
     actions: dict[str, int] = {action: new.chunks.n_chunks - n_recoded}
     if n_recoded:

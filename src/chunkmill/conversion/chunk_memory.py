@@ -30,7 +30,7 @@ def itemsize(array: StoredArray) -> int:
 
 def chunk_bytes(array: StoredArray, layout: ChunkLayout) -> int:
     """Return the bytes of one chunk's values."""
-    return itemsize(array) * prod(layout.grid.chunk_shape)
+    return itemsize(array) * prod(layout.regular.shape)  # decoded whole, also where a region has a part of it
 
 
 def most_encoded(array: StoredArray, layout: ChunkLayout) -> int:

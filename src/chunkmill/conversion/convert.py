@@ -15,7 +15,7 @@ from chunkmill.conversion.layout_options import by_array
 from chunkmill.conversion.ome import OmeImages, check_ome
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
-from chunkmill.conversion.source_choice import axis_names, chosen_paths, with_fill_value, with_names
+from chunkmill.conversion.source_choice import axis_names, chosen_arrays, chosen_paths, with_fill_value, with_names
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target
 from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
@@ -24,6 +24,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import with_chunk_keys
 from chunkmill.nodes.open_store import open_plain_store
+from chunkmill.nodes.region_option import RegionOption, cropping, shown_regions
 from chunkmill.runtime.worker import current_worker
 from chunkmill.stores.base import Store
 
@@ -44,6 +45,7 @@ def plan_convert(
     allow: Collection[str] = (),
     include: str | Collection[str] | None = None,
     exclude: str | Collection[str] = (),
+    region: RegionOption = None,
     dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None = None,
     fill_value: Any = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
@@ -88,6 +90,11 @@ def plan_convert(
     include, exclude
         Patterns of paths below the source, such as ``"t2m"``, ``"level*/mask"``: of a group, only nodes that match
         `include`, or are below such, and not `exclude`. ``*`` matches any characters, slashes too.
+    region
+        Only this region: of one array, slices of step 1, such as ``(slice(10, 20), ...)``; by dimension,
+        ``{"time": slice(0, 12), "lat": (10, 40)}``, of every array that has it, coordinates included. Chunks are copied
+        where the region begins at one; those that it cuts are decoded. Attributes stay as they are, those that give
+        positions too.
     dimension_names
         Names of the axes: of the array; of the arrays of that rank; or by path below the source. As stored otherwise.
     fill_value
@@ -111,6 +118,8 @@ def plan_convert(
     ------
     UnsupportedFeature
         The format cannot hold something: says which node, and what would be lost.
+    RegionError, ValueError
+        `region` is outside an array, has a step, or names a dimension that no array has.
 
     Examples
     --------
@@ -120,6 +129,9 @@ def plan_convert(
     >>> plan.strategy, plan.actions
     ('copy', {'copy': 4})
     """
+    if region is not None and ome is not None:
+        msg = f"ome={ome!r} describes whole images, and region={region!r} asks for less; convert in two steps"
+        raise ValueError(msg)
     node = open_source(source, storage_options)
     named, filled = axis_names(dimension_names, node), with_fill_value(fill_value, node)
 
@@ -149,7 +161,16 @@ def plan_convert(
     exact = not (isinstance(codecs, str) and codecs == "keep")
     chosen = chosen_paths(node, include, exclude)
     where = ConversionTarget(
-        store, path, format, describe_array, describe_group, exact=exact, overwrite=overwrite, chosen=chosen
+        store,
+        path,
+        format,
+        describe_array,
+        describe_group,
+        exact=exact,
+        overwrite=overwrite,
+        chosen=chosen,
+        crop=cropping(region, node, chosen_arrays(node, chosen), names),
+        region=shown_regions(region),
     )
     worker = current_worker(max_mem)
     limit = None if max_mem is None else worker.max_mem
@@ -170,6 +191,7 @@ def convert(
     allow: Collection[str] = (),
     include: str | Collection[str] | None = None,
     exclude: str | Collection[str] = (),
+    region: RegionOption = None,
     dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None = None,
     fill_value: Any = None,
     chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
@@ -185,7 +207,7 @@ def convert(
     ----------
     source, target, format, chunks, shards, codecs, max_mem, temp, overwrite, allow
         As in `plan_convert`.
-    include, exclude, dimension_names, fill_value, chunk_key_encoding, ome
+    include, exclude, region, dimension_names, fill_value, chunk_key_encoding, ome
         As in `plan_convert`.
     storage_options, target_storage_options
         As in `plan_convert`.
@@ -227,6 +249,7 @@ def convert(
         allow=allow,
         include=include,
         exclude=exclude,
+        region=region,
         dimension_names=dimension_names,
         fill_value=fill_value,
         chunk_key_encoding=chunk_key_encoding,

@@ -14,7 +14,7 @@ from functools import partial
 from math import prod
 from typing import Any, Literal
 
-from chunkmill.conversion.actions import choose_action, n_groups
+from chunkmill.conversion.actions import RegionLayout, choose_action, n_groups
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.chunk_memory import chunk_bytes
 from chunkmill.conversion.counts import JobCounts, PlannedStage
@@ -32,6 +32,7 @@ from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.cropped import region_of, whole
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.job import Job
@@ -62,6 +63,10 @@ class ConversionTarget:
         Whether a node that is there is replaced; ``None``: it is an array to write into.
     chosen
         Paths below the source of the nodes to convert; ``None``: all.
+    crop
+        Source array -> the region of it to convert; ``None``: all of it.
+    region
+        That region as text.
     """
 
     store: Store
@@ -72,6 +77,8 @@ class ConversionTarget:
     exact: bool = False
     overwrite: bool | None = False
     chosen: Collection[str] | None = None
+    crop: Callable[[Array], Array] | None = None
+    region: str = ""
 
 
 def plan_job(
@@ -93,10 +100,12 @@ def plan_job(
     plans = _plan_arrays(source, arrays, target, settings)
     where = f"{target.store.url}/{path}" if path else target.store.url
     name, intermediate = f"{operation} to {where}", settings.separate_store(target.store)
-    known = [
+    known: list[Any] = [
         (p.source.path, p.source.metadata, p.seen.versions, p.target.path, p.target.metadata, p.action, _tasks_known(p))
         for p in plans
     ]
+    regions = [region for p in plans if (region := region_of(p.source)) is not None]
+    known += [tuple((cut.start, cut.stop) for cut in region) for region in regions]
     apart = None if intermediate is None else intermediate.url
     mark = fingerprint(operation, _VERSION, source.url, documents_format, groups, known, apart, settings.compress)
     prefix = f"{Journal(target.store, path, name, mark).prefix}intermediate/"
@@ -119,7 +128,7 @@ def plan_job(
     strategy, reason = _strategy(plans, len(groups))
     return Plan(
         operation=operation,
-        source=shown_node(source),
+        source=f"{shown_node(source)}{target.region and f', region {target.region}'}",
         target=f"{where} ({documents_format.name})",
         strategy=strategy,
         reason=reason,
@@ -189,8 +198,9 @@ def _described(
         if isinstance(node, Group):
             groups[path] = target.describe_group(node, documents_format, path)
         else:
-            metadata = target.describe_array(node, documents_format, path)
-            arrays.append((node, hierarchy.array_at(target.store, path, metadata, documents_format)))
+            array = node if target.crop is None else target.crop(node)
+            metadata = target.describe_array(array, documents_format, path)
+            arrays.append((array, hierarchy.array_at(target.store, path, metadata, documents_format)))
     return groups, arrays
 
 
@@ -227,15 +237,23 @@ def _plan_arrays(
                 max_bytes=max_bytes,
                 max_keys=max_keys,
                 align_bytes=MAX_TASK_BYTES,
+                region=_region_layout(old),
             ),
         )
-        for (old, new), known in zip(arrays, see_sources([old for old, _ in arrays]), strict=True)
+        for (old, new), known in zip(arrays, see_sources([whole(old) for old, _ in arrays]), strict=True)
     ]
     check_n_tasks(
         f"write all of {source.url}",
         sum(n_groups(plan.target.write_layout.grid, plan.action.group) for plan in chosen),
     )
     return tuple(_with_tasks(plan, settings, max_bytes=max_bytes, max_keys=max_keys) for plan in chosen)
+
+
+def _region_layout(array: Array) -> RegionLayout | None:
+    if region_of(array) is None:
+        return None
+    keys, chunks = array.write_layout, array.read_layout
+    return RegionLayout(keys.grid, chunks.grid, keys.n_cut, chunks.n_cut)
 
 
 def _with_tasks(plan: ArrayPlan, settings: Settings, *, max_bytes: int, max_keys: int) -> ArrayPlan:

@@ -188,15 +188,19 @@ def _count(actions: dict[str, int], name: str, n: int = 1) -> None:
 
 def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[str, int]) -> None:
     source, target = transfer.source, transfer.target
-    filled = _Filled(transfer)
-    fetched = _fetch(source, source.write_layout, keys, transfer.memory.n_ahead)
+    layout, filled = source.write_layout, _Filled(transfer)
+    fetched = _fetch(source, layout, keys, transfer.memory.n_ahead)
     for coords in keys:
         value: Buffer | None = next(fetched)
+        is_cut = layout.is_cut(coords)
         if value is None:
             transfer.absent.append(coords)
             value = filled.encoded(target.write_layout, coords)
+        elif is_cut:  # at the end of a region
+            chunk = decode_chunk(source, layout, coords, cast("bytes", value))[_extent(target.write_layout, coords)]
+            value = encode_chunk(target, target.write_layout, coords, chunk, write_empty=True)
         transfer.background.call(_put, transfer, coords, value)
-        _count(actions, "absent" if value is None else "copy")
+        _count(actions, "absent" if value is None else "recode" if is_cut else "copy")
         del value  # before the next one is fetched, so that it gets the same memory
 
 
@@ -262,7 +266,7 @@ def _entries(
 def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actions: dict[str, int]) -> Buffer:
     """Return a chunk's bytes as encoded in the target."""
     source, target, action = transfer.source, transfer.target, transfer.action
-    if action.moves:
+    if action.moves and not source.read_layout.is_cut(coords):
         with chunk_step(source, source.read_layout, coords, action.name):
             moved = _reframed(action, target.read_layout, coords, data)
         if moved is not None:

@@ -75,7 +75,9 @@ def task_memory(
     n_chunks = n_keys
     n_bytes = THREAD_OVERHEAD + fetched
     if copies:
-        n_bytes += fetched * target.store.is_remote
+        n_bytes += fetched * target.store.is_remote + _opened_bytes(source, target, action) * (
+            "recode" in action.counts
+        )
     else:
         n_chunks *= max(
             1, prod(target.write_layout.grid.chunk_shape) // max(prod(target.read_layout.grid.chunk_shape), 1)
@@ -106,6 +108,7 @@ def task_memory(
 def fit_memory(source: StoredArray, target: StoredArray, action: ChosenAction, budget: int) -> ChosenAction:
     """Return the action with tasks that stay within `budget`; with the smallest tasks, where even they do not."""
     layouts = inner_layout(source.metadata), inner_layout(target.metadata)
+    layouts = replace(layouts[0], keys=source.write_layout.grid, chunks=source.read_layout.grid), layouts[1]
     while (n_keys := prod(action.group)) > 1 and task_memory(source, target, action, budget).n_bytes > budget:
         group = group_keys(*layouts, 1, max_bytes=1 << 62, max_keys=n_keys // 2, align_bytes=0)
         action = replace(action, group=group)

@@ -5,7 +5,7 @@ Not here: planning (`chunkmill.conversion.convert_job`), the target's metadata (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 from chunkmill.conversion.convert import intermediate_store
@@ -13,6 +13,7 @@ from chunkmill.conversion.convert_job import ConversionTarget, plan_job
 from chunkmill.conversion.layout_options import by_array
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
+from chunkmill.conversion.source_choice import chosen_arrays, chosen_paths
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format, WritableFormatName
@@ -22,6 +23,8 @@ from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.new_array import with_chunk_keys
+from chunkmill.nodes.region_option import RegionOption, cropping, shown_regions
 from chunkmill.runtime.worker import current_worker
 
 __all__ = ["plan_rechunk", "rechunk"]
@@ -40,6 +43,10 @@ def plan_rechunk(
     temp_codec: Literal["raw", "lz4"] = "raw",
     strategy: Literal["direct", "spill"] | None = None,
     overwrite: bool = False,
+    include: str | Collection[str] | None = None,
+    exclude: str | Collection[str] = (),
+    region: RegionOption = None,
+    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> Plan:
@@ -80,6 +87,8 @@ def plan_rechunk(
     overwrite
         Replace what is at the target: it stays until the new one is complete, in directories and in memory; in other
         stores, and below the root in the draft of Zarr v3, it is deleted when the sources have been looked at.
+    include, exclude, region, chunk_key_encoding
+        As in `chunkmill.plan_convert`, which also changes names of axes and fill values.
     storage_options, target_storage_options
         For the filesystems, as in fsspec; the target's (and those of `temp`) default to the source's.
 
@@ -96,6 +105,8 @@ def plan_rechunk(
         Shards are not multiples of the chunks, or `chunks` are not those of the Array to write to.
     UnsupportedFeature
         The format cannot hold such an array.
+    RegionError, ValueError
+        `region` is outside an array, has a step, or names a dimension that no array has.
 
     Examples
     --------
@@ -116,20 +127,38 @@ def plan_rechunk(
     limit = None if max_mem is None else worker.max_mem  # of arrays, too, whose chunks stay
     compress = temp_codec == "lz4"
     settings = Settings(worker, limit, intermediate_store(temp, options), compress=compress, strategy=strategy)
+    chosen = chosen_paths(node, include, exclude)
+    crop, shown = cropping(region, node, chosen_arrays(node, chosen)), shown_regions(region)
     if isinstance(target, Array):
-        return plan_job("rechunk", node, _into_existing(node, target, chunks), settings)
+        if chunk_key_encoding is not None:
+            raise TypeError(
+                f"chunk_key_encoding={chunk_key_encoding!r}: the array {target.path!r} has its keys already"
+            )
+        return plan_job("rechunk", node, _into_existing(node, target, chunks, crop, shown), settings)
     store, path = open_target(target, options)
     chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
 
     def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
-        return describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs)
+        described = describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs)
+        return with_chunk_keys(described, documents_format, at, chunk_key_encoding)
 
     def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
         return describe_group_target(group.metadata, documents_format, at)
 
     name = format or _writable_format(node.format)
     exact = not (isinstance(codecs, str) and codecs == "keep")
-    where = ConversionTarget(store, path, name, describe_array, describe_group, exact=exact, overwrite=overwrite)
+    where = ConversionTarget(
+        store,
+        path,
+        name,
+        describe_array,
+        describe_group,
+        exact=exact,
+        overwrite=overwrite,
+        chosen=chosen,
+        crop=crop,
+        region=shown,
+    )
     return plan_job("rechunk", node, where, settings)
 
 
@@ -146,6 +175,10 @@ def rechunk(
     temp_codec: Literal["raw", "lz4"] = "raw",
     strategy: Literal["direct", "spill"] | None = None,
     overwrite: bool = False,
+    include: str | Collection[str] | None = None,
+    exclude: str | Collection[str] = (),
+    region: RegionOption = None,
+    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
     resume: bool = True,
@@ -157,7 +190,7 @@ def rechunk(
     ----------
     source, target, chunks, shards, format, codecs, max_mem, temp, temp_codec, strategy, overwrite
         As in `plan_rechunk`.
-    storage_options, target_storage_options
+    include, exclude, region, chunk_key_encoding, storage_options, target_storage_options
         As in `plan_rechunk`.
     resume, progress
         As in `Plan.run`.
@@ -195,6 +228,10 @@ def rechunk(
         temp_codec=temp_codec,
         strategy=strategy,
         overwrite=overwrite,
+        include=include,
+        exclude=exclude,
+        region=region,
+        chunk_key_encoding=chunk_key_encoding,
         storage_options=storage_options,
         target_storage_options=target_storage_options,
     )
@@ -205,12 +242,15 @@ def _writable_format(name: str) -> str:
     return READ_ONLY.get(name, name)
 
 
-def _into_existing(source: Node, target: Array, chunks: Any) -> ConversionTarget:
+def _into_existing(
+    source: Node, target: Array, chunks: Any, crop: Callable[[Array], Array] | None, region: str
+) -> ConversionTarget:
     """Return an array that exists as a target: its metadata stay as they are."""
     target.check_writable()
     if not isinstance(source, Array):
         msg = f"the target is the array {target.path!r}, the source a group: give the array to read"
         raise TypeError(msg)
+    source = source if crop is None else crop(source)
     if source.shape != target.shape or source.dtype != target.dtype:
         got, expected = f"{source.shape} {source.dtype}", f"{target.shape} {target.dtype}"
         raise AlignmentError(expected=expected, got=got, fix="give a target of the source's shape and dtype")
@@ -225,4 +265,6 @@ def _into_existing(source: Node, target: Array, chunks: Any) -> ConversionTarget
         lambda *_: target.metadata,
         lambda group, *_: group.metadata,
         overwrite=None,
+        crop=crop,
+        region=region,
     )

@@ -19,7 +19,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Node
 from chunkmill.nodes.hierarchy import walk
 
-__all__ = ["axis_names", "chosen_paths", "with_fill_value", "with_names"]
+__all__ = ["axis_names", "chosen_arrays", "chosen_paths", "with_fill_value", "with_names"]
 
 Patterns = str | Collection[str]
 
@@ -52,6 +52,12 @@ def chosen_paths(node: Node, include: Patterns | None, exclude: Patterns) -> Col
         path for path in paths if (included is None or _is_matched(path, included)) and not _is_matched(path, excluded)
     }
     return found | {above for path in found for above in parents_of(path)} | {""}
+
+
+def chosen_arrays(node: Node, chosen: Collection[str] | None) -> list[Array]:
+    """Return the arrays at and below `node`, those that are chosen."""
+    arrays = (each for each in walk(node) if isinstance(each, Array))
+    return [each for each in arrays if chosen is None or path_below(node, each) in chosen]
 
 
 def _patterns(patterns: Patterns) -> list[str]:

@@ -17,7 +17,7 @@ from dask.utils import format_bytes
 from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import ArrayPlan
-from chunkmill.conversion.chunk_memory import index_size, itemsize, stored_bytes
+from chunkmill.conversion.chunk_memory import chunk_bytes, index_size, itemsize, stored_bytes
 from chunkmill.conversion.estimate import TransferEstimate
 from chunkmill.conversion.rechunking.intermediate_files import write_intermediate_file
 from chunkmill.conversion.rechunking.plan import Limits, RechunkPlan, Strategy, choose_rechunk_strategy
@@ -87,7 +87,7 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
     worker, intermediate = settings.worker, settings.separate_store(target.store) or target.store
     codecs = intermediate_codecs(source, compress=settings.compress)
     try:
-        return choose_rechunk_strategy(
+        plan = choose_rechunk_strategy(
             read_side(source, worker),
             write_side(target, worker),
             itemsize(source),
@@ -98,6 +98,10 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
         )
     except JobError as error:
         raise JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint) from None
+    if not source.read_layout.n_cut:
+        return plan
+    decoded = plan.estimate.n_chunk_reads * chunk_bytes(source, source.read_layout)  # whole, for a region of them
+    return replace(plan, estimate=replace(plan.estimate, decoded_bytes=decoded))
 
 
 def rechunk_stages(

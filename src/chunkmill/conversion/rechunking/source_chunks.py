@@ -134,9 +134,11 @@ def source_values(
             with chunk_step(source, layout, overlap.coords, "get"):
                 data = next(results)
             at = shifted(overlap.in_region, region)
-            reads.n_elements += prod(
-                region_shape(overlap.in_chunk if overlap.whole else layout.grid.extent(overlap.coords))
-            )
+            if layout.is_cut(overlap.coords):
+                reads.n_elements += prod(layout.regular.shape)
+            else:
+                extent = overlap.in_chunk if overlap.whole else layout.grid.extent(overlap.coords)
+                reads.n_elements += prod(region_shape(extent))
             if data is None:
                 check_missing(source, layout, overlap.coords)
                 absent.append(overlap.coords)

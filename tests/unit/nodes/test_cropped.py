@@ -1,0 +1,31 @@
+"""Regions as arrays."""
+
+import pickle
+
+import dask
+import numpy as np
+
+from chunkmill.nodes.create import create_array
+from chunkmill.nodes.cropped import crop, region_of, whole
+
+
+def test_a_region_travels_and_has_a_token_of_its_own():
+    array = create_array("memory://cropped-token", shape=(9, 4), dtype="i4", chunks=(4, 4), overwrite=True)
+    array[...] = np.arange(36).reshape(9, 4)
+    region = (slice(3, 8), slice(0, 4))
+    part = crop(array, region)
+    again = pickle.loads(pickle.dumps(part))
+    assert np.array_equal(again[...], array[3:8])
+    assert region_of(again) == region
+    assert whole(again).shape == (9, 4)
+    other = crop(array, (slice(4, 9), slice(0, 4)))
+    assert len({dask.base.tokenize(each) for each in (array, part, other)}) == 3
+    assert dask.base.tokenize(again) == dask.base.tokenize(part)
+    assert np.array_equal(part.to_dask().compute(scheduler="sync"), array[3:8])
+
+
+def test_all_of_an_array_is_the_array():
+    array = create_array("memory://cropped-all", shape=(9,), dtype="i4", overwrite=True)
+    assert crop(array, (slice(0, 9),)) is array
+    assert region_of(array) is None
+    assert whole(array) is array

@@ -1,0 +1,56 @@
+"""The argument `region`."""
+
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import RegionError
+from chunkmill.nodes.hierarchy import walk
+from chunkmill.nodes.region_option import cropping
+
+
+@pytest.fixture
+def group():
+    group = cm.create_group("memory://region-option", overwrite=True)
+    group.create_array("t2m", shape=(8, 6), dtype="f4", dimension_names=("time", "lat"))
+    group.create_array("lat", shape=(6,), dtype="f4", dimension_names=("lat",))
+    group.create_array("level/lat", shape=(3,), dtype="f4", dimension_names=("lat",))
+    return group
+
+
+def _shapes(group, region, paths=("t2m", "lat")):
+    arrays = [each for each in walk(group) if isinstance(each, cm.Array) and each.path in paths]
+    crop = cropping(region, group, arrays)
+    return {array.path: crop(array).shape for array in arrays}
+
+
+@pytest.mark.parametrize("cut", [slice(1, 4), (1, 4), range(1, 4), slice(-5, -2)])
+def test_every_array_that_has_the_dimension_is_cropped(group, cut):
+    assert _shapes(group, {"lat": cut, "time": slice(5, None)}) == {"t2m": (3, 3), "lat": (3,)}
+
+
+@pytest.mark.parametrize(
+    ("region", "error", "text"),
+    [
+        ({"lon": (0, 1)}, ValueError, "names dimensions ['lon'], where those of the arrays are ['lat', 'time']"),
+        ({"time": slice(0, 4, 2)}, ValueError, "a step of 2"),
+        ({"time": 3}, ValueError, "an integer would drop the axis: give (3, 4)"),
+        ({"time": (0, 9)}, RegionError, "'t2m': region=[0:9, :]"),
+        ({"time": (4, 4)}, RegionError, "axis 0 of length 8 has no elements 4:4"),
+        ((slice(0, 2),), TypeError, "give ranges by dimension"),
+    ],
+)
+def test_what_cannot_be_cropped_is_refused(group, region, error, text):
+    with pytest.raises(error) as raised:
+        _shapes(group, region)
+    assert text in str(raised.value)
+
+
+def test_a_dimension_of_two_lengths_is_refused(group):
+    with pytest.raises(ValueError, match="6 in 'lat', 3 in 'level/lat'"):
+        _shapes(group, {"lat": (0, 2)}, ("lat", "level/lat"))
+
+
+@pytest.mark.parametrize("index", [3, (slice(0, 4, 2),), (slice(0, 9), ...), (slice(1), slice(1), slice(1))])
+def test_of_one_array_only_slices_are_taken(group, index):
+    with pytest.raises(RegionError, match="'t2m': region="):
+        cropping(index, group["t2m"], [group["t2m"]])
