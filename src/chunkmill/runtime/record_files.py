@@ -1,4 +1,4 @@
-"""Where the records of a run are kept: an object for each task, later one for neighbouring tasks.
+"""Objects that hold the records of a run: one for each task, later one for neighbouring tasks.
 
 Layout, below the prefix of a journal::
 
