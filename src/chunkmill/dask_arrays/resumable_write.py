@@ -182,12 +182,8 @@ def _compute(blocks: da.Array, keys: list[Any], journal: Journal) -> WriteCounts
 
 def _gathered(client: Client, graph: dict[Any, Any], keys: list[Any], journal: Journal) -> Iterator[NDArray[np.int64]]:
     """Yield results as they are computed, and release each."""
-    running = RunningTasks(client, client.get(graph, keys, sync=False))
-    try:
+    running = RunningTasks(client, journal.job, client.get(graph, keys, sync=False))
+    # before they are cancelled, so that those at work learn of it
+    with running.cancelled_on_error(None if journal.attempt is None else journal.attempt.end):
         while running:
-            yield from client.gather(running.next_ended())
-    except BaseException:
-        if journal.attempt is not None:
-            journal.attempt.end()  # before they are cancelled, so that those at work learn of it
-        running.cancel()
-        raise
+            yield from running.gather_ended()

@@ -25,6 +25,7 @@ from distributed.worker_state_machine import TaskState
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.model.paths import parents_of
+from chunkmill.runtime.running_tasks import is_connected
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
@@ -123,7 +124,7 @@ def abandon(names: Iterable[str], client: Client | None = None) -> None:
     """
     abandoned = frozenset(names)
     asking = None
-    if client is not None:
+    if client is not None and is_connected(client):
         # by a thread: a worker that hangs would keep the client waiting, and its timeout cannot be set
         asking = threading.Thread(target=_ask_workers, args=(client, abandoned), daemon=True)
         asking.start()

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from distributed import Client, Future, as_completed
+from distributed import Client, Future
 
-from chunkmill.errors import NoWorkers
+from chunkmill.errors import JobError, NoWorkers
 
-__all__ = ["RunningTasks", "await_workers"]
+__all__ = ["RunningTasks", "await_workers", "is_connected"]
 
 _PATIENCE = 5.0  # seconds
+_ENDED = {"finished", "error", "cancelled"}
+_SLEEP, _SLEEP_EACH, _LONGEST_SLEEP = 0.005, 1e-5, 0.1  # seconds between two looks, which take 0.2 µs a future
 _LOOK_SECONDS = 5.0  # between two looks at a cluster from which nothing comes
+_GATHER_SECONDS = 0.25  # at least between two gatherings of results
+_GATHER_SHARE = 10  # a pause lasts so many times the gathering before it
+_MOST_SECONDS = 5.0  # that a pause lasts, since a progress bar is to move
 _ALONE_SECONDS = 30.0  # without a worker before that is told: nannies need some seconds to restart theirs
 
 
@@ -36,7 +42,11 @@ def await_workers(client: Client, patience: float | None = None) -> None:
 
 
 class RunningTasks:
-    """Futures of tasks that run on a cluster, in the order in which they end.
+    """Futures of tasks that run on a cluster, and their results, in the order in which they end.
+
+    Gathering what has ended asks the scheduler, and that every worker that holds a result: done for each task that
+    ends, it made a third of the scheduler's work of a job (0.85 ms a task instead of 0.57, and 0.59 for tasks that are
+    submitted and gathered at once). So there are pauses, in which results collect.
 
     dask's ``as_completed`` waits for ever where no worker is left, without a word: a `LocalCluster` gives the nanny of
     a worker up for good when that is restarting 15 s after its last restart (``distributed.deploy.lost-worker-timeout``
@@ -46,61 +56,95 @@ class RunningTasks:
     ----------
     client
         Of the cluster.
+    name
+        Of the computation, for messages.
     futures
         The first ones.
     """
 
-    def __init__(self, client: Client, futures: Iterable[Future[Any]] = ()) -> None:
-        self._client = client
-        self._running: set[Future[Any]] = set()
-        self._ended = as_completed(loop=client.loop)
-        self._looked = self._seen_workers = time.monotonic()
+    def __init__(self, client: Client, name: str, futures: Iterable[Future[Any]] = ()) -> None:
+        self._client, self._name = client, name
+        self._address = client.scheduler_info(n_workers=0)["address"]
+        self._running = set(futures)
+        self._gathered = time.monotonic()
+        self._pause = _GATHER_SECONDS
         self._is_told = False
-        self.add(futures)
 
     def __len__(self) -> int:
         return len(self._running)
 
     def add(self, futures: Iterable[Future[Any]]) -> None:
         """Add futures that were submitted."""
-        new = list(futures)
-        self._running.update(new)
-        self._ended.update(new)
+        self._running.update(futures)
 
-    def next_ended(self) -> list[Future[Any]]:
-        """Wait until tasks have ended, finished or not, and return their futures; they are not among the others then.
+    def gather_ended(self) -> list[Any]:
+        """Wait until tasks have ended, and return their results; they are not among the others then.
 
-        Warns (`NoWorkers`) where the cluster has had no worker for half a minute.
+        Raises the error of the first one that failed. Warns (`NoWorkers`) where the cluster has had no worker for half
+        a minute.
         """
-        self._looked = self._seen_workers = time.monotonic()
-        ended: list[Future[Any]] = []
-        while not ended and self._running:
-            with self._ended.thread_condition:
-                if not self._ended.has_ready():
-                    self._ended.thread_condition.wait(0.1)  # as as_completed does itself
-            ended = [future for future in self._ended.next_batch(block=False) if future in self._running]
-            if not ended and time.monotonic() - self._looked > _LOOK_SECONDS:
-                ended = self._look()
+        ended = self._wait()
         self._running.difference_update(ended)
-        return ended
+        begun = time.monotonic()
+        results = list(self._client.gather(ended))
+        self._gathered = time.monotonic()
+        self._pause = min(_MOST_SECONDS, max(_GATHER_SECONDS, _GATHER_SHARE * (self._gathered - begun)))
+        return results
 
-    def cancel(self) -> None:
-        """Cancel all that have not ended."""
-        self._client.cancel(list(self._running), force=True)
+    @contextmanager
+    def cancelled_on_error(self, before_cancel: Callable[[], object] | None = None) -> Iterator[None]:
+        """Submit and gather inside; after an error call `before_cancel`, and cancel all tasks that have not ended.
 
-    def _look(self) -> list[Future[Any]]:
-        """Return the futures of tasks that have ended without a message, and warn where there is no worker."""
-        now = self._looked = time.monotonic()
-        known = self._client.scheduler_info(n_workers=0)
-        if known.get("n_workers", 1):
-            self._seen_workers, self._is_told = now, False
-        elif now - self._seen_workers > _ALONE_SECONDS and not self._is_told:
-            self._is_told = True
-            address = known["address"]
-            msg = (
-                f"the cluster at {address} has had no workers for {now - self._seen_workers:.0f} s, and "
-                f"{len(self._running)} tasks wait for one: `dask worker {address}` starts one, `cluster.scale(n)` "
-                "those that a cluster of this process has given up; or interrupt this"
-            )
-            warnings.warn(msg, NoWorkers, stacklevel=5)
-        return [future for future in self._running if future.done()]
+        Raises
+        ------
+        JobError
+            The scheduler is gone.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if before_cancel is not None:
+                before_cancel()
+            if is_connected(self._client):
+                with suppress(RuntimeError):  # it was closed just now
+                    self._client.cancel(list(self._running), force=True)
+                raise
+            if not isinstance(error, Exception):
+                raise
+            reason = f"the scheduler at {self._address} is gone, and the tasks with it"
+            hint = "run it again with a Client of another one: what a job has on record is not done again"
+            raise JobError(job=self._name, reason=reason, hint=hint) from error
+
+    def _wait(self) -> list[Future[Any]]:
+        """Return the futures of the tasks that have ended, when it is time to gather their results."""
+        looked = seen_workers = time.monotonic()
+        while True:
+            ended = [future for future in self._running if future.status in _ENDED]
+            now = time.monotonic()
+            if len(ended) == len(self._running) or any(future.status != "finished" for future in ended):
+                return ended
+            if ended and now - self._gathered >= self._pause:
+                return ended
+            if not ended and now - looked > _LOOK_SECONDS:
+                looked = now
+                if self._client.scheduler_info(n_workers=0).get("n_workers", 1):
+                    seen_workers, self._is_told = now, False
+                elif now - seen_workers > _ALONE_SECONDS:
+                    self._warn(now - seen_workers)
+            time.sleep(min(_LONGEST_SLEEP, _SLEEP + _SLEEP_EACH * len(self._running)))
+
+    def _warn(self, seconds: float) -> None:
+        if self._is_told:
+            return
+        self._is_told = True
+        msg = (
+            f"the cluster at {self._address} has had no workers for {seconds:.0f} s, and "
+            f"{len(self._running)} tasks wait for one: `dask worker {self._address}` starts one, `cluster.scale(n)` "
+            "those that a cluster of this process has given up; or interrupt this"
+        )
+        warnings.warn(msg, NoWorkers, stacklevel=5)
+
+
+def is_connected(client: Client) -> bool:
+    """Return whether a client has its scheduler: what is asked of one that is gone, is waited for until a timeout."""
+    return client.status == "running"

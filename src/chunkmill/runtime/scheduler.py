@@ -208,6 +208,7 @@ class _Wave:
         self, name: str, function: Callable[..., Any], shared: Any, *, shown: Callable[[Any], str] | None = None
     ) -> None:
         token = uuid4().hex  # an effect: never the same twice
+        self.title = name
         self.name = f"{name}-{token}"
         self.function = function
         self.common_key = f"{name}-common-{token}"
@@ -256,7 +257,7 @@ def _run_on_client(
     before_cancel: Callable[[], None] | None,
 ) -> None:
     batches = _batches(tasks)
-    running = RunningTasks(client)
+    running = RunningTasks(client, wave.title)
     held: list[Future[Any]] = []  # the shared key stays in the cluster until the last wave is done
 
     def submit() -> None:
@@ -268,20 +269,13 @@ def _run_on_client(
             running.add(futures[1:])
             return
 
-    try:
+    with running.cancelled_on_error(before_cancel):
         submit()
         while running:
-            ended = running.next_ended()
+            for result in running.gather_ended():
+                on_result(result)
             if len(running) < _WAVE // 2:
                 submit()
-            # results are a few numbers: one message brings those of all tasks that ended meanwhile
-            for result in client.gather(ended):
-                on_result(result)
-    except BaseException:
-        if before_cancel is not None:
-            before_cancel()
-        running.cancel()
-        raise
 
 
 def _batches(tasks: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:

@@ -5,7 +5,7 @@ import time
 import warnings
 
 import pytest
-from distributed import Client, LocalCluster, as_completed
+from distributed import Client, LocalCluster
 
 from chunkmill.errors import NoWorkers
 from chunkmill.runtime import running_tasks
@@ -23,6 +23,11 @@ def client(monkeypatch):
 
 def square(shared, number):
     return shared * number**2
+
+
+def slow_square(shared, number):
+    time.sleep(0.02)
+    return square(shared, number)
 
 
 def test_a_cluster_that_lost_its_workers_is_named_once(client):
@@ -46,29 +51,28 @@ def test_a_cluster_that_lost_its_workers_is_named_once(client):
     assert sorted(results) == [0, 2, 8, 18, 32]
 
 
-def test_a_task_whose_end_was_not_told(client, monkeypatch):
+def test_each_result_is_gathered_once_and_in_few_rounds(client, monkeypatch):
+    """A round for each task that ends made a third of the scheduler's work."""
     client.cluster.scale(1)
-    monkeypatch.setattr(as_completed, "update", lambda *_: None)
-    running = RunningTasks(client, [client.submit(square, 1, 3)])
-    (future,) = running.next_ended()
-    assert future.result() == 9
-    assert not running
-
-
-def test_each_future_is_returned_once(client):
-    client.cluster.scale(1)
-    running = RunningTasks(client, client.map(square, [1] * 20, range(20)))
+    sizes = []
+    gather = Client.gather
+    monkeypatch.setattr(Client, "gather", lambda self, futures: (sizes.append(len(futures)), gather(self, futures))[1])
+    running = RunningTasks(client, "squares", client.map(slow_square, [2] * 20, range(20)))
     found = []
     while running:
-        found += running.next_ended()
-    assert sorted(client.gather(found)) == [i**2 for i in range(20)]
+        found += running.gather_ended()
+    assert sorted(found) == [2 * i**2 for i in range(20)]
+    assert sum(sizes) == 20
+    assert len(sizes) < 6
 
 
-def test_tasks_that_fail_and_tasks_that_are_cancelled_end(client):
+def test_an_error_is_raised_at_once_and_the_others_are_cancelled(client, monkeypatch):
+    monkeypatch.setattr(running_tasks, "_GATHER_SECONDS", 60.0)
     client.cluster.scale(1)
-    failing, waiting = client.submit(square, 1, "x"), client.submit(time.sleep, 3)
-    running = RunningTasks(client, [failing, waiting])
-    assert running.next_ended() == [failing]
-    running.cancel()
-    assert running.next_ended() == [waiting]
-    assert (failing.status, waiting.status) == ("error", "cancelled")
+    futures = [client.submit(square, 1, "x"), client.submit(time.sleep, 3)]
+    running, told, begun = RunningTasks(client, "squares", futures), [], time.monotonic()
+    with pytest.raises(TypeError, match="unsupported operand"), running.cancelled_on_error(lambda: told.append(1)):
+        running.gather_ended()
+    assert told == [1]
+    assert time.monotonic() - begun < 2
+    assert futures[1].status == "cancelled"
