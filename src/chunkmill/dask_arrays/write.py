@@ -228,7 +228,38 @@ def _computed(counts: Sequence[da.Array], arrays: Sequence[StoredArray]) -> Sequ
             return compute_all(*counts)  # type: ignore[no-any-return]
     keys = [(c.name, *(0 for _ in c.numblocks)) for c in counts]
     graph = HighLevelGraph.merge(*(c.dask for c in counts))
-    return scheduler.compute(optimised(graph, keys), keys)
+    tasks = optimised(graph, keys)
+    if scheduler.in_process and not any(array.store.is_remote for array in arrays):
+        tasks = _grouped(tasks, scheduler.threads_per_worker)
+    return scheduler.compute(tasks, keys)
+
+
+def _grouped(graph: dict[Any, Any], n_threads: int) -> dict[Any, Any]:
+    """Return the graph with neighbouring writes that wait for no other task in one task.
+
+    Dask takes 60 µs to pass a task to a thread and its result back, half as long as a small key takes. Groups are so
+    many that threads end together.
+    """
+    sums = [(key, task) for key, task in graph.items() if isinstance(task, Task) and task.func is _sum]
+    refs = [ref for _, task in sums for ref in task.args if type(ref) is TaskRef]
+    ready = {ref.key for ref in refs if not graph[ref.key].dependencies}
+    size = min(_WRITES_TOGETHER, len(ready) // (_GROUPS_A_THREAD * n_threads))
+    if size <= 1:
+        return graph
+    result = {key: task for key, task in graph.items() if key not in ready}
+    for key, task in sums:
+        summands = [argument for argument in task.args if argument.key not in ready]
+        together = [graph[argument.key] for argument in task.args if argument.key in ready]
+        for i in range(0, len(together), size):
+            group = Task(together[i].key, _sum, *together[i : i + size])
+            result[group.key] = group
+            summands.append(TaskRef(group.key))
+        result[key] = Task(key, _sum, *summands)
+    return result
+
+
+_GROUPS_A_THREAD = 32
+_WRITES_TOGETHER = 8  # more would gain little, and progress bars would stand still
 
 
 def _shown(arrays: Sequence[StoredArray]) -> str:

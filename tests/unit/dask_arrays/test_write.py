@@ -1,8 +1,10 @@
 """Graphs that write dask arrays."""
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.utils import key_split
 
@@ -85,3 +87,17 @@ def test_the_report_says_what_guards_partial_writes(array):
 
 def test_nothing_to_compute():
     assert run([], lambda *counts: len(counts), compute=True) == 0
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_small_writes_share_a_task_here(scheduler):
+    store = MemoryStore()
+    array = cm.create_array(store, shape=(300, 2), dtype="i4", chunks=(1, 2))
+    x = da.from_array(np.arange(600, dtype="i4").reshape(300, 2), chunks=(1, 2))
+    seen = []
+    with dask.config.set(scheduler=scheduler, num_workers=2), Callback(posttask=lambda key, *_: seen.append(key)):
+        counts, _ = write_graph(x, array, full_region(array.shape), lock=local_lock)
+        (report,) = [run([counts], WriteCounts.of, compute=True)]
+    assert report.n_keys == 300
+    assert len(seen) <= 300 / 4 + 10
+    np.testing.assert_array_equal(array[...], np.arange(600).reshape(300, 2))
