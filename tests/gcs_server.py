@@ -52,7 +52,11 @@ def _handler(server: GcsServer) -> type[BaseHTTPRequestHandler]:
             return (bucket, name), {key: values[0] for key, values in parse_qs(parts.query).items()}
 
         def do_PUT(self):
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            length = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(length)
+            if len(body) < length:  # of a client that died: nothing is stored
+                self.close_connection = True
+                return None
             place, _ = self.place()
             wanted = self.headers.get("x-goog-if-generation-match")
             with server.lock:

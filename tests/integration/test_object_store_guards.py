@@ -1,6 +1,8 @@
 """Two processes write parts of one chunk in object stores: versions are all that keeps them apart."""
 
 import multiprocessing
+import socket
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -75,3 +77,13 @@ def test_jobs_on_azure(azure_server, tmp_path):  # noqa: F811
     np.testing.assert_array_equal(cm.from_store(url, "g/b", storage_options=options).compute(), values)
     assert sorted(cm.open_group(url, "g", storage_options=options)) == ["a", "b"]
     assert not [key for key in target.list_prefix("") if "chunkmill" in key]
+
+
+def test_the_server_of_the_tests_stores_no_half_upload(gcs_server):  # noqa: F811
+    """Of a process that is killed while it writes; it was stored, as a chunk that no codec decodes."""
+    address = urlsplit(gcs_server.url)
+    with socket.create_connection((address.hostname, address.port)) as connection:
+        connection.sendall(b"PUT /bucket/chunk HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n" + b"x" * 40)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(1) == b""
+    assert ("bucket", "chunk") not in gcs_server.objects
