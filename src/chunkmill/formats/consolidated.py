@@ -171,11 +171,13 @@ def _entries(key: str, document: Mapping[str, JSON]) -> Iterator[tuple[str, dict
 
 
 def _check_path(key: str, path: str, barred: str = "") -> None:
-    """Raise unless `path` is in canonical form: no empty, ``.`` or ``..`` segments, nothing in `barred`."""
-    segments = path.split("/") if path else []
-    ok = not any(segment in {"", ".", ".."} for segment in segments)
-    if not ok or "\0" in path or any(character in path for character in barred):
+    """Raise unless `path` is in canonical form: no empty, ``.`` or ``..`` segments, no `barred`."""
+    ok = not path or _NOT_SEGMENTS.isdisjoint(path.split("/"))
+    if not ok or "\0" in path or (barred and barred in path):
         raise MetadataError(key=key, field="metadata", got=path, expected="keys of nodes below the group")
+
+
+_NOT_SEGMENTS = frozenset({"", ".", ".."})
 
 
 def _document(content: dict[str, JSON], source: str | None = None) -> bytes:

@@ -18,6 +18,7 @@ FORMATS: tuple[Format, ...] = (ZarrV3(), ZarrV2(), ZarrV3Draft(), ZarrV3Experime
 READ_ONLY = {"zarr3-experimental": "zarr3"}
 """Formats that are not written, and what is written in their place."""
 
+_BY_NAME = {known.name: known for known in FORMATS}
 _ALIASES = {"zarr": "zarr3", "zarr-v2": "zarr2", "zarr-v3": "zarr3", "zarr-v3-draft": "zarr3-draft"}
 
 
@@ -29,10 +30,11 @@ def get_format(name: str) -> Format:
     >>> get_format("n5").name
     'n5'
     """
+    if (known := _BY_NAME.get(name)) is not None:
+        return known
     wanted = str(name).lower().replace("_", "-")
     wanted = _ALIASES.get(wanted, wanted)
-    for known in FORMATS:
-        if known.name == wanted:
-            return known
+    if (known := _BY_NAME.get(wanted)) is not None:
+        return known
     names = ", ".join(repr(known.name) for known in FORMATS)
     raise UnsupportedFeature(format="chunkmill", feature=f"format {name!r}", hint=f"the formats are {names}")

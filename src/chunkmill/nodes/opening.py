@@ -7,8 +7,9 @@ Formats turn documents into descriptions, stores fetch documents; here the two m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TypeVar
 
 from chunkmill.errors import MetadataError, NodeNotFound
@@ -67,7 +68,11 @@ def open_as(
         There is one and its documents are wrong.
     """
     formats = _candidates(format, path)
-    documents = fetch(store, (key for each in formats for key in _opening_keys(each, path, consolidated)))
+    array, documents = (None, {}) if consolidated else _open_array(kind, store, path, formats, read_only=read_only)
+    if array is not None:
+        return array
+    keys = {key for each in formats for key in _opening_keys(each, path, consolidated)}
+    documents |= fetch(store, keys - documents.keys())
     for candidate in formats:
         documents_format = candidate.configured(present(documents))
         if documents_format is None:
@@ -92,6 +97,26 @@ def open_as(
             return node
     hint = explain_missing(store, path, formats) if read_only or not is_reference_folder(store) else READ_ONLY_SET
     raise NodeNotFound(url=store.url, path=path, hint=hint)
+
+
+def _open_array(
+    kind: type[StoredGroup], store: Store, path: str, formats: Sequence[Format], *, read_only: bool
+) -> tuple[Array | None, Documents]:
+    """Return the array at `path` by its own documents, and those; ``None`` for one that takes others to be opened.
+
+    Documents at the root may hold those of 10^5 nodes.
+    """
+    if not path.strip("/"):
+        return None, {}
+    known = {each: each.normalize_path(path) for each in takewhile(lambda each: not each.root_keys(), formats)}
+    documents = fetch(store, (key for each, at in known.items() for key in node_keys(each, at)))
+    for documents_format, at in known.items():
+        node = parse_node(kind, store, at, documents_format, documents, read_only=read_only)
+        if isinstance(node, Array):
+            node.check_codecs()
+        if node is not None:
+            return (node if isinstance(node, Array) else None), documents
+    return None, documents
 
 
 def open_stored(

@@ -95,7 +95,10 @@ class OverlayStore(StoreWrapper):
         """Yield the bytes of each span in order; those from below concurrently, as the store below does."""
         todo = iter(spans)
         for first in todo:  # a store that is never asked opens nothing
-            if first is not None and not self._answers_to(first.key):
+            value = None if first is None or first.byte_range is not None else self._documents.get(first.key)
+            if value is not None:
+                yield value
+            elif first is not None and not self._answers_to(first.key):
                 yield from self._get_many_below(itertools.chain([first], todo))
             else:
                 yield None if first is None else self.get(first.key, first.byte_range)

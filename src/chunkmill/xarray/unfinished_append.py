@@ -68,10 +68,10 @@ class UnfinishedAppend:
 
     def arrays_before(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Return arrays of one group as they were before the append."""
-        return {name: self._before(name, array) for name, array in arrays.items()}
+        return {name: self._before(name, array) if name in self.shapes else array for name, array in arrays.items()}
 
     def _before(self, name: str, array: Array) -> Array:
-        shape = self.shapes.get(name, array.shape)
+        shape = self.shapes[name]
         # another shape than an append makes is a newer array's
         if len(shape) != array.ndim or not all(a <= b for a, b in zip(shape, array.shape, strict=True)):
             return array

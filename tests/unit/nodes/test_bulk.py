@@ -46,6 +46,21 @@ def test_consolidated_metadata_are_changed_once(store, fmt):
     assert cm.check(store).ok
 
 
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+def test_one_of_many_is_opened_by_its_own_documents(store, fmt):
+    """Those of the group, consolidated, may be 100 MB."""
+    cm.create_group(store, "", format=fmt)
+    cm.create_arrays(store, {f"g/{i}": ABOUT for i in range(50)})
+    cm.consolidate(store)
+    store.clear()
+    assert cm.open_array(store, "g/7").shape == (4,)
+    assert {key.rpartition("/")[0] for key in store.keys("get")} == {"g/7"}
+    store.delete("g/7/zarr.json")
+    store.delete("g/7/.zarray")
+    assert cm.open_array(store, "g/7").shape == (4,)  # as consolidated metadata have it
+    assert cm.open_array(store, "g/8", consolidated=True).shape == (4,)
+
+
 def test_bytes_and_requests_are_linear():
     def costs(n):
         store = MemoryStore()
