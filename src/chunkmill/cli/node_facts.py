@@ -6,14 +6,16 @@ Not here: commands (`chunkmill.cli.main`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from math import prod
 from typing import Any
 
+import numpy as np
 from dask.utils import format_bytes
 
+from chunkmill.array.present_keys import chunks_in_shards
 from chunkmill.cli.options import plain
 from chunkmill.display.array import codecs_text, shape_text
 from chunkmill.display.report import report_text
@@ -21,12 +23,13 @@ from chunkmill.errors import ChunkmillError
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
+from chunkmill.stores.capabilities import list_sizes
 
 __all__ = ["describe", "facts_text", "listing", "stored"]
 
 _MAX_CHILDREN = 50  # named by `info`
 _CONCURRENT = 16  # sizes asked for at once
-_BATCH = 1 << 14  # chunks looked up at once
+_BATCH = 256  # shards whose indexes are read together
 
 
 def describe(node: Node, *, count: bool = False) -> dict[str, Any]:
@@ -92,26 +95,28 @@ def _array_facts(array: Array) -> dict[str, Any]:
 
 
 def stored(array: Array) -> dict[str, Any]:
-    """Count absent chunks and stored bytes of an array: one listing, the size of each key, the index of each shard."""
+    """Count absent chunks and stored bytes of an array: one listing, and the index of each shard that is stored."""
     grid = array.write_layout.grid
-    keys = [key for key in array.store.list_prefix(array.prefix) if _is_chunk(array, key)]
+    sizes = {key: size for key, size in list_sizes(array.store, array.prefix) if _is_chunk(array, key)}
+    unknown = [key for key, size in sizes.items() if size is None]
     with ThreadPoolExecutor(_CONCURRENT if array.store.is_remote else 1) as pool:
-        n_bytes = sum(size or 0 for size in pool.map(array.store.size, keys))
-    counts: dict[str, Any] = {"missing_store_keys": grid.n_chunks - len(keys)} if array.shards else {}
-    counts["missing_chunks"] = _missing_inner_chunks(array) if array.shards else grid.n_chunks - len(keys)
+        sizes |= zip(unknown, pool.map(array.store.size, unknown), strict=True)
+    n_bytes = sum(size or 0 for size in sizes.values())
+    counts: dict[str, Any] = {"missing_store_keys": grid.n_chunks - len(sizes)} if array.shards else {}
+    counts["missing_chunks"] = _missing_inner_chunks(array, sizes) if array.shards else grid.n_chunks - len(sizes)
     ratio = round(array.nbytes / n_bytes, 2) if n_bytes else None
     return counts | {"stored_bytes": n_bytes, "compression_ratio": ratio}
 
 
-def _missing_inner_chunks(array: Array) -> int | None:
-    """Return how many chunks of shards are absent; ``None`` if a shard's index cannot be read by itself."""
-    layout = array.read_layout
+def _missing_inner_chunks(array: Array, keys: Iterable[str]) -> int | None:
+    """Return how many chunks are absent, by the shards under `keys`; ``None`` if their indexes cannot be read alone."""
+    layout, grid, decode = array.read_layout, array.write_layout.grid, array.metadata.chunk_keys.decode
     if layout is array.write_layout:
         return None
-    n_missing = 0
-    coords = layout.grid.all_coords()
-    while batch := list(islice(coords, _BATCH)):
-        n_missing += sum(span is None for span in layout.locator.locate(array.store, batch))
+    numbers = (grid.number_of(decode(key[len(array.prefix) :], array.ndim) or ()) for key in keys)
+    n_missing = layout.grid.n_chunks
+    while batch := list(islice(numbers, _BATCH)):
+        n_missing -= len(chunks_in_shards(array, np.array(batch, np.int64)))
     return n_missing
 
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.cli.node_facts import describe, facts_text, listing, stored
@@ -44,6 +45,12 @@ def test_what_is_stored_of_an_array(group):
     group.store.set("g/plain/c/99", b"of no chunk")
     facts = stored(group["g/plain"])
     assert facts == {"missing_chunks": 1, "stored_bytes": 32, "compression_ratio": 1.25}
+    store = RecordingStore(MemoryStore())
+    large = cm.create_array(store, shape=(10**9,), dtype="u1", chunks=(1,), shards=(1000,), codecs="raw")
+    large[500] = large[10**8] = large[10**8 + 7] = 1
+    store.clear()
+    assert (stored(large)["missing_store_keys"], stored(large)["missing_chunks"]) == (10**6 - 2, 10**9 - 3)
+    assert len(store.keys("get")) == 2 * 2  # an index of each shard that is there
     empty = cm.create_array(MemoryStore(), shape=(5,), dtype="f8", chunks=(2,))
     assert stored(empty) == {"missing_chunks": 3, "stored_bytes": 0, "compression_ratio": None}
 
