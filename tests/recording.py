@@ -18,6 +18,7 @@ from pathlib import Path
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.read_versions import Note, has_versions, version_now
 
 __all__ = ["FailingStore", "FarStore", "RecordingStore", "SlowStore", "SuspendingStore", "UnfencedStore"]
 
@@ -47,6 +48,29 @@ class _Wrapper:
                 yield span
 
         return self.below.get_many(watched())
+
+    @property
+    def has_versions(self) -> bool:
+        return has_versions(self.below)
+
+    def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
+        version = version_now(self.below, key)
+        value = self.get(key, byte_range)
+        if value is not None:
+            note(key, version or "none")
+        return value
+
+    def get_many_noting(self, spans: Iterable[ByteSpan | None], note: Note) -> Iterator[bytes | None]:
+        asked = list(spans)
+        versions = {span: version_now(self.below, span.key) for span in asked if span is not None}
+        for span, value in zip(asked, self.get_many(asked), strict=True):
+            if span is not None and value is not None:
+                note(span.key, versions[span] or "none")
+            yield value
+
+    def version(self, key: str) -> str | None:
+        self._before("version", key)
+        return version_now(self.below, key)
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         self._before("set", key)

@@ -7,17 +7,12 @@ __all__ = ["KNOWN"]
 _FINDINGS = {
     "folders": "in N5, folders of chunks that were written while their array was deleted are taken for a group",
     "reads": "who opened an array before it was deleted reads chunks that are gone as fill values",
-    "source": "a source whose chunks are written in place meanwhile is not read again where that was done before a death",
     "deletes": "a write in place goes on, in the chunks that it knew, where the array was replaced meanwhile",
 }
 
 _PAIRS = {
     "replace+region": "deletes",
     "replace+store": "deletes",
-    "region+convert": "source",
-    "region+rechunk": "source",
-    "store+convert": "source",
-    "store+rechunk": "source",
     "store+delete": "deletes folders",
     "delete+reader": "reads",
 }

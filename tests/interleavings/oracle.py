@@ -2,7 +2,8 @@
 
 An operation that dies has been done, or has not; or its nodes are partly old and partly new, each whole, and
 `chunkmill.check` names what is wrong. An operation that is refused has not been done. In both cases its repetition must
-bring what it brings in a serial order. Operations that change visible chunks in place are serial for each element.
+bring what it brings in a serial order: nothing, where the dead one was a job that is over, of which only the journal
+was left. Operations that change visible chunks in place are serial for each element.
 """
 
 from __future__ import annotations
@@ -202,6 +203,9 @@ class Oracle:
     def _repeated(self, store: MemoryStore, orders: Sequence[str], outcomes: Any) -> Iterator[str]:
         """Yield what is wrong when what died, and then what was refused, is done again."""
         begun = orders
+        is_over = any(
+            b'"over": true' in value for key, (value, _) in store._values.items() if key.endswith("plan.json")
+        )
         for kind in ("died", "refused"):
             for actor in [actor for actor, outcome in outcomes.items() if outcome.kind == kind]:
                 again = attempt(lambda actor=actor: self._actions[actor](store))
@@ -211,7 +215,8 @@ class Oracle:
                 if again.kind == "broken" or (again.kind == "refused" and not getattr(again.error, "hint", "")):
                     yield f"{name}: {again}"
                     return
-                orders = [o + actor for o in orders if self._serial(o + actor).kinds[-1] == again.kind]
+                cleared = [o for o in orders if actor in o and is_over and kind == "died" and again.kind == "done"]
+                orders = cleared + [o + actor for o in orders if self._serial(o + actor).kinds[-1] == again.kind]
                 if not orders:
                     yield f"{name}: {again}, as in no serial order"
                     return

@@ -256,6 +256,12 @@ class ActorStore(_Wrapper):
         found = {span: self.get(span.key, span.byte_range) for span in sorted(set(asked) - {None}, key=repr)}
         yield from map(found.get, asked)
 
+    def get_noting(self, key: str, byte_range: ByteRange | None, note: Any) -> bytes | None:
+        self._before("get", key, byte_range)
+        return self.below.get_noting(key, byte_range, note)
+
+    get_many_noting = None  # one after the other, in the order that a task asks
+
     def stage(self, prefix: str) -> ActorStore:
         return ActorStore(self.below.stage(prefix), self._scheduler, self._actor, f"(staged by {self._actor})/")
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import decode_chunk, encode_chunk
 from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.layout import ChunkLayout, ShardedChunks
-from chunkmill.array.metered import listed_only, metered
+from chunkmill.array.metered import listed_only, metered, metered_source
 from chunkmill.array.present_keys import Numbers, chunks_in_shards, count_in, touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
@@ -33,18 +33,12 @@ from chunkmill.conversion.actions import ChosenAction, group_ranges
 from chunkmill.conversion.estimate import TaskMemory
 from chunkmill.conversion.source_guard import SeenSource, check_absent, check_still_there
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
+from chunkmill.runtime.inputs import StoreKeys
 from chunkmill.runtime.job import TaskResult
 from chunkmill.stores.metered import Meter, MeteredStore
 
-__all__ = [
-    "ArrayTransfer",
-    "covered",
-    "transfer_group",
-    "transfer_keys",
-    "transfer_reads",
-    "transfer_share",
-    "transfer_shows",
-]
+__all__ = ["ArrayTransfer", "covered", "transfer_group", "transfer_inputs", "transfer_keys", "transfer_reads"]
+__all__ += ["transfer_share", "transfer_shows"]
 
 _CRC32C = Crc32c()
 
@@ -96,7 +90,7 @@ def transfer_group(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) ->
     if present:
         planned = replace(planned, source=listed_only(planned.source, *present))
     meter = Meter()
-    source, target = metered(planned.source, meter), metered(planned.target, meter)
+    source, target = metered_source(planned.source, meter), metered(planned.target, meter)
     layout = planned.source.write_layout if planned.action.name == "copy" else planned.source.read_layout
     if present:
         planned = replace(planned, present=chunks_there(source, layout, *present))
@@ -148,21 +142,26 @@ def _touched(transfer: ArrayTransfer, grid: ChunkGrid) -> list[int] | None:
     return None if touched is None else cast("list[int]", touched.numbers.tolist())
 
 
-def transfer_reads(
-    transfers: Sequence[ArrayTransfer], spec: tuple[int, int]
-) -> Iterator[tuple[StoredArray, list[str]]]:
-    """Yield the store keys of the source that the task of `spec` reads."""
-    transfer = transfers[spec[0]]
-    grid = transfer.target.write_layout.grid
-    ranges = group_ranges(grid, transfer.action.group, spec[1])
-    yield transfer.source, transfer.source.keys(covered(grid, ranges))
+def transfer_reads(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) -> Iterator[Any]:
+    """Yield the source, and the store keys of it that the task of `spec` reads."""
+    source = transfers[spec[0]].source
+    yield source, source.keys(_region(transfers, spec))
+
+
+def transfer_inputs(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) -> Iterator[StoreKeys]:
+    """Yield what the task of `spec` reads: of a source that was listed, the store keys that there are."""
+    yield StoreKeys.of(transfers[spec[0]].source, _region(transfers, spec), *spec[2:])
+
+
+def _region(transfers: Sequence[ArrayTransfer], spec: tuple[Any, ...]) -> Region:
+    grid = transfers[spec[0]].target.write_layout.grid
+    return covered(grid, group_ranges(grid, transfers[spec[0]].action.group, spec[1]))
 
 
 def transfer_shows(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) -> str:
     """Return the first store key of the target that the task of `spec` writes."""
-    transfer = transfers[spec[0]]
-    ranges = group_ranges(transfer.target.write_layout.grid, transfer.action.group, spec[1])
-    return transfer.target.write_layout.locator.key(tuple(r[0] for r in ranges))
+    target, group = transfers[spec[0]].target.write_layout, transfers[spec[0]].action.group
+    return target.locator.key(tuple(r[0] for r in group_ranges(target.grid, group, spec[1])))
 
 
 def transfer_share(transfers: Sequence[ArrayTransfer], spec: tuple[int, int]) -> float:

@@ -14,6 +14,7 @@ from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.convert_tasks import (
     ArrayTransfer,
     transfer_group,
+    transfer_inputs,
     transfer_reads,
     transfer_share,
     transfer_shows,
@@ -225,6 +226,7 @@ def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = M
                 transfer_share,
                 narrow=narrowed(touched),
                 left_out=_left_out(plans, grids, touched),
+                inputs=transfer_inputs,
             )
         )
     if is_rechunked:

@@ -19,7 +19,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.pyramids.beside import BesideWriter
 from chunkmill.pyramids.blocks import LevelBlocks, tasks_of
 from chunkmill.pyramids.downsample import Method, Reduction
-from chunkmill.pyramids.tasks import LevelStage, level_reads, level_shows, write_block
+from chunkmill.pyramids.tasks import LevelStage, level_inputs, level_reads, level_shows, write_block
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, Stage
 
 __all__ = ["PyramidWriter"]
@@ -97,7 +97,10 @@ class PyramidWriter:
             )
             begins, ends = first if copies else first + 1, first + len(targets)
             name = f"level {ends}" if begins == ends else f"levels {begins} to {ends}"
-            stages.append(Stage(name, write_block, (level,), range(tasks_of(blocks)), level_reads, level_shows, _share))
+            specs = range(tasks_of(blocks))
+            stages.append(
+                Stage(name, write_block, (level,), specs, level_reads, level_shows, _share, inputs=level_inputs)
+            )
             first += len(blocks) - 1
         return stages
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import read_region, write_region
-from chunkmill.array.metered import metered
+from chunkmill.array.metered import metered, metered_source
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction
@@ -25,12 +25,13 @@ from chunkmill.conversion.source_guard import SeenSource, check_absent, check_st
 from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.pyramids.blocks import LevelBlocks, block_region, under
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
+from chunkmill.runtime.inputs import StoreKeys
 from chunkmill.runtime.job import TaskResult
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.metered import Meter
 from chunkmill.stores.remembered import RememberedReads
 
-__all__ = ["LevelStage", "level_reads", "level_shows", "write_block"]
+__all__ = ["LevelStage", "level_inputs", "level_reads", "level_shows", "write_block"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,12 @@ def level_reads(stages: Sequence[LevelStage], spec: int) -> Iterator[tuple[Store
     yield stage.source, stage.source.keys(_source_region(stage, len(stage.blocks) - 1, stage.coords(spec)))
 
 
+def level_inputs(stages: Sequence[LevelStage], spec: int) -> Iterator[StoreKeys]:
+    """Yield what the task of `spec` reads."""
+    (stage,) = stages
+    yield StoreKeys.of(stage.source, _source_region(stage, len(stage.blocks) - 1, stage.coords(spec)))
+
+
 def level_shows(stages: Sequence[LevelStage], spec: int) -> str:
     """Return the first store key that the task of `spec` writes."""
     (stage,) = stages
@@ -93,7 +100,7 @@ def write_block(stages: Sequence[LevelStage], spec: int) -> TaskResult:
     """Write one block of the last level of the stage, and all that is under it."""
     (stage,) = stages
     meter = Meter()
-    source = metered(stage.source, meter)
+    source = metered_source(stage.source, meter)
     remembered = RememberedReads(source.store)
     work = _Work(
         stage,

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from distributed import Client
@@ -27,6 +26,7 @@ from chunkmill.runtime.preflight import Needs, check_client_workers, check_sched
 from chunkmill.runtime.progress import JobProgress
 from chunkmill.runtime.record_files import GROUP
 from chunkmill.runtime.reference_shipping import ReferenceSender
+from chunkmill.runtime.resumed import ResumedTasks
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult, count_tasks, tasks_to_run
 from chunkmill.runtime.stage_task import LocalStage, PackedStage, add_counts, compare_records, run_task
@@ -299,23 +299,30 @@ def run_stages(
         many by a task, and those that do not hold are run.
     """
     scheduler = scheduler or Scheduler()
-    results = []
+    results: list[StageResult] = []
+    n_redone = 0
     with JobProgress(progress) as bars:
         for number, stage in enumerate(stages):
             begun = time.perf_counter()
             own, later = ({task for of, task in each if of == number} for each in (done, unchecked))
+            resumed = ResumedTasks(journal, stage, number, own, later)
+            resumed.check(redone=n_redone > 0)
             n_tasks = count_tasks(stage)
             if stage.narrow is not None:
                 n_tasks = len(own | later) + sum(1 for _ in tasks_to_run(stage, own | later))
-            bars.begin(stage.name, n_tasks, len(own))
+            bars.begin(stage.name, n_tasks, resumed.n_settled)
             total = _Total(bars, dict(stage.left_out), journal, number)
             with _tasks_running(scheduler, stage, journal, number, name=name, needs=needs) as run:
-                run(run_task, tasks_to_run(stage, own | later), total.add)
-                if later:
-                    run(compare_records, _neighbours(later), total.add_compared)
+                run(run_task, tasks_to_run(stage, frozenset(resumed.on_record)), total.add)
+                total.add_compared((0, [*resumed.check_listed()]))
+                if resumed.n_settled < len(resumed.on_record):
+                    run(compare_records, resumed.comparisons(), total.add_compared)
+                if total.untrue:
+                    resumed.off_record(total.untrue)
                     run(run_task, tasks_to_run(stage, only=total.untrue), total.add)
             seconds = time.perf_counter() - begun
-            n_resumed = len(own | later) - len(total.untrue)
+            n_resumed = len(resumed.on_record)
+            n_redone += len(own | later) - n_resumed
             results.append(StageResult(stage.name, n_tasks, n_resumed, seconds, total.counts, total.details))
     return results
 
@@ -325,7 +332,7 @@ def _tasks_running(
     scheduler: Scheduler, stage: Stage, journal: Journal | None, number: int, *, name: str, needs: Needs | None
 ) -> Iterator[Callable[..., None]]:
     """Yield what runs tasks of a stage: called with their function, their arguments, and what takes their results."""
-    here = LocalStage(stage.function, stage.common, journal, number)
+    here = LocalStage(stage.function, stage.common, journal, number, stage.inputs)
     if scheduler.in_process:
         yield lambda function, tasks, on_result: scheduler.run(stage.name, function, here, tasks, on_result)
         return
@@ -341,11 +348,6 @@ def _tasks_running(
             scheduler.run(stage.name, function, packed, tasks, on_result, shown=shown, before_cancel=end)
 
         yield run
-
-
-def _neighbours(tasks: Iterable[int]) -> Iterator[tuple[list[int]]]:
-    """Yield the tasks whose records may be in one object, as the arguments of a task that compares them."""
-    return (([*group],) for _, group in groupby(sorted(tasks), lambda task: task // GROUP))
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,11 +46,11 @@ from chunkmill.runtime.records import Record, WrittenKeys, read_record
 from chunkmill.stores.base import Store
 from chunkmill.stores.metered import Written
 
-__all__ = ["Journal"]
+__all__ = ["FEW_RECORDS", "Journal"]
 
 _VERSION = 2
 
-_FEW_RECORDS = 256  # that the client itself compares with what is stored
+FEW_RECORDS = 256  # that the client itself compares with what is stored
 
 
 @dataclass(slots=True)
@@ -250,12 +250,12 @@ class Journal:
         tasks = {(stage, task) for stage, task, _ in found}
         if self.store.is_remote:
             return (tasks, set()) if files.seem_to_hold(found) else (set(), tasks)
-        return (set(), tasks) if len(found) > _FEW_RECORDS else (self.done(), set())
+        return (set(), tasks) if len(found) > FEW_RECORDS else (self.done(), set())
 
-    def compare(self, stage: int, tasks: Sequence[int]) -> list[int]:
-        """Return those of some tasks on record whose values are not there, which are off the record then."""
+    def compare(self, stage: int, tasks: Sequence[int], holds: Callable[[int, Record], bool]) -> list[int]:
+        """Return those of some tasks whose record does not hold, which are off the record then."""
         self.check()
-        return self.records.false_ones(stage, tasks)
+        return self.records.false_ones(stage, tasks, holds)
 
     def merge(self, stage: int) -> None:
         """Merge the records of neighbouring tasks of a stage; nothing is lost where that fails."""
@@ -269,8 +269,7 @@ class Journal:
         `JobError` where the attempt that the task belongs to is over, so that the task must not write.
         """
         if (value := self.records.read(stage, task)) is not None:
-            record = read_record(value)
-            if record is not None:
+            if (record := read_record(value)) is not None:
                 return dict(record.counts)
             self.records.forget(stage, [task])
         self.check()
@@ -290,15 +289,16 @@ class Journal:
         *,
         earlier: Sequence[WrittenKeys] = (),
         upto: tuple[int, ...] | None = None,
+        reads: int | None = None,
     ) -> list[WrittenKeys]:
         """Record that a task, whose data are in the store, is done (or its specs up to one); return all it wrote."""
         written = [*earlier, *WrittenKeys.of(writes)]
         key = self.records.key(stage, task)
         if upto is not None:
             self.check()
-            self.store.set(f"{key}{BEGUN}", Record(counts, written, upto).pack())
+            self.store.set(f"{key}{BEGUN}", Record(counts, written, upto, reads).pack())
             return written
-        self.store.set(key, Record(counts, written).pack())
+        self.store.set(key, Record(counts, written, reads=reads).pack())
         if earlier:
             self.store.delete(f"{key}{BEGUN}")
         return written

@@ -174,10 +174,10 @@ class RecordFiles:
         rest = in_threads(true, batches[1:], REQUESTS_AT_ONCE if waits else 1)
         return {*first, *chain.from_iterable(rest)}
 
-    def false_ones(self, stage: int, tasks: Sequence[int]) -> list[int]:
-        """Return those tasks whose values are not as on record, or which are not on record; forget their records."""
+    def false_ones(self, stage: int, tasks: Sequence[int], holds: Callable[[int, Record], bool]) -> list[int]:
+        """Return those tasks whose record does not hold, or which are not on record; forget their records."""
         records = ((task, read_record(value or b"")) for task, value in self.read_many(stage, tasks))
-        found = [task for task, record in records if record is None or not record.holds(self.store)]
+        found = [task for task, record in records if record is None or not holds(task, record)]
         self.forget(stage, found)
         return found
 

@@ -177,11 +177,14 @@ class Record:
         What it wrote.
     upto
         The last spec that is done, where there are more to do; ``None``: all are.
+    reads
+        Mark of the versions of what it read (`chunkmill.runtime.inputs`); ``None``: not known.
     """
 
     counts: Mapping[str, int]
     written: Sequence[WrittenKeys]
     upto: tuple[int, ...] | None = None
+    reads: int | None = None
 
     def pack(self) -> bytes:
         """Return the record as bytes.
@@ -195,8 +198,9 @@ class Record:
         True
         """
         written = [(each.runs, each.n_bytes, each.checksum) for each in self.written]
-        text = json.dumps({"counts": self.counts, "upto": self.upto, "written": written}, separators=(",", ":"))
-        value = text.encode()
+        record: dict[str, Any] = {"counts": self.counts, "upto": self.upto, "written": written}
+        record |= {} if self.reads is None else {"reads": self.reads}
+        value = json.dumps(record, separators=(",", ":")).encode()
         return value if len(value) < _LARGE else zlib.compress(value)
 
     @classmethod
@@ -210,7 +214,8 @@ class Record:
             )
             if any(each.n_keys > _MOST_KEYS for each in written):
                 raise ValueError  # noqa: TRY301 - as for any other nonsense
-            return cls(dict(parsed["counts"]), written, None if parsed["upto"] is None else tuple(parsed["upto"]))
+            upto = None if parsed["upto"] is None else tuple(parsed["upto"])
+            return cls(dict(parsed["counts"]), written, upto, parsed.get("reads"))
         except (ValueError, TypeError, KeyError, zlib.error) as error:
             msg = "the record is damaged"
             raise ValueError(msg) from error
@@ -221,6 +226,10 @@ class Record:
             return not any(True for each in self.written for _ in each.differences(store, read=False))
         except OSError:
             return False
+
+    def has_read(self, reads: int | None) -> bool:
+        """Return whether what it read has that mark, as far as both are known."""
+        return None in {reads, self.reads} or reads == self.reads
 
 
 def read_record(value: bytes) -> Record | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from chunkmill.runtime.inputs import Inputs
 from chunkmill.runtime.reference_shipping import Reads
 from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.metered import Meter
@@ -41,16 +42,19 @@ class TaskResult:
         Store key -> size and crc32c of what was written, ``None`` where nothing is stored: for the journal.
     details
         Further results for the client, few and small.
+    reads
+        Mark of the versions of what was read, by `chunkmill.stores.read_versions.mark_of`; ``None``: not known.
     """
 
     counts: Mapping[str, int]
     writes: Mapping[str, Any] = field(default_factory=dict)
     details: Sequence[Any] = ()
+    reads: int | None = None
 
     @classmethod
     def of(cls, meter: Meter, **counts: int) -> TaskResult:
         """Return what `meter` counted, and further `counts`."""
-        return cls(meter.counts() | counts, meter.writes)
+        return cls(meter.counts() | counts, meter.writes, reads=meter.mark())
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,9 @@ class Stage:
         Returns those of the specs of one task that have anything to do: a task of none is not run.
     left_out
         Counts of what `narrow` leaves out.
+    inputs
+        Stores and keys that the task of a spec reads: of a task on record they are compared with what was read, when
+        the job is resumed. ``None``: they do not change.
     """
 
     name: str
@@ -91,6 +98,7 @@ class Stage:
     share: Callable[[Any, Any], float] | None = None
     narrow: Callable[[Sequence[Any]], Sequence[Any]] | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+    inputs: Inputs | None = None
 
     def show(self, arguments: tuple[Any, ...]) -> str:
         """Return the store key shown for a task, from its arguments: its number, and a group of specs."""

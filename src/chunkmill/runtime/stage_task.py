@@ -16,10 +16,11 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 from chunkmill.runtime.cancellation import unless_cancelled
+from chunkmill.runtime.inputs import Inputs, mark_now
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import Needs, check_process
 from chunkmill.runtime.process_memory import peak_memory
-from chunkmill.runtime.records import WrittenKeys
+from chunkmill.runtime.records import Record, WrittenKeys
 from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
 from chunkmill.runtime.stage import TaskResult
 
@@ -49,6 +50,11 @@ class LocalStage:
     common: Any
     journal: Journal | None
     number: int
+    inputs: Inputs | None = None
+
+    def reads_now(self, specs: Sequence[Any]) -> int | None:
+        """Return the mark of what some specs would read now; ``None``: not known."""
+        return None if self.inputs is None else mark_now(self.inputs, self.common, specs)
 
     def open(self) -> LocalStage:
         """Return the stage."""
@@ -96,8 +102,8 @@ def run_task(
     journal = stage.journal
     if journal is not None and (recorded := journal.recall(stage.number, index)) is not None:
         return recorded | {"n_repeated": 1}, []  # dask runs tasks again whose results a worker took with it
-    progress = _Progress(journal, stage.number, index)
-    upto = progress.resume() if len(specs) > 1 else None
+    progress = _Progress(stage, index)
+    upto = progress.resume(specs) if len(specs) > 1 else None
     counts = progress.counts
     details: list[Any] = []
     attempt = None if journal is None else journal.attempt
@@ -117,18 +123,31 @@ def run_task(
     return counts, details
 
 
-def compare_records(shared: _SharedStage, tasks: Sequence[int]) -> tuple[int, list[int]]:
-    """Compare the records of some tasks with what is stored; return their number, and those to be done again."""
+def compare_records(
+    shared: _SharedStage, tasks: Sequence[int], specs: Sequence[Sequence[Any]] | None, values: bool
+) -> tuple[int, list[int]]:
+    """Compare the records of some tasks with what is stored; return their number, and those to be done again.
+
+    With `values`, what they wrote; with the `specs` of each, what they read.
+    """
     stage = shared.open()
-    return len(tasks), list(tasks) if stage.journal is None else stage.journal.compare(stage.number, tasks)
+    of_task = {} if specs is None else dict(zip(tasks, specs, strict=True))
+
+    def holds(task: int, record: Record) -> bool:
+        if values and stage.journal is not None and not record.holds(stage.journal.store):
+            return False
+        return task not in of_task or record.has_read(stage.reads_now(of_task[task]))
+
+    return len(tasks), list(tasks) if stage.journal is None else stage.journal.compare(stage.number, tasks, holds)
 
 
 class _Progress:
     """Progress of a task, on record every now and then: if it is interrupted, it is resumed from there."""
 
-    def __init__(self, journal: Journal | None, stage: int, task: int) -> None:
+    def __init__(self, stage: LocalStage, task: int) -> None:
         self.counts: dict[str, int] = {}
-        self._journal, self._stage, self._task = journal, stage, task
+        self._stage, self._journal, self._task = stage, stage.journal, task
+        self._reads: int | None = None if stage.inputs is None else 0
         self._earlier: list[WrittenKeys] = []
         self._writes: dict[str, Any] = {}
         self._begin()
@@ -136,18 +155,21 @@ class _Progress:
     def _begin(self) -> None:
         self._since, self._n_bytes = time.monotonic(), 0
 
-    def resume(self) -> tuple[int, ...] | None:
-        """Return the last spec that is on record as done."""
-        record = None if self._journal is None else self._journal.begun(self._stage, self._task)
-        if record is None:
+    def resume(self, specs: Sequence[Any]) -> tuple[int, ...] | None:
+        """Return the last spec that is on record as done, where what was read for those has not changed."""
+        record = None if self._journal is None else self._journal.begun(self._stage.number, self._task)
+        if record is None or record.upto is None:
             return None
-        self._earlier = list(record.written)
+        if not record.has_read(self._stage.reads_now([spec for spec in specs if spec[:2] <= record.upto])):
+            return None
+        self._earlier, self._reads = list(record.written), record.reads
         return record.upto
 
     def add(self, result: TaskResult) -> None:
         """Add the result of one spec."""
         add_counts(self.counts, result.counts)
         self._writes.update(result.writes)
+        self._reads = None if self._reads is None or result.reads is None else (self._reads + result.reads) % 2**64
         self._n_bytes += result.counts.get("bytes_written", 0)
 
     def is_due(self) -> bool:
@@ -158,7 +180,13 @@ class _Progress:
         """Record what is done; all, without `upto`."""
         if self._journal is not None:
             self._earlier = self._journal.record(
-                self._stage, self._task, self.counts, self._writes, earlier=self._earlier, upto=upto
+                self._stage.number,
+                self._task,
+                self.counts,
+                self._writes,
+                earlier=self._earlier,
+                upto=upto,
+                reads=self._reads,
             )
             self._writes = {}
         self._begin()

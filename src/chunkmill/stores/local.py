@@ -36,6 +36,7 @@ from chunkmill.stores.posix_file import (
     version_of,
     write_all,
 )
+from chunkmill.stores.read_versions import Note
 from chunkmill.stores.settings import setting
 from chunkmill.stores.staging import ReplacesDirectories
 
@@ -125,6 +126,17 @@ class LocalStore(ReplacesDirectories):
         """Return a value and its version, both of the same open file."""
         found = self._get(key, None)
         return (None, None) if found is None else (found[0], version_from(found[1]))
+
+    def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
+        """Return a value, or a range of it, and note the version of the same open file."""
+        found = self._get(key, byte_range)
+        if found is not None:
+            note(key, version_from(found[1]))
+        return None if found is None else found[0]
+
+    def version(self, key: str) -> str | None:
+        """Return the version of a value."""
+        return version_of(self._path(key))
 
     def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes, os.stat_result] | None:
         path = self._path(key)

@@ -10,6 +10,7 @@ from typing import Any
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.stores.read_versions import Note
 
 __all__ = ["MemoryStore"]
 
@@ -88,6 +89,21 @@ class MemoryStore:
         if (entry := self._values.get(check_key(key))) is None:
             return None, None
         return entry[0], str(entry[1])
+
+    def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
+        """Return a value, or a range of it, and note the version."""
+        value, version = self.get_versioned(key)
+        if value is None or version is None:
+            return None
+        note(key, version)
+        if byte_range is None:
+            return value
+        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
+        return value[start:stop]
+
+    def version(self, key: str) -> str | None:
+        """Return the number of the write that stored a value."""
+        return self.get_versioned(key)[1]
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store `value`, or delete, if the key still has `version`."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.capabilities import set_parts
+from chunkmill.stores.read_versions import ReadVersions, has_versions, noting
 from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["Meter", "MeteredStore", "Written"]
@@ -30,12 +31,26 @@ class Meter:
     ----------
     writes
         Store key -> size in bytes and crc32c of the value that was set last; ``None`` for a key that was deleted.
+    reads
+        Versions of the values that were read; ``None`` where a store that was read has none.
     """
 
     n_requests: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     writes: dict[str, Written] = field(default_factory=dict)
+    reads: ReadVersions | None = field(default_factory=ReadVersions)
+
+    def read_from(self, store: Store) -> Store:
+        """Return the store, such that the versions of what is read are noted."""
+        if self.reads is None or not has_versions(store):
+            self.reads = None
+            return store
+        return noting(store, self.reads.note)
+
+    def mark(self) -> int | None:
+        """Return the mark of the versions of what was read."""
+        return None if self.reads is None else self.reads.mark()
 
     def counts(self) -> dict[str, int]:
         """Return the numbers by the names that reports use."""

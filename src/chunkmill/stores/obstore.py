@@ -24,10 +24,11 @@ from chunkmill.errors import StoreError
 from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, check_key, check_prefix
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.obstore_errors import is_container_missing, reason_of
-from chunkmill.stores.obstore_fetch import PIECE, RUNTIME, Fetched, fetch, version_of
+from chunkmill.stores.obstore_fetch import PIECE, RUNTIME, Fetched, etag_from, fetch, version_of
 from chunkmill.stores.obstore_options import Location, allows_http
 from chunkmill.stores.probe import compares_versions
 from chunkmill.stores.read_ahead import get_ahead
+from chunkmill.stores.read_versions import Note
 from chunkmill.stores.settings import setting
 
 __all__ = ["ObstoreStore"]
@@ -141,16 +142,40 @@ class ObstoreStore:
         """Yield the bytes of each span in order, with the requests of the next ones under way."""
         if not self.is_remote:
             return (None if span is None else self.get(span.key, span.byte_range) for span in spans)
+        return self.get_many_noting(spans, None)
+
+    def get_many_noting(self, spans: Iterable[ByteSpan | None], note: Note | None) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order, and note ETags."""
         pool = RUNTIME.pool("requests")
 
         def begin(span: ByteSpan, exact: bool) -> Future[bytes | None]:
-            return pool.submit(self._get, span, exact)
+            return pool.submit(self._get, span.key, span.byte_range, exact, note)
 
         return get_ahead(spans, begin, lambda _, future: future.result(), url=self.url)
 
-    def _get(self, span: ByteSpan, exact: bool) -> bytes | None:
-        found = self._fetch(span.key, span.byte_range, exact=exact)
+    def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
+        """Return a value, or a range of it, and note its ETag."""
+        return self._get(check_key(key), byte_range, True, note)
+
+    def _get(self, key: str, wanted: ByteRange | None, exact: bool, note: Note | None) -> bytes | None:
+        found = self._fetch(key, wanted, exact=exact)
+        if found is not None and note is not None:
+            note(key, etag_from(found[1]))
         return None if found is None else found[0]
+
+    @property
+    def has_versions(self) -> bool:
+        """True where the service gives ETags with each value, and in its listings."""
+        return self._kind in {"s3", "gs", "az", "memory"} and RUNTIME.pid in {None, os.getpid()}
+
+    def version(self, key: str) -> str | None:
+        """Return the ETag of a value."""
+        found = self._call(check_key(key), lambda: obstore.head(self._open(), key))
+        return None if found is None else etag_from(version_of(found, b""))
+
+    def list_versions(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Yield every key that starts with `prefix`, with its ETag."""
+        return ((meta["path"], etag_from(version_of(meta, b""))) for page in self._listed(prefix) for meta in page)
 
     @_where_it_works
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
@@ -257,10 +282,13 @@ class ObstoreStore:
         return (found for page in self._pages(prefix) for found in page)
 
     def _pages(self, prefix: str) -> Iterator[list[tuple[str, int | None]]]:
+        return ([(meta["path"], int(meta["size"])) for meta in page] for page in self._listed(prefix))
+
+    def _listed(self, prefix: str) -> Iterator[list[Any]]:
         check_prefix(prefix)
         pages = self._call(prefix, lambda: iter(obstore.list(self._open(), prefix or None, chunk_size=1000)))
         while page := self._call(prefix, lambda: next(pages, None)):  # type: ignore[arg-type]
-            yield [(meta["path"], int(meta["size"])) for meta in page if meta["path"].startswith(prefix)]
+            yield [meta for meta in page if meta["path"].startswith(prefix)]
 
     @_where_it_works
     def list_dir(self, prefix: str) -> list[str]:

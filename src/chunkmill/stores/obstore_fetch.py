@@ -18,7 +18,7 @@ from chunkmill.stores.base import ByteRange, range_bounds
 from chunkmill.stores.filesystems import max_requests
 from chunkmill.stores.fsspec_services import digest
 
-__all__ = ["PIECE", "RUNTIME", "Fetched", "fetch", "version_of"]
+__all__ = ["PIECE", "RUNTIME", "Fetched", "etag_from", "fetch", "version_of"]
 
 PIECE = 8 * 2**20
 """Bytes of one request: one connection carries 50 to 90 MB/s."""
@@ -144,6 +144,18 @@ def version_of(meta: Any, data: bytes) -> str:
     """Return ETag and generation, as JSON, as far as the service tells them; a digest where it tells none."""
     told = {name: meta[name] for name in ("e_tag", "version") if meta[name]}
     return json.dumps(told) if told else digest(data)
+
+
+def etag_from(version: str) -> str:
+    """Return the ETag in what `version_of` returned, as responses and listings alike spell it; else the digest.
+
+    Examples
+    --------
+    >>> etag_from('{"e_tag": "0x8D", "version": "7"}'), etag_from("digest")
+    ('0x8D', 'digest')
+    """
+    told = json.loads(version) if version.startswith("{") else {}
+    return str(told.get("e_tag") or version).removeprefix("W/").strip('"')
 
 
 def _may_be_outside(error: BaseException) -> bool:

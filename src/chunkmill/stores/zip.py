@@ -17,6 +17,7 @@ from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference
 from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_prefix, range_bounds
 from chunkmill.stores.local import LocalStore
+from chunkmill.stores.read_versions import Note
 from chunkmill.stores.zip_archive import Archive, shared_archive, version_of
 
 __all__ = ["ZipStore"]
@@ -118,6 +119,18 @@ class ZipStore:
         """Return a member, and its place and checksum in the archive."""
         return self._get(key, None)
 
+    def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
+        """Return a member, or a range of it, and note its place and checksum."""
+        data, version = self._get(key, byte_range)
+        if version is not None:
+            note(key, version)
+        return data
+
+    def version(self, key: str) -> str | None:
+        """Return the place and checksum of a member."""
+        member = self._member(key)
+        return None if member is None else version_of(member)
+
     def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
         name = self._prefix + check_key(key)
         with self._failing(key):
@@ -139,10 +152,13 @@ class ZipStore:
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
+        member = self._member(key)
+        return None if member is None else member.file_size
+
+    def _member(self, key: str) -> zipfile.ZipInfo | None:
         name = self._prefix + check_key(key)
         with self._failing(key):
-            member = self._open().members().get(name)
-        return None if member is None else member.file_size
+            return self._open().members().get(name)
 
     def locate(self, key: str) -> Reference | None:
         """Return the range of the zip file that holds a value; ``None`` when there is no such key.

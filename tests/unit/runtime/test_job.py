@@ -270,7 +270,7 @@ def test_interrupted(store):
 
 def test_of_many_records_the_first_new_task_does_not_wait(store, monkeypatch):
     """They are compared with the values after all new tasks; what is not as on record is written again."""
-    monkeypatch.setattr("chunkmill.runtime.journal._FEW_RECORDS", 3)
+    monkeypatch.setattr("chunkmill.runtime.journal.FEW_RECORDS", 3)
     n, broken = 40, 20
 
     def fails(common, spec):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.metered import metered
+from chunkmill.array.metered import metered_source
 from chunkmill.array.present_keys import touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
@@ -43,32 +43,34 @@ from chunkmill.conversion.rechunking.tiled_copy import MAX_TILED_AXES, put_in_ti
 from chunkmill.errors import StoreError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
+from chunkmill.runtime.inputs import StoreKeys
 from chunkmill.runtime.job import TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.guarded import guarded
 from chunkmill.stores.metered import Meter
 
-__all__ = ["intermediate_values", "write_intermediate_file"]
+__all__ = ["intermediate_values", "write_inputs", "write_intermediate_file"]
 
 
 def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> TaskResult:
     """Write one intermediate file: `spec` is the array's number, the file's, and which source keys there are."""
     rechunk, number = ArrayRechunk.of_task(rechunks, spec)
     meter = Meter()
-    source = metered(rechunk.source, meter)
+    source = metered_source(rechunk.source, meter)
     file = rechunk.plan.files.coords_of(number)
     key = _key(rechunk, file)
     reads = SourceReads()
     fill = _fill_raw if rechunk.codecs is None else _fill_coded
     value = fill(rechunk, source, file, reads)
+    store = guarded(rechunk.intermediate)  # not through the meter: what is soon deleted needs no checksum on record
     if value is None:
+        store.delete(key)  # of an earlier attempt, which met values
         key, value = f"{key}{_ABSENT}", memoryview(b"")
-    # not through the meter: a file that is soon deleted needs no checksum in the journal
-    guarded(rechunk.intermediate).set(key, value)
+    store.set(key, value)
     counts = meter.counts()
     counts["n_requests"] += 1
     counts["bytes_written"] += value.nbytes
-    return TaskResult(counts | reads.counts() | {"bytes_temporary": value.nbytes})
+    return TaskResult(counts | reads.counts() | {"bytes_temporary": value.nbytes}, reads=meter.mark())
 
 
 _ABSENT = ".absent"
@@ -210,6 +212,20 @@ def intermediate_values(rechunk: ArrayRechunk, store: Store, block: ChunkCoords)
             del data
             yield from _present_values(plan, overlap.coords, at, values, bits)
             del values, bits
+
+
+def write_inputs(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> Iterator[StoreKeys]:
+    """Yield what the task of a block reads: files, or where there are none, the source."""
+    rechunk, number = ArrayRechunk.of_task(rechunks, spec)
+    plan = rechunk.plan
+    block = plan.writes.coords_of(number)
+    if plan.reads is None or rechunk.by_key:
+        yield StoreKeys.of(rechunk.source, plan.writes.region(block), rechunk.present)
+        return
+    written = _written_files(rechunk)
+    files = (overlap.coords for overlap in plan.files.overlaps(plan.writes.region(block)))
+    keys = [_key(rechunk, file) for file in files if written is None or file in written]
+    yield StoreKeys(rechunk.intermediate, rechunk.prefix, [f"{key}{end}" for key in keys for end in ("", _ABSENT)])
 
 
 def _written_files(rechunk: ArrayRechunk) -> set[ChunkCoords] | None:

@@ -19,7 +19,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.chunk_memory import chunk_bytes, index_size, itemsize, stored_bytes
 from chunkmill.conversion.estimate import TransferEstimate
-from chunkmill.conversion.rechunking.intermediate_files import write_intermediate_file
+from chunkmill.conversion.rechunking.intermediate_files import write_inputs, write_intermediate_file
 from chunkmill.conversion.rechunking.plan import Limits, RechunkPlan, Strategy, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.sides import (
     intermediate_codecs,
@@ -30,6 +30,7 @@ from chunkmill.conversion.rechunking.sides import (
 )
 from chunkmill.conversion.rechunking.source_chunks import (
     ArrayRechunk,
+    spill_inputs,
     spill_reads,
     spill_shows,
     write_reads,
@@ -135,6 +136,7 @@ def rechunk_stages(
         spill_reads,
         spill_shows,
         narrow=narrowed(filled),
+        inputs=spill_inputs,
     )
     write = Stage(
         "rechunk-write",
@@ -145,6 +147,7 @@ def rechunk_stages(
         write_shows,
         narrow=narrowed(written),
         left_out={"n_keys": n_absent, "action_absent": n_absent} if n_absent else {},
+        inputs=write_inputs,
     )
     return [spill, write] if any(files) else [write]
 

@@ -26,6 +26,7 @@ from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.source_guard import SeenSource, check_absent, check_still_there
 from chunkmill.model.grid import Region
+from chunkmill.runtime.inputs import StoreKeys
 from chunkmill.stores.base import ByteSpan, Store
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "n_ahead",
     "shifted",
     "source_values",
+    "spill_inputs",
     "spill_reads",
     "spill_shows",
     "unshifted",
@@ -167,6 +169,13 @@ def write_reads(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> Iter
     if rechunk.plan.reads is None:
         region = rechunk.plan.writes.region(rechunk.plan.writes.coords_of(spec[1]))
         yield rechunk.source, rechunk.source.keys(region)
+
+
+def spill_inputs(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> Iterator[StoreKeys]:
+    """Yield what is read for one intermediate file: of a source that was listed, the store keys that there are."""
+    which, number, *present = spec
+    rechunk = rechunks[which]
+    yield StoreKeys.of(rechunk.source, rechunk.plan.files.region(rechunk.plan.files.coords_of(number)), *present)
 
 
 def spill_shows(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> str:

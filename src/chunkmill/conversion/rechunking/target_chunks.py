@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import write_chunk
 from chunkmill.array.chunk_step import chunk_step
-from chunkmill.array.metered import metered
+from chunkmill.array.metered import metered, metered_source
 from chunkmill.array.present_keys import count_in, touch
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls
@@ -34,17 +34,19 @@ def write_target_block(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) 
     """Write the target chunks of one block: `spec` is the array's number, the block's, and which source keys exist."""
     rechunk, number = ArrayRechunk.of_task(rechunks, spec)
     meter, read = Meter(), SourceReads()
-    source, target = metered(rechunk.source, meter), metered(rechunk.target, meter)
+    target = metered(rechunk.target, meter)
     block = rechunk.plan.writes.coords_of(number)
     region = rechunk.plan.writes.region(block)
     n_keys, n_written = count_in(target.write_layout.grid, region), 0
     if rechunk.by_key:
+        source = metered_source(rechunk.source, meter)
         for each in _touched_keys(rechunk, region):
             n_written += _write(rechunk, target, each, source_values(rechunk, source, each, read))
     elif rechunk.plan.reads is None:
+        source = metered_source(rechunk.source, meter)
         n_written = _write(rechunk, target, region, source_values(rechunk, source, region, read))
     else:
-        store = MeteredStore(rechunk.intermediate, meter)
+        store = MeteredStore(meter.read_from(rechunk.intermediate), meter)
         n_written = _write(rechunk, target, region, intermediate_values(rechunk, store, block))
     n_empty = n_keys - n_written
     actions = {"action_rechunk": n_keys - n_empty, "action_absent": n_empty}

@@ -1,0 +1,123 @@
+"""Compare what tasks on record have read with what there is now, when their job is resumed.
+
+A record holds a mark of the versions of all values that its task read (`chunkmill.stores.read_versions`). Where the
+source was written in place since, the mark of what is there now is another one, and the task is done again: else the
+target would hold old values beside new ones. Versions come with the values. They are asked for again where records are
+read: by listing where requests cost latency, else file by file.
+"""
+
+from __future__ import annotations
+
+from array import array as column
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chunkmill.array.present_keys import Numbers
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import cut_evenly, in_threads
+from chunkmill.model.grid import Region
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.capabilities import uncached
+from chunkmill.stores.read_versions import has_versions, list_versions, mark_of, version_now
+
+__all__ = ["Inputs", "Listings", "StoreKeys", "inputs_of", "mark_now"]
+
+_MOST_LISTED = 1 << 22  # values whose versions are held at once: 64 MB
+
+
+class StoreKeys(NamedTuple):
+    """Keys of a store, all of which begin with `prefix`; those that do not exist do not matter."""
+
+    store: Store
+    prefix: str
+    keys: Iterable[str]
+
+    @classmethod
+    def of(cls, array: StoredArray, region: Region, present: Numbers | None = None) -> StoreKeys:
+        """Return the store keys of a region; of an array that was listed, those with the numbers `present`."""
+        store, layout = uncached(array.store), array.write_layout
+        if present is None:
+            return cls(store, array.prefix, array.keys(region))
+        coords = map(layout.grid.coords_of, present.tolist())
+        return cls(store, array.prefix, map(layout.locator.key, coords))
+
+
+Inputs = Callable[[Any, Any], Iterator[StoreKeys]]
+"""Called as ``inputs(common, spec)``."""
+
+
+def inputs_of(inputs: Inputs, common: Any, specs: Iterable[Any]) -> Iterator[StoreKeys]:
+    """Yield what some specs read."""
+    for spec in specs:
+        yield from inputs(common, spec)
+
+
+def mark_now(inputs: Inputs, common: Any, specs: Iterable[Any], listings: Listings | None = None) -> int | None:
+    """Return the mark of what some specs would read now; ``None`` where a store has no versions."""
+    total = 0
+    for each in inputs_of(inputs, common, specs):
+        if not has_versions(each.store):
+            return None
+        mark = None if listings is None else listings.mark(each)
+        total += _asked(each.store, list(dict.fromkeys(each.keys))) if mark is None else mark
+    return total % 2**64
+
+
+def _asked(store: Store, keys: Sequence[str]) -> int:
+    """Return the mark of some keys, each of which is asked for."""
+
+    def ask(part: slice) -> int:
+        found = ((key, version_now(store, key)) for key in keys[part])
+        return mark_of({key: version for key, version in found if version is not None})
+
+    n_threads = REQUESTS_AT_ONCE if store.is_remote else 1
+    return sum(in_threads(ask, cut_evenly(len(keys), n_threads), n_threads))
+
+
+@dataclass(slots=True)
+class Listings:
+    """Versions of all values below some prefixes, each listed when it is first asked for."""
+
+    _found: dict[tuple[int, str], _Listing | None] = field(default_factory=dict)
+
+    def mark(self, inputs: StoreKeys) -> int | None:
+        """Return the mark of some keys; ``None`` where listings do not tell versions, or are too long to hold."""
+        name = id(inputs.store), inputs.prefix
+        if name not in self._found:
+            self._found[name] = _Listing.of(inputs.store, inputs.prefix)
+        listing = self._found[name]
+        return None if listing is None else listing.mark(inputs.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """Hashes of keys, ascending, and the marks of what is there: 16 bytes a value."""
+
+    store: Store  # kept, so that no other has its id
+    keys: NDArray[np.uint64]
+    marks: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, store: Store, prefix: str) -> _Listing | None:
+        found = list_versions(store, prefix)
+        if found is None:
+            return None
+        keys, marks = column("Q"), column("Q")
+        for key, version in found:
+            keys.append(mark_of({key: ""}))
+            marks.append(mark_of({key: version}))
+            if len(keys) > _MOST_LISTED:
+                return None
+        order = np.argsort(np.array(keys, np.uint64))
+        return cls(store, np.array(keys, np.uint64)[order], np.array(marks, np.uint64)[order])
+
+    def mark(self, keys: Iterable[str]) -> int:
+        wanted = np.array([mark_of({key: ""}) for key in dict.fromkeys(keys)], np.uint64)
+        if not len(self.keys):
+            return 0
+        at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return int(self.marks[at[self.keys[at] == wanted]].sum(dtype=np.uint64))

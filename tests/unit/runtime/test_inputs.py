@@ -1,0 +1,48 @@
+"""Marks of what tasks would read now: the same, asked for key by key and listed."""
+
+import pytest
+from recording import RecordingStore
+
+from chunkmill.runtime.inputs import Listings, StoreKeys, mark_now
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.read_versions import ReadVersions, noting
+
+
+class Listing(RecordingStore):
+    def list_versions(self, prefix):
+        self._before("list_versions", prefix)
+        return ((key, self.below.version(key)) for key in self.below.list_prefix(prefix))
+
+
+@pytest.fixture
+def store():
+    store = Listing(MemoryStore())
+    for i in range(0, 10, 2):
+        store.set(f"a/{i}", b"%d" % i)
+    store.clear()
+    return store
+
+
+def inputs(store, spec):
+    yield StoreKeys(store, "a/", [f"a/{i}" for i in (spec, spec + 1, spec)])
+
+
+@pytest.mark.parametrize("specs", [[0], [1, 2], range(12)])
+def test_the_mark_is_that_of_what_is_read(store, specs):
+    total = 0
+    for spec in specs:
+        read = ReadVersions()
+        for i in (spec, spec + 1):
+            noting(store, read.note).get(f"a/{i}")
+        total += read.mark()
+    assert mark_now(inputs, store, specs) == total % 2**64
+    store.clear()
+    listings = Listings()
+    assert [mark_now(inputs, store, specs, listings) for _ in range(2)] == [total % 2**64] * 2
+    assert store.keys() == ["a/"]
+
+
+def test_of_a_store_without_versions_nothing_is_known(store):
+    store.below = object()
+    assert mark_now(inputs, store, [0]) is None
+    assert mark_now(inputs, store, []) == 0
