@@ -38,7 +38,8 @@ from benchmarks.bench_rechunk import counted
 from benchmarks.harness import BARE, Row, in_threads, read_file, write_file
 from benchmarks.stores import MIB, Layout
 from chunkmill.conversion import convert_job as graph_convert
-from chunkmill.runtime.job import TaskResult, run_stages
+from chunkmill.runtime.running_stages import run_stages
+from chunkmill.runtime.stage import TaskResult
 
 OURS, ONE_WORKER, CLUSTER = "chunkmill", "chunkmill, 1 worker", "chunkmill, 2 workers"
 CP, TENSORSTORE, ZARR = "cp -r", "tensorstore", "dask + zarr-python"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from chunkmill.runtime.job import Job, Stage, TaskResult
+from chunkmill.runtime.job import Job
 from chunkmill.runtime.journal_names import JOB_PREFIX
+from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.stores.metered import Meter, MeteredStore
 
 __all__ = ["journal_keys", "make_job", "put"]

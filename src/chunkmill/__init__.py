@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.pyramids.pyramid import plan_pyramid, pyramid
     from chunkmill.references.concat import concat_references
     from chunkmill.references.write import ReferencesReport, to_references
+    from chunkmill.runtime.job_monitor import JobStatus
+    from chunkmill.runtime.running_job import RunningJob
     from chunkmill.xarray.dataset_report import DatasetReport
     from chunkmill.xarray.write import write_dataset
 
@@ -56,12 +58,14 @@ __all__ = [
     "Difference",
     "Group",
     "JobCounts",
+    "JobStatus",
     "MultiscaleImage",
     "Plan",
     "PlannedStage",
     "Problem",
     "ReferencesReport",
     "Report",
+    "RunningJob",
     "ScaleLevel",
     "StoredJob",
     "VerifyReport",
@@ -122,6 +126,8 @@ _DEFINED_IN = {
     "pyramids.pyramid": ("plan_pyramid", "pyramid"),
     "references.concat": ("concat_references",),
     "references.write": ("ReferencesReport", "to_references"),
+    "runtime.job_monitor": ("JobStatus",),
+    "runtime.running_job": ("RunningJob",),
     "xarray.dataset_report": ("DatasetReport",),
     "xarray.write": ("write_dataset",),
 }

@@ -33,6 +33,7 @@ __all__ = [
     "ChunkmillError",
     "CodecError",
     "DatasetError",
+    "JobCancelled",
     "JobError",
     "KeysLeft",
     "MetadataError",
@@ -319,6 +320,10 @@ class JobError(ChunkmillError, RuntimeError):
     def message(self) -> str:
         """Return which job, why, and what to do."""
         return f"{self.job}: {self.reason}{'; ' + self.hint if self.hint else ''}"
+
+
+class JobCancelled(JobError):
+    """A job was cancelled by its handle (`chunkmill.RunningJob.cancel`); the same plan resumes it."""
 
 
 class KeysLeft(UserWarning):

@@ -16,9 +16,9 @@ from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_group, tr
 from chunkmill.errors import ChunkError, StoreError
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.references.write import to_references
-from chunkmill.runtime import job as jobs
 from chunkmill.runtime import stage_task
 from chunkmill.runtime.reference_shipping import ReferenceSender, references_in_scope
+from chunkmill.runtime.stage import Stage
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.reference import ReferenceStore
 
@@ -122,7 +122,7 @@ def stage(tmp_path):
     conversion = cm.plan_convert(source, MemoryStore(), format="zarr3").job.stages("")[0].common[0].action
     transfers = (ArrayTransfer(source, target, conversion, fresh=True),)
     n_tasks = -(-1000 // conversion.group[0])
-    return jobs.Stage("t", transfer_group, transfers, [(0, i) for i in range(n_tasks)], transfer_reads), target
+    return Stage("t", transfer_group, transfers, [(0, i) for i in range(n_tasks)], transfer_reads), target
 
 
 def test_a_task_is_sent_what_it_reads(stage):

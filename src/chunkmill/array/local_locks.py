@@ -6,15 +6,15 @@ the log. Not here: locks between processes (`chunkmill.runtime.cluster_locks`).
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 import zlib
 
+from chunkmill.log import LOG
+
 __all__ = ["N_STRIPES", "PATIENCE", "LocalLock", "local_lock", "report_waiting", "stripe"]
 
-logger = logging.getLogger("chunkmill")
 
 N_STRIPES = 1024
 """Locks, and names of locks on a cluster: enough that unrelated keys seldom wait for each other."""
@@ -36,7 +36,7 @@ def stripe(name: str) -> int:
 
 def report_waiting(name: str, seconds: float, holders: str) -> None:
     """Log that a lock has been waited for."""
-    logger.warning("waiting for the lock of %s for %.0f s; it is held by %s", name, seconds, holders or "nobody known")
+    LOG.warning("waiting for the lock of %s for %.0f s; it is held by %s", name, seconds, holders or "nobody known")
 
 
 class LocalLock:

@@ -24,10 +24,10 @@ from chunkmill.display.report import ReportMixin
 from chunkmill.errors import ChunkError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
-from chunkmill.runtime.job import Stage, TaskResult, run_once
 from chunkmill.runtime.journal_names import MARK_PREFIX
 from chunkmill.runtime.record_files import RecordFiles
-from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
+from chunkmill.runtime.running_stages import run_once
+from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files

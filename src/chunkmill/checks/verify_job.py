@@ -32,7 +32,8 @@ from chunkmill.model.json_values import same_json
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Node
-from chunkmill.runtime.job import Stage, TaskResult, run_once
+from chunkmill.runtime.running_stages import run_once
+from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.runtime.worker import Worker, current_worker
 from chunkmill.stores.metered import Meter

@@ -34,7 +34,7 @@ from chunkmill.conversion.estimate import TaskMemory
 from chunkmill.conversion.source_guard import SeenSource, check_absent, check_still_there
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.inputs import StoreKeys
-from chunkmill.runtime.job import TaskResult
+from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.metered import Meter, MeteredStore
 
 __all__ = ["ArrayTransfer", "covered", "transfer_group", "transfer_inputs", "transfer_keys", "transfer_reads"]

@@ -21,6 +21,7 @@ from chunkmill.nodes.hierarchy import open_node
 from chunkmill.nodes.placement import is_bare
 from chunkmill.runtime.job import Job, JobResult, run_job
 from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.running_job import RunningJob, start_job
 
 __all__ = ["Plan", "Report"]
 
@@ -141,7 +142,7 @@ class Report(_Columns):
 
 @dataclass(frozen=True, repr=False)
 class Plan(_Columns):
-    """A job before it runs: what it will do, and the estimated cost. `run` runs it. Plans can be pickled.
+    """A job before it runs: what it will do, and the estimated cost. `run` and `start` run it. Plans can be pickled.
 
     The attributes of `costs` are attributes of the plan too.
 
@@ -201,6 +202,31 @@ class Plan(_Columns):
             the source was deleted or replaced since the plan was made: nothing is published then.
         """
         return self.report(run_job(self.job, resume=resume, progress=progress))
+
+    def start(self, resume: bool = True, progress: bool | str | None = False) -> RunningJob[Report]:
+        """Run the job in a thread of this process, and return at once, with a handle of it.
+
+        Parameters
+        ----------
+        resume, progress
+            As in `run`; without bars by default.
+
+        Returns
+        -------
+        RunningJob
+            ``.status()``, ``.wait()``, ``.cancel()``, ``.result()``; ``await`` it for the `Report`. Where the job
+            cannot begin, its result raises the error.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> _ = cm.create_array("memory://doc-start", shape=(8,), dtype="i4", chunks=(2,))
+        >>> job = cm.plan_convert("memory://doc-start", "memory://doc-started", format="n5").start()
+        >>> job.result().n_keys, job.status().state
+        (4, 'done')
+        """
+        expected = {stage.name: stage.bytes_read + stage.bytes_written for stage in self.stages}
+        return start_job(self.job, self.report, expected, resume=resume, progress=progress)
 
     def at_target(self, resume: bool = True) -> str:
         """Describe what is at the target now, and what `run` would do about it; empty when there is nothing.

@@ -26,7 +26,7 @@ from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.pyramids.blocks import LevelBlocks, block_region, under
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
 from chunkmill.runtime.inputs import StoreKeys
-from chunkmill.runtime.job import TaskResult
+from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.metered import Meter
 from chunkmill.stores.remembered import RememberedReads

@@ -28,8 +28,8 @@ from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeatur
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.references.chunk_table import ChunkTable
-from chunkmill.runtime.job import Stage, StageResult, TaskResult, run_once
-from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_KEYS
+from chunkmill.runtime.running_stages import StageResult, run_once
+from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_KEYS, Stage, TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.capabilities import can_list, list_sizes
 from chunkmill.stores.metered import Meter

@@ -17,11 +17,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 from uuid import uuid4
 
 from chunkmill.errors import JobError
@@ -73,12 +75,15 @@ class Attempt:
         _STOOD[self.key] = asked
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Keep the attempt alive inside; it is over at the end, however that comes."""
+    def running(self, told: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
+        """Keep the attempt alive inside; it is over at the end, however that comes.
+
+        Its heartbeats say what `told` returns, to other processes.
+        """
         _ALIVE.add(self.key)
         self.begin()
         stopped = threading.Event()
-        beats = threading.Thread(target=self._beat, args=(stopped,), name="chunkmill-heartbeat", daemon=True)
+        beats = threading.Thread(target=self._beat, args=(stopped, told), name="chunkmill-heartbeat", daemon=True)
         beats.start()
         try:
             yield
@@ -101,7 +106,7 @@ class Attempt:
     def _forget(self) -> None:
         _STOOD.pop(self.key, None)
 
-    def _beat(self, stopped: threading.Event) -> None:
+    def _beat(self, stopped: threading.Event, told: Callable[[], Mapping[str, Any]] | None) -> None:
         if scratch_store(self.store) is not None:  # a zip file, which would grow, and has one writer only
             return
         while not stopped.wait(HEARTBEAT_SECONDS):
@@ -109,7 +114,7 @@ class Attempt:
                 found, version = self.store.get_versioned(self.key)
                 if found is None:  # ended by others: tasks must not find it again
                     return
-                self.store.set_if(self.key, _heartbeat(self.key), version)
+                self.store.set_if(self.key, _heartbeat(self.key, {} if told is None else told()), version)
 
 
 _STOOD: dict[str, float] = {}  # key of an attempt, which is never used twice -> when it was last found to stand
@@ -120,9 +125,9 @@ _ALIVE: set[str] = set()  # keys of this process's attempts: one whose store fai
 _PROCESS = uuid4().hex  # a host's name and a number may be those of another container's process, too
 
 
-def _heartbeat(key: str = "") -> bytes:
+def _heartbeat(key: str = "", told: Mapping[str, Any] = MappingProxyType({})) -> bytes:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    beat = {"seen": now, "host": socket.gethostname(), "pid": os.getpid(), "process": _PROCESS, "key": key}
+    beat = {"seen": now, "host": socket.gethostname(), "pid": os.getpid(), "process": _PROCESS, "key": key, **told}
     return json.dumps(beat).encode()
 
 

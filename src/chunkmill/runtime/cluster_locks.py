@@ -15,7 +15,6 @@ first worker that takes a lock registers it.
 
 from __future__ import annotations
 
-import logging
 import pickle
 import threading
 import time
@@ -36,12 +35,12 @@ from distributed.worker import get_worker
 from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.local_locks import N_STRIPES, PATIENCE, local_lock, report_waiting, stripe
 from chunkmill.errors import StoreError
+from chunkmill.log import LOG
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 
 __all__ = ["ClusterLock", "UserLock", "automatic_lock", "check_guarded", "lock_factory", "no_lock"]
 
-logger = logging.getLogger("chunkmill")
 
 _MEMORY = 1.0  # seconds for which a key that others write counts as contended: one attempt in each is repeated
 _POLL = 2.0  # seconds after which a waiting task asks who holds the lock, whereby the leases of the dead end
@@ -214,9 +213,9 @@ class _Leases:
             task.cancel()
         try:
             await self._worker.scheduler.semaphore_release(name=semaphore, lease_id=lease)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is
             # the guarded write is done; the lease expires, as it is not refreshed any more
-            logger.warning("cannot tell the scheduler that %s is released", semaphore, exc_info=True)
+            LOG.warning("cannot tell the scheduler that %s is released", semaphore, exc_info=True)
 
     async def _keep_alive(self, semaphore: str, lease: str, pause: float) -> None:
         while True:
@@ -229,7 +228,7 @@ class _Leases:
                 plugin=pickle.dumps(ReleaseDeadHolders()), name=ReleaseDeadHolders.name, idempotent=True
             )
         except Exception as error:  # noqa: BLE001 - a scheduler that takes no plugins (distributed.scheduler.pickle)
-            logger.info("locks of workers that die are freed when their leases end: %r", error)
+            LOG.info("locks of workers that die are freed when their leases end: %r", error)
 
     async def _holders(self, semaphore: str) -> str:
         try:
@@ -281,5 +280,5 @@ class ReleaseDeadHolders(SchedulerPlugin):
         extension = self._scheduler.extensions["semaphores"]
         for lease in list(extension.leases.get(semaphore, ())):
             if is_over(lease.partition("|")[0]):
-                logger.info("the holder of %s is gone: %s", semaphore, lease)
+                LOG.info("the holder of %s is gone: %s", semaphore, lease)
                 extension.release(name=semaphore, lease_id=lease)

@@ -218,10 +218,10 @@ class Journal:
         return self.old_prefix is not None and self.store.get(self.old_prefix + new_mark(self.run)) is not None
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self, told: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
         """Run tasks inside, after `resume` or `begin`: they may write until this ends or the job is discarded."""
         self.attempt = Attempt(self.store, f"{self.prefix}{RUNNING}{uuid4().hex[:8]}", self.job)
-        with self.attempt.running():
+        with self.attempt.running(told):
             yield
 
     def check(self, *, now: bool = False) -> None:

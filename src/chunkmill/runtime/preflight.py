@@ -100,6 +100,7 @@ def check_writers(arrays: Sequence[StoredArray]) -> None:
     scheduler = Scheduler()
     if scheduler.in_process or not arrays:
         return
+    scheduler.check_may_wait(writes_to(arrays))
     needs = describe_needs(writes_to(arrays), targets=arrays)
     if scheduler.client is not None:
         check_client_workers(scheduler.client, needs, again=False)

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Column
 from rich.text import Text
 
+from chunkmill.runtime.job_monitor import JobMonitor
 from chunkmill.stores.settings import setting
 
 __all__ = ["JobProgress"]
@@ -37,9 +38,11 @@ class JobProgress:
     ----------
     show
         ``None``: as configured; ``"auto"`` shows bars in a terminal and in a notebook only.
+    monitor
+        Is told the same.
     """
 
-    def __init__(self, show: bool | str | None = None) -> None:
+    def __init__(self, show: bool | str | None = None, monitor: JobMonitor | None = None) -> None:
         if show is None:
             show = setting("progress")
         console = Console(stderr=True)
@@ -58,6 +61,7 @@ class JobProgress:
             console=console,
             disable=not show,
         )
+        self._monitor = monitor
         self._bar: Any = None
         self._n_bytes = 0
 
@@ -72,6 +76,8 @@ class JobProgress:
         """Begin a stage of `n_tasks`, of which `n_done` were done by an earlier run."""
         self._n_bytes = 0
         self._bar = self._progress.add_task(name, total=n_tasks, n_bytes=0)
+        if self._monitor is not None:
+            self._monitor.begin_stage(name, n_tasks, n_done)
         if n_done:
             self._progress.update(self._bar, completed=n_done)
 
@@ -79,3 +85,5 @@ class JobProgress:
         """Advance the bar by a task, with its counts, or by several."""
         self._n_bytes += counts.get("bytes_read", 0) + counts.get("bytes_written", 0)
         self._progress.update(self._bar, advance=n_tasks, n_bytes=self._n_bytes)
+        if self._monitor is not None:
+            self._monitor.advance(counts, n_tasks)

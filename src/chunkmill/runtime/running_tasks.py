@@ -60,10 +60,19 @@ class RunningTasks:
         Of the computation, for messages.
     futures
         The first ones.
+    check
+        Called while they are waited for; it may raise.
     """
 
-    def __init__(self, client: Client, name: str, futures: Iterable[Future[Any]] = ()) -> None:
-        self._client, self._name = client, name
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        futures: Iterable[Future[Any]] = (),
+        *,
+        check: Callable[[], object] | None = None,
+    ) -> None:
+        self._client, self._name, self._check = client, name, check
         self._address = client.scheduler_info(n_workers=0)["address"]
         self._running = set(futures)
         self._gathered = time.monotonic()
@@ -119,6 +128,8 @@ class RunningTasks:
         """Return the futures of the tasks that have ended, when it is time to gather their results."""
         looked = seen_workers = time.monotonic()
         while True:
+            if self._check is not None:
+                self._check()
             ended = [future for future in self._running if future.status in _ENDED]
             now = time.monotonic()
             if len(ended) == len(self._running) or any(future.status != "finished" for future in ended):

@@ -27,7 +27,7 @@ from dask.core import reverse_dict
 from dask.highlevelgraph import HighLevelGraph
 from dask.multiprocessing import RemoteException
 from dask.system import CPU_COUNT
-from distributed import Client, Future, span
+from distributed import Client, Future, default_client, span
 
 from chunkmill.errors import JobError
 from chunkmill.runtime import fork_safety  # noqa: F401 - it registers a hook
@@ -97,6 +97,17 @@ def _arguments(node: GraphNode) -> Iterable[Any]:
     return chain(node.args, node.kwargs.values()) if type(node) is Task else ()
 
 
+def _current_get() -> Any:
+    try:
+        return get_scheduler() or dask.threaded.get
+    except RuntimeError:  # dask's own functions refuse an asynchronous Client in its event loop
+        scheduler = dask.config.get("scheduler", None)
+        client = scheduler if isinstance(scheduler, Client) else default_client()
+        if not client.asynchronous:
+            raise
+        return client.get
+
+
 class Scheduler:
     """The scheduler or Client that dask is set to now; threads by default.
 
@@ -111,17 +122,31 @@ class Scheduler:
     """
 
     def __init__(self) -> None:
-        self.get: Any = get_scheduler() or dask.threaded.get
+        self.get: Any = _current_get()
         owner = getattr(self.get, "__self__", None)
         self.client: Client | None = owner if isinstance(owner, Client) else None
         self.in_process = _shares_memory(self.get)
 
     @property
+    def is_in_event_loop(self) -> bool:
+        """True in the event loop of an asynchronous Client, where nothing may wait for it."""
+        return self.client is not None and bool(self.client.asynchronous)
+
+    def check_may_wait(self, job: str) -> None:
+        """Raise `JobError` where waiting for tasks would block the event loop that they need."""
+        if self.is_in_event_loop:
+            reason = "it would wait for tasks in the event loop of an asynchronous Client, and block it"
+            hint = "`await plan.start()` of a plan, `await client.compute(...)` of what compute=False returns, or "
+            raise JobError(job=job, reason=reason, hint=hint + "`await asyncio.to_thread(...)` of anything")
+
+    @property
     def threads_per_worker(self) -> int:
         """Largest number of tasks that run in one process at the same time."""
         if self.client is not None:
-            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-            return max((worker["nthreads"] for worker in workers), default=1)
+            about = self.client.scheduler_info(n_workers=-1)
+            if self.is_in_event_loop:  # nothing is known of single workers there
+                return -(-about.get("total_threads", 1) // max(about.get("n_workers", 1), 1)) or 1
+            return max((worker["nthreads"] for worker in about["workers"].values()), default=1)
         if self.in_process and self.get is not dask.local.get_sync:
             return int(dask.config.get("num_workers", None) or CPU_COUNT)
         return 1
@@ -147,16 +172,20 @@ class Scheduler:
         *,
         shown: Callable[[Any], str] | None = None,
         before_cancel: Callable[[], None] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         """Call ``function(shared, *arguments)`` for each of `tasks`, and `on_result` with each result, in any order.
 
         `shared` is a key of its own in the graph, so that it reaches each worker once. `shown` gives, for the arguments
         of a task, the text that its key shows on a cluster's dashboard besides the number. The first error that a task
         raises is raised here; then tasks that have not started are cancelled, on a cluster after
-        `before_cancel` was called, and those that run in this process are waited for.
+        `before_cancel` was called, and those that run in this process are waited for. `check`, which may raise, is
+        called while a cluster is waited for.
         """
         if self.client is not None:
-            _run_on_client(self.client, _Wave(name, function, shared, shown=shown), tasks, on_result, before_cancel)
+            wave = _Wave(name, function, shared, shown=shown)
+            running = RunningTasks(self.client, wave.title, check=check)
+            _run_on_client(self.client, running, wave, tasks, on_result, before_cancel=before_cancel)
             return
         watched = _Watched(function) if self.in_process else function
         wave = _Wave(name, watched, shared)
@@ -251,13 +280,14 @@ def _run_locally(
 
 def _run_on_client(
     client: Client,
+    running: RunningTasks,
     wave: _Wave,
     tasks: Iterable[tuple[Any, ...]],
     on_result: Callable[[Any], None],
+    *,
     before_cancel: Callable[[], None] | None,
 ) -> None:
     batches = _batches(tasks)
-    running = RunningTasks(client, wave.title)
     held: list[Future[Any]] = []  # the shared key stays in the cluster until the last wave is done
 
     def submit() -> None:

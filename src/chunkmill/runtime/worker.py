@@ -56,7 +56,12 @@ def current_worker(max_mem: int | str | None = None) -> Worker:
     """
     scheduler = Scheduler()
     n_threads, n_workers, limit = scheduler.threads_per_worker, 1, MEMORY_LIMIT
-    if scheduler.client is not None:
+    if scheduler.client is not None and scheduler.is_in_event_loop:
+        about = scheduler.client.scheduler_info()
+        n_workers = max(1, about.get("n_workers", 1))
+        n_threads = n_threads if about.get("n_workers") else CPU_COUNT
+        limit = (about.get("total_memory") or MEMORY_LIMIT) // n_workers
+    elif scheduler.client is not None:
         workers = list(scheduler.client.scheduler_info(n_workers=-1)["workers"].values())
         n_workers = max(1, len(workers))
         n_threads = n_threads if workers else CPU_COUNT  # workers to come: as many as they are likely to have

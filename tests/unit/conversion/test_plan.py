@@ -4,7 +4,8 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.conversion.counts import JobCounts, PlannedStage
-from chunkmill.runtime.job import JobResult, StageResult
+from chunkmill.runtime.job import JobResult
+from chunkmill.runtime.running_stages import StageResult
 from chunkmill.stores.memory import MemoryStore
 
 

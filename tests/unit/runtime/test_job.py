@@ -10,10 +10,12 @@ from small_jobs import journal_keys, make_job, put
 from chunkmill.errors import JobError, StoreError
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime import stage_task
-from chunkmill.runtime.job import Job, Stage, StageResult, TaskResult, run_job, run_stages
+from chunkmill.runtime.job import Job, run_job
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.journal_names import JOB_PREFIX, journal_prefix
 from chunkmill.runtime.record_files import RecordFiles
+from chunkmill.runtime.running_stages import StageResult, run_stages
+from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 

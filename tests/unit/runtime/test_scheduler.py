@@ -15,7 +15,8 @@ from small_jobs import put
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.runtime import scheduler as scheduling
-from chunkmill.runtime.job import Stage, TaskResult, run_stages
+from chunkmill.runtime.running_stages import run_stages
+from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.stores.memory import MemoryStore
 
 

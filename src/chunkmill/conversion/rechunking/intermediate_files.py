@@ -44,7 +44,7 @@ from chunkmill.errors import StoreError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.runtime.inputs import StoreKeys
-from chunkmill.runtime.job import TaskResult
+from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.guarded import guarded
 from chunkmill.stores.metered import Meter

@@ -39,7 +39,7 @@ from chunkmill.conversion.rechunking.source_chunks import (
 from chunkmill.conversion.rechunking.target_chunks import write_target_block
 from chunkmill.conversion.sparse_sources import Listed, n_left_out, narrowed, reads_little_twice, touched_blocks
 from chunkmill.errors import JobError
-from chunkmill.runtime.job import Stage
+from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.runtime.worker import Worker
 from chunkmill.stores.base import Store

@@ -24,7 +24,7 @@ from chunkmill.conversion.rechunking.sides import writes_at_once
 from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk, RegionValues, SourceReads, source_values, within
 from chunkmill.conversion.rechunking.target_buffers import target_buffer
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
-from chunkmill.runtime.job import TaskResult
+from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.metered import Meter, MeteredStore
 
 __all__ = ["write_target_block"]

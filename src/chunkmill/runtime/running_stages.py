@@ -1,0 +1,210 @@
+"""Run stages of tasks one after the other on the scheduler that dask is set to; the client is the barrier between them.
+
+Not here: the journal's begin and end (`chunkmill.runtime.job`), what a task does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client
+
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.log import LOG
+from chunkmill.runtime.attempts import Attempt
+from chunkmill.runtime.cancellation import abandon
+from chunkmill.runtime.job_monitor import JobMonitor
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
+from chunkmill.runtime.progress import JobProgress
+from chunkmill.runtime.record_files import GROUP
+from chunkmill.runtime.reference_shipping import ReferenceSender
+from chunkmill.runtime.resumed import ResumedTasks
+from chunkmill.runtime.scheduler import Scheduler
+from chunkmill.runtime.stage import Stage, count_tasks, tasks_to_run
+from chunkmill.runtime.stage_task import LocalStage, PackedStage, add_counts, compare_records, run_task
+
+__all__ = ["StageResult", "check_workers", "run_once", "run_stages"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """Result of a stage in this run; tasks that an earlier client had done are counted in `n_resumed` only."""
+
+    name: str
+    n_tasks: int
+    n_resumed: int
+    seconds: float
+    counts: Mapping[str, int]
+    details: Sequence[Any] = ()
+
+
+def run_once(
+    stages: Sequence[Stage],
+    *,
+    name: str,
+    arrays: Iterable[StoredArray],
+    title: str = "",
+    progress: bool | str | None = None,
+) -> list[StageResult]:
+    """Run stages that only read: without a journal, and checking first that the workers can read `arrays`.
+
+    Parameters
+    ----------
+    name
+        Of the job, in errors: ``"verify"``.
+    title
+        Of the job on the dashboard; the stages' names by default.
+    """
+    scheduler = Scheduler()
+    scheduler.check_may_wait(name)
+    needs = None
+    if not scheduler.in_process and any(len(stage.tasks) for stage in stages):
+        needs = describe_needs(name, sources=list(arrays))
+        check_workers(scheduler, needs)
+    return run_stages(stages, name=title, scheduler=scheduler, needs=needs, progress=progress)
+
+
+def check_workers(scheduler: Scheduler, needs: Needs) -> None:
+    """Check that the workers have what they need; `JobError` says which lacks what."""
+    if scheduler.client is not None:
+        check_client_workers(scheduler.client, needs)
+    else:
+        check_scheduler(scheduler.get, needs)
+
+
+def run_stages(
+    stages: Sequence[Stage],
+    *,
+    name: str = "",
+    scheduler: Scheduler | None = None,
+    needs: Needs | None = None,
+    journal: Journal | None = None,
+    done: Collection[tuple[int, int]] = (),
+    unchecked: Collection[tuple[int, int]] = (),
+    progress: bool | str | None = None,
+    monitor: JobMonitor | None = None,
+) -> list[StageResult]:
+    """Run stages one after the other: for `run_job`, and without a journal for `run_once`.
+
+    Parameters
+    ----------
+    name
+        Of the job, for the dashboard; the stages' names where there is none.
+    needs
+        Checked once in every process that takes part.
+    journal, done
+        Where tasks are recorded, and stage and number of those that are not run again.
+    unchecked
+        Stage and number of those that are on record: after the others, their records are compared with what is stored,
+        many by a task, and those that do not hold are run.
+    monitor
+        Is told of the progress, and may cancel.
+    """
+    scheduler = scheduler or Scheduler()
+    results: list[StageResult] = []
+    n_redone = 0
+    with JobProgress(progress, monitor) as bars:
+        for number, stage in enumerate(stages):
+            begun = time.perf_counter()
+            own, later = ({task for of, task in each if of == number} for each in (done, unchecked))
+            resumed = ResumedTasks(journal, stage, number, own, later)
+            resumed.check(redone=n_redone > 0)
+            n_tasks = count_tasks(stage)
+            if stage.narrow is not None:
+                n_tasks = len(own | later) + sum(1 for _ in tasks_to_run(stage, own | later))
+            bars.begin(stage.name, n_tasks, resumed.n_settled)
+            total = _Total(bars, dict(stage.left_out), journal, number)
+            with _tasks_running(scheduler, stage, journal, number, name=name, needs=needs, monitor=monitor) as run:
+                run(run_task, tasks_to_run(stage, frozenset(resumed.on_record)), total.add)
+                total.add_compared((0, [*resumed.check_listed()]))
+                if resumed.n_settled < len(resumed.on_record):
+                    run(compare_records, resumed.comparisons(), total.add_compared)
+                if total.untrue:
+                    resumed.off_record(total.untrue)
+                    run(run_task, tasks_to_run(stage, only=total.untrue), total.add)
+            seconds = time.perf_counter() - begun
+            n_resumed = len(resumed.on_record)
+            n_redone += len(own | later) - n_resumed
+            if monitor is not None:
+                text = "%s: stage %s ends after %.1f s: %d of %d tasks were done by an earlier run"
+                LOG.info(text, monitor.job, stage.name, seconds, n_resumed, n_tasks)
+            results.append(StageResult(stage.name, n_tasks, n_resumed, seconds, total.counts, total.details))
+    return results
+
+
+@contextmanager
+def _tasks_running(
+    scheduler: Scheduler,
+    stage: Stage,
+    journal: Journal | None,
+    number: int,
+    *,
+    name: str,
+    needs: Needs | None,
+    monitor: JobMonitor | None,
+) -> Iterator[Callable[..., None]]:
+    """Yield what runs tasks of a stage: called with their function, their arguments, and what takes their results."""
+    here = LocalStage(stage.function, stage.common, journal, number, stage.inputs)
+    if scheduler.in_process:
+        yield lambda function, tasks, on_result: scheduler.run(stage.name, function, here, tasks, on_result)
+        return
+    sender = None if stage.reads is None else ReferenceSender(stage.reads, stage.common)
+    packed = PackedStage.of(here, needs, sender)
+    attempt = None if journal is None else journal.attempt
+    with scheduler.span(name or stage.name), _ending(attempt, scheduler.client) as end:
+
+        def run(function: Callable[..., Any], tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
+            shown = None
+            if function is run_task:
+                shown, tasks = stage.show, sender.with_references(tasks) if sender else tasks
+            check = None if monitor is None else monitor.check
+            scheduler.run(stage.name, function, packed, tasks, on_result, shown=shown, before_cancel=end, check=check)
+
+        yield run
+
+
+@contextmanager
+def _ending(attempt: Attempt | None, client: Client | None) -> Iterator[Callable[[], None] | None]:
+    """Run tasks of an attempt in other processes; after an error, return when none of them is at work.
+
+    What this yields is to be called before they are cancelled.
+    """
+    try:
+        yield None if attempt is None else attempt.end
+    except BaseException:
+        if attempt is not None:
+            abandon([attempt.key], client)
+        raise
+
+
+class _Total:
+    """Sums of the results of a stage's tasks, as they come; their records are merged now and then."""
+
+    def __init__(self, bars: JobProgress, counts: dict[str, int], journal: Journal | None, stage: int) -> None:
+        self.bars = bars
+        self.counts = counts
+        self.details: list[Any] = []
+        self.untrue: list[int] = []
+        self._journal, self._stage, self._n_recorded = journal, stage, 0
+
+    def add(self, result: tuple[Mapping[str, int], Sequence[Any]]) -> None:
+        counts, details = result
+        add_counts(self.counts, counts)
+        self.details.extend(details)
+        self.bars.advance(counts)
+        self._n_recorded += 1
+        if self._journal is not None and not self._n_recorded % _MERGED_AFTER:
+            self._journal.merge(self._stage)
+
+    def add_compared(self, result: tuple[int, list[int]]) -> None:
+        n_tasks, untrue = result
+        self.untrue.extend(untrue)
+        self.bars.advance({}, n_tasks=n_tasks - len(untrue))
+
+
+_MERGED_AFTER = 2 * GROUP  # tasks: reading and writing their records once more costs some 60 µs each

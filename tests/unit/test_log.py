@@ -1,0 +1,59 @@
+"""What the logger says of jobs, and what it leaves out."""
+
+import logging
+import re
+
+import dask
+import pytest
+from small_jobs import make_job, put
+
+from chunkmill.log import LOG, without_secrets
+from chunkmill.runtime.job import run_job
+from chunkmill.stores.memory import MemoryStore
+
+
+def test_a_job_tells_of_its_beginning_its_stages_its_resuming_and_its_end(caplog):
+    caplog.set_level(logging.INFO, "chunkmill")
+    store, seen = MemoryStore(), []
+
+    def fail_once(store, number):
+        seen.append(number)
+        if len(seen) == 3:
+            raise OSError("disk")
+        return put(store, number)
+
+    job = make_job(store, n=3, function=fail_once)
+    with dask.config.set(scheduler="sync"):
+        with pytest.raises(OSError, match="disk"):
+            run_job(job)
+        run_job(job)
+    said = [f"{record.levelname} {re.sub('[0-9.]+ s', 'x s', record.getMessage())}" for record in caplog.records]
+    assert said == [
+        "INFO put it: begins",
+        "INFO put it: stage put-0 begins: 3 tasks",
+        "WARNING put it: ends with an error: disk",
+        "INFO put it: resumes an interrupted run",
+        "INFO put it: stage put-0 begins: 3 tasks",
+        "INFO put it: stage put-0 ends after x s: 2 of 3 tasks were done by an earlier run",
+        "INFO put it: done in x s",
+    ]
+
+
+def test_secrets_of_urls_are_left_out(caplog):
+    caplog.set_level(logging.INFO, "chunkmill")
+    LOG.info("from %s to %s", "https://me:word@host/x.zarr?sig=abc&t=1", "s3://bucket/a b")
+    assert caplog.messages == ["from https://***@host/x.zarr?*** to s3://bucket/a b"]
+    assert without_secrets("file:///a@b/c: 3 of 4?") == "file:///a@b/c: 3 of 4?"
+
+
+def test_a_store_that_guards_by_a_lock_alone_is_told(caplog):
+    store = MemoryStore()
+    store.compares_versions = False
+    with dask.config.set(scheduler="sync"):
+        run_job(make_job(store, n=1))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "cannot compare versions" in caplog.messages[0]
+
+
+def test_nothing_is_shown_where_nobody_asks():
+    assert any(isinstance(each, logging.NullHandler) for each in LOG.handlers)
