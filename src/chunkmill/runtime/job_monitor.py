@@ -5,7 +5,6 @@ Not here: bars (`chunkmill.runtime.progress`), the handle (`chunkmill.runtime.ru
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -106,22 +105,22 @@ class JobMonitor:
         self._seconds: float | None = None
         self._stage, self._n_done, self._n_tasks, self._n_bytes = "", 0, 0, 0
         self._before = self._resumed = 0.0  # shares of the job: the stages before this one; tasks of earlier runs
-        self._cancelled = threading.Event()
+        self._cancelled = False
 
     @property
     def is_cancelled(self) -> bool:
         """True after `cancel`."""
-        return self._cancelled.is_set()
+        return self._cancelled
 
     def cancel(self) -> None:
         """Make the job stop: tasks at work before they write another key, the others do not begin."""
-        self._cancelled.set()
+        self._cancelled = True
         if self._attempt is not None:
             self._attempt.end()
 
     def check(self) -> None:
         """Raise `JobCancelled` where the job is to stop."""
-        if self._cancelled.is_set():
+        if self._cancelled:
             raise JobCancelled(job=self.job, reason="it was cancelled", hint="the same plan resumes it")
 
     def begin(self, run: str, attempt: Attempt | None, *, resumes: bool) -> None:
