@@ -17,8 +17,8 @@ for name in ("pread", "fork", "register_at_fork", "sched_getaffinity", "O_NONBLO
     if hasattr(os, name):
         delattr(os, name)
 os.supports_fd.discard(os.utime)
-from chunkmill.stores import staging
-staging._renameat2 = lambda: None
+from chunkmill.stores import posix_file
+posix_file._renameat2 = lambda: None
 """
 
 USE = """

@@ -12,7 +12,7 @@ from recording import RecordingStore, _Wrapper
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, StoreError
 from chunkmill.runtime import attempts, journal, unfinished_jobs
-from chunkmill.stores import staging
+from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -108,7 +108,7 @@ def test_a_job_that_dies_anywhere_in_memory(source, job, fmt, path):
 @pytest.fixture(params=["exchanged", "renamed twice"])
 def exchanges(request, monkeypatch):
     if request.param == "renamed twice":
-        monkeypatch.setattr(staging, "_renameat2", lambda: None)
+        monkeypatch.setattr(posix_file, "_renameat2", lambda: None)
 
 
 @pytest.mark.usefixtures("exchanges")

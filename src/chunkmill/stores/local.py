@@ -29,6 +29,7 @@ from chunkmill.stores.posix_file import (
     open_to_read,
     read_part,
     remove,
+    rename_new,
     replace,
     stamp,
     sync_directory,
@@ -231,9 +232,10 @@ class LocalStore(ReplacesDirectories):
         path, directory = self._path_to_write(key)
         partial = self._write_partial(key, parts)
         try:
-            # the lock: or it could come between another's comparing and renaming (`set_if`), and be lost
-            with locked(directory):
-                replace(partial, path)
+            if not rename_new(partial, path):
+                # the lock: or it could come between another's comparing and renaming (`set_if`), and be lost
+                with locked(directory):
+                    replace(partial, path)
             if self._fsync:
                 sync_directory(directory)
         except BaseException as error:
@@ -244,24 +246,18 @@ class LocalStore(ReplacesDirectories):
             raise
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store (or delete) if the key still has `version`: compared and renamed under a lock on the directory.
+        """Store (or delete) if the key still has `version`: compared and renamed under a lock, or created at once.
 
         Without flock (Windows) nothing guards the moment between comparing and renaming.
         """
         path, directory = self._path_to_write(key)
         partial = None if value is None else self._write_partial(key, (value,))
+        done = False
         try:
-            with locked(directory):
-                if version_of(path) != version:
-                    return False
-                if partial is not None:
-                    replace(partial, path)
-                    partial = None
-                elif version is not None:
-                    remove(path)
-                if self._fsync:
-                    sync_directory(directory)
-                return True
+            is_new = partial is not None and version is None and rename_new(partial, path)
+            done = is_new or _replace_if(path, directory, partial, version)
+            if done and self._fsync:
+                sync_directory(directory)
         except _ABSENT as error:
             if value is None:
                 return version is None  # the directory is gone, and the key with it
@@ -269,9 +265,10 @@ class LocalStore(ReplacesDirectories):
         except OSError as error:
             raise self._failed(key, "cannot replace under a lock", error) from error
         finally:
-            if partial is not None:
+            if partial is not None and not done:
                 with contextlib.suppress(OSError):
                     os.unlink(partial)  # noqa: PTH108
+        return done
 
     def delete(self, key: str) -> None:
         """Delete a key; its directory stays."""
@@ -398,3 +395,18 @@ class LocalStore(ReplacesDirectories):
         failed = StoreError(url=self.url, key=key, reason=f"{what}: {error.strerror or error} ({type(error).__name__})")
         failed.errno = error.errno
         return failed
+
+
+def _replace_if(path: str, directory: str, partial: str | None, version: str | None) -> bool:
+    """Put `partial` in the place of a file, or delete that, if it has `version`; return whether it was done."""
+    with locked(directory):
+        if version_of(path) != version:
+            return False
+        if partial is None:
+            if version is not None:
+                remove(path)
+        elif version is not None or not rename_new(partial, path):
+            if version is None and os.path.isfile(path):  # noqa: PTH113 - created meanwhile, without the lock
+                return False
+            replace(partial, path)
+        return True

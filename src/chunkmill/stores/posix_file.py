@@ -6,11 +6,15 @@ Not here: keys, locks, errors with a store's name (`chunkmill.stores.local`).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import stat
+import sys
 import time
 from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
 
 __all__ = [
     "check_name",
@@ -23,7 +27,7 @@ __all__ = [
     "stamp",
     "sync_directory",
 ]
-__all__ += ["version_from", "version_of", "write_all"]
+__all__ += ["exchange_names", "rename_new", "version_from", "version_of", "write_all"]
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # means nothing for a file; a pipe would be waited for without end
@@ -114,6 +118,38 @@ _BY_DESCRIPTOR = os.utime in os.supports_fd
 def replace(source: str, target: str) -> None:
     """Rename a file over another one, which readers may hold open."""
     _once_readers_let(os.replace, source, target)
+
+
+def rename_new(source: str, target: str) -> bool:
+    """Rename a file to a name that nobody has, at once; False where somebody has it, or the system cannot tell.
+
+    Who creates a file so needs no lock against others who create it, compare it or delete it.
+    """
+    return _renamed(source, target, _NOREPLACE)
+
+
+def exchange_names(a: str, b: str) -> bool:
+    """Exchange two names at once; return whether the system can."""
+    return _renamed(a, b, _EXCHANGE)
+
+
+def _renamed(source: str, target: str, flags: int) -> bool:
+    rename = _renameat2()
+    return rename is not None and rename(_HERE, os.fsencode(source), _HERE, os.fsencode(target), flags) == 0
+
+
+_HERE = -100  # AT_FDCWD: absolute paths
+_NOREPLACE, _EXCHANGE = 1, 2  # RENAME_…, since Linux 3.15; file systems without them, as NFS, answer EINVAL
+
+
+@lru_cache(maxsize=1)
+def _renameat2() -> Any:
+    if not sys.platform.startswith("linux"):
+        return None
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # glibc 2.28
+    if function is not None:
+        function.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    return function
 
 
 def remove(path: str) -> None:

@@ -6,18 +6,15 @@ Beside: hidden next to it, for one process, or inside the store, where later run
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from typing import Any, Self
+from typing import Self
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.directory_lock import PARTIAL_SUFFIX, is_abandoned, locked, partial_name
-from chunkmill.stores.posix_file import sync_directory
+from chunkmill.stores.posix_file import exchange_names, sync_directory
 
 __all__ = ["ReplacesDirectories", "exchange", "exchange_once", "staged_directory"]
 
@@ -139,7 +136,7 @@ def _exchange(staged: str, path: str) -> str | None:
     """Exchange two directories, and return where the old one is now."""
     if not os.path.isdir(staged):  # noqa: PTH112
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), staged)
-    if _exchange_names(staged, path):
+    if exchange_names(staged, path):
         return staged
     old = _aside(path) if os.path.lexists(path) else None
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - deleted since with what was there
@@ -166,23 +163,3 @@ def _aside(path: str) -> str:
     aside = f"{os.path.dirname(path)}{os.sep}{partial_name(os.path.basename(path))}"  # noqa: PTH119, PTH120
     os.rename(path, aside)  # noqa: PTH104
     return aside
-
-
-def _exchange_names(a: str, b: str) -> bool:
-    """Exchange two names at once; return whether the system can."""
-    rename = _renameat2()
-    return rename is not None and rename(_HERE, os.fsencode(a), _HERE, os.fsencode(b), _EXCHANGE) == 0
-
-
-_HERE = -100  # AT_FDCWD: absolute paths
-_EXCHANGE = 2  # RENAME_EXCHANGE, since Linux 3.15; file systems without it answer EINVAL
-
-
-@lru_cache(maxsize=1)
-def _renameat2() -> Any:
-    if not sys.platform.startswith("linux"):
-        return None
-    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # glibc 2.28
-    if function is not None:
-        function.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
-    return function

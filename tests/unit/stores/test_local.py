@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -401,15 +402,18 @@ def test_where_there_is_no_flock_the_store_says_so(store, monkeypatch):
 
 
 def test_a_lock_that_fails_is_an_error(store, monkeypatch):
+    store.set("a/k", b"0")
+    _, version = store.get_versioned("a/k")
     monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(errno.EIO))
-    for write in (lambda: store.set_if("a/k", b"1", None), lambda: store.set("a/k", b"1")):
+    for write in (lambda: store.set_if("a/k", b"1", version), lambda: store.set("a/k", b"1")):
         with pytest.raises(StoreError, match=r"flock failed: .*mounted with locks"):
             write()
-    assert list(store.list_prefix("")) == []
+    assert store.get("a/k") == b"0"
 
 
 @pytest.mark.parametrize("code", [errno.EBADF, errno.EINVAL, errno.EACCES])
 def test_a_lock_that_fails_with_its_fallback_too(store, monkeypatch, code):
+    store.set("a/k", b"0")
     monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(code))
     with pytest.raises(StoreError, match="flock failed"):
         store.set("a/k", b"1")
@@ -434,6 +438,7 @@ def test_a_directory_that_may_be_written_and_not_listed(store, monkeypatch):
 
 def test_windows_holds_files_that_are_read(store, monkeypatch):
     monkeypatch.setattr(posix_file, "_N_REFUSED", 5)
+    monkeypatch.setattr(posix_file, "_renameat2", lambda: None)
     n_calls = 0
     replace = os.replace
 
@@ -532,6 +537,42 @@ def test_set_and_delete_wait_for_set_if(store, tmp_path):
     for thread in threads:
         thread.join()
     assert sorted(done) == ["delete", "set"]
+
+
+@pytest.mark.parametrize("system", ["renameat2", "no renameat2"])
+def test_of_many_who_create_a_key_one_does(store, monkeypatch, system):
+    if system == "no renameat2":
+        monkeypatch.setattr(posix_file, "_renameat2", lambda: None)
+    ready = threading.Barrier(4)
+
+    def create(i):
+        ready.wait()
+        return [store.set_if(f"a/{k}", b"%d" % i, None) for k in range(50)]
+
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(create, range(4)))
+    assert [sum(column) for column in zip(*done, strict=True)] == [1] * 50
+    assert [store.get(f"a/{k}") for k in range(50)] == [b"%d" % x.index(True) for x in zip(*done, strict=True)]
+
+
+def test_a_key_that_is_created_while_its_absence_is_checked_stays(store, monkeypatch):
+    """Under the lock, since who creates a key does not wait for it."""
+    store.set("a/other", b"")
+    compare = local.version_of
+
+    def look_then_another_creates(path):
+        found = compare(path)
+        monkeypatch.setattr(local, "version_of", compare)
+        monkeypatch.setattr(local, "rename_new", rename_new)
+        assert store.set_if("a/k", b"another's", None)
+        return found
+
+    rename_new = local.rename_new
+    monkeypatch.setattr(local, "rename_new", lambda *_: False)  # it was there, and is deleted before the lock is held
+    monkeypatch.setattr(local, "version_of", look_then_another_creates)
+    assert not store.set_if("a/k", b"mine", None)
+    assert store.get("a/k") == b"another's"
+    assert files(Path(store._root)) == ["a/k", "a/other"]
 
 
 def test_sweep_takes_what_the_dead_left(store, tmp_path):
@@ -703,12 +744,18 @@ class TestWhatAWriteCosts:
         monkeypatch.setattr(directory_lock.fcntl, "flock", counted("flock", directory_lock.fcntl.flock))
         return made
 
-    def test_of_a_second_value_in_a_directory(self, tmp_path, calls):
+    @pytest.mark.parametrize("system", ["renameat2", "no renameat2"])
+    def test_of_a_second_value_in_a_directory(self, tmp_path, calls, system, monkeypatch):
+        if system == "no renameat2":
+            monkeypatch.setattr(posix_file, "_renameat2", lambda: None)
         store = LocalStore(tmp_path)
         store.set("a/c/0/0", b"chunk")
         calls.clear()
         store.set("a/c/0/1", b"chunk")
         file, under_lock = ["open", "write", "utime", "close"], ["open", "flock", "replace", "flock", "close"]
+        assert [name for name, _ in calls] == file + (under_lock if system == "no renameat2" else [])
+        calls.clear()
+        store.set("a/c/0/1", b"other")
         assert [name for name, _ in calls] == file + under_lock
 
     @pytest.mark.parametrize(

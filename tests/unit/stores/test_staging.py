@@ -5,7 +5,7 @@ import os
 import pytest
 
 from chunkmill.errors import StoreError
-from chunkmill.stores import staging
+from chunkmill.stores import posix_file, staging
 from chunkmill.stores.capabilities import can_replace, replace_prefix, stage, swap_in
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -14,7 +14,7 @@ from chunkmill.stores.memory import MemoryStore
 @pytest.fixture(params=[True, False], ids=["exchanged", "renamed twice"])
 def local(request, tmp_path, monkeypatch):
     if not request.param:
-        monkeypatch.setattr(staging, "_renameat2", lambda: None)
+        monkeypatch.setattr(posix_file, "_renameat2", lambda: None)
     return LocalStore(tmp_path / "store")
 
 
