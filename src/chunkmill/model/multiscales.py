@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 
@@ -66,14 +66,16 @@ class Multiscale:
     method: str | None = None
 
 
+Children: TypeAlias = Callable[[Callable[[str], bool]], Mapping[str, tuple[int, Mapping[str, Any]]]]
+"""Function that returns rank and attributes of the arrays directly below a group whose names are accepted."""
+
+
 def axis_type(name: str) -> str:
     """Return the type of an axis that only its name describes."""
     return _TYPES.get(name.lower(), "space")
 
 
-def parse_multiscales(
-    attributes: Mapping[str, Any], children: Callable[[], Mapping[str, tuple[int, Mapping[str, Any]]]]
-) -> tuple[Multiscale, ...]:
+def parse_multiscales(attributes: Mapping[str, Any], children: Children) -> tuple[Multiscale, ...]:
     """Return the images that a group's attributes describe; none where they describe none.
 
     Parameters
@@ -81,7 +83,7 @@ def parse_multiscales(
     attributes
         Of the group.
     children
-        Returns rank and attributes of the arrays directly below, by name; called where the group's do not suffice.
+        Called where the group's attributes do not suffice, for arrays with the names of levels.
 
     `MetadataError` says which attribute contradicts its specification, and how.
 
@@ -91,7 +93,7 @@ def parse_multiscales(
     ...     "axes": [{"name": "y", "type": "space"}, {"name": "x", "type": "space"}],
     ...     "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [0.5, 0.25]}]}],
     ... }]}
-    >>> (image,) = parse_multiscales({"ome": ome}, dict)
+    >>> (image,) = parse_multiscales({"ome": ome}, lambda accepts: {})
     >>> image.levels[0].scale, image.version
     ((0.5, 0.25), '0.5')
     """
@@ -217,17 +219,15 @@ def _listed(attributes: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
     return value
 
 
-def _ome(
-    stored: Mapping[str, Any], version: str, children: Callable[[], Mapping[str, tuple[int, Mapping[str, Any]]]]
-) -> Multiscale:
+def _ome(stored: Mapping[str, Any], version: str, children: Children) -> Multiscale:
     datasets = _listed(stored, "datasets") if "datasets" in stored else []
     if not datasets or not all(isinstance(each.get("path"), str) for each in datasets):
         raise _bad("multiscales", datasets, "datasets, each with a path")
     if "axes" in stored:
         axes = tuple(_axis(each) for each in stored["axes"])
     else:  # 0.1 and 0.2: always all five, of which readers take the last where there are fewer
-        below = children()
-        n = below[datasets[0]["path"]][0] if datasets[0]["path"] in below else 5
+        first = datasets[0]["path"]
+        n, _ = children(lambda name: name == first).get(first, (5, {}))
         axes = tuple(_axis(name) for name in "tczyx"[5 - n :])
     whole = _transformed(stored, (1.0,) * len(axes), (0.0,) * len(axes), within=None)
     levels = []
@@ -331,20 +331,18 @@ def _cosem(stored: Mapping[str, Any]) -> Multiscale:
     return Multiscale(axes, tuple(levels), "cosem", stored.get("name"))
 
 
-def _n5(
-    attributes: Mapping[str, Any], children: Callable[[], Mapping[str, tuple[int, Mapping[str, Any]]]]
-) -> Multiscale | None:
+def _n5(attributes: Mapping[str, Any], children: Children) -> Multiscale | None:
     """Read N5-viewer's and BigDataViewer's attributes: factors of all levels in the group, or of each in its array."""
     listed = attributes.get("downsamplingFactors", attributes.get("scales"))
     by_level = listed if isinstance(listed, list) and all(isinstance(each, list) for each in listed) else []
     hints = by_level or "pixelResolution" in attributes or "multiScale" in attributes
-    if not hints and not attributes.keys() & {"resolution", "dataType"}:
-        below = children()
-        if "s0" not in below or not any(a.keys() & {"downsamplingFactors", "transform"} for _, a in below.values()):
-            return None
-    else:
-        below = children()
-    names = sorted((name for name in below if name[:1] == "s" and name[1:].isdigit()), key=lambda name: int(name[1:]))
+    below = children(_is_level)
+    described = hints or attributes.keys() & {"resolution", "dataType"}
+    if not described and (
+        "s0" not in below or not any(a.keys() & {"downsamplingFactors", "transform"} for _, a in below.values())
+    ):
+        return None
+    names = sorted(below, key=lambda name: int(name[1:]))
     if not names or (len(names) == 1 and not hints):
         return None
     n_axes, first = below[names[0]]
@@ -366,6 +364,10 @@ def _n5(
         shift = tuple(a * (b - 1) / 2 for a, b in zip(spacing, total, strict=True))
         levels.append(replace(base, path=name, scale=scale, translation=shift))
     return Multiscale(axes, tuple(levels), "bdv" if "dataType" in attributes else "n5-viewer")
+
+
+def _is_level(name: str) -> bool:
+    return name[:1] == "s" and name[1:].isdecimal()
 
 
 def _names(n: int) -> tuple[str, ...]:

@@ -66,7 +66,10 @@ class MultiscaleImage(Sequence[ScaleLevel]):
 
 
 def multiscales_of(
-    path: str, attributes: Mapping[str, Any], arrays: Callable[[], Mapping[str, Array]], node: Callable[[str], Any]
+    path: str,
+    attributes: Mapping[str, Any],
+    arrays: Callable[[Callable[[str], bool]], Mapping[str, Array]],
+    node: Callable[[str], Any],
 ) -> tuple[MultiscaleImage, ...]:
     """Return the images whose levels are in the group at `path`.
 
@@ -75,13 +78,13 @@ def multiscales_of(
     attributes
         Of the group.
     arrays
-        Returns the arrays directly below it, by name.
+        Returns the arrays directly below it whose names are accepted, by name.
     node
         Opens a node by its path below the group.
     """
 
-    def children() -> Mapping[str, tuple[int, Mapping[str, Any]]]:
-        return {name: (array.ndim, array.attributes) for name, array in arrays().items()}
+    def children(accepts: Callable[[str], bool]) -> Mapping[str, tuple[int, Mapping[str, Any]]]:
+        return {name: (array.ndim, array.attributes) for name, array in arrays(accepts).items()}
 
     images = []
     for image in parse_multiscales(attributes, children):

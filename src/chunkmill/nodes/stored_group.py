@@ -75,7 +75,7 @@ class StoredGroup(ChangesAttributes):
 
         `MetadataError` where their metadata are wrong. See `chunkmill.pyramid`, which makes the levels.
         """
-        return multiscales_of(self.path, self.attributes, self.arrays, self.__getitem__)
+        return multiscales_of(self.path, self.attributes, self._arrays_named, self.__getitem__)
 
     def children(self, *, without: Collection[str] = ()) -> dict[str, Array | Self]:
         """Open every direct child but those named: one listing, then all documents at once where the store can."""
@@ -220,6 +220,10 @@ class StoredGroup(ChangesAttributes):
     def arrays(self) -> dict[str, Array]:
         """Return the arrays directly below, by name."""
         return {name: node for name, node in self.children().items() if isinstance(node, Array)}
+
+    def _arrays_named(self, accepts: Callable[[str], bool]) -> dict[str, Array]:
+        names = filter(accepts, _child_names(self.store, self.documents, self.path))
+        return {name: node for name, node in self._open_listed(set(names)).items() if isinstance(node, Array)}
 
     def groups(self) -> dict[str, Self]:
         """Return the groups directly below, by name."""

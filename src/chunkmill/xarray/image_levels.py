@@ -32,8 +32,12 @@ def level_datasets(
     open_dataset
         Returns the dataset of some arrays.
     """
+
+    def named(accepts: Callable[[str], bool]) -> Mapping[str, Array]:
+        return {name: array for name, array in arrays.items() if accepts(name)}
+
     try:
-        images = multiscales_of(path, attributes, lambda: arrays, arrays.__getitem__)
+        images = multiscales_of(path, attributes, named, arrays.__getitem__)
     except (ChunkmillError, KeyError):  # wrong metadata, or a level further down: its group is opened as any other
         return {}
     return {

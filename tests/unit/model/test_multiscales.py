@@ -18,7 +18,7 @@ BASE = Level("0", (4.0, 0.5, 0.5), (0.0, 0.0, 0.0))
 IMAGE = Multiscale(ZYX, (BASE, reduced_level(BASE, "1", (1, 2, 2), averages=True)), "0.5", "brain", "mean")
 
 
-def none():
+def none(_):
     raise AssertionError("the children need not be opened")
 
 
@@ -68,7 +68,7 @@ def test_transformations_of_the_image_follow_those_of_a_level():
 
 def test_ome_before_axes_takes_the_last_of_five():
     (read,) = parse_multiscales(
-        {"multiscales": [{"version": "0.1", "datasets": [{"path": "0"}]}]}, lambda: {"0": (4, {})}
+        {"multiscales": [{"version": "0.1", "datasets": [{"path": "0"}]}]}, lambda _: {"0": (4, {})}
     )
     assert [(axis.name, axis.type) for axis in read.axes] == [
         ("c", "channel"), ("z", "space"), ("y", "space"), ("x", "space"),
@@ -100,7 +100,7 @@ N5_LEVELS = {
                  "n5-viewer", None, id="in the arrays"),
 ])  # fmt: skip
 def test_n5_tools(attributes, below, version, unit):
-    (read,) = parse_multiscales(attributes, lambda: below)
+    (read,) = parse_multiscales(attributes, lambda _: below)
     assert read.version == version
     assert [level.path for level in read.levels] == ["s0", "s1", "s10"]
     assert [level.scale for level in read.levels] == [(4, 0.5, 0.5), (4, 1, 1), (8, 2, 2)]
@@ -117,7 +117,7 @@ def test_cosem_in_the_order_of_n5():
 
 @pytest.mark.parametrize("attributes", [{}, {"units": "m"}])
 def test_other_groups_have_none(attributes):
-    assert parse_multiscales(attributes, lambda: {"a": (3, {}), "s0": (3, {})}) == ()
+    assert parse_multiscales(attributes, lambda _: {"a": (3, {}), "s0": (3, {})}) == ()
 
 
 @pytest.mark.parametrize("attributes", [
@@ -133,7 +133,7 @@ def test_other_groups_have_none(attributes):
 ])  # fmt: skip
 def test_wrong_metadata_are_one_error(attributes):
     with pytest.raises(MetadataError, match="expected"):
-        parse_multiscales(attributes, lambda: N5_LEVELS)
+        parse_multiscales(attributes, lambda _: N5_LEVELS)
 
 
 @pytest.mark.parametrize("types", [

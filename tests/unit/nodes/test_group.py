@@ -1,6 +1,7 @@
 """Methods of groups: opened by kind, created and deleted below."""
 
 import pytest
+from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists, NodeNotFound, StoreError
@@ -53,3 +54,13 @@ def test_what_is_written_below_a_consolidated_group_is_listed(kind):
     group = cm.open_group(store, mode="r+", consolidated=True)
     group.create_array("a", shape=(), dtype="i4")
     assert list(group) == list(cm.open_group(store, consolidated=True)) == ["a", "g"]
+
+
+def test_only_arrays_named_as_levels_are_opened_for_images():
+    group = cm.create_group(RecordingStore(MemoryStore()), format="n5")
+    for name in ("s0", "s1", "sea", "temperature"):
+        group.create_array(name, shape=(4,), dtype="u1", attributes={"downsamplingFactors": [1 + (name == "s1")]})
+    group.store.log.clear()
+    (image,) = group.multiscales
+    assert [level.array.path for level in image] == ["s0", "s1"]
+    assert not [key for key in group.store.keys("get") if key.startswith(("sea", "temperature"))]
