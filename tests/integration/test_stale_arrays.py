@@ -12,6 +12,10 @@ from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array import staleness
+from chunkmill.array.advanced_indexing import read_outer, read_points
+from chunkmill.array.chunk_io import write_region
+from chunkmill.array.selection import full_region
+from chunkmill.array.staleness import unchanged_while_written
 from chunkmill.errors import StoreError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
@@ -80,6 +84,55 @@ def test_writing(place):
     with pytest.raises(StoreError, match=REPLACED):
         cm.store(x, old)
     np.testing.assert_array_equal(new[...], np.arange(16).reshape(4, 4))
+
+
+PLACED = {
+    "replace": lambda place: create(place, chunks=(2, 2), overwrite=True),
+    "delete": lambda place: cm.delete(place, "a"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("change", PLACED.values(), ids=PLACED)
+@pytest.mark.parametrize("values", [np.full((4, 4), 5, "i4"), np.zeros((4, 4), "i4")], ids=["values", "fill value"])
+def test_a_write_that_had_looked_before(place, layout, change, values):
+    """It asked for the document, and was suspended before it wrote: nothing of it gets into what is there by then."""
+    array = create(place, codecs="gzip", **layout)
+    array[...] = 1  # has just looked
+    with unchanged_while_written(array) as found:
+        change(place)
+        with pytest.raises(StoreError, match="array 'a' is not as it was"), unchanged_while_written(array):
+            write_region(found, full_region(array.shape), values)
+    left = cm.open_group(place)
+    assert list(left) == (["a"] if "a" in left else [])
+    if "a" in left:
+        np.testing.assert_array_equal(left["a"][...], np.arange(16).reshape(4, 4))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_chunks_that_are_gone_are_no_fill_values(place, layout):
+    array = create(place, codecs="gzip", **layout)
+    cm.delete(place, "a")
+    for read in (
+        lambda: array[...],
+        lambda: array[0, 0],
+        lambda: read_points(array, ([0], [0])),
+        lambda: read_outer(array, ([0], [0])),
+    ):
+        with pytest.raises(StoreError, match="it has been deleted"):
+            read()
+
+
+def test_chunks_of_consolidated_metadata_alone(place):
+    """Some stores have no other documents: what is absent there is the fill value."""
+    create(place, format="zarr2", value=0)
+    cm.consolidate(place)
+    store = open_store(place) if isinstance(place, str) else place
+    for key in (".zgroup", "a/.zarray"):
+        store.delete(key)
+    array = cm.open_group(place)["a"]
+    array.last_seen.valid_until = 0.0
+    np.testing.assert_array_equal(array.to_dask().compute(scheduler="sync"), np.zeros((4, 4)))
 
 
 def test_an_array_that_became_longer(url):

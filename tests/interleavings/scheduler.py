@@ -262,6 +262,10 @@ class ActorStore(_Wrapper):
 
     get_many_noting = None  # one after the other, in the order that a task asks
 
+    def pin(self, prefix: str) -> ActorStore:
+        self._before("pin", prefix)
+        return ActorStore(self.below.pin(prefix), self._scheduler, self._actor, self._place)
+
     def stage(self, prefix: str) -> ActorStore:
         return ActorStore(self.below.stage(prefix), self._scheduler, self._actor, f"(staged by {self._actor})/")
 

@@ -7,14 +7,16 @@ elements are in which chunk (`chunkmill.array.scattered`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_io import read_chunks, read_region
+from chunkmill.array.chunk_io import read_chunks
 from chunkmill.array.scattered import Pick, normalize_positions, pick_outer, pick_points
+from chunkmill.array.staleness import check_still_there, read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import Shape
@@ -50,7 +52,7 @@ def read_outer(array: StoredArray, index: Sequence[Any]) -> NDArray[Any]:
     kept = tuple(0 if isinstance(part, (int, np.integer)) else slice(None) for part in index)
     parts = [_along(part, axis, array.shape) for axis, part in enumerate(index)]
     if all(isinstance(part, slice) and part.step == 1 for part in parts):
-        return np.asarray(read_region(array, tuple(slice(p.start, p.stop) for p in parts))[(*kept, ...)])
+        return np.asarray(read_published(array, tuple(slice(p.start, p.stop) for p in parts))[(*kept, ...)])
     shape = tuple(len(range(p.start, p.stop, p.step)) if isinstance(p, slice) else len(p) for p in parts)
     return np.asarray(_read(array, pick_outer(array.read_layout.grid, parts), shape)[(*kept, ...)])
 
@@ -108,7 +110,8 @@ def _arrays(index: Sequence[Any], shape: Shape) -> list[NDArray[Any]]:
 def _read(array: StoredArray, picks: Iterator[Pick], shape: Shape) -> NDArray[Any]:
     result = np.empty(shape, array.dtype)
     while batch := list(islice(picks, _BATCH)):
-        chunks = read_chunks(array, array.read_layout, [pick.coords for pick in batch])
+        coords = [pick.coords for pick in batch]
+        chunks = read_chunks(array, array.read_layout, coords, on_absent=partial(check_still_there, array))
         for pick, chunk in zip(batch, chunks, strict=True):
             result[pick.in_result] = chunk[pick.in_chunk]
     return result

@@ -34,10 +34,13 @@ LockFactory = Callable[[str, bool], AbstractContextManager[Any]]
 """Function of a store key, and of whether other writers of it are known, that returns the lock of partial writes."""
 
 
-def read_region(array: StoredArray, region: Region, *, n_threads: int = 1) -> NDArray[Any]:
+def read_region(
+    array: StoredArray, region: Region, *, n_threads: int = 1, on_absent: Callable[[], None] | None = None
+) -> NDArray[Any]:
     """Read `region`, whatever chunks it cuts, to a writable array in C order.
 
     Whole store keys are read and decoded at once, parts of shards by range. A task of a scheduler leaves `n_threads` 1.
+    `on_absent` is called once, after chunks were asked for that do not exist.
     """
     layout = array.write_layout
     only = layout.grid.only_overlap(region)
@@ -47,20 +50,27 @@ def read_region(array: StoredArray, region: Region, *, n_threads: int = 1) -> ND
         layout = array.read_layout
         only = layout.grid.only_overlap(region)
     if only is not None:
-        return _writable(read_chunk(array, layout, only.coords, only.in_chunk))
+        return _writable(read_chunk(array, layout, only.coords, only.in_chunk, on_absent=on_absent))
     block = _allocate(array, region)
     overlaps = layout.grid.overlaps(region)
+    any_absent = False
     while batch := list(islice(overlaps, _BATCH)):
         spans = layout.locator.locate(array.store, [overlap.coords for overlap in batch])
 
-        def fill(part: slice, batch: list[Overlap] = batch, spans: Sequence[ByteSpan | None] = spans) -> None:
+        def fill(part: slice, batch: list[Overlap] = batch, spans: Sequence[ByteSpan | None] = spans) -> bool:
             values = _fetch(array, layout, [overlap.coords for overlap in batch[part]], spans[part])
+            absent = False
             for overlap, data in zip(batch[part], values, strict=True):
+                absent |= data is None
                 _decode_part(array, layout, overlap, data, block[overlap.in_region])
+            return absent
 
         # requests that cost latency go together, so that each thread has many on their way
         n_parts = n_threads if array.store.is_remote else _PARTS_A_THREAD * n_threads
-        in_threads(fill, cut_evenly(len(batch), n_parts), n_threads if block.nbytes > _WORTH_A_THREAD else 1)
+        n = n_threads if block.nbytes > _WORTH_A_THREAD else 1
+        any_absent |= any(list(in_threads(fill, cut_evenly(len(batch), n_parts), n)))
+    if any_absent and on_absent is not None:
+        on_absent()
     return block
 
 
@@ -69,11 +79,24 @@ _PARTS_A_THREAD = 8  # of a batch, so that threads end together
 _WORTH_A_THREAD = 1 << 19  # bytes
 
 
-def read_chunks(array: StoredArray, layout: ChunkLayout, coords: Sequence[ChunkCoords]) -> Iterator[NDArray[Any]]:
-    """Yield chunks of `layout` in order, fetched at once where the store can; they may be read-only."""
+def read_chunks(
+    array: StoredArray,
+    layout: ChunkLayout,
+    coords: Sequence[ChunkCoords],
+    *,
+    on_absent: Callable[[], None] | None = None,
+) -> Iterator[NDArray[Any]]:
+    """Yield chunks of `layout` in order, fetched at once where the store can; they may be read-only.
+
+    `on_absent` is called in the end where one does not exist.
+    """
     values = _fetch(array, layout, coords, layout.locator.locate(array.store, coords))
+    any_absent = False
     for one, data in zip(coords, values, strict=True):
+        any_absent |= data is None
         yield decode_chunk(array, layout, one, data)
+    if any_absent and on_absent is not None:
+        on_absent()
 
 
 def _fetch(
@@ -88,13 +111,22 @@ def _fetch(
         yield data
 
 
-def read_chunk(array: StoredArray, layout: ChunkLayout, coords: ChunkCoords, part: Region) -> NDArray[Any]:
+def read_chunk(
+    array: StoredArray,
+    layout: ChunkLayout,
+    coords: ChunkCoords,
+    part: Region,
+    *,
+    on_absent: Callable[[], None] | None = None,
+) -> NDArray[Any]:
     """Read `part` of one chunk of `layout`; the array may be read-only."""
     with chunk_step(array, layout, coords, "get"):
         (span,) = layout.locator.locate(array.store, [coords])
         data = None if span is None else array.store.get(span.key, span.byte_range)
     if data is None:
         check_missing(array, layout, coords)
+        if on_absent is not None:
+            on_absent()
     dots: Any = (*part, ...)  # keep a 0-d array an array
     return decode_chunk(array, layout, coords, data)[dots]  # type: ignore[no-any-return]
 

@@ -6,6 +6,7 @@ Not here: reading and writing (`chunkmill.array.chunk_io`), the public face (`ch
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,12 +47,21 @@ class LastSeen:
         Whether the document has been read beside consolidated metadata that hold it, too.
     has_grown
         Whether the array was longer in the store.
+    documents
+        The stored documents that were found to describe the array as its metadata do.
+    tree
+        The store, pinned, in which they were found so; kept by `chunkmill.array.staleness`.
+    tree_until
+        Time until which they need not be read again there, unless this process has published documents since.
     """
 
     n_publications: int
     valid_until: float
     was_found: bool = False
     has_grown: bool = False
+    documents: Mapping[str, bytes] | None = None
+    tree: weakref.ref[Store] | None = None
+    tree_until: tuple[float, int] = (0.0, 0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -214,9 +224,11 @@ class StoredArray:
 
     def stored_keys(self) -> Iterator[str]:
         """Yield the store keys of all stored chunks (shards) by listing, also those outside the current shape."""
-        for key in self.store.list_prefix(self.prefix):
-            if self.coords_of_key(key) is not None:
-                yield key
+        return filter(self.is_chunk, self.store.list_prefix(self.prefix))
+
+    def is_chunk(self, key: str) -> bool:
+        """Return whether a store key is one of a chunk (shard), inside the current shape or outside."""
+        return key.startswith(self.prefix) and self.coords_of_key(key) is not None
 
     def coords_of_key(self, key: str) -> tuple[int, ...] | None:
         """Return the coords, perhaps outside the shape, of a store key below `prefix`; ``None`` for other keys."""

@@ -17,8 +17,8 @@ from dask._task_spec import TaskRef
 from dask.array.core import getter, getter_nofancy
 from dask.blockwise import Blockwise
 
-from chunkmill.array.chunk_io import read_region
 from chunkmill.array.selection import full_region
+from chunkmill.array.staleness import read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.read import ReadValues, read_in_runs_of
 from chunkmill.model.grid import Region
@@ -86,5 +86,5 @@ _GETTERS = (getter, getter_nofancy)
 
 def _array_inside(source: Any) -> ArrayInside | None:
     if isinstance(source, StoredArray):
-        return ArrayInside(source, full_region(source.shape), read_region)
+        return ArrayInside(source, full_region(source.shape), read_published)
     return next((found for finder in _finders if (found := finder(source)) is not None), None)

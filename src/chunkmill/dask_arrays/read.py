@@ -23,7 +23,7 @@ from chunkmill.array.begun_reads import begun_bytes, begun_reads
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.references import held_references, without_references
 from chunkmill.array.selection import full_region, region_shape
-from chunkmill.array.staleness import check_unchanged
+from chunkmill.array.staleness import check_unchanged, read_published
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.reference_subsets import SubsetRegions, begin_subset, read_subset
@@ -92,13 +92,15 @@ class _Tasks(NamedTuple):
     begin: Callable[[Any], BegunReads]
 
     @classmethod
-    def of(cls, array: StoredArray, chunks: DaskChunks, region: Region, values: ReadValues = read_region) -> _Tasks:
+    def of(cls, array: StoredArray, chunks: DaskChunks, region: Region, values: ReadValues = read_published) -> _Tasks:
         start = tuple(cut.start for cut in region)
         if held_references(array) is None:
             read, begin = partial(read_block, array, values=values), partial(begun_reads, array)
             return cls(array, region, BlockRegions(chunks, start), read, begin)
         sent = without_references(array)
         regions = SubsetRegions(array, chunks, start)
+        if values is read_published:  # sets of references hold documents, but what tasks receive of them does not
+            values = read_region
         return cls(array, region, regions, partial(read_subset, sent, values=values), partial(begin_subset, sent))
 
     def in_runs(self, name: str) -> HighLevelGraph | None:
@@ -119,7 +121,7 @@ def _shown(array: StoredArray) -> dict[str, Any]:
 
 
 def read_block(
-    array: StoredArray, region: Region, reads: BegunReads | None = None, *, values: ReadValues = read_region
+    array: StoredArray, region: Region, reads: BegunReads | None = None, *, values: ReadValues = read_published
 ) -> Any:
     """Read one block: the task of each key of the layer."""
     check_unchanged(array, may_grow=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -20,7 +21,7 @@ from chunkmill.array.chunk_io import LockFactory, puts_at_once, write_overlap
 from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.metered import metered
 from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
-from chunkmill.array.staleness import check_unchanged
+from chunkmill.array.staleness import unchanged_while_written
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.dask_arrays.regroup import AssembledBlock
@@ -104,16 +105,17 @@ class WriteTask:
         """Write the block and return its `WriteCounts`, as a block, which may come before its values are stored."""
         if os.getpid() != self.client_process:
             check_process(self.needs)  # a worker may have joined after the others were checked
-        if self.stored is not None:
-            check_unchanged(self.stored, may_grow=False)
         region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, self.start, strict=True))
-        with unless_cancelled(self.name, None if self.journal is None else self.journal.check) as guard:
+        check = None if self.journal is None else self.journal.check
+        published = nullcontext() if self.stored is None else unchanged_while_written(self.stored)
+        with unless_cancelled(self.name, check) as guard, published as stored:
+            array = self.array if stored is None or stored is self.stored else self.array.with_store(stored.store)
             if self.journal is not None:
-                counts = self._write_recorded(self.journal, block, region, guard)
-            elif self.array.store.is_remote and self.array.write_layout.grid.aligned(region):
+                counts = self._write_recorded(self.journal, array, block, region, guard)
+            elif array.store.is_remote and array.write_layout.grid.aligned(region):
                 return self._begin(block, region, guard)
             else:
-                counts = self._write(self.array, block, region, guard)
+                counts = self._write(array, block, region, guard)
         return counts.as_block(block.ndim)
 
     def _begin(
@@ -168,14 +170,14 @@ class WriteTask:
         return WriteCounts.total(in_threads(write, cut_evenly(len(overlaps), 8 * n_threads), n_threads))
 
     def _write_recorded(
-        self, journal: Journal, block: NDArray[Any] | AssembledBlock, region: Region, guard: Guard
+        self, journal: Journal, array: StoredArray, block: NDArray[Any] | AssembledBlock, region: Region, guard: Guard
     ) -> WriteCounts:
         """Write the block and record its counts; return those recorded where dask repeats a task that has ended."""
         number = block_number(self.array, region)
         recorded = journal.recall(0, number)
         if recorded is None:
             meter = Meter()
-            counts = self._write(metered(self.array, meter), block, region, guard)
+            counts = self._write(metered(array, meter), block, region, guard)
             journal.record(0, number, counts._asdict(), meter.writes)
             return counts
         return WriteCounts(**{name: recorded[name] for name in WriteCounts._fields})

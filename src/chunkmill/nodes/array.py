@@ -14,8 +14,9 @@ from typing import Any, Self
 import dask.array
 from numpy.typing import ArrayLike, NDArray
 
-from chunkmill.array.chunk_io import read_region, write_region
+from chunkmill.array.chunk_io import write_region
 from chunkmill.array.selection import as_region, full_region, region_shape, select
+from chunkmill.array.staleness import read_published, unchanged_while_written
 from chunkmill.array.stored_array import CHECK_INTERVAL, LastSeen, ReadMissing, StoredArray
 from chunkmill.array.threads import own_threads
 from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs
@@ -65,7 +66,7 @@ class Array(StoredArray, ChangesAttributes):
     def __getitem__(self, index: Any) -> Any:
         """Read elements by basic indexing, or by integer or boolean arrays, from their bounding region."""
         selection = select(index, self.shape)
-        block = read_region(self, selection.region, n_threads=own_threads())
+        block = read_published(self, selection.region, n_threads=own_threads())
         return block[selection.picks]
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
@@ -78,13 +79,14 @@ class Array(StoredArray, ChangesAttributes):
         shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
         block = spread(values, self.dtype, shape)
         block = block.reshape(region_shape(selection.region))
-        write_region(self, selection.region, block, lock=automatic_lock, n_threads=own_threads())
+        with unchanged_while_written(self) as array:
+            write_region(array, selection.region, block, lock=automatic_lock, n_threads=own_threads())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Read the whole array."""
         if copy is False:
             raise ValueError("an array in a store cannot become a numpy array without a copy")
-        whole = read_region(self, full_region(self.shape), n_threads=own_threads())
+        whole = read_published(self, full_region(self.shape), n_threads=own_threads())
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def to_dask(

@@ -22,7 +22,7 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.journal_names import JOB_PREFIX, journal_prefix
 from chunkmill.runtime.unfinished_jobs import check_no_job, jobs_at, reserved
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.stores.capabilities import flush, sweep_partial_files
+from chunkmill.stores.capabilities import flush, pinned, sweep_partial_files
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.probe import PROBE_PREFIX
 
@@ -89,11 +89,14 @@ def delete_node(store: Store, path: str) -> None:
             store.set(record, emit_json(record, {k: base64.b64encode(v).decode() for k, v in held.items()}))
         forget_consolidated(store, path)
         for _, node in sorted(nodes.items(), reverse=True):  # what is below first: the group leads to what is left
-            _delete_documents(store, node)
+            tree = pinned(store, node.prefix) if isinstance(node, Array) else store
+            further = _delete_documents(tree, node)
             if isinstance(node, Array):
-                _delete_keys(store, node.stored_keys())
+                _delete_keys(tree, node.with_store(tree).stored_keys())
+            # last: who opens the array meanwhile and meets it without its attributes finds no chunks either
+            _delete_keys(tree, further)
         forget_consolidated(store, path)  # again: others may have collected documents while these were there
-        left = _delete_folders(store, path, {_format(store, node) for node in nodes.values()})
+        left = _delete_folders(store, path, nodes.values())
     flush(store)
     if left:
         more = ", …" if len(left) > _MAX_NAMED else ""
@@ -136,8 +139,8 @@ def _format(store: Store, node: StoredNode) -> Format:
     return documents.format_of_store(store, node.format) if isinstance(node, Array) else node.documents
 
 
-def _delete_documents(store: Store, node: StoredNode) -> None:
-    """Delete the documents of a node, while they are of that node: the one that makes it one first."""
+def _delete_documents(store: Store, node: StoredNode) -> list[str]:
+    """Delete the document that makes a node one, while it is of that node; return the keys of its other documents."""
     documents_format, path = _format(store, node), node.path
     own = documents_format.array_keys(path) if isinstance(node, Array) else documents_format.group_keys(path)
     while True:
@@ -147,11 +150,11 @@ def _delete_documents(store: Store, node: StoredNode) -> None:
             if there is None or there.identity != node.metadata.identity:
                 reason = f"{path!r} was replaced by others while it was about to be deleted, and is left as it is"
                 raise StoreError(url=store.url, key=own[0], reason=reason)
-        if documents.replace(store, documents_format, {key: (value, None) for key, value in seen.items()}):
+        if documents.replace(store, documents_format, {own[0]: (seen[own[0]], None)}):
             break
     consolidated = documents_format.consolidated_key(path) if isinstance(node, StoredGroup) else None
-    further = [*([] if consolidated is None else [consolidated]), *(() if path else documents_format.root_keys())]
-    _delete_keys(store, further)
+    further = [*own[1:], *([] if consolidated is None else [consolidated])]
+    return further if path else [*further, *documents_format.root_keys()]
 
 
 def _delete_keys(store: Store, keys: Iterable[str]) -> None:
@@ -173,14 +176,19 @@ def _keys(store: Store, prefixes: Iterable[str]) -> Iterator[str]:
         yield from (key for key in store.list_prefix(prefix) if not key.startswith((JOB_PREFIX, PROBE_PREFIX)))
 
 
-def _delete_folders(store: Store, path: str, formats: Collection[Format]) -> list[str]:
-    """Delete partial files and empty folders; return the keys that are left."""
+def _delete_folders(store: Store, path: str, nodes: Collection[StoredNode]) -> list[str]:
+    """Delete partial files, empty folders, and chunks that came since; return the keys that are left."""
     left = []
-    for prefix in _prefixes(path, formats):
+    arrays = [node for node in nodes if isinstance(node, Array)]
+    for prefix in _prefixes(path, {_format(store, node) for node in nodes}):
         sweep_partial_files(store, prefix)
-        left += (keys := list(_keys(store, [prefix])))
-        if not keys and prefix:
-            store.delete_prefix(prefix)
+        tree = pinned(store, prefix)
+        keys = list(_keys(tree, [prefix]))
+        # chunks of who writes in place, and had looked at the array before, unless there is another node by now
+        if prefix and all(any(array.is_chunk(key) for array in arrays) for key in keys):
+            tree.delete_prefix(prefix)
+        else:
+            left += keys
         for name in store.list_dir(prefix) if not prefix else ():
             is_empty = name.endswith("/") and next(iter(store.list_prefix(name)), None) is None
             if is_empty and not name.startswith((JOB_PREFIX, PROBE_PREFIX)):

@@ -302,7 +302,10 @@ def parse_node(
     if array is not None:
         prefix = documents_format.chunk_prefix(path)
         # chunks are not in consolidated metadata, and every task carries its array
-        return Array(_limited(uncached(store), array), path, array, documents_format.name, prefix, read_only=read_only)
+        own = uncached(store)
+        opened = Array(_limited(own, array), path, array, documents_format.name, prefix, read_only=read_only)
+        opened.last_seen.was_found = own is store
+        return opened
     group = documents_format.parse_group(path, found)
     return None if group is None else kind(store, path, group, documents_format, read_only=read_only)
 

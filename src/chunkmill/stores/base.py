@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from chunkmill.errors import StoreError
 
-__all__ = ["OTHER_MEMORY", "REQUESTS_AT_ONCE", "ByteRange", "ByteSpan", "Store", "WritesParts"]
+__all__ = ["OTHER_MEMORY", "REPLACED", "REQUESTS_AT_ONCE", "ByteRange", "ByteSpan", "Store", "WritesParts"]
 __all__ += ["check_key", "check_prefix", "range_bounds"]
 
 REQUESTS_AT_ONCE = 16
@@ -25,6 +25,9 @@ OTHER_MEMORY = (
     "files or a store that every process reaches"
 )
 """Why a store in memory is refused where it came by pickle."""
+
+REPLACED = "all that was stored below {prefix!r} was deleted or replaced meanwhile"
+"""Why a store that was pinned (`chunkmill.stores.capabilities.pinned`) refuses to write."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ __all__ = [
     "is_empty",
     "limited_to",
     "n_publications",
+    "pinned",
 ]
 __all__ += ["can_replace", "list_sizes", "replace_prefix", "scratch_store", "set_parts", "stage", "swap_in"]
 __all__ += ["sweep_partial_files", "uncached"]
@@ -175,6 +176,28 @@ def set_parts(store: Store, key: str, parts: Iterable[bytes | bytearray | memory
         store.set_parts(key, parts)
     else:
         store.set(key, b"".join(parts))
+
+
+def pinned(store: Store, prefix: str) -> Store:
+    """Return the store such that what is written below `prefix` goes to the tree that is there now.
+
+    By ``pin(prefix)``. Where that tree was deleted or replaced since, the value is gone with it, or writing it is an
+    error. Stores without that method are returned as they are: there it would become a value of the new tree.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> tree = pinned(store, "a/")
+    >>> tree.set("a/0", b"1")
+    >>> store.delete_prefix("a/")
+    >>> tree.set("a/1", b"2")
+    Traceback (most recent call last):
+    ...
+    chunkmill.errors.StoreError: ...all that was stored below 'a/' was deleted or replaced meanwhile
+    """
+    own = getattr(store, "pin", None)  # of this store alone: what it wraps would write past it
+    return store if own is None else own(prefix)
 
 
 def stage(store: Store, prefix: str) -> Store | None:

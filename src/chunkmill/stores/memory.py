@@ -5,12 +5,23 @@ from __future__ import annotations
 import os
 import threading
 import uuid
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import (
+    OTHER_MEMORY,
+    REPLACED,
+    ByteRange,
+    ByteSpan,
+    Store,
+    check_key,
+    check_prefix,
+    range_bounds,
+)
 from chunkmill.stores.read_versions import Note
+from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["MemoryStore"]
 
@@ -43,12 +54,13 @@ class MemoryStore:
         self._values: dict[str, tuple[bytes, int]] = {}
         self._n_writes = 0
         self._lock = threading.Lock()
+        self._pins: weakref.WeakSet[_PinnedStore] = weakref.WeakSet()
         self._is_copy = False
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
             state = self.__dict__ | {"_values": dict(self._values), "_home": os.getpid()}
-        del state["_lock"]
+        del state["_lock"], state["_pins"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -56,6 +68,7 @@ class MemoryStore:
         self.__dict__.update(state)
         self._is_copy |= moved
         self._lock = threading.Lock()
+        self._pins = weakref.WeakSet()
 
     def __repr__(self) -> str:
         return f"<MemoryStore {self._name[:8]}, {len(self._values)} keys>"
@@ -76,11 +89,12 @@ class MemoryStore:
         for span in spans:
             yield None if span is None else self.get(span.key, span.byte_range)
 
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+    def set(self, key: str, value: bytes | bytearray | memoryview, *, pin: _PinnedStore | None = None) -> None:
         """Store a copy of a value."""
         self._check_home(key)
         value = bytes(value)
         with self._lock:
+            _check_pin(pin, key)
             self._n_writes += 1
             self._values[key] = value, self._n_writes
 
@@ -105,11 +119,19 @@ class MemoryStore:
         """Return the number of the write that stored a value."""
         return self.get_versioned(key)[1]
 
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+    def set_if(
+        self,
+        key: str,
+        value: bytes | bytearray | memoryview | None,
+        version: str | None,
+        *,
+        pin: _PinnedStore | None = None,
+    ) -> bool:
         """Store `value`, or delete, if the key still has `version`."""
         self._check_home(key)
         value = None if value is None else bytes(value)
         with self._lock:
+            _check_pin(pin, key)
             entry = self._values.get(key)
             if (None if entry is None else str(entry[1])) != version:
                 return False
@@ -125,19 +147,33 @@ class MemoryStore:
         entry = self._values.get(check_key(key))
         return None if entry is None else len(entry[0])
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, pin: _PinnedStore | None = None) -> None:
         """Delete a key."""
         self._check_home(key)
         with self._lock:
+            _check_pin(pin, key)
             self._n_writes += 1
             self._values.pop(key, None)
 
-    def delete_prefix(self, prefix: str) -> None:
+    def delete_prefix(self, prefix: str, *, pin: _PinnedStore | None = None) -> None:
         """Delete every key that starts with `prefix`."""
         with self._lock:
+            _check_pin(pin, prefix)
             self._n_writes += 1
+            self._unpin(prefix)
             for key in self._keys(prefix):
                 del self._values[key]
+
+    def pin(self, prefix: str) -> Store:
+        """Return a store that writes to what is below `prefix` now: `StoreError` once it was deleted or replaced."""
+        pin = _PinnedStore(self, prefix)
+        with self._lock:
+            self._pins.add(pin)
+        return pin
+
+    def _unpin(self, prefix: str) -> None:
+        for pin in self._pins:
+            pin.is_gone |= pin.prefix.startswith(prefix)
 
     def stage(self, prefix: str) -> MemoryStore:  # noqa: ARG002 - the signature of the capability
         """Return a store for what is to replace all below `prefix` (see `swap_in`)."""
@@ -146,6 +182,7 @@ class MemoryStore:
     def swap_in(self, prefix: str, staged: MemoryStore) -> None:
         """Replace all below `prefix` by what `staged` holds, at once."""
         with self._lock:
+            self._unpin(prefix)
             for key in self._keys(prefix):
                 del self._values[key]
             for key, (value, _) in staged._values.items():
@@ -169,6 +206,7 @@ class MemoryStore:
                 del self._values[key]
             if is_done:
                 return
+            self._unpin(prefix)
             for key, (value, _) in new.items():
                 self._n_writes += 1
                 self._values[prefix + key] = value, self._n_writes
@@ -195,3 +233,35 @@ class MemoryStore:
     def _keys(self, prefix: str) -> list[str]:
         check_prefix(prefix)
         return [key for key in self._values if key.startswith(prefix)]
+
+
+class _PinnedStore(StoreWrapper):
+    """A store for the writes of those who know what was below `prefix` (see `MemoryStore.pin`)."""
+
+    below: MemoryStore
+
+    def __init__(self, below: MemoryStore, prefix: str) -> None:
+        super().__init__(below)
+        self.prefix = prefix
+        self.is_gone = False
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a copy of a value."""
+        self.below.set(key, value, pin=self)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store `value`, or delete, if the key still has `version`."""
+        return self.below.set_if(key, value, version, pin=self)
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        self.below.delete(key, pin=self)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`."""
+        self.below.delete_prefix(prefix, pin=self)
+
+
+def _check_pin(pin: _PinnedStore | None, key: str) -> None:
+    if pin is not None and pin.is_gone:
+        raise StoreError(url=pin.url, key=key, reason=REPLACED.format(prefix=pin.prefix))

@@ -19,6 +19,9 @@ from chunkmill.stores.posix_file import exchange_names, sync_directory
 __all__ = ["ReplacesDirectories", "exchange", "exchange_once", "staged_directory"]
 
 
+_ATTEMPTS = 20
+
+
 class ReplacesDirectories:
     """The methods of a store of directories by which a node is written beside the one that it replaces."""
 
@@ -148,7 +151,10 @@ def _finish(old: str | None, path: str, *, fsync: bool) -> None:
     if fsync:
         sync_directory(os.path.dirname(path))  # noqa: PTH120
     if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+        for _ in range(_ATTEMPTS):  # those who write in place write on to what was there (`pinned_directory`)
+            shutil.rmtree(old, ignore_errors=True)
+            if not os.path.lexists(old):
+                return
 
 
 def _beside_with(above: str, mark: str) -> str | None:
