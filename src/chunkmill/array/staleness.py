@@ -130,12 +130,13 @@ def _compare(array: StoredArray, *, may_grow: bool) -> None:
     stored = documents_format.parse_array(array.path, documents)
     if stored is None:
         raise _stale(array, key, "another node has taken its path")
-    array.last_seen.has_grown = stored.shape != array.shape
+    own = array.stored_metadata
+    array.last_seen.has_grown = stored.shape != own.shape
     if array.has_own_fill_value:
         stored = replace(stored, fill_value=array.fill_value)
-    changes = _differences(array.metadata, stored, may_grow=may_grow)
-    if changes and (own := _as_stored(array.metadata, documents_format, array.path)) is not None:
-        changes = _differences(own, stored, may_grow=may_grow)
+    changes = _differences(own, stored, may_grow=may_grow)
+    if changes and (again := _as_stored(own, documents_format, array.path)) is not None:
+        changes = _differences(again, stored, may_grow=may_grow)
     if changes:
         raise _stale(array, key, f"it has been replaced: {', '.join(changes)}")
     if not array.last_seen.has_grown:

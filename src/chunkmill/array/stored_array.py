@@ -126,6 +126,11 @@ class StoredArray:
         return grid
 
     @property
+    def stored_metadata(self) -> ArrayMetadata:
+        """Metadata as the stored document must say them: `metadata`, unless this is a region of an array."""
+        return self.metadata
+
+    @property
     def url(self) -> str:
         """Canonical url of the store."""
         return self.store.url

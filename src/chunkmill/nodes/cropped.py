@@ -79,6 +79,11 @@ class CroppedArray(Array):
         return crop_layouts(build_layouts(self.metadata_of_whole, self.prefix), self.region)
 
     @property
+    def stored_metadata(self) -> ArrayMetadata:
+        """Metadata of the whole array."""
+        return self.metadata_of_whole
+
+    @property
     def whole(self) -> Array:
         """The stored array."""
         return Array(

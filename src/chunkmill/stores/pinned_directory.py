@@ -7,7 +7,6 @@ leads through it, so that everything else is done as with any path. Elsewhere th
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Self
@@ -19,7 +18,8 @@ from chunkmill.stores.wrapper import StoreWrapper
 __all__ = ["PinsDirectories"]
 
 _DESCRIPTORS = "/proc/self/fd"
-_CAN_PIN = sys.platform.startswith("linux") and os.path.isdir(_DESCRIPTORS)  # noqa: PTH112 - a chroot may have none
+_DIRECTORY = getattr(os, "O_DIRECTORY", 0)
+_CAN_PIN = bool(_DIRECTORY) and os.path.isdir(_DESCRIPTORS)  # noqa: PTH112 - a chroot may have none
 
 
 class PinsDirectories:
@@ -33,7 +33,7 @@ class PinsDirectories:
         """Return a store that writes to the directory that is at `prefix` now, and to no other that takes its place."""
         path = self._directory(prefix)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY) if _CAN_PIN else -1
+            fd = os.open(path, os.O_RDONLY | _DIRECTORY) if _CAN_PIN else -1
         except OSError:  # there is none, or it cannot be listed: whoever writes there says so
             fd = -1
         if fd < 0:

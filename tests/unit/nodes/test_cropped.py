@@ -7,6 +7,7 @@ import numpy as np
 
 from chunkmill.nodes.create import create_array
 from chunkmill.nodes.cropped import crop, region_of, whole
+from chunkmill.stores.memory import MemoryStore
 
 
 def test_a_region_travels_and_has_a_token_of_its_own():
@@ -29,3 +30,9 @@ def test_all_of_an_array_is_the_array():
     assert crop(array, (slice(0, 9),)) is array
     assert region_of(array) is None
     assert whole(array) is array
+
+
+def test_absent_chunks_of_irregular_lengths():
+    """Who meets some asks for the document, which is that of the whole array."""
+    whole = create_array(MemoryStore(), "a", shape=(9,), dtype="i4", chunks=([2, 4, 3],))
+    assert crop(whole, (slice(1, 8),))[...].tolist() == [0] * 7
