@@ -22,7 +22,6 @@ from chunkmill.stores.directory_lock import (
     partial_files,
     partial_name,
 )
-from chunkmill.stores.pinned_directory import PinsDirectories
 from chunkmill.stores.posix_file import (
     check_name,
     create,
@@ -48,7 +47,7 @@ _ABSENT = (FileNotFoundError, NotADirectoryError)
 _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
 
 
-class LocalStore(ReplacesDirectories, PinsDirectories):
+class LocalStore(ReplacesDirectories):
     """A directory of plain files.
 
     A key that is a directory is absent; symbolic links are followed, wherever the user let them point, and one that

@@ -14,6 +14,7 @@ from typing import Self
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.directory_lock import PARTIAL_SUFFIX, is_abandoned, locked, partial_name
+from chunkmill.stores.pinned_directory import PinsDirectories
 from chunkmill.stores.posix_file import exchange_names, sync_directory
 
 __all__ = ["ReplacesDirectories", "exchange", "exchange_once", "staged_directory"]
@@ -22,7 +23,7 @@ __all__ = ["ReplacesDirectories", "exchange", "exchange_once", "staged_directory
 _ATTEMPTS = 20
 
 
-class ReplacesDirectories:
+class ReplacesDirectories(PinsDirectories):
     """The methods of a store of directories by which a node is written beside the one that it replaces."""
 
     _root: str
