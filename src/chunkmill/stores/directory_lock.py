@@ -17,13 +17,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from chunkmill.stores.posix_file import remove, rename_new, replace, version_of
+
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["CAN_LOCK", "PARTIAL_SUFFIX", "is_abandoned", "locked", "locks_reach_all", "partial_files"]
-__all__ += ["partial_name"]
+__all__ += ["partial_name", "replace_if"]
 
 CAN_LOCK = bool(fcntl)
 
@@ -186,6 +188,21 @@ def _mount_options(path: str) -> str:
             if is_above and len(point) >= len(best):  # the last mount over a point hides the others
                 best, options = point, f"{fields[5]},{super_fields[-1]}"
     return options
+
+
+def replace_if(path: str, directory: str, partial: str | None, version: str | None) -> bool:
+    """Put `partial` in the place of a file, or delete that, if it has `version`; return whether it was done."""
+    with locked(directory):
+        if version_of(path) != version:
+            return False
+        if partial is None:
+            if version is not None:
+                remove(path)
+        elif version is not None or not rename_new(partial, path):
+            if version is None and os.path.isfile(path):  # noqa: PTH113 - created meanwhile, without the lock
+                return False
+            replace(partial, path)
+        return True
 
 
 def partial_name(name: str) -> str:

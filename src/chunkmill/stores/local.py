@@ -21,6 +21,7 @@ from chunkmill.stores.directory_lock import (
     locks_reach_all,
     partial_files,
     partial_name,
+    replace_if,
 )
 from chunkmill.stores.posix_file import (
     check_name,
@@ -255,7 +256,7 @@ class LocalStore(ReplacesDirectories):
         done = False
         try:
             is_new = partial is not None and version is None and rename_new(partial, path)
-            done = is_new or _replace_if(path, directory, partial, version)
+            done = is_new or replace_if(path, directory, partial, version)
             if done and self._fsync:
                 sync_directory(directory)
         except _ABSENT as error:
@@ -395,18 +396,3 @@ class LocalStore(ReplacesDirectories):
         failed = StoreError(url=self.url, key=key, reason=f"{what}: {error.strerror or error} ({type(error).__name__})")
         failed.errno = error.errno
         return failed
-
-
-def _replace_if(path: str, directory: str, partial: str | None, version: str | None) -> bool:
-    """Put `partial` in the place of a file, or delete that, if it has `version`; return whether it was done."""
-    with locked(directory):
-        if version_of(path) != version:
-            return False
-        if partial is None:
-            if version is not None:
-                remove(path)
-        elif version is not None or not rename_new(partial, path):
-            if version is None and os.path.isfile(path):  # noqa: PTH113 - created meanwhile, without the lock
-                return False
-            replace(partial, path)
-        return True

@@ -368,15 +368,15 @@ def test_without_the_lock_counting_loses(store, monkeypatch):
     store.set("a/counter", b"0")
     monkeypatch.setattr(directory_lock, "CAN_LOCK", False)
     _, version = store.get_versioned("a/counter")
-    compare = local.version_of
+    compare = directory_lock.version_of
 
     def compare_then_another_writes(path):
         found = compare(path)
-        monkeypatch.setattr(local, "version_of", compare)
+        monkeypatch.setattr(directory_lock, "version_of", compare)
         assert store.set_if("a/counter", b"1 of another", version)
         return found
 
-    monkeypatch.setattr(local, "version_of", compare_then_another_writes)
+    monkeypatch.setattr(directory_lock, "version_of", compare_then_another_writes)
     assert store.set_if("a/counter", b"1", version)
     assert store.get("a/counter") == b"1"
 
@@ -558,18 +558,18 @@ def test_of_many_who_create_a_key_one_does(store, monkeypatch, system):
 def test_a_key_that_is_created_while_its_absence_is_checked_stays(store, monkeypatch):
     """Under the lock, since who creates a key does not wait for it."""
     store.set("a/other", b"")
-    compare = local.version_of
+    compare = directory_lock.version_of
 
     def look_then_another_creates(path):
         found = compare(path)
-        monkeypatch.setattr(local, "version_of", compare)
+        monkeypatch.setattr(directory_lock, "version_of", compare)
         monkeypatch.setattr(local, "rename_new", rename_new)
         assert store.set_if("a/k", b"another's", None)
         return found
 
     rename_new = local.rename_new
     monkeypatch.setattr(local, "rename_new", lambda *_: False)  # it was there, and is deleted before the lock is held
-    monkeypatch.setattr(local, "version_of", look_then_another_creates)
+    monkeypatch.setattr(directory_lock, "version_of", look_then_another_creates)
     assert not store.set_if("a/k", b"mine", None)
     assert store.get("a/k") == b"another's"
     assert files(Path(store._root)) == ["a/k", "a/other"]
