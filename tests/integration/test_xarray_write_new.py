@@ -18,6 +18,7 @@ from chunkmill.errors import (
     UnknownCodec,
     UnsupportedFeature,
 )
+from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 
 pytestmark = [
@@ -412,3 +413,14 @@ def test_n5_keeps_missing_values_and_booleans(url):
     back = read(url)
     xr.testing.assert_identical(back.load(), ds)
     assert back.b.dtype == bool
+
+
+def test_chunk_keys_of_new_arrays_may_be_nested():
+    store, ds = MemoryStore(), xr.Dataset({"t": (("y", "x"), np.ones((4, 4)), {}, {"chunks": (2, 2)})})
+    ds.chunkmill.write(store, format="zarr2", chunk_key_encoding="/")
+    write_dataset(xr.Dataset({"u": ds.t + 1}), store, mode="a", chunk_key_encoding="/")
+    write_dataset(ds + 2, store, mode="r+")
+    assert {"t/1/0", "u/0/0"} <= set(store.list_prefix(""))
+    xr.testing.assert_equal(xr.open_dataset(store, engine="chunkmill").t, (ds + 2).t)
+    with pytest.raises(UnsupportedFeature, match="chunk keys such as"):
+        write_dataset(ds, MemoryStore(), format="n5", chunk_key_encoding=".")

@@ -25,8 +25,8 @@ def create_array(
     *,
     shape: int | Sequence[int],
     dtype: Any,
-    chunks: int | Sequence[int] | Literal["auto"] = "auto",
-    shards: int | Sequence[int] | None = None,
+    chunks: int | Sequence[int] | Mapping[str, int | Literal["auto"]] | Literal["auto"] = "auto",
+    shards: int | Sequence[int] | Mapping[str, int] | None = None,
     format: WritableFormatName | None = None,  # noqa: A002
     codecs: Any = "default",
     fill_value: Any = None,
@@ -46,7 +46,8 @@ def create_array(
         Shape and data type of the array. Arrays without axes and axes of length 0 are allowed. ``str`` or NumPy's
         ``StringDType``: strings of variable length. A big-endian dtype is stored big-endian.
     chunks
-        Chunk shape, one length per axis (inner chunks when sharded). ``"auto"``: chunks of about 4 MiB.
+        Chunk shape, one length per axis (inner chunks when sharded). ``"auto"``: chunks of about 4 MiB. Lengths by
+        dimension, ``{"time": 10, "lat": -1}``, where there are `dimension_names`: the other axes are ``"auto"``.
     shards
         Shard shape, a multiple of `chunks`; Zarr v3 only.
     format

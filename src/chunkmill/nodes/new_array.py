@@ -29,7 +29,7 @@ from chunkmill.nodes.documents import may_have
 from chunkmill.nodes.opening import open_stored
 from chunkmill.stores.base import Store
 
-__all__ = ["check_shards", "describe_array", "format_above", "make_grid", "with_chunk_keys"]
+__all__ = ["check_shards", "describe_array", "format_above", "lengths_by_name", "make_grid", "with_chunk_keys"]
 
 _DEFAULT_FORMAT = "zarr3"
 
@@ -63,20 +63,22 @@ def describe_array(
         Shape, chunks and dimension names do not go together.
     """
     lengths = _lengths(shape, "shape")
+    if dimension_names is not None and len(dimension_names) != len(lengths):
+        reason = f"{len(dimension_names)} dimension names for {len(lengths)} axes"
+        raise RegionError(index=f"dimension_names={list(dimension_names)}", shape=lengths, reason=reason)
+    chunks = lengths_by_name(chunks, dimension_names, ("auto",) * len(lengths), "chunks")
     stored = _dtype(dtype)
     if isinstance(codecs, str) and codecs == "default":
         codecs = documents_format.default_codecs
     chain = parse_codecs(codecs, stored, ndim=len(lengths))
     native = _decoded_dtype(stored, [codec.name for codec in chain])
-    grid = make_grid(lengths, chunks, native, within=shards)
+    within = lengths_by_name(shards, dimension_names, lengths, "shards")  # chunks are not divided by axes left out
+    grid = make_grid(lengths, chunks, native, within=within)
     if shards is not None:
-        outer = make_grid(lengths, shards, native)
+        outer = make_grid(lengths, lengths_by_name(shards, dimension_names, grid.chunk_shape, "shards"), native)
         check_shards(grid, outer)
         chain = (sharded(chain, grid.chunk_shape),)
         grid = outer
-    if dimension_names is not None and len(dimension_names) != len(lengths):
-        reason = f"{len(dimension_names)} dimension names for {len(lengths)} axes"
-        raise RegionError(index=f"dimension_names={list(dimension_names)}", shape=lengths, reason=reason)
     metadata = ArrayMetadata(
         dtype=native,
         chunk_grid=grid,
@@ -90,6 +92,32 @@ def describe_array(
     adapted = with_chunk_keys(adapted, documents_format, path.strip("/"), chunk_key_encoding)
     build_layouts(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
     return adapted
+
+
+def lengths_by_name(option: Any, names: Sequence[str | None] | None, others: Sequence[Any], name: str) -> Any:
+    """Return a length for each axis where they are named by dimension; what is no mapping as it is.
+
+    Parameters
+    ----------
+    option
+        ``{"time": 10, "lat": -1}``, or anything else.
+    others
+        Lengths of the axes that are not named.
+    name
+        Of the option: ``"chunks"`` or ``"shards"``.
+
+    Examples
+    --------
+    >>> lengths_by_name({"x": -1}, ("t", "x"), ("auto", "auto"), "chunks")
+    ('auto', -1)
+    """
+    if not isinstance(option, Mapping):
+        return option
+    known = [each for each in names or () if each is not None]
+    if unknown := [each for each in option if each not in known]:
+        found = f"are {known}" if known else "have no names: give dimension_names= too, or a shape"
+        raise ValueError(f"{name}= names dimensions {unknown}, where those of the array {found}")
+    return tuple(option.get(each, other) for each, other in zip(names or (), others, strict=True))
 
 
 def with_chunk_keys(metadata: ArrayMetadata, documents_format: Format, path: str, encoding: Any) -> ArrayMetadata:

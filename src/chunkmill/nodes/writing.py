@@ -27,7 +27,7 @@ from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes.arguments import NodeLocation, open_existing, open_target_below
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.new_array import describe_array, format_above
+from chunkmill.nodes.new_array import describe_array, format_above, lengths_by_name
 from chunkmill.nodes.replacement import Replacement, ReplacementOfJob
 from chunkmill.nodes.stored_values import checked_values, stored_values, write_region_of
 from chunkmill.runtime.cluster_locks import lock_factory
@@ -145,7 +145,8 @@ def to_store(
     format
         Of a new array; that of the group above it when ``None``, ``"zarr3"`` in a new store.
     chunks
-        Chunk shape; the largest block of `x` along each axis when ``None`` (of a shard, when sharded).
+        Chunk shape; the largest block of `x` along each axis when ``None`` (of a shard, when sharded). Lengths by
+        dimension, ``{"time": 10}``, where there are `dimension_names`.
     shards, codecs, fill_value, dimension_names, attributes, chunk_key_encoding, storage_options
         Of a new array, as in `create_array`.
     region
@@ -218,7 +219,7 @@ def to_store(
             path,
             shape=x.shape,
             dtype=x.dtype,
-            chunks=_block_shape(x, shards) if chunks is None else chunks,
+            chunks=_chunks(x, chunks, shards, dimension_names),
             shards=shards,
             codecs=codecs,
             fill_value=fill_value,
@@ -363,8 +364,9 @@ def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str,
     return report(array, counts, n_regrouped)
 
 
-def _block_shape(x: da.Array, shards: Any) -> tuple[int, ...] | Literal["auto"]:
-    """Return the chunk shape that makes each block of `x` one chunk; "auto" below shards that are given."""
-    if shards is not None:
-        return "auto"
-    return tuple(max((*axis, 1)) for axis in x.chunks)
+def _chunks(x: da.Array, chunks: Any, shards: Any, names: Sequence[str | None] | None) -> Any:
+    """Return the chunk shape of a new array: by default each block of `x` is a chunk; "auto" below shards."""
+    if chunks is not None and not isinstance(chunks, Mapping):
+        return chunks
+    blocks = tuple("auto" if shards is not None else max((*axis, 1)) for axis in x.chunks)
+    return blocks if chunks is None else lengths_by_name(chunks, names, blocks, "chunks")

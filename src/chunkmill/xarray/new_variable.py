@@ -22,7 +22,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import JSON, ArrayMetadata
-from chunkmill.nodes.new_array import describe_array
+from chunkmill.nodes.new_array import describe_array, with_chunk_keys
 
 __all__ = ["NewVariable", "describe_variable", "encode_cf", "json_attributes"]
 
@@ -53,7 +53,13 @@ class NewVariable:
 
 
 def describe_variable(
-    documents_format: Format, name: str, variable: Variable, *, strict: bool, url: str = ""
+    documents_format: Format,
+    name: str,
+    variable: Variable,
+    *,
+    strict: bool,
+    url: str = "",
+    chunk_key_encoding: Any = None,
 ) -> NewVariable:
     """Encode a variable and build the metadata of its array.
 
@@ -62,6 +68,8 @@ def describe_variable(
     strict
         Whether the encoding was passed to this write, so that keys which do not apply are errors. Otherwise it
         describes how the variable was stored where it was read from, and such keys are ignored.
+    chunk_key_encoding
+        As in `chunkmill.create_array`.
 
     Raises
     ------
@@ -91,7 +99,8 @@ def describe_variable(
     attributes = json_attributes(attributes, name, url)
 
     def describe(wanted: Mapping[str, Any], fill_value: Any) -> ArrayMetadata:
-        return _describe(documents_format, encoded, wanted, fill_value, attributes, name=name)
+        described = _describe(documents_format, encoded, wanted, fill_value, attributes, name=name)
+        return with_chunk_keys(described, documents_format, name, chunk_key_encoding)
 
     try:
         metadata = describe(storage, fill_value)

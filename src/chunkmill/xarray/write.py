@@ -65,6 +65,7 @@ def write_dataset(
     append_dim: Hashable | None = None,
     on_duplicate: OnDuplicate = "error",
     encoding: Mapping[str, Any] | None = None,
+    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
     consolidated: bool | None = None,
     lock: Any = "auto",
     compute: bool = True,
@@ -111,6 +112,8 @@ def write_dataset(
         By variable (for a tree: by group path, then variable), replacing the variables' own: the keys of CF encoding,
         and ``chunks``, ``shards``, ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``,
         ``write_empty_chunks``. A key that is unknown or does not apply is an error.
+    chunk_key_encoding
+        Of new arrays, as in `chunkmill.create_array`.
     consolidated
         ``None``: consolidated metadata (Zarr v2 and v3) are written for new stores and updated where they exist;
         ``True``: written in any case; ``False``: only updated.
@@ -162,11 +165,22 @@ def write_dataset(
     chosen = None if on_duplicate == "error" else find_duplicates(groups, root, append_dim, on_duplicate)
     if chosen is not None:
         rewrite = partial(write_dataset, url=store, path=path, lock=lock, write_empty_chunks=write_empty_chunks)
+        rewrite = partial(rewrite, chunk_key_encoding=chunk_key_encoding)
         append = partial(
             rewrite, mode="a-" if keeps else "a", append_dim=append_dim, consolidated=consolidated, compute=compute
         )
         return append_others(chosen, on_duplicate, rewrite, append)
-    plan = _plan(groups, store, root, format, mode=mode, region=region, append_dim=append_dim, keeps=keeps)
+    plan = _plan(
+        groups,
+        store,
+        root,
+        format,
+        mode=mode,
+        region=region,
+        append_dim=append_dim,
+        keeps=keeps,
+        keys=chunk_key_encoding,
+    )
     lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
     check_writers([planned.array for planned in lazy] if compute else [])
     publication = Publication(store, plan.documents_format, plan.path, consolidated)
@@ -220,15 +234,18 @@ def _plan(
     region: Any,
     append_dim: Hashable | None,
     keeps: bool,
+    keys: Any,
 ) -> DatasetPlan:
     """Return the plan of a write into the existing group `root`, or of a new group."""
     if root is not None:
-        plan = plan_existing(groups, root, region=region, append_dim=append_dim, adds=mode == "a", keeps=keeps)
+        adds = mode == "a"
+        options = {"append_dim": append_dim, "adds": adds, "keeps": keeps, "chunk_key_encoding": keys}
+        plan = plan_existing(groups, root, region=region, **options)
         check_no_job(store, plan.path, *(planned.array.path for planned in plan.variables))
         find_duplicates(groups, root, append_dim, "error")  # of other choices none are left
         return plan
     name = format or format_above(store, groups[0].path)
-    plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, name))
+    plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, name), chunk_key_encoding=keys)
     if mode == "w":
         check_not_read([planned.data for planned in plan.variables], store, plan.path)
     return plan

@@ -96,6 +96,8 @@ class DatasetPlan:
         Arrays that an append makes longer.
     marks
         Path of an existing group -> the unfinished append that is marked there.
+    chunk_key_encoding
+        Of new arrays.
     """
 
     store: Store
@@ -108,10 +110,14 @@ class DatasetPlan:
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
     growth: list[Growth] = field(default_factory=list)
     marks: dict[str, UnfinishedAppend] = field(default_factory=dict)
+    chunk_key_encoding: Any = None
 
     def add(self, path: str, name: str, variable: Variable, *, strict: bool) -> None:
         """Plan a new array."""
-        new = describe_variable(self.documents_format, name, variable, strict=strict, url=self.store.url)
+        keys = self.chunk_key_encoding
+        new = describe_variable(
+            self.documents_format, name, variable, strict=strict, url=self.store.url, chunk_key_encoding=keys
+        )
         array = array_at(self.store, path, new.metadata, self.documents_format)
         self.nodes[array.path] = self.documents_format.emit_array(array.path, new.metadata)
         self.variables.append(VariablePlan(array.path, array, full_region(array.shape), new.data, new.write_empty))
@@ -161,7 +167,14 @@ def join(path: str, name: str) -> str:
     return "/".join(part for part in (path, name) if part and part != ".")
 
 
-def plan_new(groups: Iterable[LabelledGroup], store: Store, path: str, documents_format: Format) -> DatasetPlan:
+def plan_new(
+    groups: Iterable[LabelledGroup],
+    store: Store,
+    path: str,
+    documents_format: Format,
+    *,
+    chunk_key_encoding: Any = None,
+) -> DatasetPlan:
     """Encode and describe all variables of a new group.
 
     Raises
@@ -169,7 +182,7 @@ def plan_new(groups: Iterable[LabelledGroup], store: Store, path: str, documents
     UnsupportedFeature
         The format cannot hold some of them: all are named.
     """
-    plan = DatasetPlan(store, path, documents_format)
+    plan = DatasetPlan(store, path, documents_format, chunk_key_encoding=chunk_key_encoding)
     refused: dict[str, UnsupportedFeature] = {}
     for labelled in groups:
         plan.groups.append(labelled.path)
@@ -228,6 +241,7 @@ def plan_existing(
     append_dim: Hashable | None,
     adds: bool,
     keeps: bool = False,
+    chunk_key_encoding: Any = None,
 ) -> DatasetPlan:
     """Compare, encode and check all variables against the existing arrays; with `adds`, describe new ones.
 
@@ -240,7 +254,7 @@ def plan_existing(
     UnsupportedFeature
         The format cannot hold some new variables: all are named.
     """
-    plan = DatasetPlan(root.store, root.path, root.documents)
+    plan = DatasetPlan(root.store, root.path, root.documents, chunk_key_encoding=chunk_key_encoding)
     refused: dict[str, UnsupportedFeature] = {}
     for labelled in groups:
         plan.groups.append(labelled.path)
