@@ -11,7 +11,7 @@ from recording import RecordingStore, _Wrapper
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, StoreError
-from chunkmill.runtime import attempts, journal, unfinished_jobs
+from chunkmill.runtime import attempts, journal
 from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -53,8 +53,7 @@ class Unable(_Wrapper):
 @pytest.fixture(autouse=True)
 def everybody_who_died_is_dead(monkeypatch):
     """Heartbeats of this process are taken for those of one that has ended."""
-    for module in (attempts, journal, unfinished_jobs):
-        monkeypatch.setattr(module, "is_live", lambda heartbeat: False, raising=False)
+    monkeypatch.setattr(attempts, "is_live", lambda _: False)
     monkeypatch.setattr(journal, "CHECK_SECONDS", 0.0)
     with dask.config.set(scheduler="sync"):
         yield

@@ -15,7 +15,6 @@ from recording import FailingStore, RecordingStore, SlowStore, SuspendingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
-from chunkmill.runtime import journal
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -92,8 +91,8 @@ def test_a_run_that_is_replaced_stops_with_one_error(source, tmp_path, monkeypat
     cm.open_array(source, "a", mode="r+")[...] = 0  # all chunks are absent now
     with pytest.raises(JobError, match=r"a job with another plan .* is running: 'convert to .*', begun .* s ago; wait"):
         cm.convert(source, target, format="zarr3", codecs="gzip", resume=False, overwrite=True)
-    monkeypatch.setattr(journal, "is_live", lambda _: False)  # of a client that was suspended for a minute
-    monkeypatch.setattr("chunkmill.runtime.unfinished_jobs.is_live", lambda _: False)
+    # of a client that was suspended for a minute
+    monkeypatch.setattr("chunkmill.runtime.attempts.is_live", lambda _: False)
     cm.convert(source, target, format="zarr3", resume=False, overwrite=True)
     thread.join()
     (error,) = errors

@@ -15,7 +15,9 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-__all__ = ["BackgroundCalls", "cut_evenly", "in_threads", "own_threads"]
+from chunkmill.stores.base import Store
+
+__all__ = ["BackgroundCalls", "at_once", "cut_evenly", "in_threads", "own_threads"]
 
 T = TypeVar("T")
 
@@ -49,6 +51,23 @@ def in_threads(function: Callable[[slice], T], parts: Sequence[slice], n_threads
         return [function(part) for part in parts]
     with ThreadPoolExecutor(min(n_threads, len(parts))) as pool:
         return list(pool.map(function, parts))
+
+
+def at_once(store: Store, *calls: Callable[[], Any]) -> list[Any]:
+    """Make calls that do not depend on each other, and return their results.
+
+    In order, unless requests to the store cost latency: then at the same time. The first error in order is raised.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> at_once(MemoryStore(), lambda: "looked", lambda: "listed")
+    ['looked', 'listed']
+    """
+    if not store.is_remote or len(calls) == 1:
+        return [call() for call in calls]
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
 
 
 class BackgroundCalls:

@@ -123,7 +123,7 @@ class TargetWriter:
         return self._make_room()
 
     def check_free(self, run: str) -> None:
-        """Raise `NodeExists` where a node was made at the target since `prepare`."""
+        """Raise `NodeExists` where a node was made at the target since `prepare`; jobs were looked for before."""
         if self.overwrite is False:
             self._make_room(run)
 
@@ -131,9 +131,13 @@ class TargetWriter:
         store, name, overwrite = self.store, self.format.name, bool(self.overwrite)
         if self.path in self.groups:
             group = self.groups[self.path]
-            return placement.create_group(store, self.path, group, format=name, overwrite=overwrite, run=run)[1]
+            return placement.create_group(
+                store, self.path, group, format=name, overwrite=overwrite, run=run, is_free_of_jobs=bool(run)
+            )[1]
         metadata = self.plans[0].target.metadata
-        return placement.create_array(store, self.path, metadata, format=name, overwrite=overwrite, run=run)[1]
+        return placement.create_array(
+            store, self.path, metadata, format=name, overwrite=overwrite, run=run, is_free_of_jobs=bool(run)
+        )[1]
 
     def stages(self, run: str) -> list[Stage]:
         """Return the stages of a run; absent chunks are deleted where there is something at the target already.

@@ -20,6 +20,7 @@ def refresh_consolidated(
     paths: Iterable[str],
     *,
     forget: bool = False,
+    own: bool = True,
     edit: Callable[[str, bytes], bytes] = lambda _, document: document,
 ) -> None:
     """Update the consolidated metadata of the groups above some nodes, where there are any.
@@ -33,13 +34,15 @@ def refresh_consolidated(
         Nodes that were written or changed.
     forget
         Take the nodes, and all below them, out instead: they are about to be deleted.
+    own
+        Whether the nodes may be groups with consolidated metadata of their own: not where they are new.
     edit
         Called with key and document; returns the document as consolidated metadata hold it.
     """
     paths = list(paths)
     above = {
         group: key
-        for group in _groups(paths, own=not forget)
+        for group in _groups(paths, own=own and not forget)
         if (key := documents_format.consolidated_key(group)) is not None
     }
     found = fetch(store, above.values())

@@ -154,7 +154,8 @@ def _create_node(
     for key in further.keys() & set(documents_format.root_keys()):
         store.set_if(key, further.pop(key), None)  # refused: the store is configured already
     if entry is not None:
-        replaced = _write_while_absent(store, entries, others)
+        # one document, written on a condition, needs no look before
+        replaced = _write_while_absent(store, entries, others) if others or len(entries) > 1 else {}
         if replaced is None or not _written_if_absent(store, entry, documents[entry]):
             for key, value in (replaced or {}).items():
                 put_back(store, key, others[key], value)

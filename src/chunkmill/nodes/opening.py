@@ -35,7 +35,7 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, documents_demanded, uncached
 from chunkmill.stores.overlay import OverlayStore
 
-__all__ = ["array_at", "as_stored", "consolidate", "open_as", "open_stored", "walk"]
+__all__ = ["array_at", "as_stored", "consolidate", "find_stored", "open_as", "open_stored", "walk"]
 
 G = TypeVar("G", bound=StoredGroup)
 
@@ -67,6 +67,28 @@ def open_as(
     MetadataError
         There is one and its documents are wrong.
     """
+    node = _find(kind, store, path, format=format, consolidated=consolidated, read_only=read_only)
+    if node is not None:
+        return node
+    looked = _candidates(format, path)
+    hint = explain_missing(store, path, looked) if read_only or not is_reference_folder(store) else READ_ONLY_SET
+    raise NodeNotFound(url=store.url, path=path, hint=hint)
+
+
+def find_stored(store: Store, path: str) -> StoredNode | None:
+    """Return the node at `path` by its own documents; ``None`` where no format knows one."""
+    return _find(StoredGroup, store, path, format=None, consolidated=False, read_only=True)
+
+
+def _find(
+    kind: type[G],
+    store: Store,
+    path: str,
+    *,
+    format: str | Format | None,  # noqa: A002
+    consolidated: bool | None,
+    read_only: bool,
+) -> Array | G | None:
     formats = _candidates(format, path)
     array, documents = (None, {}) if consolidated else _open_array(kind, store, path, formats, read_only=read_only)
     if array is not None:
@@ -95,8 +117,7 @@ def open_as(
             node.check_codecs()
         if node is not None:
             return node
-    hint = explain_missing(store, path, formats) if read_only or not is_reference_folder(store) else READ_ONLY_SET
-    raise NodeNotFound(url=store.url, path=path, hint=hint)
+    return None
 
 
 def _open_array(

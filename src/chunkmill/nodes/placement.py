@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from chunkmill.errors import MetadataError, NodeExists, NodeNotFound
+from chunkmill.array.threads import at_once
+from chunkmill.errors import MetadataError, NodeExists
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
@@ -22,12 +24,13 @@ from chunkmill.nodes.documents import (
     put_back,
     unpublish,
 )
-from chunkmill.nodes.opening import array_at, open_stored, walk
+from chunkmill.nodes.opening import array_at, find_stored, walk
 from chunkmill.nodes.replacement import Replacement, can_hold_both, stage_replacement
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
+from chunkmill.nodes.surroundings import check_nothing_hidden, seen_at_once
 from chunkmill.runtime.unfinished_jobs import Reservation, check_no_job, discard_jobs, jobs_at, reserved
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_list, flush
+from chunkmill.stores.capabilities import flush
 
 __all__ = [
     "add_array",
@@ -54,6 +57,7 @@ def create_array(
     format: str,  # noqa: A002
     overwrite: bool = False,
     run: str = "",
+    is_free_of_jobs: bool = False,
 ) -> tuple[Array, dict[str, bytes]]:
     """Make room for an array; return it, with the documents that make it visible once `publish` writes them.
 
@@ -63,6 +67,8 @@ def create_array(
     ----------
     run
         Name of the run that has reserved the place (see `chunkmill.runtime.unfinished_jobs.reserved`).
+    is_free_of_jobs
+        Whether the caller has looked for jobs that write there.
 
     Raises
     ------
@@ -74,9 +80,15 @@ def create_array(
     documents_format = format_of_store(store, format)
     array = array_at(store, path, metadata, documents_format)
     documents = documents_format.emit_array(array.path, metadata)
-    parents = _make_room(store, array.path, documents_format, overwrite=overwrite, run=run)
-    if not overwrite:
-        _check_nothing_hidden(store, array.path, documents_format)
+    parents = _make_room(
+        store,
+        array.path,
+        documents_format,
+        overwrite=overwrite,
+        run=run,
+        is_array=True,
+        is_free_of_jobs=is_free_of_jobs,
+    )
     return array, {**parents, **documents}
 
 
@@ -117,8 +129,10 @@ def can_keep(store: Store, path: str, format: str) -> bool:  # noqa: A002
 def _format_at(store: Store, path: str) -> Format | None:
     """Return the format of the node at `path`; ``None`` where there is none, or one that does not open."""
     try:
-        there = open_stored(store, path, consolidated=False)
-    except (NodeNotFound, MetadataError):
+        there = find_stored(store, path)
+    except MetadataError:
+        return None
+    if there is None:
         return None
     return there.documents if isinstance(there, StoredGroup) else format_of_store(store, there.format)
 
@@ -142,6 +156,7 @@ def create_group(
     overwrite: bool = False,
     run: str = "",
     below: bool = False,
+    is_free_of_jobs: bool = False,
 ) -> tuple[StoredGroup, dict[str, bytes]]:
     """Make room for a group; return it, with the documents that make it visible (see `create_array`).
 
@@ -150,7 +165,9 @@ def create_group(
     documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
     documents = documents_format.emit_group(path, metadata)
-    parents = _make_room(store, path, documents_format, overwrite=overwrite, run=run, below=below)
+    parents = _make_room(
+        store, path, documents_format, overwrite=overwrite, run=run, below=below, is_free_of_jobs=is_free_of_jobs
+    )
     return StoredGroup(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
 
 
@@ -283,38 +300,45 @@ def publish_and_refresh(
         documents_format = format_of_store(store, format)
         path = documents_format.normalize_path(path)
         publish(store, documents_format, path, documents, again=again)
-        refresh_consolidated(store, documents_format, [path])
+        refresh_consolidated(store, documents_format, [path], own=False)
     flush(store)
 
 
 def _make_room(
-    store: Store, path: str, documents_format: Format, *, overwrite: bool, run: str = "", below: bool = False
+    store: Store,
+    path: str,
+    documents_format: Format,
+    *,
+    overwrite: bool,
+    run: str = "",
+    below: bool = False,
+    is_array: bool = False,
+    is_free_of_jobs: bool = False,
 ) -> dict[str, bytes]:
     """Check and clear `path`; return the documents of the parents that it needs and that are not there yet."""
-    interrupted = check_no_job(store, path, overwrite=overwrite, own_run=run, below=below, waits=bool(run))
-    check_root(store, documents_format)
-    parents = _parent_documents(store, path, documents_format)
+    jobs = partial(check_no_job, store, path, overwrite=overwrite, own_run=run, below=below, waits=bool(run))
+    around = partial(seen_at_once, store, path, documents_format)
+    if is_free_of_jobs:
+        interrupted, seen = [], around()
+    elif run or overwrite:  # in this order: what a job has made that ends meanwhile is seen
+        interrupted, seen = jobs(), around()
+    else:
+        interrupted, seen = at_once(store, jobs, around)
+    check_root(seen, documents_format)
+    parents = _parent_documents(seen, path, documents_format)
     if overwrite:
         discard_jobs(store, interrupted)
-    _clear(store, path, documents_format, overwrite=overwrite)
+    _clear(store, seen, path, documents_format, overwrite=overwrite)
     if interrupted and overwrite:
         _delete_node(store, path, documents_format)  # their chunks, which no document makes a node of
-    return {**parents, **_root_documents(store, documents_format)}
+    if is_array and not overwrite:
+        check_nothing_hidden(seen, path, documents_format)
+    return {**parents, **_root_documents(store if overwrite else seen, documents_format)}
 
 
 def _root_documents(store: Store, documents_format: Format) -> dict[str, bytes]:
     """Return the documents that configure a store of the format and are not there."""
     return {key: value for key, value in documents_format.emit_root().items() if store.get(key) is None}
-
-
-def _check_nothing_hidden(store: Store, path: str, documents_format: Format) -> None:
-    """Raise `NodeExists` where nodes are stored below a folder without a document: an array there would hide them."""
-    if documents_format.implicit_groups or not can_list(store):
-        return
-    hidden = StoredGroup(store, path, GroupMetadata(), documents_format).members()
-    if hidden:
-        hint = f"nodes are stored below it ({', '.join(map(repr, list(hidden)[:5]))}), in a folder without a document"
-        raise NodeExists(url=store.url, path=path, found="group", hint=hint)
 
 
 def _parent_documents(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
@@ -333,16 +357,16 @@ def _parent_documents(store: Store, path: str, documents_format: Format) -> dict
     return documents
 
 
-def _clear(store: Store, path: str, documents_format: Format, *, overwrite: bool) -> None:
-    """Delete what is at `path`; `NodeExists` where that is not allowed."""
+def _clear(store: Store, seen: Store, path: str, documents_format: Format, *, overwrite: bool) -> None:
+    """Delete what is at `path`, as `seen`; `NodeExists` where that is not allowed."""
     try:
-        there = open_stored(store, path, consolidated=False)
-    except NodeNotFound:
-        return
+        there = find_stored(seen, path)
     except MetadataError:
         if not overwrite:
             raise
         _delete_node(store, path, documents_format)
+        return
+    if there is None:
         return
     if overwrite:
         _delete_node(store, path, there.documents if isinstance(there, StoredGroup) else get_format(there.format))

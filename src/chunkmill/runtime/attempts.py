@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +30,8 @@ from chunkmill.errors import JobError
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import scratch_store
 
-__all__ = ["CHECK_SECONDS", "HEARTBEAT_SECONDS", "LIVE_SECONDS", "Attempt", "age", "is_live"]
+__all__ = ["CHECK_SECONDS", "HEARTBEAT_SECONDS", "LIVE_SECONDS", "Attempt", "age", "any_live", "attempts_below"]
+__all__ += ["end_dead", "is_live"]
 
 HEARTBEAT_SECONDS = 10.0
 """Pause between two heartbeats of a client."""
@@ -70,9 +71,7 @@ class Attempt:
             self._forget()
             reason = "the job has ended, was interrupted, or was replaced by another one; this result is discarded"
             raise JobError(job=self.job, reason=reason)
-        if len(_STOOD) > _MAX_STOOD:
-            _STOOD.clear()
-        _STOOD[self.key] = asked
+        self._stood(asked)
 
     @contextmanager
     def running(self, told: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
@@ -80,28 +79,52 @@ class Attempt:
 
         Its heartbeats say what `told` returns, to other processes.
         """
-        _ALIVE.add(self.key)
+        _ALIVE[self.key] = heart = _Heart()
         self.begin()
-        stopped = threading.Event()
-        beats = threading.Thread(target=self._beat, args=(stopped, told), name="chunkmill-heartbeat", daemon=True)
-        beats.start()
+        heart.run(self._beat, heart.stopped, told)
         try:
             yield
         finally:
-            _ALIVE.discard(self.key)
-            stopped.set()
-            beats.join(HEARTBEAT_SECONDS)  # one that is under way could write the object after it is deleted
-            self.end()
+            if self.stop():
+                self.end()
 
     def begin(self) -> None:
         """Store the attempt's object where there is none."""
-        self.store.set_if(self.key, _heartbeat(self.key), None)  # False: it is there, since names are never used twice
+        asked = _clock()
+        # False: it is there, since names are never used twice
+        if self.store.set_if(self.key, _heartbeat(self.key), None):
+            self._stood(asked)
+
+    def keep(self) -> None:
+        """Store the attempt's object again where others have deleted it; meanwhile, where requests cost latency."""
+        heart = _ALIVE.get(self.key)
+        if heart is None or not self.store.is_remote:
+            self.begin()
+        else:
+            heart.run(self._keep)
+
+    def _keep(self) -> None:
+        with suppress(OSError):  # a heartbeat follows
+            if self.store.get(self.key) is None:
+                self.begin()
+
+    def stop(self) -> bool:
+        """End the heartbeats, and return whether this did: the caller deletes the attempt's object."""
+        heart = _ALIVE.pop(self.key, None)
+        if heart is not None:
+            heart.stop()
+        return heart is not None
 
     def end(self) -> None:
         """Delete the attempt's object, so that its tasks stop; nothing happens where it has ended."""
         self._forget()
         with suppress(OSError):  # the error that ended the attempt is told, and the heartbeats have stopped
             self.store.delete(self.key)
+
+    def _stood(self, asked: float) -> None:
+        if len(_STOOD) > _MAX_STOOD:
+            _STOOD.clear()
+        _STOOD[self.key] = asked
 
     def _forget(self) -> None:
         _STOOD.pop(self.key, None)
@@ -121,7 +144,25 @@ _STOOD: dict[str, float] = {}  # key of an attempt, which is never used twice ->
 _MAX_STOOD = 1024
 
 
-_ALIVE: set[str] = set()  # keys of this process's attempts: one whose store failed when it ended still has its object
+class _Heart:
+    """Threads of an attempt that is alive."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def run(self, function: Callable[..., None], *arguments: Any) -> None:
+        thread = threading.Thread(target=function, args=arguments, name="chunkmill-heartbeat", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def stop(self) -> None:
+        self.stopped.set()
+        for thread in self._threads:
+            thread.join(HEARTBEAT_SECONDS)  # one that is at work could write the object after it is deleted
+
+
+_ALIVE: dict[str, _Heart] = {}  # this process's attempts: one whose store failed when it ended still has its object
 _PROCESS = uuid4().hex  # a host's name and a number may be those of another container's process, too
 
 
@@ -173,3 +214,23 @@ def is_live(heartbeat: bytes) -> bool:
         except OSError:
             pass  # the process of another user
     return age < LIVE_SECONDS
+
+
+def attempts_below(store: Store, prefix: str) -> list[str]:
+    """Return the keys of the attempts' objects below a prefix."""
+    return [prefix + name for name in store.list_dir(prefix)]
+
+
+def any_live(store: Store, keys: Iterable[str]) -> bool:
+    """Return whether the client of one of the attempts with these keys is alive."""
+    return any(heartbeat is not None and is_live(heartbeat) for heartbeat in map(store.get, keys))
+
+
+def end_dead(store: Store, keys: Iterable[str]) -> int:
+    """End the attempts whose clients are not alive, so that their tasks stop; return how many there were."""
+    n_ended = 0
+    for key in keys:
+        if (heartbeat := store.get(key)) is not None and not is_live(heartbeat):
+            store.delete(key)
+            n_ended += 1
+    return n_ended

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import remove_partial_files, remove_partial_files_beside
@@ -180,33 +181,36 @@ def _run(
     monitor.check()
     try:
         with journal.running(monitor.told):  # before it begins: without a heartbeat others take it for interrupted
+            recorded: tuple[set[tuple[int, int]], set[tuple[int, int]]] = set(), set()
             if begins:
                 journal.begin(documents)
-                _check_begun(job, journal)
+                journal.asks_for_records = not scheduler.in_process
+                _, stages = at_once(job.store, lambda: _check_begun(job, journal), lambda: job.stages(journal.run))
+            else:
+                stages, recorded = job.stages(journal.run), journal.recorded()
             monitor.begin(journal.run, journal.attempt, resumes=not begins)
             if not job.store.compares_versions:
                 LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
-            done, unchecked = (set(), set()) if begins else journal.recorded()
             with remove_partial_files(job.targets, after_death=interrupted):
                 results = run_stages(
-                    job.stages(journal.run),
+                    stages,
                     name=job.name,
                     scheduler=scheduler,
                     needs=needs,
                     journal=journal,
-                    done=done,
-                    unchecked=unchecked,
+                    done=recorded[0],
+                    unchecked=recorded[1],
                     progress=progress,
                     monitor=monitor,
                 )
             journal.check(now=True)
             written = job.publish(documents)
+            if interrupted:
+                remove_partial_files_beside(job.store, written or ())
+            journal.finish()
     except JobError:
         journal.tidy()
         raise
-    if interrupted:
-        remove_partial_files_beside(job.store, written or ())
-    journal.finish()
     flush(job.store)
     return JobResult(tuple(results), time.perf_counter() - start)
 

@@ -30,9 +30,10 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, is_live
+from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, any_live, attempts_below, end_dead
 from chunkmill.runtime.journal_names import (
     PLAN,
     RUNNING,
@@ -77,6 +78,8 @@ class Journal:
         Names what is reserved of the node, where that is not all of it: others there do not meet this journal.
     old_prefix
         Prefix of the keys of the node that is replaced, where the new one is written beside it (`staged_prefix`).
+    asks_for_records
+        Whether a task may be on record: not in a run that has just begun, where dask repeats none.
     """
 
     store: Store
@@ -90,6 +93,7 @@ class Journal:
     is_reservation: bool = False
     scope: str = ""
     old_prefix: str | None = None
+    asks_for_records: bool = True
 
     @property
     def prefix(self) -> str:
@@ -119,7 +123,6 @@ class Journal:
         plan = _parse(value, self)
         is_ours = self._is_ours(plan)
         if plan.get("over"):
-            self._delete_records()
             self._delete_mark(plan)
             self.discard()
         if plan.get("over") and not is_ours:
@@ -132,7 +135,7 @@ class Journal:
             plan.get("old_prefix"),
         )
         if not self.is_over:
-            self._end_dead_attempts()
+            end_dead(self.store, self._attempts())
             if not self.is_exchanged:
                 self._mark_new()
         return self.documents(value)
@@ -148,14 +151,14 @@ class Journal:
             return
         with suppress(JobError):  # a damaged journal, which is discarded
             plan = _parse(value, self)
-        if not plan.get("over") and self._has_live_attempt():
+        if not plan.get("over") and any_live(self.store, self._attempts()):
             raise self._another(plan)
 
     def _another(self, plan: Mapping[str, Any]) -> JobError:
         """Return the error that names the unfinished job at the target, and the way out."""
         other = f"{plan.get('job')!r}, begun {age(str(plan.get('began')))}"
         kind = "of this plan" if self._is_ours(plan) else "with another plan"
-        if self._has_live_attempt():
+        if any_live(self.store, self._attempts()):
             reason = f"there is a job {kind} at the target, which is running: {other}"
             return JobError(job=self.job, reason=reason, hint=f"wait until it is done, or stop it: {_STOPPED}")
         text = "give {} to discard what it wrote and start again, or finish it with its own arguments"
@@ -210,7 +213,7 @@ class Journal:
                 raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
         self._mark_new()
         if self.attempt is not None:
-            self.attempt.begin()  # again: who finds no plan deletes what is there
+            self.attempt.keep()  # who finds no plan deletes what is there
 
     @property
     def is_exchanged(self) -> bool:
@@ -268,7 +271,7 @@ class Journal:
 
         `JobError` where the attempt that the task belongs to is over, so that the task must not write.
         """
-        if (value := self.records.read(stage, task)) is not None:
+        if self.asks_for_records and (value := self.records.read(stage, task)) is not None:
             if (record := read_record(value)) is not None:
                 return dict(record.counts)
             self.records.forget(stage, [task])
@@ -277,6 +280,8 @@ class Journal:
 
     def begun(self, stage: int, task: int) -> Record | None:
         """Return the record of a task that ended before it was done; ``None`` where its values are not as on record."""
+        if not self.asks_for_records:
+            return None
         record = read_record(self.store.get(f"{self.records.key(stage, task)}{BEGUN}") or b"")
         return record if record is not None and (self.store.is_remote or record.holds(self.store)) else None
 
@@ -305,13 +310,19 @@ class Journal:
 
     def finish(self) -> None:
         """Delete the journal of a job that is done; a job that is killed here has only that left to do."""
-        value = self.store.get(self.plan_key)
+        value, others = at_once(self.store, lambda: self.store.get(self.plan_key), self._attempts)
         if value is not None:
-            with suppress(OSError):  # a full disk: all is done, and the rest frees space
+            try:
                 self.store.set(self.plan_key, json.dumps(_parse(value, self) | {"over": True}).encode())
-                self._delete_records()
+            except OSError:  # a full disk: all is done, and the rest frees space
+                self.store.delete(self.plan_key)
+        if self.attempt is not None:
+            self.attempt.stop()  # its object is deleted with the rest
         self._delete_mark({"old_prefix": self.old_prefix, "run": self.run})
-        self.discard()
+        self.store.delete_prefix(self.prefix)
+        if others and value is not None:
+            time.sleep(CHECK_SECONDS)
+            self.tidy()
 
     def discard(self) -> bool:
         """Delete the journal, the plan first, since records without a plan are ignored; return whether there was one.
@@ -333,20 +344,19 @@ class Journal:
 
     def release(self) -> None:
         """Delete the journal, unless another run has taken it over: its client seemed dead, being suspended."""
-        value = self.store.get(self.plan_key)
+        value, found = at_once(
+            self.store, lambda: self.store.get(self.plan_key), lambda: set(self.store.list_prefix(self.prefix))
+        )
         if value is not None and _parse(value, self).get("run") == self.run:
             self.store.delete(self.plan_key)
-            self.store.delete_prefix(self.prefix)
+            own = {self.plan_key} if self.attempt is None else {self.plan_key, self.attempt.key}
+            if found - own or not self.store.is_remote:  # a directory is deleted, too
+                self.store.delete_prefix(self.prefix)
 
     def tidy(self) -> None:
         """Delete the records of tasks that ended after their job, which another process had joined and ended."""
         if self.store.get(self.plan_key) is None:
             self.store.delete_prefix(self.prefix)
-
-    def _delete_records(self) -> None:
-        for name in self.store.list_dir(self.prefix):
-            if name.endswith("/"):
-                self.store.delete_prefix(self.prefix + name)
 
     def _mark_new(self) -> None:
         """Mark what is written beside as this run's: `replace_prefix` puts nothing else in place, and that once."""
@@ -354,14 +364,17 @@ class Journal:
             self.store.set_if(f"{staged_prefix(self.path, self.run)}{new_mark(self.run)}", self.run.encode(), None)
 
     def _delete_mark(self, plan: Mapping[str, Any]) -> None:
+        """Delete the records, then the mark by which it is known where the values are that they name."""
         if (prefix := plan.get("old_prefix")) is not None:
+            for name in self.store.list_dir(self.prefix):
+                if name.endswith("/"):
+                    self.store.delete_prefix(self.prefix + name)
             self.store.delete(prefix + new_mark(str(plan.get("run"))))
 
     def _attempts(self) -> list[str]:
         """Return the keys of the attempts of other clients."""
         own = None if self.attempt is None else self.attempt.key
-        keys = (f"{self.prefix}{RUNNING}{name}" for name in self.store.list_dir(self.prefix + RUNNING))
-        return [key for key in keys if key != own]
+        return [key for key in attempts_below(self.store, self.prefix + RUNNING) if key != own]
 
     def take_over(self, version: str | None, documents: Mapping[str, bytes], *, waits: bool = True) -> None:
         """Begin a run in the place of an interrupted one, whose plan has that version, and end its attempts.
@@ -369,21 +382,8 @@ class Journal:
         With `waits`, this returns when their tasks, which may outlive them, must have learned of it.
         """
         self.begin(documents, replaces=version)
-        if version is not None and self._end_dead_attempts() and waits:
+        if version is not None and end_dead(self.store, self._attempts()) and waits:
             time.sleep(CHECK_SECONDS)
-
-    def _has_live_attempt(self) -> bool:
-        """Return whether another client than this one is at work on the job."""
-        found = map(self.store.get, self._attempts())
-        return any(heartbeat is not None and is_live(heartbeat) for heartbeat in found)
-
-    def _end_dead_attempts(self) -> int:
-        ended = 0
-        for key in self._attempts():
-            if (heartbeat := self.store.get(key)) is not None and not is_live(heartbeat):
-                self.store.delete(key)
-                ended += 1
-        return ended
 
 
 _STOPPED = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"

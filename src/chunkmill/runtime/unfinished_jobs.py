@@ -16,7 +16,7 @@ from uuid import uuid4
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.paths import is_within, parents_of
-from chunkmill.runtime.attempts import age, is_live
+from chunkmill.runtime.attempts import age, any_live, attempts_below
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark
 from chunkmill.stores.base import ByteSpan, Store
@@ -162,21 +162,30 @@ def reserved(
         yield Reservation()
         return
     journal = Journal(store, path, job, uuid4().hex, is_block_write=True, is_reservation=True, scope=scope)
+    version: str | None = None
+    before: dict[str, bytes] = {}
+    asks = False
     while True:
-        version, before, asks = _interrupted(journal)
         with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
-            try:
-                journal.take_over(version, {**before, **(documents or {})}, waits=asks)
-            except JobError:
-                continue  # another one has begun since, and is named, or has ended already
-            try:
-                yield Reservation(journal.run, version is not None, before)
-            except BaseException:
-                if version is None:
-                    _release(journal)
-                raise  # and what an interrupted writer left is still there: its record stays, too
-            _release(journal)
-            return
+            if _takes_over(journal, version, {**before, **(documents or {})}, waits=asks):
+                try:
+                    yield Reservation(journal.run, version is not None, before)
+                except BaseException:
+                    if version is None:
+                        _release(journal)
+                    raise  # and what an interrupted writer left is still there: its record stays, too
+                _release(journal)
+                return
+        version, before, asks = _interrupted(journal)
+
+
+def _takes_over(journal: Journal, version: str | None, documents: Mapping[str, bytes], *, waits: bool) -> bool:
+    """Begin where the plan has that version, or there is none; return False where another one is there."""
+    try:
+        journal.take_over(version, documents, waits=waits)
+    except JobError:
+        return False
+    return True
 
 
 def _release(journal: Journal) -> None:
@@ -296,8 +305,7 @@ def _job(key: str, value: bytes) -> UnfinishedJob:
 
 def _with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
     running = job.key.removesuffix(PLAN) + RUNNING
-    heartbeats = (store.get(running + name) for name in store.list_dir(running))
-    is_running = any(heartbeat is not None and is_live(heartbeat) for heartbeat in heartbeats)
+    is_running = any_live(store, attempts_below(store, running))
     if job.old_prefix is None:
         return replace(job, is_running=is_running)
     is_exchanged = store.get(job.old_prefix + new_mark(job.run)) is not None

@@ -1,4 +1,4 @@
-"""Store that remembers the values it has returned, so that a task that needs them twice fetches them once."""
+"""Store that remembers the values and listings it has returned, so that who needs them twice asks once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["RememberedReads"]
 
 
 class RememberedReads(StoreWrapper):
-    """Wrap `store` for reading: values, and absences, are kept until `forget`.
+    """Wrap `store` for reading: values, absences and listings are kept until `forget`.
 
     A range of a value that was returned whole is cut from it. For the reads of one thread.
 
@@ -29,6 +29,7 @@ class RememberedReads(StoreWrapper):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._values: dict[ByteSpan, bytes | None] = {}
+        self._listed: dict[str, list[str]] = {}
 
     @property
     def any_present(self) -> bool:
@@ -41,8 +42,9 @@ class RememberedReads(StoreWrapper):
         return frozenset(span.key for span, value in self._values.items() if value is None)
 
     def forget(self) -> None:
-        """Forget all values."""
+        """Forget all values and listings."""
         self._values.clear()
+        self._listed.clear()
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""
@@ -58,6 +60,12 @@ class RememberedReads(StoreWrapper):
             while span is not None and not self._knows(span):
                 self._values[next(pending)] = next(found)
             yield None if span is None else self._known(span)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`."""
+        if prefix not in self._listed:
+            self._listed[prefix] = self.below.list_dir(prefix)
+        return list(self._listed[prefix])
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:  # noqa: ARG002
         """Refuse to store a value."""

@@ -147,8 +147,7 @@ class Mortal(RecordingStore):
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
-    for module in ("unfinished_jobs", "journal"):
-        monkeypatch.setattr(f"chunkmill.runtime.{module}.is_live", lambda _: False)
+    monkeypatch.setattr("chunkmill.runtime.attempts.is_live", lambda _: False)
     monkeypatch.setattr("chunkmill.runtime.journal.CHECK_SECONDS", 0)
     n, done = 0, False
     while not done:

@@ -9,7 +9,7 @@ from recording import FailingStore
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.runtime import unfinished_jobs
+from chunkmill.runtime import attempts
 from chunkmill.runtime.journal_names import PLAN, journal_prefix
 from chunkmill.runtime.unfinished_jobs import reserved
 from chunkmill.stores.local import LocalStore
@@ -57,7 +57,7 @@ def test_running_and_dead(tmp_path, monkeypatch):
     with reserved(store, "g/a", "write 'g/a'"):
         (job,) = cm.jobs(tmp_path / "a")
         assert (job.state, job.path, job.job) == ("running", "g/a", "write 'g/a'")
-        monkeypatch.setattr(unfinished_jobs, "is_live", lambda _: False)
+        monkeypatch.setattr(attempts, "is_live", lambda _: False)
         (job,) = cm.jobs(tmp_path / "a")
         assert job.state == "dead"
 

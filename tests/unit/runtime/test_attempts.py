@@ -38,6 +38,9 @@ def clock(monkeypatch):
 def test_the_store_is_asked_once_a_second(store, attempt, clock):
     with attempt.running():
         store.clear()
+        attempt.check()  # it has just begun
+        assert store.keys("get") == []
+        clock[0] += CHECK_SECONDS
         for _ in range(100):
             attempt.check()
         assert store.keys("get") == [KEY]
@@ -45,6 +48,16 @@ def test_the_store_is_asked_once_a_second(store, attempt, clock):
         attempt.check()
         attempt.check(now=True)
         assert store.keys("get") == [KEY] * 3
+
+
+def test_it_is_there_again_when_others_deleted_it_before_the_plan_was_there(store, attempt, clock):
+    store.is_remote = True  # beside other requests
+    with attempt.running():
+        store.below.delete(KEY)
+        attempt.keep()
+        assert attempt.stop()
+        assert store.below.get(KEY) is not None
+        assert not attempt.stop()
 
 
 def test_an_attempt_that_was_ended_elsewhere_is_found_within_a_second(store, attempt, clock):
@@ -83,7 +96,7 @@ def test_a_store_that_fails_hides_no_error():
 def test_a_store_that_cannot_be_asked_is_no_yes(store, attempt):
     failing = FailingStore(store, every=1, methods=["get"])
     with attempt.running(), pytest.raises(StoreError):
-        Attempt(failing, KEY, "put it").check()
+        Attempt(failing, KEY, "put it").check(now=True)
 
 
 def test_the_heartbeat_goes_on(monkeypatch, store, attempt):
