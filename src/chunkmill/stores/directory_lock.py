@@ -263,18 +263,3 @@ def is_abandoned(path: str, *, after: float | None = None) -> bool:
 @lru_cache(maxsize=1)
 def _host() -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", socket.gethostname())[:32]
-
-
-def replace_if(path: str, directory: str, partial: str | None, version: str | None) -> bool:
-    """Put `partial` in the place of a file, or delete that, if it has `version`; return whether it was done."""
-    with locked(directory):
-        if version_of(path) != version:
-            return False
-        if partial is None:
-            if version is not None:
-                remove(path)
-        elif version is not None or not rename_new(partial, path):
-            if version is None and os.path.isfile(path):  # noqa: PTH113 - created meanwhile, without the lock
-                return False
-            replace(partial, path)
-        return True
