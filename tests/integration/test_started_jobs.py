@@ -93,7 +93,7 @@ def test_another_process_cancels_a_job(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_an_asynchronous_client_plans_starts_and_is_never_blocked(tmp_path):
     async def main():
-        where = {"processes": False, "dashboard_address": None, "asynchronous": True}
+        where = {"processes": False, "dashboard_address": ":0", "asynchronous": True}
         async with (
             LocalCluster(n_workers=1, threads_per_worker=2, **where) as cluster,
             Client(cluster, asynchronous=True) as client,
