@@ -1,9 +1,11 @@
 """Stages, estimates and reasons of a rechunk."""
 
+import dask
 import pytest
 from rechunks import make
 
 import chunkmill as cm
+from chunkmill.conversion.rechunking import job
 from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
 from chunkmill.errors import JobError
 from chunkmill.runtime.worker import Worker
@@ -52,3 +54,21 @@ def test_intermediate_files_are_kept_out_of_zip_files(tmp_path):
         assert settings.separate_store(store).url == f"file://{tmp_path}"
     own = MemoryStore()
     assert Settings(Worker(1, 1, 1), intermediate=own).separate_store(MemoryStore()) is own
+
+
+@pytest.mark.parametrize("strategy", ["direct", "spill"])
+def test_small_arrays_share_tasks_where_there_are_many(strategy, monkeypatch):
+    monkeypatch.setattr(job, "_MANY_TASKS", 8)
+    store, target = MemoryStore(), MemoryStore()
+    cm.create_group(store)
+    for i, array in enumerate(cm.create_arrays(store, dict.fromkeys(map("a{}".format, range(40)), ABOUT)).values()):
+        array[...] = i
+    plan = cm.plan_rechunk(store, target, chunks=(4, 1), strategy=strategy, max_mem="64 MiB")
+    assert all(8 <= stage.n_tasks <= 16 for stage in plan.stages)
+    with dask.config.set(scheduler="sync"):
+        report = plan.run(progress=False)
+    assert report.n_tasks == plan.n_tasks
+    assert cm.verify(store, target).equal
+
+
+ABOUT = {"shape": (4, 4), "dtype": "u1", "chunks": (1, 4)}
