@@ -95,7 +95,7 @@ def describe_array(
 
 
 def lengths_by_name(option: Any, names: Sequence[str | None] | None, others: Sequence[Any], name: str) -> Any:
-    """Return a length for each axis where they are named by dimension; what is no mapping as it is.
+    """Return a length for each axis where they are named by dimension; anything else as it is.
 
     Parameters
     ----------
