@@ -18,8 +18,8 @@ _PATIENCE = 5.0  # seconds
 _ENDED = {"finished", "error", "cancelled"}
 _SLEEP, _SLEEP_EACH, _LONGEST_SLEEP = 0.005, 1e-5, 0.1  # seconds between two looks, which take 0.2 µs a future
 _LOOK_SECONDS = 5.0  # between two looks at a cluster from which nothing comes
-_GATHER_SECONDS = 0.25  # at least between two gatherings of results
-_GATHER_SHARE = 10  # a pause lasts so many times the gathering before it
+_GATHER_SECONDS = 0.5  # at least between two gatherings of results
+_GATHER_SHARE = 20  # a pause lasts so many times the gathering before it
 _MOST_SECONDS = 5.0  # that a pause lasts, since a progress bar is to move
 _ALONE_SECONDS = 30.0  # without a worker before that is told: nannies need some seconds to restart theirs
 

@@ -6,6 +6,7 @@ the Client, some thousands at a time. Not here: what the tasks are (`chunkmill.r
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,6 +38,11 @@ __all__ = ["Scheduler", "check_n_tasks", "optimised"]
 
 # Tasks handed over at once: bounds what client and scheduler hold of a job, and the size of one message.
 _WAVE = 10_000
+
+# Bytes of what tasks share that each of them carries. As a key of its own, each worker fetches it, and the scheduler
+# names all workers that have it in every task: a stage of 1,000 tasks on 50 workers took 1.06 to 1.77 times the CPU of
+# empty tasks, and 1.00 to 1.10 with 4 kB, which describe one array, in each task.
+_MOST_IN_TASK = 8 << 10
 
 _MAX_SPECS = (1 << 63) - 1  # numbers of 64 bits
 
@@ -176,14 +182,14 @@ class Scheduler:
     ) -> None:
         """Call ``function(shared, *arguments)`` for each of `tasks`, and `on_result` with each result, in any order.
 
-        `shared` is a key of its own in the graph, so that it reaches each worker once. `shown` gives, for the arguments
-        of a task, the text that its key shows on a cluster's dashboard besides the number. The first error that a task
-        raises is raised here; then tasks that have not started are cancelled, on a cluster after
-        `before_cancel` was called, and those that run in this process are waited for. `check`, which may raise, is
-        called while a cluster is waited for.
+        `shared` is a key of its own in the graph, so that it reaches each worker once, unless it is small. `shown`
+        gives, for the arguments of a task, the text that its key shows on a cluster's dashboard besides the number. The
+        first error that a task raises is raised here; then tasks that have not started are cancelled, on a cluster
+        after `before_cancel` was called, and those that run in this process are waited for. `check`, which may raise,
+        is called while a cluster is waited for.
         """
         if self.client is not None:
-            wave = _Wave(name, function, shared, shown=shown)
+            wave = _Wave(name, function, shared, shown=shown).with_shared()
             running = RunningTasks(self.client, wave.title, check=check)
             _run_on_client(self.client, running, wave, tasks, on_result, before_cancel=before_cancel)
             return
@@ -240,10 +246,18 @@ class _Wave:
         self.title = name
         self.name = f"{name}-{token}"
         self.function = function
-        self.common_key = f"{name}-common-{token}"
-        self.common = DataNode(self.common_key, shared)
+        common_key = f"{name}-common-{token}"
+        self.common: Graph = {common_key: DataNode(common_key, shared)}
+        self.reference: Any = TaskRef(common_key)
         self.shown = shown
         self.n_tasks = 0
+
+    def with_shared(self) -> _Wave:
+        """Return this with `shared` in each task, where it is small."""
+        (shared,) = self.common.values()
+        if len(pickle.dumps(shared.value)) <= _MOST_IN_TASK:
+            self.common, self.reference = {}, shared.value
+        return self
 
     def graph(self, tasks: Sequence[tuple[Any, ...]]) -> tuple[Graph, list[Any]]:
         """Return the graph that calls the function for each of `tasks`, and the keys of the calls."""
@@ -251,10 +265,9 @@ class _Wave:
         if self.shown is not None:
             keys = [(*key, self.shown(task)) for key, task in zip(keys, tasks, strict=True)]
         self.n_tasks += len(tasks)
-        reference = TaskRef(self.common_key)
-        graph: Graph = {self.common_key: self.common}
+        graph: Graph = dict(self.common)
         for key, arguments in zip(keys, tasks, strict=True):
-            graph[key] = Task(key, self.function, reference, *arguments)
+            graph[key] = Task(key, self.function, self.reference, *arguments)
         return graph, keys
 
 
@@ -293,10 +306,9 @@ def _run_on_client(
     def submit() -> None:
         for batch in batches:
             graph, keys = wave.graph(batch)
-            futures = client.get(graph, [wave.common_key, *keys], sync=False)
-            if not held:
-                held.append(futures[0])
-            running.add(futures[1:])
+            futures = client.get(graph, [*wave.common, *keys], sync=False)
+            held[:] = futures[: len(wave.common)]
+            running.add(futures[len(held) :])
             return
 
     with running.cancelled_on_error(before_cancel):

@@ -68,7 +68,16 @@ def test_keys_are_readable_on_the_dashboard():
     wave = scheduling._Wave("rechunk-spill", put, None)
     _, (key,) = wave.graph([(1,)])
     assert key_split(key) == "rechunk-spill"
-    assert key_split(wave.common_key) == "rechunk-spill-common"
+    assert [key_split(key) for key in wave.common] == ["rechunk-spill-common"]
+
+
+def test_tasks_of_a_cluster_carry_what_they_share_where_that_is_small():
+    """A key that all tasks depend on costs the scheduler the names of all workers that have it, for each task."""
+    for n_bytes, n_keys in ((4_000, 2), (100_000, 3)):
+        wave = scheduling._Wave("spill", len, bytes(n_bytes)).with_shared()
+        graph, keys = wave.graph([(), ()])
+        assert len(graph) == n_keys
+        assert all(len(graph[key].dependencies) == n_keys - 2 for key in keys)
 
 
 def test_what_runs_beside_a_failure_is_waited_for(store):
