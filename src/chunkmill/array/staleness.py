@@ -76,7 +76,7 @@ def unchanged_while_written(array: A) -> Iterator[A]:
 
 def _pinned(array: StoredArray) -> Store:
     """Return the array's store, pinned if it can be, after its document was compared there."""
-    # pinned anew for each element that is written, one would take 160 us instead of 95
+    # an element written by itself takes 95 us; it took 160 where a directory was pinned for each
     seen, begun, n = array.last_seen, time.monotonic(), n_publications()
     store = None if seen.tree is None else seen.tree()
     if store is not None and begun < seen.tree_until[0] and n == seen.tree_until[1]:
