@@ -34,6 +34,7 @@ WRITERS = {
     "runtime/record_files.py": {"RecordFiles._merge", "RecordFiles.forget"},
     "runtime/journal.py": {"Journal._mark_new", "Journal.begin", "Journal.finish", "Journal.record"},
     "runtime/attempts.py": {"Attempt.begin", "Attempt._beat"},
+    "runtime/published.py": {"note_published", "withdraw_published.withdraw"},
     "runtime/preflight.py": {"_lacks"},
     # files of reference sets
     "references/files.py": {"SetFile.write"},

@@ -8,7 +8,7 @@ import xarray as xr
 from recording import FailingStore, RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, JobError, StoreError
+from chunkmill.errors import ChunkError, JobError, NodeExists, StoreError
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
@@ -170,3 +170,43 @@ def test_check_tells_a_running_job_from_an_interrupted_one():
     _, running, interrupted = found
     assert running.endswith("is running")
     assert interrupted.endswith("was interrupted: run it again to resume it")
+
+
+def dies_while_it_publishes(source, target, path):
+    """A conversion of a group with an array, which publishes the array, and dies before it publishes the group."""
+
+    class Dying(RecordingStore):
+        def set_if(self, key, value, version):
+            if key == f"{path}/zarr.json":
+                raise StoreError(url=self.url, key=key, reason="died")
+            return super().set_if(key, value, version)
+
+    with pytest.raises(StoreError, match="died"):
+        cm.convert(source, (Dying(target), path), format="zarr3")
+    assert target.get(f"{path}/a/zarr.json") is not None
+
+
+def test_nodes_that_a_discarded_job_published_are_withdrawn():
+    """Else the next run, of a source that was made again with other chunks, writes these under their keys."""
+    source, target = MemoryStore(), MemoryStore()
+    cm.to_store(np.arange(8), source, "a", chunks=(4,), format="zarr3")
+    dies_while_it_publishes(source, target, "g")
+    cm.to_store(np.arange(8, 16), source, "a", chunks=(3,), codecs="raw", mode="w", format="zarr3")
+    with pytest.raises(JobError, match="resume=False"):
+        cm.convert(source, (target, "g"), format="zarr3")
+    cm.convert(source, (target, "g"), format="zarr3", resume=False)
+    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], np.arange(8, 16))
+    assert not [key for key in target.list_prefix("") if "chunkmill" in key]
+
+
+def test_a_job_that_resumes_writes_over_no_array_that_others_have_made():
+    source, target = MemoryStore(), MemoryStore()
+    cm.to_store(np.arange(8), source, "a", chunks=(4,), format="zarr3")
+    dies_while_it_publishes(source, target, "g")
+    others = MemoryStore()
+    cm.to_store(np.arange(8), others, "g/a", chunks=(3,), format="zarr3")
+    for key in others.list_prefix("g/a/"):
+        target.set(key, others.get(key))
+    with pytest.raises(NodeExists, match="made by others"):
+        cm.convert(source, (target, "g"), format="zarr3")
+    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], np.arange(8))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from chunkmill.array.present_keys import Numbers, TouchedBlocks
+from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.convert_tasks import (
     ArrayTransfer,
@@ -37,12 +38,13 @@ from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import placement
 from chunkmill.nodes.consolidated import refresh_consolidated
-from chunkmill.nodes.documents import publish
+from chunkmill.nodes.documents import check_own, publish
 from chunkmill.nodes.replacement import ReplacementOfJob
 from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
+from chunkmill.runtime.published import note_published
 from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.task_specs import TaskSpecs
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush, is_empty
 
 __all__ = ["TargetWriter", "stages_of"]
@@ -146,9 +148,21 @@ class TargetWriter:
         """
         self._check_sources()
         fresh = self.is_fresh()
+        if self.overwrite is False and not fresh:
+            self._check_targets()
         self.listed.clear()
         self.listed.update(list_sources(self.plans, fresh=fresh))
         return stages_of(self, run, fresh=fresh, listed=self.listed)
+
+    def _check_targets(self) -> None:
+        """Raise `NodeExists` where others have made a node while this job was interrupted, before writing over it."""
+
+        def check(part: slice) -> None:
+            for target in (plan.target for plan in self.plans[part]):
+                check_own(self.store, self.format, target.path, self.format.emit_array(target.path, target.metadata))
+
+        n_threads = REQUESTS_AT_ONCE if self.store.is_remote else 1
+        in_threads(check, cut_evenly(len(self.plans), n_threads), n_threads)
 
     def is_fresh(self) -> bool:
         """Return whether there is nothing yet where the nodes are written."""
@@ -193,6 +207,9 @@ class TargetWriter:
             return [*below, *consolidated, *documents]
         top = {**{key: value for key, value in documents.items() if key not in consolidated}, **consolidated}
         others = {path: documents for path, documents in nodes.items() if path != self.path}
+        if others:
+            below = {key: value for documents in others.values() for key, value in documents.items()}
+            note_published(self.store, self.path, self.format.group_keys(self.path)[0], below)
         publish(self.store, self.format, self.path, top, below=others, again=True)
         if self.path:
             refresh_consolidated(self.store, self.format, nodes)

@@ -26,6 +26,7 @@ __all__ = [
     "READ_ONLY_SET",
     "Documents",
     "check_free",
+    "check_own",
     "check_root",
     "create_groups_above",
     "explain_missing",
@@ -175,6 +176,16 @@ def _create_node(
     # written again: one that began while there was no node may be about to replace what it saw then
     _write(store, others, again=True)
     _write(store, further)
+
+
+def check_own(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
+    """Raise `NodeExists` where there is another node at `path` than the one of these documents."""
+    found = present(fetch(store, sorted({documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]})))
+    if any(
+        key not in documents or not _same(documents_format, key, value, documents[key]) for key, value in found.items()
+    ):
+        kind = "group" if documents_format.parse_array(path, found) is None else "array"
+        raise NodeExists(url=store.url, path=path, found=kind, hint=_MEANWHILE)
 
 
 def _written_if_absent(store: Store, key: str, value: bytes) -> bool:

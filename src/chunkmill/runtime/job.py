@@ -22,6 +22,7 @@ from chunkmill.runtime.job_monitor import JobMonitor
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.journal_names import new_run
 from chunkmill.runtime.preflight import describe_needs
+from chunkmill.runtime.published import withdraw_published
 from chunkmill.runtime.running_stages import StageResult, check_workers, run_stages
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks
@@ -176,6 +177,7 @@ def _run(
     if documents is None:
         if not resume:
             journal.check_dead()
+            withdraw_published(job.store, job.path)
             interrupted = journal.discard()  # before the values that it records are deleted
         job, documents = _prepare(job, journal)
     monitor.check()
