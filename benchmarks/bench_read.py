@@ -1,9 +1,10 @@
 """Reading: sum and materialise whole arrays through Dask threads, and directly; warm cache.
 
 ``sum``: every chunk is decoded and added up. ``all``: every chunk ends in one array in memory. The bare loop does the
-same in two plain threads with ``os.read`` and numcodecs. Peers: dask with zarr-python, with tensorstore and with z5py
-(the last two on the same graph as ours, which costs least), and tensorstore without dask. Dask's own cost shows
-in the empty tasks, and in the time of our reading in the bare loop's two threads instead of dask's.
+same in two plain threads with ``os.read`` and numcodecs. Peers: dask with zarr-python, with tensorstore, with z5py
+and zarrs (the last three on the same graph as ours, which costs least), and tensorstore and zarrs without dask. Dask's
+own cost shows in the empty tasks, and in the time of our reading in the bare loop's two threads instead of dask's; what
+it costs to hold all blocks and to copy them into one array shows in the tasks that return blocks of no certain values.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ OURS, AUTO, DIRECT = "chunkmill", "chunkmill, chunks='auto'", "chunkmill a[...]"
 PLAIN = "chunkmill, two plain threads"
 EMPTY, EMPTY_AUTO = "empty tasks", "empty tasks, chunks='auto'"
 ZARR, TENSORSTORE, Z5PY = "dask + zarr-python", "dask + tensorstore", "dask + z5py"
+EMPTY_BLOCKS = "empty blocks"
 TENSORSTORE_DIRECT, ZARR_DIRECT = "tensorstore", "zarr-python"
-PEERS = (ZARR, TENSORSTORE, Z5PY, TENSORSTORE_DIRECT, ZARR_DIRECT)
+ZARRS, ZARRS_DIRECT = "dask + zarrs", "zarrs"
+PEERS = (ZARR, TENSORSTORE, Z5PY, ZARRS, TENSORSTORE_DIRECT, ZARR_DIRECT, ZARRS_DIRECT)
 
 # larger than those that are written: dask's fixed cost for each `compute`, some 5 ms, is not what is measured
 SHAPES = {64 * KIB: (512, 256, 256), MIB: (512, 512, 512)}
@@ -93,8 +96,12 @@ def bench_all(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
     contenders |= {
         name: x.compute for name, x in dask_arrays(layout, path).items() if name not in {EMPTY, EMPTY_AUTO, AUTO}
     }
+    contenders[EMPTY_BLOCKS] = harness.like(a.to_dask(), empty_block).compute
     t = stores.open_tensorstore(layout, path)
     contenders[TENSORSTORE_DIRECT] = lambda: t.read().result()
+    if layout.format != "n5":
+        z = stores.open_zarrs(path)
+        contenders[ZARRS_DIRECT] = lambda: z[...]
     times = harness.alternate(contenders, harness.rounds(quick))
     counts = {name: {"peak": harness.peak_bytes(contenders[name])} for name in (BARE, DIRECT, OURS)}
     block = np.prod(layout.keys) * 2
@@ -149,10 +156,12 @@ def dask_arrays(layout: Layout, path: Path, *, processes: bool = False) -> dict[
     if layout.format == "n5":
         import z5py
 
-        arrays[Z5PY] = harness.like(ours, read_reversed, _Z5(str(path.parent), path.name))
+        arrays[Z5PY] = harness.like(ours, read_z5, _Z5(str(path.parent), path.name))
         assert z5py
     else:
         arrays[ZARR] = da.from_zarr(str(path), chunks=layout.keys)
+        if not processes:
+            arrays[ZARRS] = harness.like(ours, read_zarrs, stores.open_zarrs(path))
     if not processes:  # an open tensorstore does not pickle cheaply
         arrays[TENSORSTORE] = harness.like(ours, read_tensorstore, stores.open_tensorstore(layout, path))
     return arrays
@@ -183,8 +192,16 @@ class _Z5:
         return self.file, self.name
 
 
-def read_reversed(array: _Z5, region: stores.Region) -> np.ndarray:
+def read_z5(array: _Z5, region: stores.Region) -> np.ndarray:
     return array.dataset[region]
+
+
+def read_zarrs(array: Any, region: stores.Region) -> np.ndarray:
+    return array[region]
+
+
+def empty_block(region: stores.Region) -> np.ndarray:
+    return np.empty([cut.stop - cut.start for cut in region], "u2")
 
 
 def graph_bytes(x: da.Array) -> int:

@@ -166,3 +166,11 @@ def open_tensorstore(layout: Layout, folder: Path) -> Any:
     spec = {"driver": layout.driver, "kvstore": {"driver": "file", "path": str(folder)}, "context": context}
     array = ts.open(spec, open=True).result()
     return array.T if layout.format == "n5" else array
+
+
+def open_zarrs(folder: Path) -> Any:
+    """Open with zarr-python, whose chunks zarrs decodes and encodes."""
+    import zarr
+
+    with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
+        return zarr.open_array(str(folder), mode="r+")
