@@ -156,15 +156,18 @@ class WriteTask:
         self, array: StoredArray, block: NDArray[Any] | AssembledBlock, region: Region, guard: Guard
     ) -> WriteCounts:
         check_unmasked(block)  # dask's metadata do not always show that blocks are masked
-        overlaps = list(array.write_layout.grid.overlaps(region))
-
-        def write(keys: slice) -> WriteCounts:
-            return WriteCounts.total(map(write_one, overlaps[keys]))
 
         def write_one(overlap: Overlap) -> WriteCounts:
             guard()
             values = _as_dtype(_values(block, overlap), array.dtype)
             return write_key(array, overlap, values, self.lock, self.write_empty)
+
+        if (only := array.write_layout.grid.only_overlap(region)) is not None:
+            return write_one(only)
+        overlaps = list(array.write_layout.grid.overlaps(region))
+
+        def write(keys: slice) -> WriteCounts:
+            return WriteCounts.total(map(write_one, overlaps[keys]))
 
         n_threads = puts_at_once(array, overlaps)
         return WriteCounts.total(in_threads(write, cut_evenly(len(overlaps), 8 * n_threads), n_threads))
