@@ -4,7 +4,9 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import pytest
 import xarray as xr
+from packaging.version import Version
 
 LAYOUTS = {
     "zarr2": {"format": "zarr2"},
@@ -12,6 +14,12 @@ LAYOUTS = {
     "zarr3-draft": {"format": "zarr3-draft"},
     "n5": {"format": "n5"},
 }
+
+
+def needs_xarray(version, reason):
+    """Skip the test where xarray is older, and why what it asks for is xarray's."""
+    if Version(xr.__version__) < Version(version):
+        pytest.skip(f"xarray {xr.__version__}: {reason}")
 
 
 def read(url, **kwargs):

@@ -8,7 +8,7 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
-from datasets import read, read_by_xarray, temperatures, write_temperatures
+from datasets import needs_xarray, read, read_by_xarray, temperatures, write_temperatures
 from recording import RecordingStore
 from servers import serve_files
 from xarray.backends import BackendArray
@@ -140,6 +140,8 @@ def test_the_fill_value_of_v2_marks_what_is_missing(url, fill):
 @pytest.mark.parametrize("fill", FILLS, ids=str)
 def test_the_attribute_of_v3_marks_what_is_missing(url, fill):
     dtype, value = FILLS[fill]
+    if fill in {"bool", "complex"}:
+        needs_xarray("2026.9", f"its writer and reader disagree about a fill value of {dtype}")
     encoding = {} if value is None else {"_FillValue": value}
     ds = xr.Dataset({"a": ("x", np.array([1, 2, 3]).astype(dtype), {}, encoding)})
     ds.to_zarr(url, zarr_format=3)
@@ -348,6 +350,7 @@ def test_golden_n5(store):
 
 
 def test_opening_reads_nothing_but_metadata_and_index_coordinates(written_by_xarray):
+    needs_xarray("2026.9", "text of variable length is loaded when a dataset is opened")
     recording = RecordingStore(open_store(written_by_xarray))
     ds = read(recording)
     keys = {key for key in recording.keys("get") if not key.rpartition("/")[2].startswith((".z", "zarr.json"))}
@@ -374,6 +377,7 @@ def test_index_coordinates_are_read_in_one_wait(tmp_path):
 
 
 def test_consolidated_metadata_are_all_that_is_asked_for(written_by_xarray):
+    needs_xarray("2026.9", "text of variable length is loaded when a dataset is opened")
     recording = RecordingStore(open_store(written_by_xarray))
     recording.is_remote = True  # of what is near, names are listed
     read(recording, create_default_indexes=False, decode_times=False)

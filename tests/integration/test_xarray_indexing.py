@@ -7,7 +7,7 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
-from datasets import read, read_by_xarray, write_temperatures
+from datasets import needs_xarray, read, read_by_xarray, write_temperatures
 from recording import RecordingStore
 
 import chunkmill as cm
@@ -172,6 +172,7 @@ def test_strings_are_indexed_lazily(written_by_xarray):
 
 
 def test_lazy_variables_pickle_and_load_asynchronously(written_by_xarray):
+    needs_xarray("2026.9", "load_async is not implemented for booleans")
     ours = pickle.loads(pickle.dumps(read(written_by_xarray)))
     assert not ours.temperature.variable._in_memory
     xr.testing.assert_identical(asyncio.run(ours.load_async()), read_by_xarray(written_by_xarray).load())

@@ -102,7 +102,7 @@ def test_dask_times_that_do_not_fit_leave_nothing_visible(url):
         (np.array([1, 2], "i2"), np.array([1.0, 2.5]), "int16: 2.5 would read as 2"),
         (np.array([1, 2], "i2"), np.array([1.0, np.nan]), "int16: nan would read as"),
         (np.array([1, 2], "u1"), np.array([1, -1]), "uint8: -1 would read as 255"),
-        (np.array([1, 2], "f4"), np.array([1, 2**24 + 1]), r"float32: 16777217 would read as 1\.6777216e\+07"),
+        (np.array([1, 2], "f4"), np.array([1, 2**24 + 1]), r"float32: 16777217 would read as 1\.?6777216"),
         (np.array([1, 2], "f4"), np.array([1, 1e40]), "float32: 1e\\+40 would read as inf"),
         (np.array(["a", "b"]), np.array(["a", "bcd"]), "up to 3 characters, but the store holds <U1: 'bcd'"),
         (np.array([b"ab", b"b"]), np.array([b"a", b"bcd"]), r"up to 3 characters, but the store holds \|S2: b'bcd'"),

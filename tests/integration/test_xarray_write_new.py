@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from datasets import LAYOUTS, read, read_by_xarray, series
+from datasets import LAYOUTS, needs_xarray, read, read_by_xarray, series
 
 import chunkmill as cm
 from chunkmill.errors import (
@@ -36,6 +36,8 @@ TEXTS = [np.array(["abcdef", "c"]), np.array([b"abcdef", b"c"]), np.array(["abcd
 @pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
 def test_text_is_never_cut_by_an_encoding(text, lazy, fmt):
     """The width that was read with one dataset stays with what was concatenated from it, xarray's own writer cuts."""
+    if lazy and text.dtype.hasobject:
+        needs_xarray("2026.9", "objects in a dask array are loaded to find their type, with a warning")
     urls = ["memory://text-short", "memory://text-long"]
     write_dataset(xr.Dataset({"t": ("x", text[1:].astype(text.dtype.char))}), urls[0], format=fmt, mode="w")
     write_dataset(xr.Dataset({"t": ("x", text)}), urls[1], format=fmt, mode="w")

@@ -161,7 +161,7 @@ class FsspecStore:
         of a key in one request.
         """
         opened = self._open()
-        if not opened.fs.async_impl:
+        if not opened.service.is_async:
             for span in spans:
                 yield None if span is None else self.get(span.key, span.byte_range)
             return
@@ -180,7 +180,7 @@ class FsspecStore:
         path = opened.path(key)
         if self._max_bytes is not None:
             await self._check_size(opened, key)
-        async with request_limit() if opened.fs.async_impl else contextlib.nullcontext():
+        async with request_limit() if opened.service.is_async else contextlib.nullcontext():
             if wanted is None:
                 return (await opened.service.fetch(path, None))[0]
             try:
@@ -249,7 +249,7 @@ class FsspecStore:
         self._check_writable(prefix.rstrip("/") or "any")
         keys = list(self.list_prefix(prefix))
         self._call(prefix, lambda opened: opened.service.delete_many([opened.path(key) for key in keys]))
-        if not (opened := self._open()).fs.async_impl:
+        if not (opened := self._open()).service.is_async:
             self._blocking(prefix, lambda: _remove_directory(opened, opened.path(prefix)))
 
     # --- listing
@@ -318,7 +318,7 @@ class FsspecStore:
     def _call(self, key: str, function: Callable[[Opened], Coroutine[Any, Any, T]]) -> T | None:
         """Run a service's coroutine; `None` where the key is absent."""
         opened = self._open()
-        if opened.fs.async_impl:
+        if opened.service.is_async:
             return self._blocking(key, lambda: fsspec.asyn.sync(opened.fs.loop, function, opened))
         return self._blocking(key, lambda: run_now(function(opened)))
 

@@ -57,9 +57,11 @@ class Service:
 
     def __init__(self, filesystem: Any) -> None:
         self.fs = filesystem
+        # caches of fsspec before 2026.3 say so of the filesystem below, and have no coroutines
+        self.is_async = filesystem.async_impl and hasattr(type(filesystem), "_cat_file")
 
     async def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        if self.fs.async_impl:
+        if self.is_async:
             return await getattr(self.fs, "_" + name)(*args, **kwargs)
         return getattr(self.fs, name)(*args, **kwargs)
 
@@ -94,7 +96,7 @@ class Service:
         try:
             await self._run("pipe_file", path, value)
         except FileNotFoundError:
-            if self.fs.async_impl:  # no directories in object stores: what is missing stays so
+            if self.is_async:  # no directories in object stores: what is missing stays so
                 raise
             self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             self.fs.pipe_file(path, value)
@@ -139,7 +141,10 @@ class ArchiveService(Service):
 
     async def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
-            return await super()._run(name, *args, **kwargs)
+            try:
+                return await super()._run(name, *args, **kwargs)
+            except KeyError as error:  # `zipfile`'s own, from fsspec before 2026.6
+                raise FileNotFoundError(*args) from error
 
 
 class RenamingService(Service):
