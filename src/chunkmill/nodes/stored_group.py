@@ -15,7 +15,6 @@ from typing import Self, TypeAlias, TypeVar
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import ChunkmillError, NodeNotFound, StoreError
 from chunkmill.formats.base import Format
-from chunkmill.formats.registry import FORMATS
 from chunkmill.model.json_values import Attributes
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
@@ -28,6 +27,7 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.nodes.group_display import group_html, group_text, tree_text
 from chunkmill.nodes.multiscales import MultiscaleImage, multiscales_of
+from chunkmill.nodes.other_formats import documents_of_zarr, first_document
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import limited_to, uncached
 
@@ -88,6 +88,7 @@ class StoredGroup(ChangesAttributes):
         Such folders are not groups in Zarr v2 and v3, but some writers leave their documents out (TensorStore all,
         zarr-java's OME-Zarr plates those of rows and wells), and others find the arrays below by their paths only. Each
         folder without a document is listed, down to the first document. Children of another Zarr version are members.
+        In N5, where every folder is a group, those are arrays, or have attributes, that documents of Zarr describe.
 
         Parameters
         ----------
@@ -127,7 +128,7 @@ class StoredGroup(ChangesAttributes):
 
     def _open_folder(self, path: str) -> Array | Self | None:
         """Return the node of another format at `path`, or the folder as a group if nodes are stored below it."""
-        found = _first_document(self.store, self.documents, path)
+        found = first_document(self.store, self.documents, path)
         if found is None:
             return None
         at, documents_format = found
@@ -148,10 +149,32 @@ class StoredGroup(ChangesAttributes):
             if documents[keys[name][0]] is None:
                 keys[name] = tuple(node_keys(self.documents, path))
         documents |= fetch(self.store, (key for key in chain.from_iterable(keys.values()) if key not in documents))
-        return {
+        opened = {
             name: self.parse_child(path, {key: documents[key] for key in keys[name]}, is_listed=True)
             for name, path in paths.items()
         }
+        folders = {paths[name]: node for name, node in opened.items() if not isinstance(node, Array)}
+        described = self._described_by_zarr(folders)
+        return {name: described.get(paths[name], node) for name, node in opened.items()}
+
+    def _described_by_zarr(self, folders: Mapping[str, Self | None]) -> dict[str, Array | Self]:
+        """Return the arrays, and groups with attributes, that Zarr's documents make of folders of an N5 tree, by path.
+
+        Groups stay N5's, so that arrays of both formats are found below them.
+        """
+        if not self.documents.empty_groups:  # where a folder is no group, it is looked into if there is no document
+            return {}
+        described: dict[str, Array | Self] = {}
+        for path, (documents_format, documents) in documents_of_zarr(self.store, folders).items():
+            node = parse_node(type(self), self.store, path, documents_format, documents, read_only=self.read_only)
+            if isinstance(node, StoredGroup):
+                group = folders[path] or self._group_at(path)
+                if not group.metadata.attributes:
+                    group.metadata = node.metadata
+                node = group
+            if node is not None:
+                described[path] = node.with_read_missing(self.read_missing)
+        return described
 
     def _open_one_by_one(self, names: Collection[str], on_error: OnError) -> dict[str, Array | Self | None]:
         opened: dict[str, Array | Self | None] = {}
@@ -210,6 +233,8 @@ class StoredGroup(ChangesAttributes):
         """Open the node at `path` below the group; `NodeNotFound` (a ``KeyError``) when there is none."""
         full = join_path(self.path, self.documents.normalize_path(path))
         node = self.parse_child(full, fetch(self.store, node_keys(self.documents, full)))
+        if not isinstance(node, Array):
+            node = self._described_by_zarr({full: node}).get(full, node)
         if node is None:
             hint = f"the group {self.path!r} has {', '.join(map(repr, list(self)[:20])) or 'no children'}"
             raise NodeNotFound(url=self.url, path=full, hint=hint)
@@ -346,27 +371,6 @@ def _holds_chunks(store: Store, documents_format: Format, path: str) -> bool:
             return False
         path = join_path(path, listed[0].removesuffix("/"))
     return False
-
-
-def _first_document(store: Store, documents_format: Format, folder: str) -> tuple[str, Format] | None:
-    """List a folder that is not a node, down to the first document; return the path and format of its node."""
-    todo = [folder]
-    while todo:
-        path = todo.pop()
-        documents = {
-            key: each for each in _OF_DOCUMENTS for key in (each.array_keys(path)[0], each.group_keys(path)[0])
-        }
-        for prefix in documents_format.list_prefixes(path):
-            for listed in store.list_dir(prefix):
-                if (found := documents.get(f"{prefix}{listed}")) is not None:
-                    return path, found
-                if (name := documents_format.child_name(path, prefix, listed)) is not None:
-                    todo.append(join_path(path, name))
-    return None
-
-
-# Formats whose documents alone tell that there is a node: N5's `attributes.json` may be anybody's.
-_OF_DOCUMENTS = tuple(each for each in FORMATS if each.node_keys_known and not each.implicit_groups)
 
 
 _OURS = ".chunkmill-"  # journals of unfinished jobs: every folder is a group in N5

@@ -1,0 +1,65 @@
+"""Nodes of Zarr inside an N5 tree, and of N5 in one of Zarr: opened, drawn, copied and checked as what they are."""
+
+import numpy as np
+import pytest
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.nodes.hierarchy import walk
+from chunkmill.nodes.other_formats import documents_of_zarr
+from chunkmill.stores.memory import MemoryStore
+
+ARRAYS = ("n5", "0", "g/0", "g/n5")
+"""In an N5 tree: those named by numbers, with chunks named so, look like folders of chunks without a document."""
+
+
+@pytest.fixture(params=["zarr2", "zarr3"])
+def mixed(request):
+    store, apart = MemoryStore(), MemoryStore()
+    cm.create_group(store, format="n5").create_array("n5", shape=(4,), dtype="i4")[...] = np.arange(4)
+    cm.create_group(apart, "g", format=request.param, attributes={"by": "zarr"})
+    for path in ("0", "g/0"):
+        cm.create_array(apart, path, shape=(4,), dtype="i4", format=request.param)[...] = np.arange(4)
+    for name in ("0/", "g/"):
+        for key in apart.list_prefix(name):
+            store.set(key, apart.get(key))
+    store.set("g/n5/attributes.json", store.get("n5/attributes.json"))
+    store.set("g/n5/0", store.get("n5/0"))
+    return store
+
+
+def test_they_are_what_they_are(mixed):
+    group = cm.open_group(mixed)
+    arrays = {node.path: node for node in walk(group) if isinstance(node, cm.Array)}
+    assert set(arrays) == set(ARRAYS)
+    for path, array in arrays.items():
+        np.testing.assert_array_equal(array[...], np.arange(4))
+        assert type(group[path]) is cm.Array
+        assert group[path].format == array.format
+    assert dict(group["g"].attributes) == {"by": "zarr"}
+    assert group.tree().count("(4,) int32") == len(ARRAYS)
+    of_zarr = cm.open_group(mixed, "g")
+    mixed.set("g/notes/attributes.json", b"not ours")
+    assert of_zarr.format.startswith("zarr")
+    assert {name: node.format for name, node in of_zarr.members().items()} == {"0": of_zarr.format, "n5": "n5"}
+
+
+@pytest.mark.parametrize("target", ["zarr3", "n5"])
+def test_they_are_copied_compared_and_checked(mixed, target):
+    copy = MemoryStore()
+    cm.convert(mixed, copy, format=target)
+    assert {node.path for node in walk(cm.open_group(copy)) if isinstance(node, cm.Array)} == set(ARRAYS)
+    report = cm.verify(mixed, copy)
+    assert report.equal
+    assert cm.check(mixed).problems == ()
+    cm.open_array(copy, "g/0", mode="r+")[0] = 9
+    assert not cm.verify(mixed, copy).equal
+    cm.delete(mixed, "g")
+    assert not list(mixed.list_prefix("g/"))
+
+
+def test_documents_are_asked_for_at_once(mixed):
+    store = RecordingStore(mixed)
+    found = documents_of_zarr(store, ["0", "g", "n5"])
+    assert sorted(found) == ["0", "g"]
+    assert len(store.log) == len(set(store.keys())) == 3 * 4
