@@ -14,6 +14,8 @@ from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["OverlayStore"]
 
+_FEW_DOCUMENTS = 2000
+
 
 class OverlayStore(StoreWrapper):
     """A store whose metadata documents are known already: from consolidated metadata.
@@ -25,7 +27,7 @@ class OverlayStore(StoreWrapper):
 
     Documents in memory may be stale. Where listings are cheap (`lists_below`), the names are those that the store below
     has, so that nodes which were made or deleted since are not missed; the documents of folders that are unknown here
-    are read from below.
+    are read from below. So are all others where they are few, and those in memory only answer for what is not there.
 
     Parameters
     ----------
@@ -63,6 +65,8 @@ class OverlayStore(StoreWrapper):
         self.is_demanded = is_demanded
         self._lists_below = lists_below
         self._written: set[str] = set()
+        # 15 us each, on local files: 900 arrays are opened in 33 ms instead of 19
+        self._reads_below = lists_below and len(self._documents) <= _FEW_DOCUMENTS
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_children"}
@@ -85,7 +89,8 @@ class OverlayStore(StoreWrapper):
         """Return a value, or a range of it: a document from memory, all else from the store below."""
         if not self._answers_to(key):
             return self.below.get(key, byte_range)
-        value = self._documents.get(key)
+        value = self.below.get(key) if self._reads_below else None
+        value = self._documents.get(key) if value is None else value
         if value is None or byte_range is None:
             return value
         start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
@@ -95,7 +100,8 @@ class OverlayStore(StoreWrapper):
         """Yield the bytes of each span in order; those from below concurrently, as the store below does."""
         todo = iter(spans)
         for first in todo:  # a store that is never asked opens nothing
-            value = None if first is None or first.byte_range is not None else self._documents.get(first.key)
+            whole = first is not None and first.byte_range is None and not self._reads_below
+            value = self._documents.get(first.key) if whole and first is not None else None
             if value is not None:
                 yield value
             elif first is not None and not self._answers_to(first.key):
@@ -123,7 +129,7 @@ class OverlayStore(StoreWrapper):
         """Return the size of a value in bytes."""
         if not self._answers_to(key):
             return self.below.size(key)
-        value = self._documents.get(key)
+        value = self.get(key)
         return None if value is None else len(value)
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:

@@ -11,6 +11,7 @@ import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.nodes import hierarchy
+from chunkmill.stores import overlay
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
@@ -539,7 +540,18 @@ class TestConsolidated:
         assert "other" not in cm.open_group(store)
         assert "other" in cm.open_group(store, consolidated=False)
 
-    def test_a_walk_over_what_is_near_lists_names_only(self, store, fmt):
+    def test_documents_that_others_changed_are_seen_where_that_is_cheap(self, store, fmt):
+        other = MemoryStore()
+        cm.create_array(other, "top", shape=(5,), dtype="i4", chunks=(2,), format=fmt)
+        for key in other.list_prefix("top/"):
+            store.below.set(key, other.get(key))
+        assert cm.open_group(store)["top"].shape == (5,)
+        assert cm.open_group(store, consolidated=True)["top"].shape == (3,)
+        store.is_remote = True
+        assert cm.open_group(store)["top"].shape == (3,)
+
+    def test_a_walk_over_much_that_is_near_lists_names_only(self, store, fmt, monkeypatch):
+        monkeypatch.setattr(overlay, "_FEW_DOCUMENTS", 0)
         group = cm.open_group(store)
         store.clear()
         assert len(list(hierarchy.walk(group))) == 7
