@@ -162,7 +162,7 @@ class StoredGroup(ChangesAttributes):
 
         Groups stay N5's, so that arrays of both formats are found below them.
         """
-        if not self.documents.empty_groups:  # where a folder is no group, it is looked into if there is no document
+        if not self.documents.empty_groups:  # elsewhere a folder without a document is looked into
             return {}
         described: dict[str, Array | Self] = {}
         for path, (documents_format, documents) in documents_of_zarr(self.store, folders).items():
