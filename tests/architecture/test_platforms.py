@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 WITHOUT_POSIX = """
-import os, sys
+import os, shutil, sys
 import dask.array, distributed, xarray, pytest  # which have their own ways on Windows
 for name in ("fcntl", "resource"):
     sys.modules[name] = None
@@ -17,6 +17,7 @@ for name in ("pread", "fork", "register_at_fork", "sched_getaffinity", "O_NONBLO
     if hasattr(os, name):
         delattr(os, name)
 os.supports_fd.discard(os.utime)
+shutil._use_fd_functions = False  # as it finds out when it is imported
 from chunkmill.stores import posix_file
 posix_file._renameat2 = lambda: None
 """

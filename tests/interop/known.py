@@ -9,7 +9,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 
-__all__ = ["KNOWN", "reason"]
+__all__ = ["KNOWN", "listed", "reason"]
 
 # data types and codecs by the names of the cases
 _STRINGS = "vlen-* scalar-string categorize* xarray*:label shard-vlen-utf8 shard-string-fill transpose-vlen-utf8 bytes-type* str-*"
@@ -139,6 +139,11 @@ def reason(peer: str, name: str) -> str:
     """Why `peer` cannot read the case, or ``""``."""
     if peer == "zarr-python" and any(name in names and _installed(since) for since, names in _READ_BY_NEWER.items()):
         return ""
+    return listed(peer, name)
+
+
+def listed(peer: str, name: str) -> str:
+    """Why `peer` cannot read the case in one of its versions, or ``""``."""
     for why, patterns in KNOWN.get(peer, {}).items():
         if any(fnmatchcase(name, pattern) for pattern in patterns):
             return why

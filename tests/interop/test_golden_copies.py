@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from golden.cases import same, same_json
 from interop.corpus import GOLDENS, UNWRITTEN, copy
-from interop.known import KNOWN, reason
+from interop.known import KNOWN, listed
 from interop.peers import READERS, WARNINGS
 from interop.verdict import judge_all, plain
 
@@ -53,7 +53,7 @@ def test_no_reason_is_stale():
     names = {golden.key(expected.path) for golden in GOLDENS for expected in golden.arrays}
     formats = {peer: formats for peer, (_, formats) in READERS.items()} | {"zarr-python 3.4": {"zarr2", "zarr3"}}
     for peer, reasons in KNOWN.items():
-        used = {reason(peer, name) for name in names if name.partition(":")[0] in formats.get(peer, {"zarr2", "n5"})}
+        used = {listed(peer, name) for name in names if name.partition(":")[0] in formats.get(peer, {"zarr2", "n5"})}
         assert set(reasons) <= used, peer
 
 
