@@ -246,7 +246,7 @@ def test_a_direct_read_holds_the_result_and_two_blocks_a_thread(tmp_path):
     assert harness.peak_bytes(lambda: a[...]) <= a.nbytes + 2 * harness.N_THREADS * MIB + 100_000
 
 
-@pytest.mark.parametrize("chunks", [None, "auto"])
+@pytest.mark.parametrize("chunks", [pytest.param(None, marks=pytest.mark.slow), "auto"])
 def test_a_streamed_sum_holds_four_blocks_a_thread(tmp_path, chunks):
     name = f"v3 zstd, {stores.size_name(MIB)}"
     layout = next(layout for layout in stores.layouts() if layout.name == name)

@@ -154,7 +154,7 @@ class TestChunks:
     def test_schedulers(self, tmp_path, scheduler):
         array = filled(str(tmp_path))
         (tmp_path / array.write_layout.locator.key((0, 1))).write_bytes(b"x")
-        with dask.config.set(scheduler=scheduler, num_workers=2):
+        with dask.config.set(scheduler=scheduler, num_workers=1):
             report = cm.check(tmp_path)
         assert kinds(report) == ["corrupt"]
 

@@ -132,8 +132,11 @@ class Appears:
             self.source.store.below.set(self.key, b"\1\1")
 
 
-@pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("shards", [None, (2000,)])
+@pytest.mark.parametrize(
+    ("job", "shards"),
+    [(job, None) for job in JOBS]
+    + [pytest.param(job, (2000,), marks=[pytest.mark.slow] * (job == "spill")) for job in JOBS],
+)
 def test_a_chunk_that_appears_meanwhile_is_not_lost(monkeypatch, job, shards):
     source, target = sparse(shards=shards), MemoryStore()
     monkeypatch.setattr(source.store, "_before", Appears(source, "a/c/77"))
