@@ -123,6 +123,30 @@ def test_chunks_that_are_gone_are_no_fill_values(place, layout):
             read()
 
 
+class DeletedMeanwhile(RecordingStore):
+    """A remote store in which others delete the document just before the first chunk is stored."""
+
+    def _before(self, method, key, byte_range=None):
+        super()._before(method, key, byte_range)
+        if method == "set" and "/c/" in key:
+            self.below.delete("a/zarr.json")
+
+
+WRITES = {
+    "to_store": lambda store, x: cm.to_store(x, store, "a", region=np.s_[:2, :1], mode="r+"),
+    "store": lambda store, x: cm.store([x], [cm.open_array(store, "a", mode="r+")], regions=[np.s_[:2, :1]]),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_remote_write_into_what_was_deleted_says_so_in_the_end(write):
+    store = DeletedMeanwhile(MemoryStore())
+    create(store.below, chunks=(2, 1))
+    store.is_remote = True
+    with pytest.raises(StoreError, match="it has been deleted"):
+        write(store, da.ones((2, 1), chunks=(2, 1), dtype="i4"))
+
+
 def test_chunks_of_consolidated_metadata_alone(place):
     """Some stores have no other documents: what is absent there is the fill value."""
     create(place, format="zarr2", value=0)

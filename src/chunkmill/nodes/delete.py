@@ -1,4 +1,4 @@
-"""Delete nodes: documents first, then chunks; what belongs to no node stays.
+"""Delete nodes: the document first, then chunks; what belongs to no node stays.
 
 Not here: room for new nodes (`chunkmill.nodes.placement`).
 """
@@ -32,9 +32,10 @@ __all__ = ["delete", "delete_node"]
 def delete(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | None = None) -> None:
     """Delete the array or group at `path`, with everything below it.
 
-    Consolidated metadata forget it first, then its documents are deleted, then its chunks: no reader meets an array
-    without some of its chunks. Keys that belong to no node stay; the warning `chunkmill.errors.KeysLeft` names them.
-    After an interruption, the same call deletes the rest. Other writers are refused meanwhile.
+    Consolidated metadata forget it first, then the document that makes it a node is deleted, then its chunks: whoever
+    reads an array without some of its chunks finds it deleted, and gets an error. Keys that belong to no node stay; the
+    warning `chunkmill.errors.KeysLeft` names them. After an interruption, the same call deletes the rest. Other writers
+    are refused meanwhile.
 
     Parameters
     ----------

@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 import dask.array as da
 from dask.delayed import Delayed
 
+from chunkmill.array.staleness import check_after_writing
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.nodes.arguments import NodeLocation, open_array_at
@@ -153,4 +154,6 @@ def _target(place: Any) -> Array:
 
 
 def _reports(*counts: Any, n_regrouped: Sequence[int], arrays: Sequence[Array]) -> list[WriteReport]:
+    for array in arrays:
+        check_after_writing(array)
     return [report(array, c, n) for array, c, n in zip(arrays, counts, n_regrouped, strict=True)]

@@ -16,6 +16,7 @@ from dask.delayed import Delayed
 
 from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.selection import full_region, region_shape
+from chunkmill.array.staleness import check_after_writing
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
@@ -359,7 +360,9 @@ def _finish_replacing(counts: Any, *, n_regrouped: int, array: Array, replacemen
 
 
 def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
-    """Publish the array: the last step of a write."""
+    """Publish the array, or look whether the one that was written into is still there: the last step of a write."""
+    if not documents:
+        check_after_writing(array)
     placement.publish_and_refresh(array.store, documents, array.format, array.path)
     return report(array, counts, n_regrouped)
 
