@@ -7,6 +7,7 @@ import dask
 import pytest
 from small_jobs import make_job, put
 
+import chunkmill as cm
 from chunkmill.log import LOG, without_secrets
 from chunkmill.runtime.job import run_job
 from chunkmill.stores.memory import MemoryStore
@@ -53,6 +54,24 @@ def test_a_store_that_guards_by_a_lock_alone_is_told(caplog):
         run_job(make_job(store, n=1))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "cannot compare versions" in caplog.messages[0]
+
+
+def test_contention_is_told(caplog):
+    caplog.set_level(logging.INFO, "chunkmill")
+    store = MemoryStore()
+    array = cm.create_array(store, shape=(4,), dtype="i4", chunks=(4,))
+    array[:] = [1, 2, 3, 4]
+
+    class Contended(type(store)):
+        def set_if(self, key, value, version, **more):
+            if not caplog.messages:
+                self.set(key, self.get(key))  # another version
+            return super().set_if(key, value, version, **more)
+
+    store.__class__ = Contended
+    array[1] = 7
+    assert caplog.messages == [f"{store.url}/c/0 was changed by another writer meanwhile; it is read again"]
+    assert array[...].tolist() == [1, 7, 3, 4]
 
 
 def test_nothing_is_shown_where_nobody_asks():

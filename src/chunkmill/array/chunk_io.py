@@ -23,6 +23,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.codecs.is_fill import is_fill
 from chunkmill.errors import ChunkError, RegionError
+from chunkmill.log import LOG
 from chunkmill.model.grid import ChunkCoords, Overlap, Region
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan
 from chunkmill.stores.capabilities import deletes_conditionally
@@ -274,6 +275,7 @@ def update_chunk(
             with chunk_step(array, layout, coords, "set"):
                 if array.store.set_if(key, encoded, version):
                     return 0 if encoded is None else memoryview(encoded).nbytes
+        LOG.info("%s/%s was changed by another writer meanwhile; it is read again", array.url, key)
         seen, contended = version, True
     reason = f"the store refused {n_refused} times to replace the version that it gave out"
     raise ChunkError(url=array.url, key=key, coords=coords, step="set", reason=reason)
