@@ -6,18 +6,22 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
 
-__all__ = ["cluster_of", "cluster_without_nannies", "kill_worker", "worker_pids"]
+__all__ = ["cluster_of", "cluster_without_nannies", "kill_worker", "scheduler_of_its_own", "worker_pids"]
 
 
 @contextlib.contextmanager
-def cluster_of(n_workers: int = 2, n_threads: int = 1, config: dict[str, Any] | None = None) -> Iterator[Client]:
+def cluster_of(
+    n_workers: int = 2, n_threads: int = 1, config: dict[str, Any] | None = None, **options: Any
+) -> Iterator[Client]:
     """Run a LocalCluster of processes, and yield a Client of it, set as dask's scheduler.
 
     Nannies that restart a worker 15 s after its last death would be given up, and with the last one the cluster.
@@ -26,7 +30,11 @@ def cluster_of(n_workers: int = 2, n_threads: int = 1, config: dict[str, Any] | 
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"} | (config or {})),
         # port 0: with None the scheduler wants 8787, and warns when the tests of another run have it
         LocalCluster(
-            n_workers=n_workers, threads_per_worker=n_threads, processes=True, dashboard_address="127.0.0.1:0"
+            n_workers=n_workers,
+            threads_per_worker=n_threads,
+            processes=True,
+            dashboard_address="127.0.0.1:0",
+            **options,
         ) as cluster,
         Client(cluster) as client,
     ):
@@ -52,6 +60,24 @@ def cluster_without_nannies(n_workers: int = 2, config: dict[str, Any] | None = 
         started = [workers.enter_context(_process(command, environment)) for _ in range(n_workers)]
         client.wait_for_workers(n_workers)
         yield started
+
+
+@contextlib.contextmanager
+def scheduler_of_its_own(folder: Path, n_workers: int = 2) -> Iterator[Popen[bytes]]:
+    """Run a scheduler and workers of one thread, and yield the scheduler's process; a Client is set as dask's."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    file = folder / "scheduler.json"
+    begin = [sys.executable, "-m"]
+    command = [*begin, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+    with contextlib.ExitStack() as stack:
+        scheduler = stack.enter_context(_process(command, environment))
+        while not file.exists():
+            time.sleep(0.05)
+        command = [*begin, "distributed.cli.dask_worker", "--scheduler-file", str(file), "--nthreads", "1"]
+        for _ in range(n_workers):
+            stack.enter_context(_process([*command, "--no-nanny", "--no-dashboard"], environment))
+        stack.enter_context(Client(scheduler_file=str(file))).wait_for_workers(n_workers)
+        yield scheduler
 
 
 @contextlib.contextmanager

@@ -20,7 +20,16 @@ from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.read_versions import Note, has_versions, version_now
 
-__all__ = ["FailingStore", "FarStore", "RecordingStore", "SlowStore", "SuspendingStore", "UnfencedStore"]
+__all__ = [
+    "FailingStore",
+    "FarStore",
+    "HungryStore",
+    "LoggedStore",
+    "RecordingStore",
+    "SlowStore",
+    "SuspendingStore",
+    "UnfencedStore",
+]
 
 
 class _Wrapper:
@@ -239,6 +248,51 @@ class SlowStore(_Wrapper):
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
         if not self.methods or method in self.methods:
             time.sleep(self.seconds)
+
+
+class LoggedStore(_Wrapper):
+    """Waits before every write of a value that is not a journal's, and notes its key in a file that processes share.
+
+    With a `gate`, all writes but the first few wait until there is a file of that name.
+    """
+
+    N_BEFORE_GATE = 3
+
+    def __init__(self, below: Store, log: Path, seconds: float = 0.0, gate: Path | None = None) -> None:
+        super().__init__(below)
+        self.log = log
+        self.seconds = seconds
+        self.gate = gate
+
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
+        if method not in {"set", "set_if"} or (key.startswith(".") and "intermediate/" not in key):
+            return
+        time.sleep(self.seconds)
+        while self.gate is not None and len(self.counts()) >= self.N_BEFORE_GATE and not self.gate.exists():
+            time.sleep(0.01)
+        with self.log.open("a") as file:
+            file.write(f"{key}\n")
+
+    def counts(self) -> Counter[str]:
+        """Return how often each key was written."""
+        return Counter(self.log.read_text().split() if self.log.exists() else ())
+
+
+class HungryStore(LoggedStore):
+    """Takes so many bytes of memory, once, before it writes the keys named in `hunger`."""
+
+    def __init__(self, below: Store, log: Path, seconds: float, hunger: dict[str, int]) -> None:
+        super().__init__(below, log, seconds)
+        self.hunger = hunger
+
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
+        if method in {"set", "set_if"} and key in self.hunger:
+            with suppress(FileExistsError):
+                self.log.with_suffix(f".{self.hunger[key]}").touch(exist_ok=False)
+                held = b"x" * self.hunger[key]
+                time.sleep(2)
+                del held
+        super()._before(method, key, byte_range)
 
 
 class SuspendingStore(_Wrapper):
