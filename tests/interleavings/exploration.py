@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from interleavings.operations import Scenario
 from interleavings.oracle import Oracle
-from interleavings.scheduler import Choose, Run, Step, following, pack, unpack, wandering
+from interleavings.processes import one_actor_at_a_time
+from interleavings.scheduler import Access, Choose, Run, Step, following, pack, unpack, wandering
 
 from chunkmill.errors import NodeExists
 
-__all__ = ["Explored", "differing", "explore", "explore_all", "replay"]
+__all__ = ["Explored", "Found", "differing", "explore", "explore_all", "explore_share", "replay"]
+
+Found = tuple[tuple[str, str], int, list[tuple[str, str]]]
+"""A pair, the number of its interleavings that were run, and of those that fail the complaint and all that is known."""
 
 _MAX_SYSTEMATIC = 20_000  # of one scenario: what was seen is kept, some 5 kB a run
 
@@ -66,6 +71,19 @@ def explore_all(
         n_left -= n_scenarios is None or count < n_before
 
 
+def explore_share(share: tuple[list[Scenario], int, int, float]) -> list[Found]:
+    """Run as many interleavings of some scenarios, by a seed, until a time of day: in a process of their own."""
+    todo, count, seed, until = share
+    found: list[Found] = []
+    with one_actor_at_a_time():
+        for explored in explore_all(todo, count, seed):
+            failed = [(explored.complaints[0], str(explored))] if explored.complaints else []
+            found.append((explored.scenario.names, 1, failed))
+            if time.time() > until:
+                break
+    return found
+
+
 def explore(scenario: Scenario, count: int, seed: int = 0) -> Iterator[Explored]:
     """Run at most `count` interleavings of a scenario."""
     try:
@@ -92,8 +110,9 @@ def differing(play: Callable[[Choose], Run], count: int) -> Iterator[Run]:
         run = play(following(heapq.heappop(todo)[2]))
         yield run
         count -= 1
-        seen.update(run.letters[: i + 1] for i in range(len(run.letters)))
-        for other in _others(run.trace, run.letters):
+        letters = run.letters
+        seen.update(letters[: i + 1] for i in range(len(letters)))
+        for other in _others(run.trace, letters):
             if other not in seen:
                 seen.add(other)
                 heapq.heappush(todo, (_cost(other), next(order), other))
@@ -103,14 +122,20 @@ def _others(trace: Sequence[Step], letters: str) -> Iterator[str]:
     """Yield the beginnings of runs that follow from one: two operations the other way round, or a death."""
     met = {"a": -1, "b": -1}  # the last operation of the other that came, for certain, before what the actor does now
     mortal = letters == letters.lower()
+    made: dict[str, list[tuple[int, Access]]] = {"a": [], "b": []}  # by each, with the numbers
     for j, step in enumerate(trace):
-        earlier = (i for i in reversed(range(j)) if trace[i].actor != step.actor and not (trace[i].dies or step.dies))
-        last = next((i for i in earlier if trace[i].access.meets(step.access)), -1)
-        if last > met[step.actor]:
-            met[step.actor] = last
-            yield letters[:last] + step.actor
-        if mortal and step.access.writes:
-            yield letters[:j] + step.actor.upper()
+        actor, access = step.actor, step.access
+        if not step.dies:
+            for i, earlier in reversed(made["b" if actor == "a" else "a"]):
+                if i <= met[actor]:
+                    break
+                if earlier.meets(access):
+                    met[actor] = i
+                    yield letters[:i] + actor
+                    break
+            made[actor].append((j, access))
+        if mortal and access.writes:
+            yield letters[:j] + actor.upper()
 
 
 def _cost(letters: str) -> int:

@@ -8,28 +8,25 @@ actor were a process of its own: what must hold among processes holds among thre
 
 from __future__ import annotations
 
+import contextvars
 import itertools
+import queue
 import random
 import re
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-from unittest import mock
+from functools import partial
+from typing import Any, ClassVar
 
-import dask
+from interleavings.processes import ENDED, PROCESS, PROCESSES
 from recording import _Wrapper
 
-from chunkmill.array import local_locks
 from chunkmill.errors import ChunkmillError
-from chunkmill.runtime import attempts, journal, unfinished_jobs
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["Access", "ActorStore", "Choose", "Crash", "Outcome", "Run", "Step", "one_actor_at_a_time", "pack", "play"]
+__all__ = ["Access", "ActorStore", "Choose", "Crash", "Outcome", "Run", "Step", "pack", "play"]
 __all__ += ["attempt", "following", "unpack", "wandering"]
 
 _PATIENCE = 5.0
@@ -108,10 +105,7 @@ class Run:
     trace: tuple[Step, ...]
     outcomes: Mapping[str, Outcome]
     store: MemoryStore
-
-    @property
-    def letters(self) -> str:
-        return "".join(step.letter for step in self.trace)
+    letters: str
 
 
 Choose = Callable[[str, Mapping[str, Access]], str]
@@ -136,26 +130,51 @@ def play(store: MemoryStore, actions: Mapping[str, Callable[[Store], Any]], choo
     outcomes: dict[str, Outcome] = {}
 
     def act(actor: str) -> None:
-        _PROCESS.number = scheduler.processes[actor] = next(_PROCESSES)
-        _PROCESS.names = itertools.count()
-        _PROCESS.actor = actor
-        _PROCESS.pause = lambda: scheduler.step(actor, Access("pause", ""))
+        PROCESS.number = scheduler.processes[actor] = next(PROCESSES)
+        PROCESS.names = itertools.count()
+        PROCESS.actor = actor
+        PROCESS.pause = lambda: scheduler.step(actor, Access("pause", ""))
         outcomes[actor] = attempt(lambda: actions[actor](ActorStore(store, scheduler, actor)))
         scheduler.end(actor)
 
     for actor in actions:
-        scheduler.start(actor, threading.Thread(target=act, args=(actor,), daemon=True))
+        scheduler.start(actor, partial(act, actor))
     scheduler.finish()
-    return Run(tuple(scheduler.trace), outcomes, store)
+    return Run(tuple(scheduler.trace), outcomes, store, scheduler.letters)
+
+
+class _ActorThread:
+    """A thread that runs one action after the other: a new one for each costs as much as some store operations."""
+
+    _idle: ClassVar[list[_ActorThread]] = []
+
+    def __init__(self) -> None:
+        self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    @classmethod
+    def run(cls, action: Callable[[], None]) -> None:
+        try:
+            thread = cls._idle.pop()
+        except IndexError:
+            thread = cls()
+        thread._todo.put(action)
+
+    def _work(self) -> None:
+        while True:
+            contextvars.Context().run(self._todo.get())
+            self._idle.append(self)
 
 
 class _Scheduler:
-    """Whose turn it is: all others wait in `step`."""
+    """Whose turn it is: all others wait in `step`, each for a lock of its own that is released when its turn comes."""
 
     def __init__(self, choose: Choose) -> None:
         self.trace: list[Step] = []
+        self.letters = ""
         self._choose = choose
-        self._changed = threading.Condition()
+        self._state = threading.Lock()
+        self._turns: dict[str, threading.Lock] = {}  # held while an actor waits
         self._waiting: dict[str, Access] = {}
         self._since: dict[str, int] = {}  # number of the step before which an actor began to wait
         self._living: set[str] = set()
@@ -163,24 +182,29 @@ class _Scheduler:
         self.processes: dict[str, int] = {}
         self._turn = ""
         self._started = False
+        self._main = threading.Lock()
+        self._main.acquire()
 
-    def start(self, actor: str, thread: threading.Thread) -> None:
+    def start(self, actor: str, action: Callable[[], None]) -> None:
         """Let an actor come to its first store operation."""
-        with self._changed:
-            self._living.add(actor)
-            thread.start()
-            self._changed.wait_for(lambda: actor in self._waiting or actor not in self._living)
+        self._living.add(actor)
+        self._turns[actor] = threading.Lock()
+        self._turns[actor].acquire()
+        _ActorThread.run(action)
+        self._main.acquire()
 
     def finish(self) -> None:
         """Let the actors run to their ends."""
-        with self._changed:
+        with self._state:
             self._started = True
-            self._pass_on()
-            self._changed.wait_for(lambda: not self._living)
+            self._pass_on("")
+            is_over = not self._living
+        if not is_over:
+            self._main.acquire()
 
     def step(self, actor: str, access: Access) -> None:
         """Return when it is the actor's turn to make the operation."""
-        with self._changed:
+        with self._state:
             if actor in self._dead:
                 raise Crash
             if access.method == "pause" and len(self._living) == 1:
@@ -188,34 +212,39 @@ class _Scheduler:
             self._waiting[actor] = access
             self._since[actor] = len(self.trace)
             if self._turn in {actor, ""}:
-                self._pass_on()
-            if self._turn != actor:
-                self._await_turn(actor)
+                self._pass_on(actor)
+            is_next = self._turn == actor
+        if not is_next:
+            self._await_turn(actor)
+        with self._state:
             del self._waiting[actor]
             if actor in self._dead:
                 raise Crash
 
     def end(self, actor: str) -> None:
-        with self._changed:
+        with self._state:
             self._living.discard(actor)
             if self._turn == actor:
-                self._pass_on()
-            self._changed.notify_all()
+                self._pass_on(actor)
+            if not self._started or not self._living:
+                self._main.release()
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, actor: str) -> None:
+        """Choose who makes the next operation, and wake it unless it is `actor`, who asks."""
         if not self._started:
-            self._changed.notify_all()
+            self._main.release()
             return
-        before, self._turn = self._turn, ""
+        self._turn = ""
         if self._waiting:
-            letter = self._choose("".join(step.letter for step in self.trace), self._awake() or self._waiting)
+            letter = self._choose(self.letters, self._awake() or self._waiting)
             self._turn = letter.lower()
+            self.letters += letter
             self.trace.append(Step(letter, self._waiting[self._turn]))
             if letter.isupper():
                 self._dead.add(self._turn)
-                _ENDED.add(self.processes[self._turn])
-        if self._turn != before:
-            self._changed.notify_all()
+                ENDED.add(self.processes[self._turn])
+            if self._turn != actor and self._turns[self._turn].locked():
+                self._turns[self._turn].release()
 
     def _awake(self) -> dict[str, Access]:
         """Return who does not pause: for so long the other makes some operations, if there is one."""
@@ -224,9 +253,14 @@ class _Scheduler:
         return {actor: a for actor, a in waits if a.method != "pause" or n - self._since[actor] >= _PAUSE}
 
     def _await_turn(self, actor: str) -> None:
-        while not self._changed.wait_for(lambda: self._turn == actor, _PATIENCE):
-            if self._turn not in self._waiting and len(self._living) == len(self._waiting) + 1:
-                self._pass_on()  # the one whose turn it is waits for us outside of the store
+        while True:
+            was_woken = self._turns[actor].acquire(timeout=_PATIENCE)
+            with self._state:
+                stuck = self._turn not in self._waiting and len(self._living) == len(self._waiting) + 1
+                if not was_woken and self._turn != actor and stuck:
+                    self._pass_on(actor)  # the one whose turn it is waits for us outside of the store
+                if self._turn == actor:
+                    return
 
 
 class ActorStore(_Wrapper):
@@ -324,64 +358,3 @@ def pack(letters: str) -> str:
 
 def unpack(text: str) -> str:
     return "".join(letter * int(n or 1) for letter, n in re.findall(r"([abAB])(\d*)", text))
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Nothing but the scheduler decides
-
-
-@contextmanager
-def one_actor_at_a_time() -> Iterator[None]:
-    """Run dask and pools of threads in the thread that calls."""
-
-    def submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(function(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - the caller meets it in the future
-            future.set_exception(error)
-        return future
-
-    with (
-        dask.config.set({"scheduler": "synchronous", "chunkmill.progress": False}),
-        mock.patch.object(ThreadPoolExecutor, "submit", submit),
-        mock.patch.object(attempts, "_heartbeat", _heartbeat),
-        mock.patch.object(attempts, "is_live", _is_live),
-        mock.patch.object(journal, "CHECK_SECONDS", 0.0),
-        mock.patch.object(unfinished_jobs, "_pause", _pause),
-        mock.patch.object(journal, "uuid4", _uuid4),
-        mock.patch.object(local_locks, "_LOCKS", [_NoLock()] * local_locks.N_STRIPES),
-    ):
-        yield
-
-
-_PROCESS = threading.local()  # each actor is a process of its own to those who ask whether it is alive
-_PROCESSES = itertools.count(1)
-_ENDED: set[int] = set()
-
-
-def _heartbeat(_: str) -> bytes:
-    return str(getattr(_PROCESS, "number", 0)).encode()
-
-
-def _is_live(heartbeat: bytes) -> bool:
-    return int(heartbeat) not in _ENDED
-
-
-def _pause(_: float) -> None:
-    """Let the other go on, instead of sleeping."""
-    getattr(_PROCESS, "pause", lambda: None)()
-
-
-def _uuid4() -> uuid.UUID:
-    """Return a name that is the same in each replay."""
-    if not hasattr(_PROCESS, "actor"):
-        return uuid.uuid4()
-    return uuid.uuid5(uuid.NAMESPACE_OID, f"{_PROCESS.actor} {next(_PROCESS.names)}")
-
-
-class _NoLock:
-    def acquire(self, *_: Any, **__: Any) -> bool:
-        return True
-
-    def release(self) -> None: ...

@@ -9,7 +9,7 @@ import pytest
 from interleavings.exploration import explore_all
 from interleavings.known import KNOWN
 from interleavings.operations import OPERATIONS, Scenario, scenarios
-from interleavings.scheduler import one_actor_at_a_time
+from interleavings.processes import one_actor_at_a_time
 
 T = TypeVar("T")
 

@@ -8,7 +8,8 @@ import pytest
 from interleavings import scheduler
 from interleavings.exploration import differing, explore_all, replay
 from interleavings.operations import Scenario, scenarios
-from interleavings.scheduler import following, one_actor_at_a_time, pack, play, unpack, wandering
+from interleavings.processes import one_actor_at_a_time
+from interleavings.scheduler import following, pack, play, unpack, wandering
 
 from chunkmill.stores.memory import MemoryStore
 

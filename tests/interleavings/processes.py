@@ -1,0 +1,80 @@
+"""Actors as processes of their own, in which nothing but the scheduler decides.
+
+Each is alive until it dies at a step, draws the same names in each replay, and takes locks of its process as if the
+other were not there. Not here: who makes the next step (`interleavings.scheduler`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import dask
+
+from chunkmill.array import local_locks
+from chunkmill.runtime import attempts, journal, unfinished_jobs
+
+__all__ = ["ENDED", "PROCESS", "PROCESSES", "one_actor_at_a_time"]
+
+
+@contextmanager
+def one_actor_at_a_time() -> Iterator[None]:
+    """Run dask and pools of threads in the thread that calls."""
+
+    def submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - the caller meets it in the future
+            future.set_exception(error)
+        return future
+
+    with (
+        dask.config.set({"scheduler": "synchronous", "chunkmill.progress": False}),
+        mock.patch.object(ThreadPoolExecutor, "submit", submit),
+        mock.patch.object(attempts, "_heartbeat", _heartbeat),
+        mock.patch.object(attempts, "is_live", _is_live),
+        mock.patch.object(journal, "CHECK_SECONDS", 0.0),
+        mock.patch.object(unfinished_jobs, "_pause", _pause),
+        mock.patch.object(journal, "uuid4", _uuid4),
+        mock.patch.object(local_locks, "_LOCKS", [_NoLock()] * local_locks.N_STRIPES),
+    ):
+        yield
+
+
+PROCESS = threading.local()  # each actor is a process of its own to those who ask whether it is alive
+PROCESSES = itertools.count(1)
+ENDED: set[int] = set()
+
+
+def _heartbeat(_: str) -> bytes:
+    return str(getattr(PROCESS, "number", 0)).encode()
+
+
+def _is_live(heartbeat: bytes) -> bool:
+    return int(heartbeat) not in ENDED
+
+
+def _pause(_: float) -> None:
+    """Let the other go on, instead of sleeping."""
+    getattr(PROCESS, "pause", lambda: None)()
+
+
+def _uuid4() -> uuid.UUID:
+    """Return a name that is the same in each replay."""
+    if not hasattr(PROCESS, "actor"):
+        return uuid.uuid4()
+    return uuid.uuid5(uuid.NAMESPACE_OID, f"{PROCESS.actor} {next(PROCESS.names)}")
+
+
+class _NoLock:
+    def acquire(self, *_: Any, **__: Any) -> bool:
+        return True
+
+    def release(self) -> None: ...
