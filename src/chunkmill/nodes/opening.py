@@ -294,4 +294,5 @@ def _is_implicit(store: Store, documents_format: Format, path: str, documents: D
     if is_named or any(documents.get(key) is not None for key in documents_format.root_keys()):
         return True
     # tensorstore marks no root: a folder with an array right below it is meant as a group
-    return bool(StoredGroup(store, path, GroupMetadata(), documents_format).arrays())
+    below = StoredGroup(store, path, GroupMetadata(), documents_format).arrays()
+    return any(array.format == documents_format.name for array in below.values())

@@ -5,6 +5,7 @@ import pytest
 from recording import RecordingStore
 
 import chunkmill as cm
+from chunkmill.errors import NodeNotFound
 from chunkmill.nodes.hierarchy import walk
 from chunkmill.nodes.other_formats import documents_of_zarr
 from chunkmill.stores.memory import MemoryStore
@@ -63,3 +64,11 @@ def test_documents_are_asked_for_at_once(mixed):
     found = documents_of_zarr(store, ["0", "g", "n5"])
     assert sorted(found) == ["0", "g"]
     assert len(store.log) == len(set(store.keys())) == 3 * 4
+
+
+def test_arrays_of_zarr_make_no_tree_of_n5():
+    store = MemoryStore()
+    cm.create_array(store, "a", shape=(4,), dtype="i4")
+    store.delete("zarr.json")
+    with pytest.raises(NodeNotFound):
+        cm.open(store)
