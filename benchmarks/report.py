@@ -11,6 +11,7 @@ import platform
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -93,15 +94,17 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def save(name: str, results: list[Row], command: str) -> None:
-    """Write ``results/<name>.json``, ``.md`` and ``.png``."""
+def save(
+    name: str, results: list[Row], command: str, draw: Callable[[Path, str, list[Row]], None] | None = None
+) -> None:
+    """Write ``results/<name>.json``, ``.md`` and ``.png``, drawn by `draw` where a benchmark has its own drawing."""
     RESULTS.mkdir(exist_ok=True)
     about = machine() | {"command": command}
     document = {"about": about, "rows": [asdict(row) for row in results]}
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     head = "\n".join(f"- {key}: {value}" for key, value in about.items())
     (RESULTS / f"{name}.md").write_text(f"# {name}\n\n{head}\n\n{table(results)}")
-    plot(RESULTS / f"{name}.png", name, results)
+    (draw or plot)(RESULTS / f"{name}.png", name, results)
 
 
 def plot(path: Path, title: str, results: list[Row]) -> None:

@@ -27,7 +27,8 @@ def run_modules(names: list[str], *, quick: bool = False, cluster: bool = False)
         print(report.table(results))
         print(f"{name}: {time.perf_counter() - start:.0f} s\n", flush=True)
         if not harness.ONLY:
-            report.save(name + "-quick" * quick, results, f"python -m benchmarks{flags} {name}")
+            command = f"python -m benchmarks{flags} {name}"
+            report.save(name + "-quick" * quick, results, command, getattr(module, "plot", None))
         n_missed += sum(row.met is False for row in results)
     return n_missed
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.summary``: write the documentation's table of figures from ``benchmarks/results/``.
+"""``python -m benchmarks.summary``: write the documentation's tables of figures from ``benchmarks/results/``.
 
 `LINES` chooses which cases the page shows, and which contender is in which column; every figure is the median of a
 saved result, and cases without a result are left out.
@@ -19,6 +19,8 @@ from benchmarks.harness import RESULTS, duration
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 REPOSITORY = "https://github.com/chunkmill/chunkmill/blob/main"
 BEGIN, END = "<!-- figures: python -m benchmarks.summary -->", "<!-- end of figures -->"
+README = PAGE.parents[1] / "README.md"
+SCALE = "<!-- scale: python -m benchmarks.summary -->", "<!-- end of scale -->"
 HEAD = ("", "chunkmill", "zarr-python", "TensorStore", "others")
 
 
@@ -108,7 +110,7 @@ def table(results: Path = RESULTS) -> str:
         rows.append((line.label, *cells, ", ".join(others)))
     lines = ["| " + " | ".join(row) + " |" for row in (HEAD, ("---",) * len(HEAD), *rows)]
     made = ", ".join(f"[{name}]({REPOSITORY}/benchmarks/results/{name}.md) {date}" for name, date in dates.items())
-    return "\n".join([*lines, "", f"Medians; measured: {made}."])
+    return "\n".join(["", *lines, "", f"Medians; measured: {made}.", ""])
 
 
 def _medians(line: Line, rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -120,11 +122,55 @@ def _medians(line: Line, rows: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def written(page: str, figures: str) -> str:
+def written(page: str, figures: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """Return the page with new figures between the marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{figures}\n{END}{after}"
+    begin, end = marks
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}{figures}{end}{after}"
+
+
+# --- from 10^4 to 10^9 chunks
+
+
+def scale_table(results: Path = RESULTS) -> str:
+    """Return time and memory of each job by number of chunks, as a table, and when that was measured."""
+    document = _scale(results)
+    cases = [row["case"] for row in document["rows"] if row["contender"] == "open"]
+    heads = [case.partition("^")[2].translate(_SUPERSCRIPTS) for case in cases]
+    lines = [["", *(f"10{head}" for head in heads)], ["---"] * (len(cases) + 1)]
+    for job in dict.fromkeys(row["contender"] for row in document["rows"] if row["case"] in cases):
+        rows = {row["case"]: row for row in document["rows"] if row["contender"] == job}
+        lines.append([job, *(_time_and_memory(rows[case]) for case in cases)])
+    made = f"[scale]({REPOSITORY}/benchmarks/results/scale.md) {document['about']['date']}"
+    return "\n".join(["", *("| " + " | ".join(line) + " |" for line in lines), "", f"Measured: {made}.", ""])
+
+
+def scale_sentence(results: Path = RESULTS) -> str:
+    """Return what a petabyte takes, in a sentence."""
+    rows = {(row["case"], row["contender"]): row for row in _scale(results)["rows"]}
+    largest = "10^9 chunks"
+    jobs = ("open", "plan", "first task", "resume", "resume, S3")
+    opened, planned, first, files, s3 = (duration(rows[largest, job]["times"][0]) for job in jobs)
+    peak = max(row["counts"]["peak_bytes"] for (case, job), row in rows.items() if case == largest and job in jobs)
+    whole = rows["1 PB on 100 workers", "copy"]["counts"]
+    return (
+        f" a petabyte in 10⁹ chunks opens in {opened}, is planned in {planned}, writes its first value after {first} "
+        f"and, half done, its next one after {files} on files and {s3} on S3, within {peak / 2**20:.0f} MiB of the "
+        f"client's memory; at the rate of one, 100 workers copy it in {whole['hours']:.0f} hours "
+    )
+
+
+def _scale(results: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((results / "scale.json").read_text())
+    return document
+
+
+def _time_and_memory(row: dict[str, Any]) -> str:
+    return f"{duration(row['times'][0])}, {row['counts']['peak_bytes'] / 2**20:.2g} MiB"
+
+
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹") | {ord(letter): None for letter in " chunks"}
 
 
 # --- as tests
@@ -142,9 +188,20 @@ def test_every_line_finds_its_figures():
 def test_the_page_has_such_a_table():
     page = PAGE.read_text()
     assert page.count(BEGIN) == page.count(END) == 1
-    assert written(page, "x").count("x\n<!-- end of figures -->") == 1
+    assert written(page, "x").count("x<!-- end of figures -->") == 1
     assert all(f"| {line.label} |" in page for line in LINES if (RESULTS / f"{line.file}.json").exists())
+
+
+def test_the_pages_quote_the_figures_of_scale():
+    pages = PAGE.read_text(), README.read_text()
+    assert all(page.count(mark) == 1 for page in pages for mark in SCALE)
+    if (RESULTS / "scale.json").exists():
+        assert scale_table() in pages[0]
+        assert scale_sentence() in pages[1]
 
 
 if __name__ == "__main__":
     PAGE.write_text(written(PAGE.read_text(), table()))
+    if (RESULTS / "scale.json").exists():
+        PAGE.write_text(written(PAGE.read_text(), scale_table(), SCALE))
+        README.write_text(written(README.read_text(), scale_sentence(), SCALE))
