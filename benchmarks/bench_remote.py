@@ -1,94 +1,308 @@
-"""Remote stores: HTTP with 20 ms latency, and S3 (moto, which is slow for all of them).
+"""Stores that are far away: S3 at 5, 20 and 100 ms a request, reading and writing, two threads and LocalClusters.
 
-300 chunks of 256 KiB, not compressed. The servers run in processes of their own. The bare loop asks for whole values in
-as many threads as we have requests under way, each with a connection of its own that it keeps.
+300 chunks of 256 KiB, not compressed: what is measured are requests under way. The service (`benchmarks.far_s3`) runs
+in a process of its own. The bare loop is obstore's, with 32 requests in flight; whoever can be configured has as many.
+Peers with a task a chunk wait for each request, on two threads for two at a time: they have no round that is not
+counted, and where a request takes 100 ms one in all.
 """
 
 from __future__ import annotations
 
-import http.client
+import asyncio
+import gc
 import itertools
-import multiprocessing
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
-from threading import local
 from typing import Any
-from urllib.parse import urlsplit
 
 import dask.array as da
 import numpy as np
 
 import chunkmill as cm
 from benchmarks import harness
+from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.harness import BARE, Row
-from chunkmill.stores.filesystems import max_requests
 
-OURS, DIRECT = "chunkmill", "chunkmill a[...]"
-ZARR, TENSORSTORE, OBSTORE = "dask + zarr-python + fsspec", "tensorstore", "obstore"
-IN_FLIGHT = max_requests()  # requests that one of our processes has under way: the same for all that can be configured
+OURS, AUTO, DIRECT = "chunkmill", 'chunkmill, chunks="auto"', "chunkmill a[...]"
+ZARR, ZARR_DIRECT = "dask + zarr-python + obstore", "zarr-python + obstore z[...]"
+XARRAY, TENSORSTORE = 'xarray engine="zarr" + obstore', "tensorstore"
+IN_FLIGHT = 32
 CHUNK = (32, 64, 64)  # of u2: 256 KiB
 GRID = (12, 5, 5)
-LATENCY = 0.02
+LATENCIES = (0.005, 0.02, 0.1)
+OF_CLUSTERS = 0.02
+LONG = 0.05  # from this latency on, rounds are fewer
+
+Contenders = dict[str, Callable[[], Any]]
 
 
-def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: ARG001 - one signature for all
+def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: ARG001 - clusters belong to it
     grid = (3, 2, 2) if quick else GRID
-    with tempfile.TemporaryDirectory() as folder, harness.threads():
-        return [*bench_http(grid, Path(folder) / "h", quick=quick), *bench_s3(grid, quick=quick)]
+    rows: list[Row] = []
+    with far_s3(0.0) as service:
+        far = Far(service, grid)
+        for latency in LATENCIES:
+            service.wait(latency)
+            with harness.threads():
+                rows += far.measured(latency, "two threads", quick=quick)
+        service.wait(OF_CLUSTERS)
+        for n_workers, n_threads in ((2, 1), (1, 2)):
+            with harness.local_cluster(n_workers, n_threads):
+                rows += far.on_cluster(OF_CLUSTERS, f"LocalCluster {n_workers} x {n_threads}", quick=quick)
+    return rows
 
 
-def bench_http(grid: tuple[int, ...], folder: Path, *, quick: bool) -> list[Row]:
-    values = fill(grid, str(folder / "a"))
-    keys = ["a/c/" + "/".join(map(str, coords)) for coords in itertools.product(*map(range, grid))]
-    with serve(folder) as url:
-        a, x = cm.open_array(f"{url}/a"), cm.from_store(f"{url}/a")
-        contenders: dict[str, Callable[[], Any]] = {
-            BARE: lambda: bare_read(url, keys),
+@dataclass(frozen=True)
+class Target:
+    """Place that contenders write to: another key each time, so that nothing has to be deleted in between."""
+
+    prefix: str
+    numbers: Any
+
+    def new(self) -> str:
+        return f"{self.prefix}-{next(self.numbers)}"
+
+
+class Far:
+    """The array on the service, and everybody's ways to read and write it."""
+
+    def __init__(self, service: FarS3, grid: tuple[int, ...]) -> None:
+        self.service, self.grid = service, grid
+        self.values = harness.volume(tuple(n * c for n, c in zip(grid, CHUNK, strict=True)))
+        self.x = da.from_array(self.values, chunks=CHUNK, name=False)
+        self.options = service.storage_options
+        self.keys = ["c/" + "/".join(map(str, coords)) for coords in itertools.product(*map(range, grid))]
+        self.target = Target(f"{service.url}/target", itertools.count())
+        cm.create_group(f"{service.url}/g", storage_options=self.options)
+        cm.to_store(
+            self.x, f"{service.url}/g", "a", codecs="raw", dimension_names="zyx", storage_options=self.options
+        )  # fmt: skip
+        np.testing.assert_array_equal(self.array()[...], self.values)
+
+    @property
+    def url(self) -> str:
+        return f"{self.service.url}/g/a"
+
+    def array(self) -> cm.Array:
+        return cm.open_array(self.url, storage_options=self.options)
+
+    def measured(self, latency: float, where: str, *, quick: bool) -> list[Row]:
+        case = f"{latency * 1e3:.0f} ms, {len(self.keys)} chunks of 256 KiB, {where}"
+        n_rounds = 1 if quick else 2 if latency >= LONG else 3
+        most = 1 if latency >= LONG else n_rounds
+        rows = []
+        for name, contenders, targets in (
+            ("read", self.readers(), {OURS: (BARE, 2.0), AUTO: (BARE, 1.3), DIRECT: (BARE, 1.3)}),
+            ("write", self.writers(), {OURS: (BARE, 2.0)}),
+            ("copy", self.copiers(), {"chunkmill convert": (BARE, 2.0), "chunkmill rechunk": (BARE, 2.0)}),
+        ):
+            times = in_turn(contenders, n_rounds, most)
+            peers = contenders.keys() & {ZARR, ZARR_DIRECT, XARRAY, TENSORSTORE}
+            rows += harness.rows(f"remote, {name}", case, times, peers=peers, targets=targets)
+        return rows
+
+    def on_cluster(self, latency: float, where: str, *, quick: bool) -> list[Row]:
+        case = f"{latency * 1e3:.0f} ms, {len(self.keys)} chunks of 256 KiB, {where}"
+        reads = {name: read for name, read in self.readers().items() if name in {BARE, OURS, AUTO, ZARR}}
+        writes = {name: write for name, write in self.writers().items() if name in {BARE, OURS, ZARR}}
+        n_rounds = 1 if quick else 2
+        times = in_turn(reads, n_rounds)
+        rows = harness.rows("remote, read", case, times, peers=(ZARR,), targets={OURS: (AUTO, 2.0)})
+        return rows + harness.rows("remote, write", case, in_turn(writes, n_rounds), peers=(ZARR,))
+
+    # --- reading
+
+    def readers(self) -> Contenders:
+        """Return who reads all values; through Dask, their sum."""
+        a, client = self.array(), self.client()
+
+        async def get(key: str) -> None:
+            await _fetched(client, f"g/a/{key}")
+
+        return {
+            BARE: lambda: self.bare(get),
             DIRECT: lambda: a[...],
-            OURS: x.compute,
-            "chunkmill, chunks=-1": cm.from_store(f"{url}/a", chunks=-1).compute,
-            ZARR: da.from_zarr(f"{url}/a").compute,
+            OURS: lambda: cm.from_store(self.url, storage_options=self.options).sum().compute(),
+            AUTO: lambda: cm.from_store(self.url, chunks="auto", storage_options=self.options).sum().compute(),
+            **self.peers_that_read(),
         }
-        import tensorstore as ts
 
-        context = {"http_request_concurrency": {"limit": IN_FLIGHT}}
-        t = ts.open({"driver": "zarr3", "kvstore": f"{url}/a/", "context": context}, open=True).result()
-        contenders[TENSORSTORE] = lambda: t.read().result()
-        if (obstore := obstore_reader(url, keys)) is not None:
-            contenders[OBSTORE] = obstore
-        np.testing.assert_array_equal(a[...], values)
-        times = harness.alternate(contenders, harness.rounds(quick, 5))
-        counts = {DIRECT: {"requests": n_requests(a), "bytes": values.nbytes, "at once": IN_FLIGHT}}
-    targets = {DIRECT: (OBSTORE if OBSTORE in times else BARE, 1.3)}
-    case = f"HTTP, 20 ms, {len(keys)} chunks of 256 KiB"
-    return harness.rows("remote", case, times, peers=(ZARR, TENSORSTORE, OBSTORE), targets=targets, counts=counts)
+    def peers_that_read(self) -> Contenders:
+        import tensorstore
+        import xarray
+        import zarr
 
-
-def bench_s3(grid: tuple[int, ...], *, quick: bool) -> list[Row]:
-    with serve_s3() as (endpoint, bucket):
-        client = {"endpoint_url": endpoint, "region_name": "us-east-1"}
-        options = {"key": "testing", "secret": "testing", "client_kwargs": client}
-        values = fill(grid, f"{bucket}/a", options)
-        a = cm.open_array(f"{bucket}/a", storage_options=options)
-        np.testing.assert_array_equal(a[...], values)
-        contenders: dict[str, Callable[[], Any]] = {
-            DIRECT: lambda: a[...],
-            OURS: cm.from_store(f"{bucket}/a", storage_options=options).compute,
-            ZARR: da.from_zarr(f"{bucket}/a", storage_options=options).compute,
+        zarr.config.set({"async.concurrency": IN_FLIGHT})
+        z = zarr.open_array(self.zarr_store("g"), path="a", mode="r")
+        t = tensorstore.open(self.tensorstore_spec("g/a/"), open=True).result()
+        group = self.zarr_store("g")
+        return {
+            ZARR: lambda: da.from_zarr(z).sum().compute(),
+            ZARR_DIRECT: lambda: z[...],
+            XARRAY: lambda: xarray.open_dataset(group, engine="zarr", chunks={}, consolidated=False).a.sum().compute(),
+            TENSORSTORE: lambda: t.read().result(),
         }
-        times = harness.alternate(contenders, harness.rounds(quick, 5))
-        counts = {DIRECT: {"requests": n_requests(a), "bytes": values.nbytes}}
-    case = f"S3 (moto), {int(np.prod(grid))} chunks of 256 KiB"
-    return harness.rows("remote", case, times, peers=(ZARR,), counts=counts)
+
+    # --- writing
+
+    def writers(self) -> Contenders:
+        """Return who writes the dask array to a new array."""
+        client = self.client()
+        block = self.values[tuple(map(slice, CHUNK))].tobytes()
+
+        def bare() -> None:
+            prefix = self.new_key()
+
+            async def put(key: str) -> None:
+                await _stored(client, f"{prefix}/{key}", block)
+
+            self.bare(put)
+
+        return {
+            BARE: bare,
+            OURS: lambda: cm.to_store(self.x, self.target.new(), codecs="raw", storage_options=self.options),
+            **self.peers_that_write(),
+        }
+
+    def peers_that_write(self) -> Contenders:
+        import tensorstore
+        import xarray
+        import zarr
+
+        shape, chunk = self.values.shape, CHUNK
+        store = self.zarr_store("")
+        dataset = xarray.Dataset({"a": (list("zyx"), self.x)})
+        codecs = {"a": {"compressors": None, "chunks": chunk}}
+
+        def create() -> Any:
+            return zarr.create_array(
+                store, name=self.new_key(), shape=shape, chunks=chunk, dtype="u2", compressors=None
+            )  # fmt: skip
+
+        def write_tensorstore() -> None:
+            grid = {"name": "regular", "configuration": {"chunk_shape": chunk}}
+            metadata = {"shape": shape, "data_type": "uint16", "chunk_grid": grid, "codecs": [_BYTES]}
+            spec = self.tensorstore_spec(f"{self.new_key()}/") | {"metadata": metadata}
+            tensorstore.open(spec, create=True).result().write(self.values).result()
+
+        def write_xarray() -> None:
+            dataset.to_zarr(self.zarr_store(self.new_key()), mode="w-", encoding=codecs, consolidated=False)
+
+        return {
+            ZARR: lambda: self.x.store(create(), lock=False),
+            XARRAY: write_xarray,
+            TENSORSTORE: write_tensorstore,
+        }
+
+    def copiers(self) -> Contenders:
+        """Return jobs from the service to the service; the bare loop gets and puts each value."""
+        client = self.client()
+
+        def bare() -> None:
+            prefix = self.new_key()
+
+            async def copy(key: str) -> None:
+                await _stored(client, f"{prefix}/{key}", await _fetched(client, f"g/a/{key}"))
+
+            self.bare(copy)
+
+        a, options = self.array(), self.options
+
+        def convert() -> None:
+            cm.convert(a, self.target.new(), format="zarr3", target_storage_options=options)
+
+        def rechunk() -> None:
+            cm.rechunk(a, self.target.new(), chunks=(64, 64, 32), target_storage_options=options)
+
+        return {BARE: bare, "chunkmill convert": convert, "chunkmill rechunk": rechunk}
+
+    # --- clients
+
+    def new_key(self) -> str:
+        return self.target.new().removeprefix(f"{self.service.url}/")
+
+    def bare(self, one: Callable[[str], Awaitable[None]]) -> None:
+        """Call `one` for every key, with so many under way."""
+
+        async def every() -> None:
+            limit = asyncio.Semaphore(IN_FLIGHT)
+
+            async def limited(key: str) -> None:
+                async with limit:
+                    await one(key)
+
+            await asyncio.gather(*map(limited, self.keys))
+
+        asyncio.run(every())
+
+    def client(self, prefix: str = "") -> Any:
+        from obstore.store import S3Store
+
+        known: Any = {"access_key_id": "testing", "secret_access_key": "testing", "region": "us-east-1"}
+        return S3Store(
+            "bucket",
+            prefix=prefix or None,
+            endpoint=self.service.endpoint,
+            client_options={"allow_http": True},
+            **known,
+        )
+
+    def zarr_store(self, prefix: str) -> Any:
+        from zarr.storage import ObjectStore
+
+        return ObjectStore(self.client(prefix))
+
+    def tensorstore_spec(self, path: str) -> dict[str, Any]:
+        kvstore = {
+            "driver": "s3",
+            "bucket": "bucket",
+            "path": path,
+            "endpoint": self.service.endpoint,
+            "aws_region": "us-east-1",
+            "aws_credentials": {"type": "anonymous"},
+        }
+        return {
+            "driver": "zarr3",
+            "kvstore": kvstore,
+            "context": {"s3_request_concurrency": {"limit": IN_FLIGHT}},
+        }
 
 
-def fill(grid: tuple[int, ...], url: str, options: dict[str, Any] | None = None) -> np.ndarray:
-    values = harness.volume(tuple(n * c for n, c in zip(grid, CHUNK, strict=True)))
-    cm.to_store(da.from_array(values, chunks=CHUNK, name=False), url, codecs="raw", storage_options=options)
-    return values
+_BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+
+
+async def _fetched(client: Any, key: str) -> Any:
+    import obstore
+
+    return await (await obstore.get_async(client, key)).bytes_async()
+
+
+async def _stored(client: Any, key: str, value: Any) -> None:
+    import obstore
+
+    await obstore.put_async(client, key, value)
+
+
+def in_turn(contenders: Contenders, n_rounds: int, n_slow: int | None = None) -> dict[str, list[float]]:
+    """Run every contender once a round, in alternating order; slow ones in the first `n_slow` rounds only.
+
+    Others run once before, which is not counted: connections, imports.
+    """
+    slow = {ZARR, XARRAY}
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for i in range(-1, n_rounds):
+        with_slow = 0 <= i < (n_rounds if n_slow is None else n_slow)
+        order = [(name, function) for name, function in contenders.items() if with_slow or name not in slow]
+        for name, function in order if i % 2 else order[::-1]:
+            gc.collect()
+            start = time.perf_counter()
+            function()
+            seconds = time.perf_counter() - start
+            if i >= 0:
+                times[name].append(seconds)
+    return times
 
 
 def n_requests(a: cm.Array) -> int:
@@ -101,112 +315,59 @@ def n_requests(a: cm.Array) -> int:
     return meter.n_requests
 
 
-def bare_read(url: str, keys: list[str]) -> int:
-    address, mine = urlsplit(url).netloc, local()
-
-    def one(key: str) -> int:
-        if not hasattr(mine, "connection"):
-            mine.connection = http.client.HTTPConnection(address)
-        mine.connection.request("GET", f"/{key}")
-        return len(mine.connection.getresponse().read())
-
-    return sum(harness.in_threads(one, keys, IN_FLIGHT))
-
-
-def obstore_reader(url: str, keys: list[str]) -> Callable[[], Any] | None:
-    """Return a function that fetches every key with as many requests in flight as ours."""
-    try:
-        import obstore
-        from obstore.store import HTTPStore
-    except ImportError:
-        return None
-    import asyncio
-
-    store = HTTPStore.from_url(url, client_options={"allow_http": True})
-
-    async def fetch() -> int:
-        limit = asyncio.Semaphore(IN_FLIGHT)
-
-        async def one(key: str) -> int:
-            async with limit:
-                return len(await (await obstore.get_async(store, key)).bytes_async())
-
-        return sum(await asyncio.gather(*map(one, keys)))
-
-    return lambda: asyncio.run(fetch())
-
-
-@contextmanager
-def serve(folder: Path) -> Iterator[str]:
-    """Serve a folder from a process of its own, with latency."""
-    with _process(_serve_files, str(folder)) as url:
-        yield url
-
-
-@contextmanager
-def serve_s3() -> Iterator[tuple[str, str]]:
-    with _process(_serve_s3, "") as answer:
-        yield answer
-
-
-@contextmanager
-def _process(target: Callable[..., None], argument: str) -> Iterator[Any]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=target, args=(argument, theirs), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        ours.send("stop")
-        process.join()
-
-
-def _serve_files(folder: str, pipe: Any) -> None:
-    servers = _servers()
-    with servers.serve_files(folder, latency=LATENCY) as server:
-        pipe.send(server.url)
-        pipe.recv()
-
-
-def _serve_s3(_: str, pipe: Any) -> None:
-    servers = _servers()
-    with servers.serve_s3() as server:
-        pipe.send((server.endpoint_url, server.new_bucket()))
-        pipe.recv()
-
-
-def _servers() -> Any:
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    import servers
-
-    return servers
-
-
 # --- as tests
 
 
 def test_requests_at_once_are_as_many_whoever_reads(tmp_path):
     """Directly, in one block, in a task for each chunk on more threads than that: the limit is the process's."""
-    values = fill(GRID, str(tmp_path / "a"))
-    with _servers().serve_files(tmp_path, latency=LATENCY) as server:
+    import servers
+
+    from chunkmill.stores.filesystems import max_requests
+
+    most = max_requests()
+    values = _written(GRID, tmp_path / "a")
+    with servers.serve_files(tmp_path, latency=0.02) as server:
         a = cm.open_array(f"{server.url}/a")
         reads = [
             lambda: a[...],
             a.to_dask(chunks=-1).compute,
-            lambda: a.to_dask().compute(scheduler="threads", num_workers=2 * IN_FLIGHT),
+            lambda: a.to_dask().compute(scheduler="threads", num_workers=2 * most),
         ]
         for read in reads:
             server.most_at_once = 0
             np.testing.assert_array_equal(read(), values)
-            assert IN_FLIGHT // 4 < server.most_at_once <= IN_FLIGHT
+            assert most // 4 < server.most_at_once <= most
 
 
 def test_a_chunk_is_a_request(tmp_path):
-    values = fill((2, 2, 1), str(tmp_path / "a"))
+    values = _written((2, 2, 1), tmp_path / "a")
     a = cm.open_array(str(tmp_path / "a"))
     np.testing.assert_array_equal(a[...], values)
     assert n_requests(a) == 4
+
+
+def test_everybody_reads_and_writes_the_same():
+    with far_s3(0.0) as service, harness.threads():
+        far = Far(service, (2, 1, 1))
+        total = int(far.values.sum(dtype="u8"))
+        for name, read in far.readers().items():
+            found = read()
+            assert name == BARE or int(np.sum(found, dtype="u8")) == total, name
+        n = 0
+        for contenders in (far.writers(), far.copiers()):
+            for name, write in contenders.items():
+                write()
+                if name != BARE:
+                    node = cm.open(f"{far.target.prefix}-{n}", storage_options=far.options)
+                    a = node["a"] if isinstance(node, cm.Group) else node
+                    np.testing.assert_array_equal(a[...], far.values)
+                n += 1
+
+
+def _written(grid: tuple[int, ...], folder: Path) -> np.ndarray:
+    values = harness.volume(tuple(n * c for n, c in zip(grid, CHUNK, strict=True)))
+    cm.to_store(da.from_array(values, chunks=CHUNK, name=False), str(folder), codecs="raw")
+    return values
 
 
 if __name__ == "__main__":

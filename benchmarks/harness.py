@@ -319,12 +319,14 @@ def threads() -> Iterator[None]:
 
 
 @contextmanager
-def local_cluster(n_workers: int = N_THREADS) -> Iterator[Any]:
-    """Start a LocalCluster of two processes with a thread each."""
+def local_cluster(n_workers: int = N_THREADS, n_threads: int = 1) -> Iterator[Any]:
+    """Start a LocalCluster: by default of two processes with a thread each."""
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        LocalCluster(
+            n_workers=n_workers, threads_per_worker=n_threads, processes=True, dashboard_address=":0"
+        ) as cluster,
         Client(cluster) as client,
     ):
         yield client

@@ -48,6 +48,8 @@ _CONVERT = {
 }
 _REFERENCES = {"ours": "chunkmill", "others": (("fsspec + zarr-python", "fsspec + zarr-python"),)}
 _REGION = {"ours": "chunkmill, unaligned", "zarr": "da.store, its lock", "tensorstore": "tensorstore"}
+_FAR = "20 ms, 300 chunks of 256 KiB, two threads"
+_BARE = ("bare loop", "obstore's bare loop")
 LINES = (
     Line("read and sum, zstd chunks of 1 MiB", "read", "read, sum", "v3 zstd, 1 MiB", **_DASK),
     Line("the same, chunks of 64 KiB", "read", "read, sum", "v3 zstd, 64 KiB", **_DASK),
@@ -73,8 +75,16 @@ LINES = (
         zarr="da.from_zarr",
     ),
     Line(
-        "300 chunks over HTTP, 20 ms", "remote", "remote", "HTTP, 20 ms.*", "chunkmill a[...]",
-        zarr="dask + zarr-python + fsspec", tensorstore="tensorstore", others=(("obstore", "obstore"),),
+        "read and sum 300 chunks on S3, 20 ms", "remote", "remote, read", _FAR, "chunkmill",
+        zarr="dask + zarr-python + obstore", others=(('xarray engine="zarr" + obstore', "xarray"), _BARE),
+    ),
+    Line(
+        "the same, `a[...]`", "remote", "remote, read", _FAR, "chunkmill a[...]",
+        zarr="zarr-python + obstore z[...]", tensorstore="tensorstore", others=(_BARE,),
+    ),
+    Line(
+        "write them", "remote", "remote, write", _FAR, "chunkmill", zarr="dask + zarr-python + obstore",
+        tensorstore="tensorstore", others=(('xarray engine="zarr" + obstore', "xarray"), _BARE),
     ),
     Line("open 10⁶ references, JSON", "references", "references, open", "JSON, 1,000,000", **_REFERENCES),
     Line(

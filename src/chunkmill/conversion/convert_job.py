@@ -221,10 +221,12 @@ def _plan_arrays(
     max_bytes = min(MAX_TASK_BYTES, max(total // _MANY_TASKS, fine))
     n_keys = sum(new.write_layout.grid.n_chunks for _, new in arrays)
     max_keys = min(MAX_TASK_KEYS, max(n_keys // LEAST_TASKS, 1))
-    if source.store.is_remote or target.store.is_remote:  # a task has as many requests under way as it owns keys
+    if source.store.is_remote or target.store.is_remote:
+        # a task has as many requests under way as it owns keys; of twice as many the last are read beside the first
+        # being written
         largest = max((chunk_bytes(new, new.write_layout) for _, new in arrays), default=0)
-        max_keys = max(max_keys, MOST_STORING)
-        max_bytes = max(max_bytes, min(MAX_TASK_BYTES, MOST_STORING * largest))
+        max_keys = max(max_keys, 2 * MOST_STORING)
+        max_bytes = max(max_bytes, min(MAX_TASK_BYTES, 2 * MOST_STORING * largest))
     chosen = [
         ArrayPlan(
             old,

@@ -27,7 +27,7 @@ from chunkmill.conversion.coarsen import MeasuredAxis, coarsen, meet
 from chunkmill.model.grid import RegularAxis, RunsAxis
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.runtime.worker import THREAD_OVERHEAD
-from chunkmill.stores.base import REQUESTS_AT_ONCE, WritesParts
+from chunkmill.stores.base import WritesParts
 
 __all__ = ["MOST_STORING", "TaskMemory", "TransferEstimate", "estimate_transfers", "fit_memory", "task_memory"]
 
@@ -224,7 +224,7 @@ class _Stored:
 
 
 _MOST_ARRAYS = 64
-_MOST_KEYS, _MOST_KEYS_FAR = 1024, 64  # whose sizes are asked for; the second where each request costs latency
+_MOST_KEYS, _MOST_KEYS_FAR = 1024, 32  # whose sizes are asked for; the second, all at once, where requests cost latency
 
 
 def _stored(arrays: Sequence[StoredArray]) -> list[_Stored]:
@@ -251,7 +251,7 @@ def _sizes(array: StoredArray, most: int) -> list[int | None]:
     keys = [array.write_layout.locator.key(grid.coords_of(number)) for number in spread]
     if not array.store.is_remote:
         return [array.store.size(key) for key in keys]
-    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_MOST_KEYS_FAR) as pool:
         return list(pool.map(array.store.size, keys))
 
 
