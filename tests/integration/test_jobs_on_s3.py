@@ -8,9 +8,11 @@ from servers import WARNINGS, s3_server  # noqa: F401
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
+from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.guarded import GuardedStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
+from chunkmill.stores.read_versions import ReadVersions, list_versions, mark_of, noting, version_now
 
 pytestmark = WARNINGS
 
@@ -68,3 +70,12 @@ def test_resume(store):
     assert cm.verify(source, store).equal
     assert not unfinished_jobs(store)
     assert not [key for key in store.list_prefix("") if "chunkmill" in key]
+
+
+def test_etags_of_values_are_those_of_listings(store):
+    for key in ("a/0", "a/1"):
+        store.set(key, b"0123456789")
+    read = ReadVersions()
+    assert list(noting(store, read.note).get_many([ByteSpan("a/0"), ByteSpan("a/1", ByteRange(2, 3))]))[1] == b"234"
+    assert read.mark() == mark_of(dict(list_versions(store, "a/")))
+    assert read.mark() == mark_of({key: version_now(store, key) for key in ("a/0", "a/1")})
