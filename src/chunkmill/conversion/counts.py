@@ -44,7 +44,8 @@ class JobCounts:
     n_keys
         Store keys of the target that are written, or found to be absent.
     actions
-        Store keys of the target by what is done for them: ``{"copy": 90, "recode": 10}``.
+        Store keys of the target (chunks, where those are repacked into shards or out of them) by what is done for
+        them: ``{"copy": 90, "recode": 10}``.
     """
 
     n_tasks: int = 0

@@ -80,7 +80,7 @@ class _Columns(ReportMixin):
 
     @property
     def actions(self) -> Mapping[str, int]:
-        """Store keys of the target by what is done for them."""
+        """Store keys of the target by what is done for them; chunks, where those are repacked."""
         return self.costs.actions
 
     def to_dict(self) -> dict[str, Any]:

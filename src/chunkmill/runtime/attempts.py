@@ -133,7 +133,7 @@ class Attempt:
         if scratch_store(self.store) is not None:  # a zip file, which would grow, and has one writer only
             return
         while not stopped.wait(HEARTBEAT_SECONDS):
-            with suppress(OSError):  # the next one may succeed
+            with suppress(Exception):  # the next one may succeed, and without any the job seems dead after a minute
                 found, version = self.store.get_versioned(self.key)
                 if found is None:  # ended by others: tasks must not find it again
                     return
