@@ -99,7 +99,15 @@ def test_a_store_that_cannot_be_asked_is_no_yes(store, attempt):
         Attempt(failing, KEY, "put it").check(now=True)
 
 
-def test_the_heartbeat_goes_on(monkeypatch, store, attempt):
+def test_the_heartbeat_continues_after_errors(monkeypatch, store, attempt):
+    errors, get_versioned = [RuntimeError("of a client library"), OSError("no answer")], store.get_versioned
+
+    def fails_at_first(key):
+        if errors:
+            raise errors.pop(0)
+        return get_versioned(key)
+
+    monkeypatch.setattr(store, "get_versioned", fails_at_first)
     monkeypatch.setattr(attempts, "HEARTBEAT_SECONDS", 0.02)
     with attempt.running():
         versions = set()
