@@ -155,6 +155,10 @@ class FarStore(RecordingStore):
         self._wait(1)
         return super().get(key, byte_range)
 
+    def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
+        self._wait(1)
+        return super().get_noting(key, byte_range, note)
+
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         self._wait(1)
         super().set(key, value)

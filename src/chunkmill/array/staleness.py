@@ -30,6 +30,7 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.paths import parents_of
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import n_publications, pinned, uncached
+from chunkmill.stores.read_versions import has_versions, version_now
 
 __all__ = ["check_after_writing", "check_still_there", "check_unchanged", "read_published", "unchanged_while_written"]
 
@@ -78,9 +79,8 @@ def _pinned(array: StoredArray) -> Store:
     """Return the array's store, pinned if it can be, after its document was compared there."""
     # an element written by itself takes 95 us; it took 160 where a directory was pinned for each
     seen, begun, n = array.last_seen, time.monotonic(), n_publications()
-    store = None if seen.tree is None else seen.tree()
-    # the root's folder stays where an array there is deleted
-    if store is not None and array.prefix and begun < seen.tree_until[0] and n == seen.tree_until[1]:
+    store, version = None if seen.tree is None else seen.tree(), _version_at_root(array)
+    if store is not None and seen.tree_seen == (n, version) and begun < seen.tree_valid_until and version != "":
         return store
     store = pinned(array.store, array.prefix)
     if store is array.store:
@@ -88,8 +88,21 @@ def _pinned(array: StoredArray) -> Store:
         return store
     _compare(array.with_store(store), may_grow=False)
     _PINNED.append(store)
-    seen.tree, seen.tree_until = weakref.ref(store), (begun + CHECK_INTERVAL, n)
+    seen.tree, seen.tree_seen, seen.tree_valid_until = weakref.ref(store), (n, version), begun + CHECK_INTERVAL
     return store
+
+
+def _version_at_root(array: StoredArray) -> str | None:
+    """Return the version of the document of an array at the root; ``None`` elsewhere, empty where it has none.
+
+    The root's folder stays where the array there is deleted or replaced, so that holding it open tells nothing.
+    """
+    if array.prefix:
+        return None
+    store, documents_format = uncached(array.store), get_format(array.format)
+    if not documents_format.node_keys_known or not has_versions(store):
+        return ""
+    return version_now(store, documents_format.array_keys(array.path)[0]) or ""
 
 
 _PINNED: deque[Store] = deque(maxlen=16)  # each holds a directory open

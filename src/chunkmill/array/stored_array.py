@@ -51,8 +51,11 @@ class LastSeen:
         The stored documents that were found to describe the array as its metadata do.
     tree
         The store, pinned, in which they were found so; kept by `chunkmill.array.staleness`.
-    tree_until
-        Time until which they need not be read again there, unless this process has published documents since.
+    tree_seen
+        Publications of this process until then, and at the root the document's version: they are not read again there
+        until one of these changes.
+    tree_valid_until
+        Time, by ``time.monotonic``, until which that holds.
     """
 
     n_publications: int
@@ -61,7 +64,8 @@ class LastSeen:
     has_grown: bool = False
     documents: Mapping[str, bytes] | None = None
     tree: weakref.ref[Store] | None = None
-    tree_until: tuple[float, int] = (0.0, 0)
+    tree_seen: tuple[int, str | None] = (-1, None)
+    tree_valid_until: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -59,9 +59,15 @@ def mark_of(versions: Mapping[str, str]) -> int:
 
 
 def has_versions(store: Store) -> bool:
-    """Return whether values come with their versions."""
+    """Return whether values come with their versions.
+
+    Not in a store of one's own that inherits ``get_noting`` and has a ``get`` of its own, which would not be called.
+    """
     own = getattr(store, "has_versions", True)  # what else a store depends on: a process that was forked, a protocol
-    return bool(own) and hasattr(store, "get_noting")
+    if not own or not hasattr(store, "get_noting"):
+        return False
+    readers = [vars(each).keys() & {"get", "get_noting"} for each in type(store).__mro__]
+    return not any("get_noting" in each for each in readers) or "get_noting" in next(filter(None, readers))
 
 
 def noting(store: Store, note: Note) -> Store:

@@ -54,3 +54,15 @@ def test_a_value_that_is_replaced_has_another_version(store):
     assert read.mark() != mark_of({"a/0": version_now(store, "a/0")})
     noted.get("a/0")  # read twice, of two values
     assert read.mark() != mark_of({"a/0": version_now(store, "a/0")})
+
+
+def test_a_store_with_a_get_of_its_own_has_no_versions():
+    class Mine(MemoryStore):
+        def get(self, key, byte_range=None):
+            return super().get(key, byte_range)
+
+    class Named(MemoryStore):
+        pass
+
+    assert not has_versions(Mine())
+    assert has_versions(Named())
