@@ -29,7 +29,7 @@ from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.paths import parents_of
 from chunkmill.stores.base import ByteSpan, Store
-from chunkmill.stores.capabilities import n_publications, pinned, uncached
+from chunkmill.stores.capabilities import innermost, n_publications, pinned, uncached
 from chunkmill.stores.read_versions import has_versions, version_now
 
 __all__ = ["check_after_writing", "check_still_there", "check_unchanged", "read_published", "unchanged_while_written"]
@@ -80,7 +80,8 @@ def _pinned(array: StoredArray) -> Store:
     # an element written by itself takes 95 us; it took 160 where a directory was pinned for each
     seen, begun, n = array.last_seen, time.monotonic(), n_publications()
     store, version = None if seen.tree is None else seen.tree(), _version_at_root(array)
-    if store is not None and seen.tree_seen == (n, version) and begun < seen.tree_valid_until and version != "":
+    is_known = seen.tree_seen == (n, version) and begun < seen.tree_valid_until and version != ""
+    if store is not None and innermost(store) is array.store and is_known:  # not one that counts or fails in between
         return store
     store = pinned(array.store, array.prefix)
     if store is array.store:
