@@ -45,14 +45,15 @@ class WriteTarget:
         Clears the path and returns the documents to publish; not called by a write that resumes. ``None``: the array
         cannot be written here.
     publish
-        Makes the array visible; called with the documents when all blocks are written. May be called again.
+        Makes the array visible; called as ``publish(documents, again=resumes)`` when all blocks are written. A write
+        that resumes may have published these documents before.
     old_prefix
         Prefix of the keys of the array that this one replaces, if it is written beside that.
     """
 
     array: StoredArray
     prepare: Callable[[], Mapping[str, bytes] | None]
-    publish: Callable[[dict[str, bytes]], None]
+    publish: Callable[..., None]
     old_prefix: str | None = None
 
 
@@ -103,7 +104,7 @@ def resumable_write(
         with abandon_on_error([blocks]), remove_partial_files([written], after_death=resumes):
             counts = _compute(blocks, keys, journal)
         journal.check(now=True)
-        target.publish(documents)
+        target.publish(documents, again=resumes)
     if resumes:
         remove_partial_files_beside(array.store, documents)
     journal.finish()
@@ -128,7 +129,7 @@ def _already_done(x: da.Array, target: WriteTarget, journal: Journal, documents:
     """Finish a write that an earlier run had brought into place."""
     if not journal.is_over:
         with journal.running():
-            target.publish(dict(documents))
+            target.publish(dict(documents), again=True)
         journal.finish()
     return replace(report(target.array, WriteCounts(), 0), n_resumed=sum(1 for _ in _numbered(x, target.array)))
 

@@ -299,7 +299,7 @@ class _Write:
     def resumed(self, *, is_new: bool, overwrite: bool) -> WriteReport:
         """Write the whole array with a journal, or resume that."""
         array = self.array
-        publish = partial(placement.publish_and_refresh, array.store, format=array.format, path=array.path, again=True)
+        publish = partial(placement.publish_and_refresh, array.store, format=array.format, path=array.path)
 
         def prepare() -> Mapping[str, bytes]:
             if is_new:
@@ -325,7 +325,7 @@ class _Write:
         array = self.array
         replacement = ReplacementOfJob(array.store, array.path, array.format, run)
 
-        def publish(above: Mapping[str, bytes]) -> None:
+        def publish(above: Mapping[str, bytes], *, again: bool) -> None:  # noqa: ARG001 - it finds what it exchanged
             own = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)
             replacement.finish(own, above=above)
 

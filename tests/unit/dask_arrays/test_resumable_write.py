@@ -23,8 +23,8 @@ def write(x, array, calls):
         calls.append("prepare")
         return {"documents": b"1"}
 
-    def publish(documents):
-        calls.append(documents)
+    def publish(documents, *, again):
+        calls.append((documents, again))
 
     with dask.config.set(scheduler="sync"):
         return resumable_write(x, WriteTarget(array, prepare, publish), lock=local_lock, write_empty=False)
@@ -51,7 +51,7 @@ def test_blocks_on_record_are_not_computed_again(array):
     assert set(computed) == {0, 2, 4, 6} - done
     assert report.n_resumed == len(done)
     assert report.n_keys == 4 - len(done)
-    assert calls == ["prepare", {"documents": b"1"}]
+    assert calls == ["prepare", ({"documents": b"1"}, True)]
     np.testing.assert_array_equal(array[...], np.arange(8))
 
 
@@ -68,4 +68,4 @@ def test_an_array_without_elements():
     array = cm.create_array(MemoryStore(), "a", shape=(0,), dtype="i4", chunks=(2,))
     calls = []
     assert write(da.zeros(0, dtype="i4"), array, calls).n_keys == 0
-    assert calls == ["prepare", {"documents": b"1"}]
+    assert calls == ["prepare", ({"documents": b"1"}, False)]
