@@ -10,6 +10,7 @@ from small_jobs import make_job, put
 import chunkmill as cm
 from chunkmill.log import LOG, without_secrets
 from chunkmill.runtime.job import run_job
+from chunkmill.stores.guarded import GuardedStore
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -72,6 +73,20 @@ def test_contention_is_told(caplog):
     array[1] = 7
     assert caplog.messages == [f"{store.url}/c/0 was changed by another writer meanwhile; it is read again"]
     assert array[...].tolist() == [1, 7, 3, 4]
+
+
+def test_a_write_that_is_tried_again_is_told(caplog):
+    """A client of a service asks again where a response is lost, and meets what it has written."""
+    caplog.set_level(logging.INFO, "chunkmill")
+
+    class Lossy(MemoryStore):
+        def set_if(self, key, value, version):
+            super().set_if(key, value, version)
+            return False
+
+    GuardedStore(store := Lossy(), lambda *, now=False: None).set("a", b"1")
+    assert caplog.messages == [f"{store.url}/a is stored already: by a try whose response was lost, or by another task"]
+    assert store.get("a") == b"1"
 
 
 def test_nothing_is_shown_where_nobody_asks():

@@ -16,6 +16,7 @@ from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.references.parquet import is_reference_root
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
+from chunkmill.log import LOG
 from chunkmill.model.json_values import same_json
 from chunkmill.model.paths import parents_of
 from chunkmill.runtime.journal_names import JOB_PREFIX
@@ -193,7 +194,12 @@ def _written_if_absent(store: Store, key: str, value: bytes) -> bool:
 
     A client of a service asks again when a response is lost, and is refused because of its own write.
     """
-    return store.set_if(key, value, None) or (store.is_remote and store.get(key) == value)
+    if store.set_if(key, value, None):
+        return True
+    is_own = store.is_remote and store.get(key) == value
+    if is_own:
+        LOG.info("%s/%s is stored already: by a try whose response was lost", store.url, key)
+    return is_own
 
 
 def _write_while_absent(

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Protocol
 
 from chunkmill.errors import StoreError
+from chunkmill.log import LOG
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import set_parts
 from chunkmill.stores.wrapper import StoreWrapper
@@ -78,7 +79,8 @@ class GuardedStore(StoreWrapper):
             found, version = self.below.get_versioned(key)
             self._guard(now=True)
             if found == memoryview(value).tobytes():
-                return  # another task for the same key stored it, or this one, and the response was lost
+                LOG.info("%s/%s is stored already: by a try whose response was lost, or by another task", self.url, key)
+                return
         raise self._contended(key)
 
     def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:

@@ -34,6 +34,7 @@ class Plain:
     has_fill_value: ClassVar[bool] = False
     node_keys_known: ClassVar[bool] = True
     implicit_groups: ClassVar[bool] = False
+    empty_groups: ClassVar[bool] = False
     document_names: ClassVar[frozenset[str]] = frozenset()
     default_chunk_keys: ClassVar[ChunkKeyEncoding] = ChunkKeyEncoding("", ".", "0")
 
