@@ -16,7 +16,7 @@ T = TypeVar("T")
 # of a deletion, beside which another operation has made a node whose keys stay
 pytestmark = pytest.mark.filterwarnings("ignore::chunkmill.errors.KeysLeft")
 
-N_RUNS = 48  # of a pair: some 10,000 in all
+N_RUNS = 40  # of a pair: some 10,000 in all
 N_RUNS_OF_KNOWN = 71  # so that what is known to fail is seen to
 N_RUNS_BRIEFLY = 12
 N_SCENARIOS = 3  # of the thirty or so of a pair: the serial orders of one take as long as a dozen runs

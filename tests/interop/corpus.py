@@ -129,8 +129,8 @@ def copy(golden: Golden, folder: Path) -> Path:
     for expected in golden.arrays:
         node = golden.open(expected.path)
         array, documents = placement.create_array(store, expected.path, node.metadata, format=golden.format)
-        array[...] = node[...]
         placement.publish_and_refresh(store, documents, golden.format, expected.path)
+        array[...] = node[...]
     if "consolidated" in golden.name:
         cm.consolidate(store)
     return target

@@ -269,5 +269,5 @@ def test_mutated_stores(folder):
 def test_many_mutated_stores(folder):
     for name in SOURCES:
         if name.startswith(f"{folder}/"):
-            for n in range(N_MUTATIONS, 10 * N_MUTATIONS):
+            for n in range(N_MUTATIONS, 6 * N_MUTATIONS):
                 run(name, n)
