@@ -17,6 +17,7 @@ from golden import cases, n5_cases
 
 import chunkmill as cm
 from chunkmill.nodes import placement
+from chunkmill.stores.capabilities import flush
 from chunkmill.stores.open import open_store
 
 __all__ = ["GOLDENS", "UNWRITTEN", "Expected", "Golden", "copy"]
@@ -131,6 +132,7 @@ def copy(golden: Golden, folder: Path) -> Path:
         array, documents = placement.create_array(store, expected.path, node.metadata, format=golden.format)
         placement.publish_and_refresh(store, documents, golden.format, expected.path)
         array[...] = node[...]
+        flush(store)
     if "consolidated" in golden.name:
         cm.consolidate(store)
     return target
