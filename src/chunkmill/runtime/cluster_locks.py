@@ -41,7 +41,6 @@ from chunkmill.stores.base import Store
 
 __all__ = ["ClusterLock", "UserLock", "automatic_lock", "check_guarded", "lock_factory", "no_lock"]
 
-
 _MEMORY = 1.0  # seconds for which a key that others write counts as contended: one attempt in each is repeated
 _POLL = 2.0  # seconds after which a waiting task asks who holds the lock, whereby the leases of the dead end
 

@@ -47,7 +47,7 @@ from chunkmill.runtime.records import Record, WrittenKeys, read_record
 from chunkmill.stores.base import Store
 from chunkmill.stores.metered import Written
 
-__all__ = ["FEW_RECORDS", "Journal"]
+__all__ = ["FEW_RECORDS", "Journal", "parse_plan"]
 
 _VERSION = 2
 
@@ -120,7 +120,7 @@ class Journal:
             if not self.store.is_remote:  # the folder, of a job that was killed when all but that was deleted
                 self.store.delete_prefix(self.prefix)
             return None
-        plan = _parse(value, self)
+        plan = parse_plan(value, self)
         is_ours = self._is_ours(plan)
         if plan.get("over"):
             self._delete_mark(plan)
@@ -142,7 +142,7 @@ class Journal:
 
     def documents(self, plan: bytes) -> dict[str, bytes]:
         """Return the documents that a stored plan holds."""
-        return {key: base64.b64decode(text) for key, text in _parse(plan, self)["documents"].items()}
+        return {key: base64.b64decode(text) for key, text in parse_plan(plan, self)["documents"].items()}
 
     def check_dead(self) -> None:
         """Raise `JobError` where a client is at work on a job at the target, which is not to be discarded then."""
@@ -150,7 +150,7 @@ class Journal:
         if value is None:
             return
         with suppress(JobError):  # a damaged journal, which is discarded
-            plan = _parse(value, self)
+            plan = parse_plan(value, self)
         if not plan.get("over") and any_live(self.store, self._attempts()):
             raise self._another(plan)
 
@@ -170,7 +170,7 @@ class Journal:
         value = self.store.get(self.plan_key)
         if value is None:
             return None
-        plan = _parse(value, self)
+        plan = parse_plan(value, self)
         return self._is_ours(plan) or (None if plan.get("over") else False)
 
     def _is_ours(self, plan: Mapping[str, Any]) -> bool:
@@ -208,7 +208,7 @@ class Journal:
         if not self.store.set_if(self.plan_key, json.dumps(plan).encode(), replaces):
             # a store whose response was lost is asked again by its client, and then meets this run's own plan
             found = self.store.get(self.plan_key)
-            if found is None or _parse(found, self).get("run") != self.run:
+            if found is None or parse_plan(found, self).get("run") != self.run:
                 hint = "wait until it is done, or stop it, and run this one again"
                 raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
         self._mark_new()
@@ -313,7 +313,7 @@ class Journal:
         value, others = at_once(self.store, lambda: self.store.get(self.plan_key), self._attempts)
         if value is not None:
             try:
-                self.store.set(self.plan_key, json.dumps(_parse(value, self) | {"over": True}).encode())
+                self.store.set(self.plan_key, json.dumps(parse_plan(value, self) | {"over": True}).encode())
             except OSError:  # a full disk: all is done, and the rest frees space
                 self.store.delete(self.plan_key)
         if self.attempt is not None:
@@ -347,7 +347,7 @@ class Journal:
         value, found = at_once(
             self.store, lambda: self.store.get(self.plan_key), lambda: set(self.store.list_prefix(self.prefix))
         )
-        if value is not None and _parse(value, self).get("run") == self.run:
+        if value is not None and parse_plan(value, self).get("run") == self.run:
             self.store.delete(self.plan_key)
             own = {self.plan_key} if self.attempt is None else {self.plan_key, self.attempt.key}
             if found - own or not self.store.is_remote:  # a directory is deleted, too
@@ -389,12 +389,10 @@ class Journal:
 _STOPPED = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"
 
 
-def _parse(value: bytes, journal: Journal) -> dict[str, Any]:
-    try:
-        parsed = json.loads(value)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        hint = Hint("give {} to discard it and start again", ("resume", False))
-        raise JobError(job=journal.job, reason=f"the journal at {journal.plan_key!r} is damaged", hint=hint)
-    return parsed
+def parse_plan(value: bytes, journal: Journal) -> dict[str, Any]:
+    """Return what the journal's plan document says; `JobError` where it is damaged."""
+    with suppress(ValueError):
+        if isinstance(parsed := json.loads(value), dict):
+            return parsed
+    hint = Hint("give {} to discard it and start again", ("resume", False))
+    raise JobError(job=journal.job, reason=f"the journal at {journal.plan_key!r} is damaged", hint=hint)

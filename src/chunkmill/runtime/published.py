@@ -33,9 +33,10 @@ def withdraw_published(store: Store, path: str) -> None:
     What others have changed is theirs, and stays.
     """
     value = store.get(f"{journal_prefix(path)}{_BELOW}")
-    if value is None:
+    try:
+        top, known = json.loads(value or b"")
+    except (ValueError, TypeError):  # absent, or damaged: discarding must not fail, and what is there is not replaced
         return
-    top, known = json.loads(value)
     if store.size(top) is not None:
         return
 

@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from chunkmill.errors import JobError
-from chunkmill.runtime.attempts import is_live
+from chunkmill.runtime.attempts import attempts_below, is_live
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.job_monitor import JobState, JobStatus
-from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.journal import Journal, parse_plan
 from chunkmill.runtime.journal_names import RUNNING
 
 __all__ = ["end_attempts", "stored_status"]
@@ -52,15 +51,11 @@ def _is_there(journal: Journal, run: str) -> bool:
     value = journal.store.get(journal.plan_key)
     if value is None:
         return False
-    try:
-        plan = json.loads(value)
-    except ValueError as error:
-        raise JobError(job=journal.job, reason=f"its journal is damaged: {error}") from error
+    plan = parse_plan(value, journal)
     return plan.get("fingerprint") == journal.fingerprint and not plan.get("over") and run in {"", plan.get("run")}
 
 
 def _heartbeats(journal: Journal) -> Iterator[tuple[str, bytes]]:
-    prefix = journal.prefix + RUNNING
-    for name in journal.store.list_dir(prefix):
-        if (heartbeat := journal.store.get(prefix + name)) is not None:
-            yield prefix + name, heartbeat
+    for key in attempts_below(journal.store, journal.prefix + RUNNING):
+        if (heartbeat := journal.store.get(key)) is not None:
+            yield key, heartbeat

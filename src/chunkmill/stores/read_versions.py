@@ -10,6 +10,7 @@ store that wraps another one without these methods has no versions. Not here: wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -64,9 +65,13 @@ def has_versions(store: Store) -> bool:
     Not in a store of one's own that inherits ``get_noting`` and has a ``get`` of its own, which would not be called.
     """
     own = getattr(store, "has_versions", True)  # what else a store depends on: a process that was forked, a protocol
-    if not own or not hasattr(store, "get_noting"):
-        return False
-    readers = [vars(each).keys() & {"get", "get_noting"} for each in type(store).__mro__]
+    return bool(own) and hasattr(store, "get_noting") and _reads_by_it(type(store))
+
+
+@lru_cache(maxsize=64)
+def _reads_by_it(kind: type) -> bool:
+    """Return whether no class overrides ``get`` below the one that has ``get_noting``, if one has."""
+    readers = [vars(each).keys() & {"get", "get_noting"} for each in kind.__mro__]
     return not any("get_noting" in each for each in readers) or "get_noting" in next(filter(None, readers))
 
 
