@@ -15,6 +15,7 @@ from chunkmill.errors import AlignmentError, RegionError
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.dimensions import axis_names, unknown_dimensions
 from chunkmill.nodes.group import Node
 from chunkmill.nodes.hierarchy import walk
 from chunkmill.nodes.new_array import check_shards, make_grid
@@ -77,7 +78,7 @@ def by_array(option: Any, node: Node, name: str, names: Callable[[Array], Any] |
     check_rank(node, option, name)
     if not isinstance(option, Mapping):
         return option
-    names = names or _stored_names
+    names = names or axis_names
     arrays = [each for each in walk(node) if isinstance(each, Array)]
     paths = {path_below(node, array) for array in arrays} - {""}
     by_path = {str(path).strip("/"): value for path, value in option.items()}
@@ -131,9 +132,7 @@ def _by_dimension(
     numbers = range(min(ndim)) if len(ndim) == 1 else ()  # an axis's number means one thing in arrays of one rank alone
     unknown = [key for key in lengths if key not in known and not (isinstance(key, int) and key in numbers)]
     if unknown:
-        found = f"are {sorted(known)[:20]}" if known else "have no names: give a shape"
-        msg = f"{name}= names dimensions {unknown}, where those of the arrays {found}"
-        raise ValueError(msg)
+        raise unknown_dimensions(name, unknown, sorted(known), "the arrays", "give a shape")
     if wrong := {key: value for key, value in lengths.items() if not _is_length(value)}:
         msg = f"{name}={wrong!r}: expected a length, -1 (the whole axis), None (as it is) or 'auto' for a dimension"
         raise ValueError(msg)
@@ -141,10 +140,6 @@ def _by_dimension(
         msg = f"{name}={dict(lengths)!r}: shards have no 'auto'; give lengths that are multiples of the chunks"
         raise ValueError(msg)
     return ByDimension(dict(lengths), names)
-
-
-def _stored_names(array: Array) -> tuple[str | None, ...]:
-    return array.dimension_names or (None,) * array.ndim
 
 
 def path_below(top: Node, node: Node) -> str:
@@ -184,7 +179,7 @@ def chosen(option: Any, source: Array, name: str) -> Any:
     elif isinstance(option, (tuple, list)) and len(option) != source.ndim:
         return "keep"
     if isinstance(option, Mapping):  # of a callable
-        option = _by_dimension(option, name, [source], _stored_names)
+        option = _by_dimension(option, name, [source], axis_names)
     if option is None and name == "chunks":
         return "keep"
     if isinstance(option, str) and option != "keep" and (option != "auto" or name == "shards"):

@@ -25,6 +25,7 @@ from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis, run_lengths
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.paths import parents_of
 from chunkmill.model.user_values import scalar_of
+from chunkmill.nodes.dimensions import unknown_dimensions
 from chunkmill.nodes.documents import may_have
 from chunkmill.nodes.opening import open_stored
 from chunkmill.stores.base import Store
@@ -115,8 +116,7 @@ def lengths_by_name(option: Any, names: Sequence[str | None] | None, others: Seq
         return option
     known = [each for each in names or () if each is not None]
     if unknown := [each for each in option if each not in known]:
-        found = f"are {known}" if known else "have no names: give dimension_names= too, or a shape"
-        raise ValueError(f"{name}= names dimensions {unknown}, where those of the array {found}")
+        raise unknown_dimensions(name, unknown, known, "the array", "give dimension_names= too, or a shape")
     return tuple(option.get(each, other) for each, other in zip(names or (), others, strict=True))
 
 

@@ -14,6 +14,7 @@ from chunkmill.errors import RegionError
 from chunkmill.model.grid import Region
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.cropped import crop
+from chunkmill.nodes.dimensions import axis_names, unknown_dimensions
 from chunkmill.nodes.group import Node
 
 __all__ = ["RegionOption", "cropping", "shown_regions"]
@@ -67,7 +68,7 @@ def cropping(
             raise TypeError(msg + "{'time': slice(0, 10)}")
         region = _checked(option, node)
         return lambda array: crop(array, region)
-    named = names or (lambda array: array.dimension_names or (None,) * array.ndim)
+    named = names or axis_names
     cuts = {name: _cut(name, value) for name, value in option.items()}
     _check_names(cuts, arrays, named)
 
@@ -155,8 +156,7 @@ def _check_names(cuts: Mapping[Any, slice], arrays: Collection[Array], named: Na
                 lengths.setdefault(axis, {}).setdefault(array.shape[axis], array.path)
     if unknown := [name for name in cuts if name not in lengths]:
         known = sorted(name for name in lengths if isinstance(name, str))
-        reason = f"are {known[:20]}" if known else "have no names: give slices"
-        raise ValueError(f"region= names dimensions {unknown}, where those of the arrays {reason}")
+        raise unknown_dimensions("region", unknown, known, "the arrays", "give slices")
     for name in cuts:
         if len(found := lengths[name]) > 1:
             each = ", ".join(f"{n} in {path!r}" for n, path in list(found.items())[:4])

@@ -26,6 +26,7 @@ from chunkmill.formats.base import FormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.nodes import api
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.dimensions import axis_names
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.open_store import is_reference_set
 from chunkmill.stores.open import is_store
@@ -128,7 +129,7 @@ def _whole(ndim: int) -> indexing.BasicIndexer:
 
 def dimension_names(name: str, array: Array) -> tuple[str, ...]:
     """Return the name of each axis of `array`, derived from the name of the variable where the axis has none."""
-    names = array.dimension_names or (None,) * array.ndim
+    names = axis_names(array)
     if None not in names:
         return names  # type: ignore[return-value]
     return tuple(f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(names))
