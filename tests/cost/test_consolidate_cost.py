@@ -1,5 +1,7 @@
 """Consolidated metadata cost what the nodes cost: no chunk is looked for, and no folder of chunks is listed."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from recording import RecordingStore
@@ -19,5 +21,7 @@ def test_no_chunk_is_listed(fmt):
     assert sorted(set(store.keys("list_dir"))) == ["", "g/", "g/h/"]
     names = {".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json", "attributes.json"}  # the last: is it N5?
     assert {key.rpartition("/")[2] for key in store.keys("get", "set")} <= names
-    n_nodes = 6
-    assert len(store.keys("get")) <= 2 * 8 * n_nodes  # looked at again after writing: what others made meanwhile
+    root = {".zarray", ".zattrs", "attributes.json", ".zgroup", ".zmetadata", "zarr.json"}
+    reads = Counter(key for key in store.keys("get") if key not in root)
+    assert max(reads.values()) == 2  # looked at again after writing: what others made meanwhile
+    assert len(store.keys("set", "set_if")) == 1

@@ -11,6 +11,7 @@ from math import isfinite, isnan
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.indented_json import indented
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 
@@ -235,9 +236,9 @@ def emit_json(key: str, document: Mapping[str, JSON]) -> bytes:
     """
     try:
         try:
-            text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+            text = indented(document)
         except ValueError:
-            text = json.dumps(_spelled_out(document), indent=2, ensure_ascii=False, allow_nan=False)
+            text = indented(_spelled_out(document))
         return text.encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         raise MetadataError(key=key, field="document", got=str(error), expected="values that JSON can hold") from None

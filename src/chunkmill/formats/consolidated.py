@@ -106,6 +106,9 @@ def parse_v3(value: bytes, key: str) -> dict[str, bytes] | None:
 def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
     """Return what `parse_v3` does, and first the group's own document without what it holds of others."""
     field = "consolidated_metadata"
+    if field.encode() not in value and b"\\u" not in value:  # of most nodes
+        parse_json(key, value)
+        return None
     own, sources = _parse_whole(key, value, [field, "metadata"])
     inline = own.pop(field, None)
     if inline is None:  # zarr-python 3.0 wrote null for none

@@ -5,7 +5,10 @@ Not here: one array (`chunkmill.nodes.placement`), whose checks are the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from chunkmill.errors import NodeExists
 from chunkmill.formats.base import Format
@@ -25,13 +28,47 @@ from chunkmill.nodes.documents import (
     publish,
     unpublish,
 )
+from chunkmill.nodes.new_array import describe_array
 from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.stored_group import StoredGroup, join_path, parse_node
 from chunkmill.runtime.unfinished_jobs import check_no_job, jobs_at
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
-__all__ = ["add_arrays"]
+__all__ = ["add_arrays", "describe_arrays"]
+
+
+def describe_arrays(documents_format: Format, arrays: Mapping[str, Mapping[str, Any]]) -> dict[str, ArrayMetadata]:
+    """Return the metadata of new arrays by path; those that differ in their attributes alone are described once.
+
+    Parameters
+    ----------
+    arrays
+        Path -> arguments of `describe_array`.
+    """
+    described: dict[bytes, ArrayMetadata] = {}
+    metadata: dict[str, ArrayMetadata] = {}
+    for path, about in arrays.items():
+        known = _pickled({name: value for name, value in about.items() if name != "attributes"})
+        try:
+            if known in described:  # whether the format can hold them, `add_arrays` sees before anything is created
+                metadata[path] = replace(described[known], attributes=dict(about.get("attributes") or {}))
+            else:
+                metadata[path] = describe_array(documents_format, path, **about)
+        except TypeError as error:
+            msg = f"arrays[{path!r}]: {str(error).replace('describe_array()', 'create_array()')}"
+            raise TypeError(msg) from None
+        if known is not None:
+            described[known] = metadata[path]
+    return metadata
+
+
+def _pickled(about: Mapping[str, Any]) -> bytes | None:
+    """Return bytes that are equal for equal arguments only, -0.0 and 0.0 apart; ``None`` where there are none."""
+    try:
+        return pickle.dumps(about)
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return None
 
 
 def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str) -> dict[str, Array]:  # noqa: A002
@@ -54,15 +91,16 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
     check_no_job(store, *documents, below=True)
     check_root(store, documents_format)
     groups = _groups_to_make(store, documents_format, documents)
-    _check_absent(store, documents_format, documents)
-    # what an interrupted write left is looked for by the names in the folders above, and cleared one by one
+    # nodes, and what an interrupted write left, are looked for by the names in the folders above; the latter is cleared
+    # one by one
     folders = _folders(store, documents_format, {path.rpartition("/")[0] for path in documents if path})
     suspected = [each for each in made if each.path in folders or not each.path]
+    _check_absent(store, documents_format, [each.path for each in suspected], len(made))
     free = {path: documents[path] for path in documents.keys() - {each.path for each in suspected}}
     for path in sorted(groups, key=lambda path: (path.count("/"), path)):
         create_groups_above(store, documents_format, join_path(path, "below"), groups[path])
     publish(store, documents_format, "", {}, below=free)
-    refresh_consolidated(store, documents_format, free)
+    refresh_consolidated(store, documents_format, free, own=False)
     # as in `add_array`: a writer that reserved a place before the documents were there writes its chunks
     for path in {job.path for job in jobs_at(store, *free, below=True)} & free.keys():
         unpublish(store, documents_format, path, free[path])
@@ -95,11 +133,11 @@ def _groups_to_make(
     return {**groups, "": {**missing, **groups.get("", {})}} if missing else groups
 
 
-def _check_absent(store: Store, documents_format: Format, paths: Mapping[str, Mapping[str, bytes]]) -> None:
+def _check_absent(store: Store, documents_format: Format, paths: Sequence[str], n_wanted: int) -> None:
     keys = {key: path for path in paths for key in node_keys(documents_format, path)}
     if there := present(fetch(store, keys)):
         path = min(keys[key] for key in there)
-        hint = f"{len({keys[key] for key in there}):,} of {len(paths):,} arrays exist; nothing was created"
+        hint = f"{len({keys[key] for key in there}):,} of {n_wanted:,} arrays exist; nothing was created"
         raise NodeExists(url=store.url, path=path, found="node", hint=hint)
 
 

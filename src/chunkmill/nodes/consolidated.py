@@ -101,7 +101,7 @@ def write_consolidated(store: Store, documents_format: Format, path: str, collec
     while True:
         _, version = (None, None) if key is None else store.get_versioned(key)
         documents = collect()
-        if documents == written:
+        if written is not None and _alike(documents, written):
             return
         emitted = documents_format.emit_consolidated(path, documents)  # or UnsupportedFeature
         ((key, value),) = emitted.items()

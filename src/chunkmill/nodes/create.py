@@ -12,7 +12,7 @@ from chunkmill.nodes import open_store as references
 from chunkmill.nodes import placement
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.bulk import add_arrays
+from chunkmill.nodes.bulk import add_arrays, describe_arrays
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import describe_array, format_above
 
@@ -151,14 +151,7 @@ def create_arrays(
     """
     target = references.open_target_store(url, storage_options)
     format = format or format_above(target, next(iter(arrays), ""))  # noqa: A001
-    metadata = {}
-    for path, about in arrays.items():
-        try:
-            metadata[path] = describe_array(get_format(format), path, **about)
-        except TypeError as error:
-            msg = f"arrays[{path!r}]: {str(error).replace('describe_array()', 'create_array()')}"
-            raise TypeError(msg) from None
-    return add_arrays(target, metadata, format=format)
+    return add_arrays(target, describe_arrays(get_format(format), arrays), format=format)
 
 
 def create_group(

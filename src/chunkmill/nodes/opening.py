@@ -8,6 +8,8 @@ Formats turn documents into descriptions, stores fetch documents; here the two m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeVar
@@ -34,6 +36,7 @@ from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_fo
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, documents_demanded, uncached
 from chunkmill.stores.overlay import OverlayStore
+from chunkmill.stores.remembered import RememberedReads
 
 __all__ = ["array_at", "as_stored", "consolidate", "find_stored", "open_as", "open_stored", "walk"]
 
@@ -224,14 +227,16 @@ def consolidate(store: Store, group: StoredGroup) -> None:
     """Write the group's consolidated metadata from the documents stored below it now."""
 
     def collect() -> dict[str, bytes]:
-        documents: dict[str, bytes] = {}
-        for node in walk(group, undocumented=False):  # zarr-python cannot open the root if groups are left out
-            found = present(fetch(store, node_keys(group.documents, node.path)))
-            for key, value in found.items():
-                try:
-                    documents[key] = own_part(group.documents, key, value)
-                except MetadataError:  # of broken consolidated metadata, which are about to be replaced
-                    documents[key] = value
+        reads = RememberedReads(store)  # what the walk reads is not asked for again
+        seen = copy(group)
+        seen.store = reads
+        paths = [
+            node.path for node in walk(seen, undocumented=False)
+        ]  # zarr-python cannot open it if groups are left out
+        documents = present(fetch(reads, (key for path in paths for key in node_keys(group.documents, path))))
+        for key, value in documents.items():
+            with suppress(MetadataError):  # of broken consolidated metadata, which are about to be replaced
+                documents[key] = own_part(group.documents, key, value)
         return documents
 
     write_consolidated(store, group.documents, group.path, collect)

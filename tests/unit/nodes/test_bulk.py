@@ -6,6 +6,7 @@ from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
+from chunkmill.nodes import bulk, new_array
 from chunkmill.runtime.unfinished_jobs import reserved
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
@@ -73,6 +74,24 @@ def test_bytes_and_requests_are_linear():
     (few_bytes, few_requests), (many_bytes, many_requests) = costs(100), costs(1000)
     assert many_bytes < 1.2 * few_bytes
     assert many_requests < 1.2 * few_requests
+    assert many_requests < 2.1  # the document, which is read again for the consolidated metadata
+
+
+def test_those_that_are_alike_are_described_once(monkeypatch):
+    described = []
+
+    def describe_array(*args, **kwargs):
+        described.append(args[1])
+        return new_array.describe_array(*args, **kwargs)
+
+    monkeypatch.setattr(bulk, "describe_array", describe_array)
+    wanted = {f"a{i}": {**ABOUT, "dtype": "f4", "attributes": {"i": i}} for i in range(50)}
+    wanted["b"] = {**wanted["a0"], "fill_value": 0.0}
+    wanted["c"] = {**wanted["a0"], "fill_value": -0.0}
+    made = cm.create_arrays(MemoryStore(), wanted)
+    assert described == ["a0", "b", "c"]
+    assert [made[f"a{i}"].attributes["i"] for i in range(50)] == list(range(50))
+    assert [str(made[name].fill_value) for name in "bc"] == ["0.0", "-0.0"]
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
