@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import dask
 
+from chunkmill.conversion.alike_arrays import alike_described_once
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job
 from chunkmill.conversion.layout_options import by_array
 from chunkmill.conversion.ome import OmeImages, check_ome
@@ -164,12 +165,12 @@ def plan_convert(
         store,
         path,
         format,
-        describe_array,
+        alike_described_once(describe_array, chunks, shards, dimension_names, fill_value, images and images.array),
         describe_group,
         exact=exact,
         overwrite=overwrite,
         chosen=chosen,
-        crop=cropping(region, node, chosen_arrays(node, chosen), names),
+        crop=None if region is None else cropping(region, node, chosen_arrays(node, chosen), names),
         region=shown_regions(region),
     )
     worker = current_worker(max_mem)

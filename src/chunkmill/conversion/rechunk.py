@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
+from chunkmill.conversion.alike_arrays import alike_described_once
 from chunkmill.conversion.convert import intermediate_store
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job
 from chunkmill.conversion.layout_options import by_array
@@ -128,7 +129,8 @@ def plan_rechunk(
     compress = temp_codec == "lz4"
     settings = Settings(worker, limit, intermediate_store(temp, options), compress=compress, strategy=strategy)
     chosen = chosen_paths(node, include, exclude)
-    crop, shown = cropping(region, node, chosen_arrays(node, chosen)), shown_regions(region)
+    crop = None if region is None else cropping(region, node, chosen_arrays(node, chosen))
+    shown = shown_regions(region)
     if isinstance(target, Array):
         if chunk_key_encoding is not None:
             raise TypeError(
@@ -151,7 +153,7 @@ def plan_rechunk(
         store,
         path,
         name,
-        describe_array,
+        alike_described_once(describe_array, chunks, shards),
         describe_group,
         exact=exact,
         overwrite=overwrite,

@@ -27,7 +27,7 @@ from chunkmill.model.json_values import same_json
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.nodes.array import Array
 
-__all__ = ["ALLOWABLE", "describe_group_target", "describe_target", "fitted_to"]
+__all__ = ["ALLOWABLE", "check_losses", "describe_group_target", "describe_target", "fitted_to", "marked"]
 
 ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes")
 """Losses that the caller of a conversion can allow. Values are never lost: they are kept or refused."""
@@ -72,7 +72,7 @@ def describe_target(
         raise ValueError(msg)
     chunks, shards = chosen(chunks, source, "chunks"), chosen(shards, source, "shards")
     kept = is_keep(shards)
-    metadata = _marked(source, documents_format)
+    metadata = marked(source, documents_format)
     metadata = metadata if edit is None else edit(source, metadata)
     layout = inner_layout(metadata)
     if kept and layout.sharding is not None and is_keep(chunks) and is_keep(codecs):
@@ -133,7 +133,7 @@ def _shard_grid(source: Array, layout: InnerLayout, shards: Any, chunks: Any) ->
     return grid_of(source, shards, "shards", base)
 
 
-def _marked(source: Array, documents_format: Format) -> ArrayMetadata:
+def marked(source: Array, documents_format: Format) -> ArrayMetadata:
     """Return the source's metadata such that xarray reads the same elements as missing.
 
     In Zarr v2 these are equal to the fill value; elsewhere the attribute ``_FillValue`` marks them.
@@ -188,7 +188,7 @@ def fitted_to(metadata: ArrayMetadata, documents_format: Format, path: str, *, n
     for chain in _near_chains(metadata) if near else [metadata.codecs]:
         try:
             adapted = documents_format.adapt(replace(metadata, codecs=chain), path)
-            _check_losses(metadata, adapted, documents_format, path)
+            check_losses(metadata, adapted, documents_format, path)
             build_layouts(adapted, "")  # a chain that cannot be built fails now, not at the first chunk
         except MetadataError as error:
             last = error
@@ -210,7 +210,7 @@ def _near_chains(metadata: ArrayMetadata) -> Iterator[tuple[NamedConfig, ...]]:
         yield plain
 
 
-def _check_losses(wanted: ArrayMetadata, adapted: ArrayMetadata, documents_format: Format, path: str) -> None:
+def check_losses(wanted: ArrayMetadata, adapted: ArrayMetadata, documents_format: Format, path: str) -> None:
     """Parse the documents that the format would write, and raise for anything that they have lost."""
     documents = documents_format.emit_array(path, adapted)
     found = documents_format.parse_array(path, documents)

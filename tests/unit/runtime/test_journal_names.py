@@ -1,6 +1,16 @@
 """Names of journals and runs."""
 
-from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX, journal_prefix, new_mark, new_run, staged_prefix
+from hashlib import sha256
+
+from chunkmill.runtime.journal_names import (
+    JOB_PREFIX,
+    MARK_PREFIX,
+    fingerprint,
+    journal_prefix,
+    new_mark,
+    new_run,
+    staged_prefix,
+)
 
 
 def test_journals_are_named_after_what_they_write():
@@ -13,3 +23,8 @@ def test_journals_are_named_after_what_they_write():
 def test_runs_are_never_named_the_same():
     assert new_run() != new_run()
     assert new_mark("x") == f"{MARK_PREFIX}x"
+
+
+def test_a_fingerprint_is_that_of_the_whole_text():
+    for parts in ((), (1,), ("a", [3, (4,)], {"x": [1]}), ([(1,), (2, 3), []], (), ((1,),), [5])):
+        assert fingerprint(*parts) == sha256(repr(parts).encode()).hexdigest()
