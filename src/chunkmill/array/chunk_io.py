@@ -22,6 +22,7 @@ from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.codecs.is_fill import is_fill
+from chunkmill.codecs.rows import copy_rows
 from chunkmill.errors import ChunkError, RegionError
 from chunkmill.log import LOG
 from chunkmill.model.grid import ChunkCoords, Overlap, Region
@@ -161,7 +162,7 @@ def _decode_part(
     else:
         chunk = decode_chunk(array, layout, overlap.coords, data)[overlap.in_chunk]
     if chunk is not out:
-        out[...] = chunk
+        copy_rows(out, chunk)
 
 
 def write_chunk(array: StoredArray, coords: ChunkCoords, chunk: NDArray[Any], *, write_empty: bool = False) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto
+from chunkmill.codecs.rows import copy_rows, in_c_order
 from chunkmill.model.metadata import JSON, NamedConfig
 from chunkmill.model.small_dtypes import cleared, is_small, n_bits
 
@@ -82,7 +83,7 @@ class BytesCodec(DecodesInto):
             raise ValueError(f"a chunk of shape {chunk.shape}, expected {spec.shape}")
         if chunk.dtype != stored:
             chunk = chunk.astype(stored, order="C")
-        return np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+        return in_c_order(chunk).reshape(-1).view(np.uint8)
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
         """Return a view of `data`, in native byte order, or a copy; wrong lengths raise."""
@@ -104,7 +105,7 @@ class BytesCodec(DecodesInto):
     def decode_into(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any]) -> NDArray[Any]:
         """Decode into `out`, in native byte order; wrong lengths raise."""
         checked = spec.dtype.kind in _MAY_HOLD_TEXT or is_small(spec.dtype)
-        out[...] = self.decode(data, spec) if checked else self._view(data, spec)
+        copy_rows(out, self.decode(data, spec) if checked else self._view(data, spec))
         return out
 
     def _view(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chunkmill.codecs.rows import in_c_order
+
 __all__ = ["is_fill"]
 
 # Elements compared at a time: the temporaries stay in the cache, and a late difference ends the scan early.
@@ -47,9 +49,7 @@ def is_fill(chunk: NDArray[Any], fill_value: Any) -> bool:
         return False
     if first.size == chunk.size:
         return True
-    if not chunk.flags.c_contiguous:
-        chunk = np.ascontiguousarray(chunk)
-    flat = chunk.reshape(-1)
+    flat = in_c_order(chunk).reshape(-1)
     unit = next(size for size in (8, 4, 2, 1) if itemsize % size == 0)
     words = flat.view(_UNSIGNED[unit])
     wanted = fill.view(_UNSIGNED[unit])

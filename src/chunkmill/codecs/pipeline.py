@@ -23,7 +23,7 @@ from chunkmill.codecs.base import (
     DecompressesInto,
     Memo,
 )
-from chunkmill.codecs.bytes import BytesCodec
+from chunkmill.codecs.bytes import BytesCodec, buffer_size
 from chunkmill.errors import ChunkmillError, CodecError
 from chunkmill.model.metadata import NamedConfig
 
@@ -42,14 +42,15 @@ class _Plan:
     """Specs, limits and order of steps, the same for all chunks of one spec.
 
     ``specs`` before and after each filter, in encode order; in decode order the compressors with the most that each
-    may yield, and the filters with the spec to which each leads back. ``in_place``: the last decompressor, if it can
-    put the chunk where it is to end.
+    may yield, and the filters with the spec to which each leads back. ``plain_bytes``: size of a chunk that, once it is
+    decompressed, is as it is in memory; ``in_place``: its last decompressor, if that can put it where it is to end.
     """
 
     specs: tuple[ChunkSpec, ...]
     decompressors: tuple[tuple[BytesBytesCodec, int], ...]
     unfilters: tuple[tuple[ArrayArrayCodec, ChunkSpec], ...]
     in_place: DecompressesInto | None
+    plain_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +93,25 @@ class CodecPipeline(Memo):
     def decode(self, data: Buffer, spec: ChunkSpec, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Decode `data` to an array of ``spec.shape`` and ``spec.dtype``; raises `CodecError`.
 
-        The array may be read-only and may share memory with `data`. Where nothing comes after the serializer it may put
-        the chunk straight into `out`, of ``spec.shape``, which is returned then; otherwise the contents of `out`
-        are undefined.
+        The array may be read-only and may share memory with `data`. The chunk may be put straight into `out`, of
+        ``spec.shape``, which is returned then; otherwise the contents of `out` are undefined.
         """
         codec: Any = self.serializer
+        target: Any = None
         try:
             plan = self._plan(spec)
             for codec, limit in plan.decompressors:
                 if out is not None and codec is plan.in_place and out.flags.c_contiguous:
-                    data = plan.in_place.decode_into(data, out.reshape(-1).view(np.uint8))
+                    target = out.reshape(-1).view(np.uint8)
+                    data = plan.in_place.decode_into(data, target)
                 else:
                     data = codec.decode(data, limit)
             codec = self.serializer
+            if buffer_size(data) == plan.plain_bytes:  # of a small chunk the serializer takes as long as a copy
+                if data is target and out is not None:
+                    return out
+                flat = data.view(spec.dtype) if isinstance(data, np.ndarray) else np.frombuffer(data, spec.dtype)
+                return flat.reshape(spec.shape)
             if out is not None and not plan.unfilters and isinstance(codec, DecodesInto):
                 return codec.decode_into(data, spec, out)
             chunk = codec.decode(data, plan.specs[-1])
@@ -143,10 +150,11 @@ class CodecPipeline(Memo):
             # what no compressor exceeds on incompressible data (checksums and containers included)
             limit = limit + limit // 8 + 4096 if size is None else size
         unfilters = zip(self.filters[::-1], specs[-2::-1], strict=True)
-        last: Any = self.compressors[0] if self.compressors and not self.filters else None
-        is_plain = isinstance(self.serializer, BytesCodec) and self.serializer.is_plain(spec)
+        last: Any = self.compressors[0] if self.compressors else None
+        is_plain = not self.filters and isinstance(self.serializer, BytesCodec) and self.serializer.is_plain(spec)
         in_place = last if is_plain and isinstance(last, DecompressesInto) else None
-        return _Plan(tuple(specs), tuple(decompressors[::-1]), tuple(unfilters), in_place)
+        plain_bytes = self.serializer.encoded_size(spec) if is_plain else None
+        return _Plan(tuple(specs), tuple(decompressors[::-1]), tuple(unfilters), in_place, plain_bytes)
 
 
 BuildPipeline: TypeAlias = Callable[[Sequence[NamedConfig], ChunkSpec], CodecPipeline]

@@ -20,6 +20,7 @@ from chunkmill.codecs.base import Buffer, ChunkSpec, CodecFactory, DecodesInto, 
 from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.is_fill import is_fill
 from chunkmill.codecs.pipeline import BuildPipeline, CodecPipeline
+from chunkmill.codecs.rows import copy_rows
 from chunkmill.errors import CodecError
 from chunkmill.model.metadata import JSON, NamedConfig
 
@@ -152,7 +153,10 @@ class ShardingIndexed(Memo, DecodesInto):
         for region, (offset, size) in zip(self._regions(spec), index, strict=True):
             if offset != _MISSING:
                 try:
-                    out[region] = decode(view[offset : offset + size], inner_spec)
+                    place = out[region]
+                    chunk = decode(view[offset : offset + size], inner_spec, place)
+                    if chunk is not place:
+                        copy_rows(place, chunk)
                 except CodecError as error:
                     coords = tuple(cut.start // n for cut, n in zip(region[:-1], self.chunk_shape, strict=True))
                     reason = f"inner chunk {coords}: {error.reason}"
