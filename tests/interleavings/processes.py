@@ -18,7 +18,7 @@ from unittest import mock
 import dask
 
 from chunkmill.array import local_locks
-from chunkmill.runtime import attempts, journal, unfinished_jobs
+from chunkmill.runtime import attempts, journal, plan_document, unfinished_jobs
 
 __all__ = ["ENDED", "PROCESS", "PROCESSES", "one_actor_at_a_time"]
 
@@ -40,8 +40,10 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(ThreadPoolExecutor, "submit", submit),
         mock.patch.object(attempts, "_heartbeat", _heartbeat),
         mock.patch.object(attempts, "is_live", _is_live),
+        mock.patch.object(plan_document, "is_live", _is_live),
+        mock.patch.object(unfinished_jobs, "is_live", _is_live),
         mock.patch.object(journal, "CHECK_SECONDS", 0.0),
-        mock.patch.object(unfinished_jobs, "_pause", _pause),
+        mock.patch.object(plan_document, "pause", _pause),
         mock.patch.object(journal, "uuid4", _uuid4),
         mock.patch.object(local_locks, "_LOCKS", [_NoLock()] * local_locks.N_STRIPES),
     ):

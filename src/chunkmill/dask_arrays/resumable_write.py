@@ -23,7 +23,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.aligned_chunks import write_chunks
 from chunkmill.dask_arrays.write import WriteReport, report, write_blocks
 from chunkmill.dask_arrays.write_task import WriteCounts, block_number
-from chunkmill.errors import JobError
+from chunkmill.errors import JobError, NodeExists
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_beside
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.journal_names import fingerprint, new_run
@@ -65,6 +65,7 @@ def resumable_write(
     lock: LockFactory,
     write_empty: bool,
     check_free: Callable[[str], object] | None = None,
+    check_own: Callable[[], object] | None = None,
 ) -> WriteReport:
     """Write `x` to the target on the current scheduler; an unfinished write of the same `x` resumes.
 
@@ -75,6 +76,9 @@ def resumable_write(
     check_free
         Called with the name of the run when the write has begun: raises `NodeExists` where a node was made since
         `prepare`, whose chunks it would write over.
+    check_own
+        Called when an interrupted write resumes: raises `NodeExists` where there is another node than the one that it
+        publishes.
 
     Raises
     ------
@@ -97,6 +101,8 @@ def resumable_write(
         if not resumes:
             journal.begin(documents)
             _check_begun(journal, check_free)
+        elif check_own is not None and journal.old_prefix is None:
+            _check_resumed(journal, check_own)
         done = {number for _, number in journal.done()} if resumes else set()
         region = full_region(array.shape)
         blocks, n_regrouped = write_blocks(x, written, region, lock=lock, write_empty=write_empty, journal=journal)
@@ -141,6 +147,16 @@ def _check_begun(journal: Journal, check_free: Callable[[str], object] | None) -
             check_free(journal.run)
     except BaseException:
         journal.discard()
+        raise
+
+
+def _check_resumed(journal: Journal, check_own: Callable[[], object]) -> None:
+    """Raise where others have made a node; what is on record stays, for when that is gone."""
+    try:
+        check_own()
+    except NodeExists:
+        if not journal.records.names():
+            journal.discard()
         raise
 
 

@@ -101,8 +101,8 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
         create_groups_above(store, documents_format, join_path(path, "below"), groups[path])
     publish(store, documents_format, "", {}, below=free)
     refresh_consolidated(store, documents_format, free, own=False)
-    # as in `add_array`: a writer that reserved a place before the documents were there writes its chunks
-    for path in {job.path for job in jobs_at(store, *free, below=True)} & free.keys():
+    # a writer that reserved a place before the documents were there writes its chunks: `add_array` waits its turn
+    for path in {job.path for job in jobs_at(store, *free, below=True) if not job.ends_soon} & free.keys():
         unpublish(store, documents_format, path, free[path])
         refresh_consolidated(store, documents_format, [path])
         suspected += [each for each in made if each.path == path]

@@ -181,10 +181,10 @@ def _create_node(
 
 def check_own(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
     """Raise `NodeExists` where there is another node at `path` than the one of these documents."""
-    found = present(fetch(store, sorted({documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]})))
-    if any(
-        key not in documents or not _same(documents_format, key, value, documents[key]) for key, value in found.items()
-    ):
+    entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
+    found = present(fetch(store, sorted(entries | documents.keys())))
+    own = {key for key in found if key in documents and _same(documents_format, key, found[key], documents[key])}
+    if not found.keys().isdisjoint(entries) and own < found.keys():
         kind = "group" if documents_format.parse_array(path, found) is None else "array"
         raise NodeExists(url=store.url, path=path, found=kind, hint=_MEANWHILE)
 

@@ -22,13 +22,19 @@ from chunkmill.nodes.documents import (
     present,
     publish,
     put_back,
-    unpublish,
 )
 from chunkmill.nodes.opening import array_at, find_stored, walk
 from chunkmill.nodes.replacement import Replacement, can_hold_both, stage_replacement
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.nodes.surroundings import check_nothing_hidden, seen_at_once
-from chunkmill.runtime.unfinished_jobs import Reservation, check_no_job, discard_jobs, jobs_at, reserved
+from chunkmill.runtime.unfinished_jobs import (
+    Reservation,
+    check_no_job,
+    discard_jobs,
+    jobs_at,
+    reserved,
+    reserved_briefly,
+)
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
@@ -57,6 +63,7 @@ def create_array(
     format: str,  # noqa: A002
     overwrite: bool = False,
     run: str = "",
+    below: bool = False,
     is_free_of_jobs: bool = False,
 ) -> tuple[Array, dict[str, bytes]]:
     """Make room for an array; return it, with the documents that make it visible once `publish` writes them.
@@ -67,6 +74,8 @@ def create_array(
     ----------
     run
         Name of the run that has reserved the place (see `chunkmill.runtime.unfinished_jobs.reserved`).
+    below
+        Refuse where jobs write nodes below it, too, which make a group of the place.
     is_free_of_jobs
         Whether the caller has looked for jobs that write there.
 
@@ -86,6 +95,7 @@ def create_array(
         documents_format,
         overwrite=overwrite,
         run=run,
+        below=below,
         is_array=True,
         is_free_of_jobs=is_free_of_jobs,
     )
@@ -228,19 +238,18 @@ def add_array(
     JobError
         A job, or another writer, is at work there.
     """
-    array, documents = create_array(store, path, metadata, format=format, overwrite=overwrite)
-    if next(array.stored_keys(), None) is None:
-        publish_and_refresh(store, documents, format, array.path)
-        jobs = [job for job in jobs_at(store, array.path) if job.path == array.path]
-        if not jobs:
-            return array
-        # a writer that reserved the place before the documents were there writes its chunks: it is its array
-        _withdraw(array, format)
-        if any(job.is_running for job in jobs):
-            check_no_job(store, array.path, waits=True)  # it may have met the documents, and give up
-    with reserved(store, array.path, f"create {array.path!r} in {store.url}") as own:
+    array = array_at(store, path, metadata, format)
+    get_format(format).emit_array(array.path, metadata)  # what the format cannot hold is refused before all else
+    job = f"create {array.path!r} in {store.url}"
+    # what is interrupted there gives way first
+    interrupted = check_no_job(store, array.path, overwrite=True) if overwrite else []
+    discard_jobs(store, interrupted)
+    with (reserved if overwrite else reserved_briefly)(store, array.path, job) as own:
         array, documents = create_array(store, path, metadata, format=format, overwrite=overwrite, run=own.run)
+        if interrupted:
+            _delete_node(store, array.path, get_format(format))
         delete_stored_chunks(array)  # of a write that was interrupted
+        own.check()
         publish_and_refresh(store, documents, format, array.path)
     return array
 
@@ -278,13 +287,6 @@ def delete_stored_chunks(array: Array) -> None:
     """Delete all chunks of an array that is not visible."""
     for key in list(array.stored_keys()):
         array.store.delete(key)
-
-
-def _withdraw(array: Array, format: str) -> None:  # noqa: A002
-    """Take back the documents of an array that was just published."""
-    documents_format = format_of_store(array.store, format)
-    unpublish(array.store, documents_format, array.path, documents_format.emit_array(array.path, array.metadata))
-    refresh_consolidated(array.store, documents_format, [array.path])
 
 
 def publish_and_refresh(

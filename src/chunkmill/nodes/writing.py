@@ -27,7 +27,7 @@ from chunkmill.model.grid import Region
 from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes.arguments import NodeLocation, open_existing, open_target_below
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import format_of_store
+from chunkmill.nodes.documents import check_own, format_of_store
 from chunkmill.nodes.new_array import describe_array, format_above, lengths_by_name
 from chunkmill.nodes.replacement import Replacement, ReplacementOfJob
 from chunkmill.nodes.stored_values import checked_values, stored_values, write_region_of
@@ -309,7 +309,7 @@ class _Write:
 
         def check_free(run: str) -> None:
             if is_new and not overwrite:
-                self._make_room(overwrite=False, run=run)
+                self._make_room(overwrite=False, run=run, below=True)
 
         return resumable_write(
             self.x,
@@ -318,7 +318,14 @@ class _Write:
             lock=self.lock,
             write_empty=self.write_empty,
             check_free=check_free,
+            check_own=self._check_own if is_new else None,
         )
+
+    def _check_own(self) -> None:
+        """Raise `NodeExists` where others have made a node at the place of the array."""
+        store, path = self.array.store, self.array.path
+        documents_format = format_of_store(store, self.array.format)
+        check_own(store, documents_format, path, documents_format.emit_array(path, self.array.metadata))
 
     def _beside(self, run: str) -> WriteTarget:
         """Return where a run with a journal writes the array beside the one that it replaces."""
@@ -345,11 +352,11 @@ class _Write:
                 replacement.discard()
             raise
 
-    def _make_room(self, *, overwrite: bool, run: str = "") -> dict[str, bytes]:
+    def _make_room(self, *, overwrite: bool, run: str = "", below: bool = False) -> dict[str, bytes]:
         array = self.array
         form = array.format
         return placement.create_array(
-            array.store, array.path, array.metadata, format=form, overwrite=overwrite, run=run
+            array.store, array.path, array.metadata, format=form, overwrite=overwrite, run=run, below=below
         )[1]
 
 

@@ -31,7 +31,7 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import scratch_store
 
 __all__ = ["CHECK_SECONDS", "HEARTBEAT_SECONDS", "LIVE_SECONDS", "Attempt", "age", "any_live", "attempts_below"]
-__all__ += ["end_dead", "is_live"]
+__all__ += ["alive_briefly", "end_dead", "is_live"]
 
 HEARTBEAT_SECONDS = 10.0
 """Pause between two heartbeats of a client."""
@@ -160,6 +160,16 @@ class _Heart:
         self.stopped.set()
         for thread in self._threads:
             thread.join(HEARTBEAT_SECONDS)  # one that is at work could write the object after it is deleted
+
+
+@contextmanager
+def alive_briefly(name: str) -> Iterator[str]:
+    """Yield a heartbeat under a name that is used once: it is of a live client inside, and no other follows."""
+    _ALIVE[name] = _Heart()
+    try:
+        yield _heartbeat(name).decode()
+    finally:
+        _ALIVE.pop(name, None)
 
 
 _ALIVE: dict[str, _Heart] = {}  # this process's attempts: one whose store failed when it ended still has its object

@@ -26,28 +26,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, any_live, attempts_below, end_dead
-from chunkmill.runtime.journal_names import (
-    PLAN,
-    RUNNING,
-    journal_prefix,
-    new_mark,
-    new_run,
-    staged_prefix,
-)
+from chunkmill.runtime import plan_document
+from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, attempts_below, end_dead
+from chunkmill.runtime.journal_names import PLAN, RUNNING, journal_prefix, new_mark, new_run, staged_prefix
 from chunkmill.runtime.record_files import BEGUN, RecordFiles
 from chunkmill.runtime.records import Record, WrittenKeys, read_record
 from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import remove_folder
 from chunkmill.stores.metered import Written
 
-__all__ = ["FEW_RECORDS", "Journal", "parse_plan"]
+__all__ = ["FEW_RECORDS", "Journal"]
 
 _VERSION = 2
 
@@ -76,6 +70,8 @@ class Journal:
         True for a journal that only keeps other writers away while its client is alive; nothing resumes it.
     scope
         Names what is reserved of the node, where that is not all of it: others there do not meet this journal.
+    client
+        Heartbeat that the plan holds, of a brief reservation, which has no other.
     old_prefix
         Prefix of the keys of the node that is replaced, where the new one is written beside it (`staged_prefix`).
     asks_for_records
@@ -92,6 +88,7 @@ class Journal:
     is_block_write: bool = False
     is_reservation: bool = False
     scope: str = ""
+    client: str = ""
     old_prefix: str | None = None
     asks_for_records: bool = True
 
@@ -115,12 +112,15 @@ class Journal:
         JobError
             There is an unfinished job with another plan.
         """
-        value = self.store.get(self.plan_key)
+        value = plan_document.awaited(self.store, self.plan_key)
         if value is None:
             if not self.store.is_remote:  # the folder, of a job that was killed when all but that was deleted
-                self.store.delete_prefix(self.prefix)
+                self._clear()
             return None
-        plan = parse_plan(value, self)
+        plan = self._parsed(value)
+        if plan_document.is_dead_creation(plan):
+            plan_document.delete_plan(self.store, self.plan_key, value)
+            return None
         is_ours = self._is_ours(plan)
         if plan.get("over"):
             self._delete_mark(plan)
@@ -129,11 +129,8 @@ class Journal:
             return None
         if not is_ours:
             raise self._another(plan)
-        self.run, self.is_over, self.old_prefix = (
-            str(plan.get("run", "")),
-            bool(plan.get("over")),
-            plan.get("old_prefix"),
-        )
+        self.run, self.is_over = str(plan.get("run", "")), bool(plan.get("over"))
+        self.old_prefix = plan.get("old_prefix")
         if not self.is_over:
             end_dead(self.store, self._attempts())
             if not self.is_exchanged:
@@ -142,23 +139,23 @@ class Journal:
 
     def documents(self, plan: bytes) -> dict[str, bytes]:
         """Return the documents that a stored plan holds."""
-        return {key: base64.b64decode(text) for key, text in parse_plan(plan, self)["documents"].items()}
+        return {key: base64.b64decode(text) for key, text in self._parsed(plan)["documents"].items()}
 
     def check_dead(self) -> None:
         """Raise `JobError` where a client is at work on a job at the target, which is not to be discarded then."""
-        value, plan = self.store.get(self.plan_key), {}
+        value, plan = plan_document.awaited(self.store, self.plan_key), {}
         if value is None:
             return
         with suppress(JobError):  # a damaged journal, which is discarded
-            plan = parse_plan(value, self)
-        if not plan.get("over") and any_live(self.store, self._attempts()):
+            plan = self._parsed(value)
+        if not plan.get("over") and plan_document.has_client(self.store, plan, self._attempts()):
             raise self._another(plan)
 
     def _another(self, plan: Mapping[str, Any]) -> JobError:
         """Return the error that names the unfinished job at the target, and the way out."""
         other = f"{plan.get('job')!r}, begun {age(str(plan.get('began')))}"
         kind = "of this plan" if self._is_ours(plan) else "with another plan"
-        if any_live(self.store, self._attempts()):
+        if plan_document.has_client(self.store, plan, self._attempts()):
             reason = f"there is a job {kind} at the target, which is running: {other}"
             return JobError(job=self.job, reason=reason, hint=f"wait until it is done, or stop it: {_STOPPED}")
         text = "give {} to discard what it wrote and start again, or finish it with its own arguments"
@@ -170,7 +167,7 @@ class Journal:
         value = self.store.get(self.plan_key)
         if value is None:
             return None
-        plan = parse_plan(value, self)
+        plan = self._parsed(value)
         return self._is_ours(plan) or (None if plan.get("over") else False)
 
     def _is_ours(self, plan: Mapping[str, Any]) -> bool:
@@ -192,7 +189,7 @@ class Journal:
             Another job has begun since: the two would write over each other.
         """
         self.run = self.run or new_run()
-        plan = {
+        about = {
             "version": _VERSION,
             "job": self.job,
             "path": self.path,
@@ -202,15 +199,13 @@ class Journal:
             "is_reservation": self.is_reservation,
             "scope": self.scope,
             "old_prefix": self.old_prefix,
-            "began": datetime.now(UTC).isoformat(timespec="seconds"),
-            "documents": {key: base64.b64encode(value).decode() for key, value in documents.items()},
         }
-        if not self.store.set_if(self.plan_key, json.dumps(plan).encode(), replaces):
-            # a store whose response was lost is asked again by its client, and then meets this run's own plan
-            found = self.store.get(self.plan_key)
-            if found is None or parse_plan(found, self).get("run") != self.run:
-                hint = "wait until it is done, or stop it, and run this one again"
-                raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
+        if self.client:
+            about |= {"client": self.client, "follows_interrupted": replaces is not None}
+        plan = plan_document.emit_plan(about, documents)
+        if not plan_document.store_plan(self.store, self.plan_key, plan, self.run, replaces):
+            hint = "wait until it is done, or stop it, and run this one again"
+            raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
         self._mark_new()
         if self.attempt is not None:
             self.attempt.keep()  # who finds no plan deletes what is there
@@ -313,7 +308,7 @@ class Journal:
         value, others = at_once(self.store, lambda: self.store.get(self.plan_key), self._attempts)
         if value is not None:
             try:
-                self.store.set(self.plan_key, json.dumps(parse_plan(value, self) | {"over": True}).encode())
+                self.store.set(self.plan_key, json.dumps(self._parsed(value) | {"over": True}).encode())
             except OSError:  # a full disk: all is done, and the rest frees space
                 self.store.delete(self.plan_key)
         if self.attempt is not None:
@@ -336,7 +331,7 @@ class Journal:
         others = self._attempts() if asks else []
         if plan is not None:
             self.store.delete(self.plan_key)
-        self.store.delete_prefix(self.prefix)
+        self._clear()
         if others:
             time.sleep(CHECK_SECONDS)
             self.tidy()
@@ -347,16 +342,25 @@ class Journal:
         value, found = at_once(
             self.store, lambda: self.store.get(self.plan_key), lambda: set(self.store.list_prefix(self.prefix))
         )
-        if value is not None and parse_plan(value, self).get("run") == self.run:
+        if plan_document.is_of_run(value, self.run):
             self.store.delete(self.plan_key)
             own = {self.plan_key} if self.attempt is None else {self.plan_key, self.attempt.key}
             if found - own or not self.store.is_remote:  # a directory is deleted, too
-                self.store.delete_prefix(self.prefix)
+                self._clear()
 
     def tidy(self) -> None:
         """Delete the records of tasks that ended after their job, which another process had joined and ended."""
         if self.store.get(self.plan_key) is None:
-            self.store.delete_prefix(self.prefix)
+            self._clear()
+
+    def _clear(self) -> None:
+        """Delete all but a plan, which is of another run: its place was free from when ours was deleted."""
+        for name in self.store.list_dir(self.prefix):
+            if name.endswith("/"):
+                self.store.delete_prefix(self.prefix + name)
+            elif name != PLAN:
+                self.store.delete(self.prefix + name)
+        remove_folder(self.store, self.prefix)
 
     def _mark_new(self) -> None:
         """Mark what is written beside as this run's: `replace_prefix` puts nothing else in place, and that once."""
@@ -385,14 +389,8 @@ class Journal:
         if version is not None and end_dead(self.store, self._attempts()) and waits:
             time.sleep(CHECK_SECONDS)
 
+    def _parsed(self, plan: bytes) -> dict[str, Any]:
+        return plan_document.parse_plan(plan, self.job, self.plan_key)
+
 
 _STOPPED = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"
-
-
-def parse_plan(value: bytes, journal: Journal) -> dict[str, Any]:
-    """Return what the journal's plan document says; `JobError` where it is damaged."""
-    with suppress(ValueError):
-        if isinstance(parsed := json.loads(value), dict):
-            return parsed
-    hint = Hint("give {} to discard it and start again", ("resume", False))
-    raise JobError(job=journal.job, reason=f"the journal at {journal.plan_key!r} is damaged", hint=hint)

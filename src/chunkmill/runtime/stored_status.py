@@ -9,8 +9,9 @@ from typing import Any
 from chunkmill.runtime.attempts import attempts_below, is_live
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.job_monitor import JobState, JobStatus
-from chunkmill.runtime.journal import Journal, parse_plan
+from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.journal_names import RUNNING
+from chunkmill.runtime.plan_document import parse_plan
 
 __all__ = ["end_attempts", "stored_status"]
 
@@ -51,7 +52,7 @@ def _is_there(journal: Journal, run: str) -> bool:
     value = journal.store.get(journal.plan_key)
     if value is None:
         return False
-    plan = parse_plan(value, journal)
+    plan = parse_plan(value, journal.job, journal.plan_key)
     return plan.get("fingerprint") == journal.fingerprint and not plan.get("over") and run in {"", plan.get("run")}
 
 

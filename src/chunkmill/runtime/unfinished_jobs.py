@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
@@ -16,11 +16,12 @@ from uuid import uuid4
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.paths import is_within, parents_of
-from chunkmill.runtime.attempts import age, any_live, attempts_below
+from chunkmill.runtime import plan_document
+from chunkmill.runtime.attempts import LIVE_SECONDS, age, alive_briefly, any_live, attempts_below, is_live
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark
 from chunkmill.stores.base import ByteSpan, Store
-from chunkmill.stores.capabilities import scratch_store
+from chunkmill.stores.capabilities import remove_folder, scratch_store
 
 __all__ = [
     "Reservation",
@@ -30,6 +31,7 @@ __all__ = [
     "discard_jobs",
     "jobs_at",
     "reserved",
+    "reserved_briefly",
     "unfinished_jobs",
 ]
 
@@ -60,6 +62,8 @@ class UnfinishedJob:
         Prefix of the keys of the node that it writes beside, which is there until it is done.
     is_exchanged
         True where the new node has taken the place of that one, and only clearing up is left.
+    client
+        Heartbeat in the plan of a brief reservation (`reserved_briefly`); empty for all others.
     """
 
     job: str
@@ -73,6 +77,12 @@ class UnfinishedJob:
     scope: str = ""
     old_prefix: str | None = None
     is_exchanged: bool = False
+    client: str = ""
+
+    @property
+    def ends_soon(self) -> bool:
+        """True for a brief reservation whose client is alive: others wait for its end."""
+        return bool(self.client) and self.is_running
 
     @property
     def replaces(self) -> bool:
@@ -130,11 +140,14 @@ class Reservation:
         Whether another writer had reserved the place and died: what is there may be half written.
     interrupted_documents
         Those below the place that it may have published, by store key.
+    check
+        Raises `JobError` where this client was suspended, and another one has taken the place meanwhile.
     """
 
     run: str = ""
     follows_interrupted: bool = False
     interrupted_documents: Mapping[str, bytes] = field(default_factory=dict)
+    check: Callable[[], None] = lambda: None
 
 
 @contextmanager
@@ -177,6 +190,69 @@ def reserved(
                 _release(journal)
                 return
         version, before, asks = _interrupted(journal)
+
+
+@contextmanager
+def reserved_briefly(store: Store, path: str, job: str) -> Iterator[Reservation]:
+    """Reserve the place of a new node for the few requests of its creation: one object is stored, and deleted.
+
+    Others wait until it is gone, where `reserved` refuses them. The reservation of a writer that died is taken over.
+    An interrupted ``to_store(resume=True)`` is not.
+
+    Raises
+    ------
+    JobError
+        Another writer has reserved the place, or a job that writes it was interrupted.
+    """
+    if scratch_store(store) is not None:
+        yield Reservation()
+        return
+    journal = Journal(store, path, job, uuid4().hex, is_block_write=True, is_reservation=True)
+    with alive_briefly(f"{journal.plan_key} {journal.fingerprint}") as journal.client:
+        begun = time.time()
+        dead = _begun_instead(journal)
+
+        def is_own() -> bool:
+            return plan_document.is_of_run(store.get(journal.plan_key), journal.run)
+
+        def check() -> None:
+            if time.time() - begun > LIVE_SECONDS / 2 and not is_own():
+                raise JobError(job=job, reason="it took so long that another writer took over", hint="try again")
+
+        try:
+            before = {} if dead is None else journal.documents(dead)
+            yield Reservation(journal.run, dead is not None, before, check)
+        except BaseException:
+            with suppress(OSError, JobError):
+                check()
+                _release_briefly(journal, dead)
+            raise
+        with suppress(OSError, JobError):
+            check()
+            _release_briefly(journal, None)
+
+
+def _begun_instead(journal: Journal) -> bytes | None:
+    """Begin a reservation; return the plan of the dead one that was in its place, if any."""
+    dead: bytes | None = None
+    version: str | None = None
+    while True:
+        if _takes_over(journal, version, {} if dead is None else journal.documents(dead), waits=False):
+            return dead
+        dead, version = journal.store.get_versioned(journal.plan_key)
+        if dead is not None:
+            job = _with_state(journal.store, _job(journal.plan_key, dead))
+            if job.is_running or not job.is_reservation:
+                raise _refused(journal.store, journal.path, job)
+
+
+def _release_briefly(journal: Journal, dead: bytes | None) -> None:
+    """Delete a brief reservation, or put the one back that it took over."""
+    if dead is not None:
+        journal.store.set(journal.plan_key, dead)
+        return
+    journal.store.delete(journal.plan_key)
+    remove_folder(journal.store, journal.prefix)
 
 
 def _takes_over(journal: Journal, version: str | None, documents: Mapping[str, bytes], *, waits: bool) -> bool:
@@ -233,16 +309,18 @@ def check_no_job(
         Refuse where jobs write nodes below `paths`, too: the caller creates nodes there.
     waits
         Of two that have just begun and meet each other here, refuse one only: the one whose run is named first waits
-        for the other to give up. The caller looks afterwards whether its place still is free.
+        for the other to give up. The caller looks afterwards whether its place still is free. Everybody waits for the
+        end of a brief reservation.
     """
-    pauses = iter(_PAUSES if waits else ())
+    pauses = iter(plan_document.PAUSES)
     while True:
         jobs = jobs_at(store, *paths, below=below or bool(overwrite), own_run=own_run)
-        rivals = [job.run for job in jobs if job.is_running]
-        pause = next(pauses, None)
-        if pause is None or not rivals or min(rivals) < own_run:
+        rivals = [job.run for job in jobs if job.is_running and not job.ends_soon]
+        gives_up = bool(rivals) and (not waits or min(rivals) < own_run)
+        others_end = bool(rivals) or any(job.ends_soon for job in jobs)
+        if gives_up or not others_end or (seconds := next(pauses, None)) is None:
             break
-        _pause(pause)
+        plan_document.pause(seconds)
     discarded = []
     for job in jobs:
         refuses_nobody = job.is_reservation and not job.is_running
@@ -252,12 +330,6 @@ def check_no_job(
         elif not refuses_nobody:
             raise _refused(store, paths[0], job, overwrite=overwrite)
     return discarded
-
-
-_pause = time.sleep
-
-_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
-"""Seconds between looks whether another writer gives up; one whose requests take longer is refused as well."""
 
 
 def _refused(store: Store, path: str, job: UnfinishedJob, *, overwrite: bool | None = None) -> JobError:
@@ -295,15 +367,22 @@ def _found(store: Store, prefixes: Iterable[str], own_run: str = "") -> list[Unf
 def _job(key: str, value: bytes) -> UnfinishedJob:
     try:
         plan = json.loads(value)
-        job, path, began, run, scope = (str(plan.get(name, "")) for name in ("job", "path", "began", "run", "scope"))
+        job, path, began, run, scope, client = (str(plan.get(name, "")) for name in _TEXTS)
         is_block_write, is_reservation = bool(plan.get("is_block_write")), bool(plan.get("is_reservation"))
     except (ValueError, AttributeError):  # damaged: whoever runs the job again is told so
         return UnfinishedJob("", "", "", "", key, is_running=False)
     prefix = plan.get("old_prefix")
-    return UnfinishedJob(job, path, began, run, key, False, is_block_write, is_reservation, scope, prefix)
+    return UnfinishedJob(
+        job, path, began, run, key, False, is_block_write, is_reservation, scope, prefix, client=client
+    )
+
+
+_TEXTS = ("job", "path", "began", "run", "scope", "client")
 
 
 def _with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
+    if job.client:
+        return replace(job, is_running=is_live(job.client.encode()))
     running = job.key.removesuffix(PLAN) + RUNNING
     is_running = any_live(store, attempts_below(store, running))
     if job.old_prefix is None:

@@ -27,7 +27,16 @@ __all__ = [
     "n_publications",
     "pinned",
 ]
-__all__ += ["can_replace", "list_sizes", "replace_prefix", "scratch_store", "set_parts", "stage", "swap_in"]
+__all__ += [
+    "can_replace",
+    "list_sizes",
+    "remove_folder",
+    "replace_prefix",
+    "scratch_store",
+    "set_parts",
+    "stage",
+    "swap_in",
+]
 __all__ += ["sweep_partial_files", "uncached"]
 
 
@@ -168,6 +177,13 @@ def list_sizes(store: Store, prefix: str) -> Iterator[tuple[str, int | None]]:
     """Yield every key that starts with `prefix`, with its size where a listing tells it (``list_sizes(prefix)``)."""
     own = _ability(store, "list_sizes")
     return ((key, None) for key in store.list_prefix(prefix)) if own is None else own(prefix)
+
+
+def remove_folder(store: Store, prefix: str) -> None:
+    """Remove the folder of a prefix if nothing is in it (``remove_folder(prefix)``); other stores have no folders."""
+    own = _ability(store, "remove_folder")
+    if own is not None:
+        own(prefix)
 
 
 def set_parts(store: Store, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:

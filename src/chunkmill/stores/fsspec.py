@@ -252,6 +252,11 @@ class FsspecStore:
         if not (opened := self._open()).service.is_async:
             self._blocking(prefix, lambda: _remove_directory(opened, opened.path(prefix)))
 
+    def remove_folder(self, prefix: str) -> None:
+        """Remove the directory of a prefix if it is empty, where there are directories."""
+        if not self._open().service.is_async and not self.list_dir(prefix):
+            self.delete_prefix(prefix)
+
     # --- listing
 
     def list_prefix(self, prefix: str) -> Iterator[str]:

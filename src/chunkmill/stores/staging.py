@@ -50,6 +50,11 @@ class ReplacesDirectories(PinsDirectories):
         with self._putting_in_place(prefix):
             exchange_once(self._directory(staged), self._directory(prefix), mark, root=self._root, fsync=self._fsync)
 
+    def remove_folder(self, prefix: str) -> None:
+        """Remove the directory of a prefix if it is empty, which the system looks at itself."""
+        with contextlib.suppress(OSError):
+            os.rmdir(self._directory(prefix))  # noqa: PTH106
+
     @contextlib.contextmanager
     def _putting_in_place(self, prefix: str) -> Iterator[None]:
         try:

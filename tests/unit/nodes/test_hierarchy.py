@@ -11,6 +11,7 @@ import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.nodes import hierarchy
+from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.stores import overlay
 from chunkmill.stores.memory import MemoryStore
 
@@ -76,7 +77,8 @@ class TestCreate:
         """Attributes before the array that has them."""
         store = RecordingStore(MemoryStore())
         make(store, "a/b", fmt)
-        written = store.keys("set_if")
+        reservation, *written = store.keys("set_if")
+        assert reservation.startswith(JOB_PREFIX)
         assert sorted(set(written)) == DOCUMENTS[fmt]
         if fmt == "zarr2":
             assert written.index("a/b/.zattrs") < written.index("a/b/.zarray")

@@ -7,6 +7,7 @@ import pytest
 from recording import RecordingStore
 
 from chunkmill.errors import JobError
+from chunkmill.runtime import plan_document
 from chunkmill.runtime import unfinished_jobs as unfinished_jobs_module
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.unfinished_jobs import (
@@ -15,6 +16,7 @@ from chunkmill.runtime.unfinished_jobs import (
     discard_jobs,
     jobs_at,
     reserved,
+    reserved_briefly,
     unfinished_jobs,
 )
 from chunkmill.stores.memory import MemoryStore
@@ -157,7 +159,7 @@ def test_of_two_that_meet_one_waits_for_the_other_to_give_up(store, monkeypatch)
     waited = []
     with ExitStack() as other:
         rival = other.enter_context(reserved(store, "a", "write to 'a'")).run
-        monkeypatch.setattr(unfinished_jobs_module, "_pause", lambda seconds: (waited.append(seconds), other.close()))
+        monkeypatch.setattr(plan_document, "pause", lambda seconds: (waited.append(seconds), other.close()))
         with pytest.raises(JobError, match="is running"):
             check_no_job(store, "a/b", own_run=f"{rival}~", waits=True)
         assert not waited
@@ -167,10 +169,87 @@ def test_of_two_that_meet_one_waits_for_the_other_to_give_up(store, monkeypatch)
 
 def test_waiting_for_a_writer_that_goes_on_ends(store, monkeypatch):
     waited = []
-    monkeypatch.setattr(unfinished_jobs_module, "_pause", waited.append)
+    monkeypatch.setattr(plan_document, "pause", waited.append)
     with reserved(store, "a", "write to 'a'"), pytest.raises(JobError, match="is running"):
         check_no_job(store, "a/b", own_run="!", waits=True)
     assert 1 < sum(waited) < 5
+
+
+def test_a_brief_reservation_is_one_object_that_comes_and_goes(store):
+    with reserved_briefly(store, "a", "create 'a'") as own:
+        assert [(method, key) for method, key, _ in store.log] == [("set_if", Journal(store, "a", "", "").plan_key)]
+        (job,) = unfinished_jobs(store)
+        assert (job.run, job.is_running, job.ends_soon) == (own.run, True, True)
+        assert check_no_job(store, "a", own_run=own.run) == []
+        store.clear()
+    assert [method for method, _, _ in store.log] == ["delete"]
+    assert list(store.list_prefix("")) == []
+
+
+WAIT = {
+    "look": lambda store: check_no_job(store, "a/b"),
+    "reserve": lambda store: reserved(store, "a", "write to 'a'").__enter__(),
+    "reserve briefly": lambda store: reserved_briefly(store, "a", "create 'a' too").__enter__(),
+    "begin": lambda store: Journal(store, "a", "convert to 'a'", "plan").begin({}),
+    "resume": lambda store: Journal(store, "a", "convert to 'a'", "plan").resume(),
+    "discard": lambda store: Journal(store, "a", "convert to 'a'", "plan").check_dead(),
+}
+
+
+@pytest.mark.parametrize("writer", WAIT)
+def test_everybody_waits_until_a_node_is_created(store, monkeypatch, writer):
+    """Or of two neither would have its way: the one that was about to be refused is in the other's way."""
+    waited = []
+    with ExitStack() as creation:
+        creation.enter_context(reserved_briefly(store, "a", "create 'a'"))
+        monkeypatch.setattr(plan_document, "pause", waited.append)
+        with pytest.raises(JobError, match=r"running|another job has begun"):
+            WAIT[writer](store)
+        assert 1 < sum(waited) < 10
+        monkeypatch.setattr(plan_document, "pause", lambda _: creation.close())
+        WAIT[writer](store)
+
+
+def die_creating(store, path):
+    with suppress(SystemExit), reserved_briefly(store, path, f"create {path!r}"):
+        plan = store.get(Journal(store, path, "", "").plan_key)
+        raise SystemExit
+    store.set(Journal(store, path, "", "").plan_key, plan)
+
+
+def test_who_died_while_creating_a_node_is_in_nobodys_way(store):
+    die_creating(store, "a")
+    assert [(job.is_running, job.ends_soon) for job in unfinished_jobs(store)] == [(False, False)]
+    check_no_job(store, "a", "a/b")
+    with reserved_briefly(store, "a", "create 'a'") as own:
+        assert own.follows_interrupted
+    die_creating(store, "a")
+    journal = Journal(store, "a", "convert to 'a'", "plan")
+    assert journal.resume() is None
+    journal.begin({})
+    with pytest.raises(JobError, match="was interrupted"), reserved_briefly(store, "a", "create 'a'"):
+        pytest.fail("reserved beside a job")
+
+
+def test_a_creation_that_fails_leaves_what_a_dead_writer_has_reserved(store):
+    dead_reservation(store, "a", documents={"a/b": b"{}"})
+    key = Journal(store, "a", "", "").plan_key
+    plan = store.get(key)
+    with suppress(SystemExit), reserved_briefly(store, "a", "create 'a'") as own:
+        assert dict(own.interrupted_documents) == {"a/b": b"{}"}
+        raise SystemExit
+    assert store.get(key) == plan
+
+
+def test_who_slept_while_creating_a_node_does_not_go_on(store, monkeypatch):
+    with reserved_briefly(store, "a", "create 'a'") as own:
+        own.check()
+        monkeypatch.setattr(unfinished_jobs_module.time, "time", lambda: 1e10)
+        own.check()
+        store.set(Journal(store, "a", "", "").plan_key, b'{"path": "a", "run": "another"}')
+        with pytest.raises(JobError, match="another writer took over"):
+            own.check()
+    assert [job.run for job in unfinished_jobs(store)] == ["another"]
 
 
 def test_nobody_waits_for_tasks_that_do_not_ask(store, monkeypatch):

@@ -1,0 +1,51 @@
+"""The document of a plan."""
+
+import pytest
+
+from chunkmill.errors import JobError
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.plan_document import delete_plan, emit_plan, is_held_briefly, is_of_run, parse_plan, store_plan
+from chunkmill.stores.memory import MemoryStore
+
+
+def test_what_is_written_is_read():
+    plan = emit_plan({"job": "put it", "run": "r1"}, {"doc": b"x"})
+    parsed = parse_plan(plan, "put it", "key")
+    assert (parsed["job"], parsed["documents"]) == ("put it", {"doc": "eA=="})
+    assert is_of_run(plan, "r1")
+    assert not is_of_run(plan, "r")
+    assert not is_of_run(None, "r1")
+
+
+@pytest.mark.parametrize("value", [b"{", b"[]", b'["client"]', b'{"client": 3}'])
+def test_a_damaged_plan_is_held_by_nobody(value):
+    assert not is_held_briefly(value)
+    if not value.startswith(b'{"'):
+        with pytest.raises(JobError, match=r"the journal at 'key' is damaged.*resume=False"):
+            parse_plan(value, "put it", "key")
+
+
+def test_a_plan_is_stored_and_deleted_while_there_is_no_other():
+    store = MemoryStore()
+    mine, other = emit_plan({"run": "r1"}, {}), emit_plan({"run": "r2"}, {})
+    assert store_plan(store, "plan", mine, "r1", None)
+    assert not store_plan(store, "plan", other, "r2", None)
+    assert not delete_plan(store, "plan", other)
+    assert delete_plan(store, "plan", mine)
+    assert delete_plan(store, "plan", mine)
+
+
+def test_who_finds_no_plan_leaves_one_that_comes_then():
+    """It deletes what it takes for the rest of a job: the reservation of a creator went with it."""
+
+    class Late(MemoryStore):
+        def list_dir(self, prefix):
+            if self.get(journal.plan_key) is None:
+                self.set(journal.plan_key, b"{}")
+            return super().list_dir(prefix)
+
+    store = Late()
+    journal = Journal(store, "a", "put it", "plan")
+    store.set(f"{journal.prefix}0/3-old", b"a record")
+    assert journal.resume() is None
+    assert list(store.list_prefix("")) == [journal.plan_key]
