@@ -7,7 +7,9 @@ a chunk along each axis: blocks are regrouped, and the keys at its border are re
 along each of two axes the shifted region touches (n + 1)² and reads 4 n, whichever library writes it: that alone is 1.2
 times the work at n = 12, and 1.6 times at n = 6. The values are in memory, of the workers on a cluster. The peers write
 the shifted one: ``da.store`` under its one lock, xarray with ``safe_chunks=False`` (it refuses otherwise; two processes
-may lose data), tensorstore without dask. Target: at most 1.5 times the aligned one, and half of ``da.store``. On
+may lose data), tensorstore without dask. Target: at most 1.5 times the aligned one, and half of ``da.store``. ``a
+region a block``: each block is a dask array with a region of its own; the peer puts them together and calls dask's
+``rechunk`` before ``da.store``, without a lock. The bare loop writes each key of the shifted region once. On
 clusters (``--cluster``) of 2 and of 4 processes, all contenders on the same one.
 """
 
@@ -35,7 +37,9 @@ from chunkmill.runtime.cluster_locks import ClusterLock, no_lock
 
 KIB, MIB = 2**10, 2**20
 ALIGNED, SHIFTED = "chunkmill, aligned", "chunkmill, unaligned"
+EACH, RECHUNKED = "chunkmill, a region a block", "da.store, rechunked first"
 STORE, XARRAY, TENSORSTORE, ZARR = "da.store, its lock", "xarray, unsafe", "tensorstore", "zarr-python"
+REGION_ARRAYS = ("aligned", "bare", "shifted", "each", "store", "rechunked", "tensorstore")
 ONE, UNGUARDED = "chunkmill a[i] = v", "chunkmill, no lock"
 
 
@@ -202,8 +206,8 @@ def bench_region(case: Case, folder: Path, name: str, *, quick: bool, client: An
     (report,) = contenders[SHIFTED]()
     counts = {SHIFTED: {"keys": report.n_keys, "partial": report.n_partial, "regrouped": report.n_regrouped}}
     aligned = harness.rows(
-        "region", name, times, peers=(STORE, XARRAY, TENSORSTORE), baseline=None, counts=counts,
-        targets={SHIFTED: (ALIGNED, 1.5)},
+        "region", name, times, peers=(STORE, RECHUNKED, XARRAY, TENSORSTORE), counts=counts,
+        targets={SHIFTED: (ALIGNED, 1.5), EACH: (RECHUNKED, 1.0)},
     )  # fmt: skip
     against = harness.rows("", "", times, baseline=None, targets={SHIFTED: (STORE, 0.5)})
     for row, other in zip(aligned, against, strict=True):
@@ -223,10 +227,18 @@ def region_contenders(case: Case, folder: Path, client: Any = None) -> dict[str,
     if client is not None:
         x = client.persist(x)
         distributed.wait(x)
-    arrays = {name: case.create(folder / name) for name in ("aligned", "shifted", "store", "tensorstore")}
+    arrays = {name: case.create(folder / name) for name in REGION_ARRAYS}
     shifted = case.region(shifted=True)
-    z = zarr.open_array(folder / "store", mode="r+")
+    z, rechunked = (zarr.open_array(folder / name, mode="r+") for name in ("store", "rechunked"))
     t = tensorstore.open(tensorstore_spec(folder / "tensorstore")).result()
+    regions = [
+        tuple(
+            slice(b * case.side + s.start, (b + 1) * case.side + s.start) for b, s in zip(block, shifted, strict=True)
+        )
+        for block in np.ndindex(x.numblocks)
+    ]
+    blocks = [x.blocks[block] for block in np.ndindex(x.numblocks)]
+    lengths = (case.side // 2, *[case.side] * (case.n_chunks - 1), case.side - case.side // 2)
     dataset = xr.Dataset({"a": (("y", "x"), x)})
     template = xr.Dataset({"a": (("y", "x"), da.from_array(harness.volume(case.shape), chunks=case.chunks))})
     with warnings.catch_warnings():
@@ -241,11 +253,35 @@ def region_contenders(case: Case, folder: Path, client: Any = None) -> dict[str,
 
     return {
         ALIGNED: lambda: cm.store(x, arrays["aligned"], regions=case.region(shifted=False)),
+        BARE: lambda: bare_region(case, folder / "bare", values),
         SHIFTED: lambda: cm.store(x, [arrays["shifted"]], regions=shifted),
+        EACH: lambda: cm.store(blocks, [arrays["each"]] * len(blocks), regions=regions),
         STORE: lambda: da.store(x, z, regions=shifted),
+        RECHUNKED: lambda: da.store(x.rechunk((lengths, lengths)), rechunked, regions=shifted, lock=False),
         XARRAY: xarray,
         TENSORSTORE: lambda: t[shifted].write(values).result(),
     }
+
+
+def bare_region(case: Case, folder: Path, values: np.ndarray) -> None:
+    """Write the shifted region in two plain threads: inner keys as they are, those at the border changed."""
+    side, codec = case.side, numcodecs.Zstd(1)
+    region = case.region(shifted=True)
+
+    def write(coords: tuple[int, ...]) -> None:
+        starts = [i * side for i in coords]
+        cuts = [slice(max(a, cut.start), min(a + side, cut.stop)) for a, cut in zip(starts, region, strict=True)]
+        part = values[
+            tuple(slice(c.start - cut.start, c.stop - cut.start) for c, cut in zip(cuts, region, strict=True))
+        ]
+        path = str(folder / ".".join(map(str, coords)))
+        block = np.ascontiguousarray(part)
+        if block.shape != case.chunks:
+            block = np.frombuffer(codec.decode(harness.read_file(path)), "u2").reshape(case.chunks).copy()
+            block[tuple(slice(c.start - a, c.stop - a) for c, a in zip(cuts, starts, strict=True))] = part
+        harness.write_file(path, codec.encode(block))
+
+    harness.in_threads(write, np.ndindex((case.n_chunks + 1,) * 2))
 
 
 def tensorstore_spec(folder: Path) -> dict[str, Any]:
@@ -268,8 +304,11 @@ def test_all_write_the_same(tmp_path):
     with harness.threads():
         for name, place, shifted in (
             (ALIGNED, "aligned", False),
+            (BARE, "bare", True),
             (SHIFTED, "shifted", True),
+            (EACH, "each", True),
             (STORE, "store", True),
+            (RECHUNKED, "rechunked", True),
             (TENSORSTORE, "tensorstore", True),
         ):
             contenders[name]()

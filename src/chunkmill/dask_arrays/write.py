@@ -31,6 +31,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.aligned_chunks import write_chunks
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.hazards import check_in_place
+from chunkmill.dask_arrays.joined_regions import JoinedRegions
 from chunkmill.dask_arrays.regroup import regroup
 from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
 from chunkmill.display.report import ReportMixin
@@ -43,7 +44,7 @@ from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import describe_needs, writes_to
 from chunkmill.runtime.scheduler import Scheduler, optimised
 
-__all__ = ["WriteReport", "check_source", "report", "run", "write_blocks", "write_graph"]
+__all__ = ["WriteReport", "check_source", "joined_write_graph", "report", "run", "write_blocks", "write_graph"]
 
 T = TypeVar("T")
 
@@ -122,28 +123,59 @@ def write_graph(
     return _sum_blocks(counts), n_regrouped
 
 
+def joined_write_graph(
+    joined: JoinedRegions, array: StoredArray, *, lock: LockFactory, write_empty: bool = False
+) -> da.Array:
+    """Return what `write_graph` does, for several regions: the `WriteCounts` of each, one after the other.
+
+    What a task writes is counted for the region in which its first element is.
+    """
+    counts, _ = write_blocks(joined.x, array, joined.region, lock=lock, write_empty=write_empty, stored=array)
+    grid, itemsize = array.write_layout.grid, array.dtype.itemsize
+    owned: list[list[Any]] = [[] for _ in joined.numbers]
+    for index, number in joined.owners(write_chunks(grid, joined.region, joined.x.chunks, itemsize)):
+        owned[number].append((counts.name, *index, 0))
+    return _sums(counts, owned)
+
+
 def _sum_blocks(counts: da.Array) -> da.Array:
     """Return the sum of the counts of all blocks.
 
     Not `da.sum`, which adds a step to every write, and few results at a time: these are numbers.
     """
+    return _sums(counts, [[(counts.name, *index, 0) for index in np.ndindex(*counts.numblocks[:-1])]])
+
+
+def _sums(counts: da.Array, groups: Sequence[list[Any]]) -> da.Array:
+    """Return the sum of each group of tasks, one after the other, as one block."""
     name = f"written-{uuid4().hex}"
-    todo: list[Any] = [(counts.name, *index, 0) for index in np.ndindex(*counts.numblocks[:-1])]
     layer: dict[Any, Any] = {}
-    while len(todo) > _SUMMED_AT_ONCE:
-        groups = [todo[i : i + _SUMMED_AT_ONCE] for i in range(0, len(todo), _SUMMED_AT_ONCE)]
-        todo = [(f"{name}-partial", len(layer) + i) for i in range(len(groups))]
-        layer |= {key: Task(key, _sum, *map(TaskRef, group)) for key, group in zip(todo, groups, strict=True)}
-    layer[name, 0] = Task((name, 0), _sum, *map(TaskRef, todo))
+    sums: list[tuple[Any, list[Any]]] = []
+    for todo in groups:
+        while len(todo) > _SUMMED_AT_ONCE:
+            parts = [todo[i : i + _SUMMED_AT_ONCE] for i in range(0, len(todo), _SUMMED_AT_ONCE)]
+            todo = [(f"{name}-partial", len(layer) + i) for i in range(len(parts))]  # noqa: PLW2901
+            layer |= {key: Task(key, _sum, *map(TaskRef, part)) for key, part in zip(todo, parts, strict=True)}
+        sums.append(((name, 0) if len(groups) == 1 else (f"{name}-region", len(sums)), todo))
+    layer |= {key: Task(key, _sum, *map(TaskRef, todo)) for key, todo in sums}
+    if len(groups) > 1:
+        layer[name, 0] = Task((name, 0), _concatenated, *(TaskRef(key) for key, _ in sums))
     depended: Any = [counts]  # dask's own type of a collection does not fit its arrays
     graph = HighLevelGraph.from_collections(name, layer, dependencies=depended)
-    return da.Array(graph, name, ((len(WriteCounts._fields),),), dtype=np.int64, meta=np.empty(0, np.int64))
+    n = len(groups) * len(WriteCounts._fields)
+    return da.Array(graph, name, ((n,),), dtype=np.int64, meta=np.empty(0, np.int64))
+
+
+def _concatenated(*counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate(counts)
 
 
 _SUMMED_AT_ONCE = 64
 
 
 def _sum(*counts: NDArray[np.int64] | UnfinishedWrite) -> NDArray[np.int64]:
+    if not counts:  # of a region whose elements the tasks of others write
+        return WriteCounts().as_block(0)
     return WriteCounts.of(np.concatenate([finished(each).ravel() for each in counts])).as_block(0)
 
 

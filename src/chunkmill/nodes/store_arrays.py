@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, overload
 
 import dask.array as da
 from dask.delayed import Delayed
 
+from chunkmill.array.chunk_io import LockFactory
 from chunkmill.array.staleness import check_after_writing
 from chunkmill.dask_arrays.as_dask import as_dask
-from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
+from chunkmill.dask_arrays.joined_regions import join_regions
+from chunkmill.dask_arrays.write import WriteReport, joined_write_graph, report, run, write_graph
+from chunkmill.model.grid import Region
 from chunkmill.nodes.arguments import NodeLocation, open_array_at
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.stored_values import checked_values, stored_values, write_region_of
@@ -93,14 +97,16 @@ def store(
     targets
         An `Array`, a url, or ``(url, path)`` of an array that exists; or a list of those, one for each source.
     regions
-        A tuple of slices for each target (one for all, or a list); the whole target where ``None``.
+        A tuple of slices for each target (one for all, or a list); the whole target where ``None``. Those of one array
+        that divide a larger region into a grid are written together, a task for each store key.
     lock, compute, return_stored, write_empty_chunks
         As in `to_store`.
 
     Returns
     -------
     list of WriteReport
-        One for each target; with ``compute=False`` a `dask.delayed.Delayed` of them; with ``return_stored=True`` a list
+        One for each target, of which those of one array whose regions share store keys are written together: each key
+        is counted once. With ``compute=False`` a `dask.delayed.Delayed` of them; with ``return_stored=True`` a list
         of dask arrays.
 
     Raises
@@ -127,15 +133,16 @@ def store(
         counts = f"{len(listed)} sources, {len(arrays)} targets and {len(places)} regions"
         raise ValueError(f"{counts} do not match: give a list of as many of each, or one region for all")
     factory = lock_factory(lock)
-    planned, wheres = [], []
+    values, wheres = [], []
+    for store, path in {(array.store.url, array.path): (array.store, array.path) for array in arrays}.values():
+        check_no_job(store, path)
     for x, array, region in zip(listed, arrays, places, strict=True):
-        check_no_job(array.store, array.path)
-        wheres.append(where := write_region_of(array, region))
-        values = as_dask(checked_values(x))
-        planned.append(write_graph(values, array, where, lock=factory, write_empty=write_empty_chunks, stored=array))
+        wheres.append(write_region_of(array, region))
+        values.append(as_dask(checked_values(x)))
+    planned = _planned(values, arrays, wheres, lock=factory, write_empty=write_empty_chunks)
     check_writers(arrays if compute else [])
-    finish = partial(_reports, n_regrouped=[n for _, n in planned], arrays=arrays)
-    result = run([counts for counts, _ in planned], finish, compute=compute, arrays=arrays)
+    finish = partial(_reports, numbers=[p.n_regrouped for p in planned], arrays=arrays)
+    result = run([p.counts for p in planned], finish, compute=compute, arrays=arrays)
     if not return_stored:
         return result
     return [stored_values(array, where, result) for array, where in zip(arrays, wheres, strict=True)]
@@ -153,7 +160,62 @@ def _target(place: Any) -> Array:
     return array
 
 
-def _reports(*counts: Any, n_regrouped: Sequence[int], arrays: Sequence[Array]) -> list[WriteReport]:
-    for array in arrays:
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A write of one region, or of several that are written together.
+
+    Attributes
+    ----------
+    counts
+        Of each region, one after the other.
+    n_regrouped
+        Blocks regrouped, by the number of the region.
+    """
+
+    counts: da.Array
+    n_regrouped: dict[int, int]
+
+
+def _planned(
+    values: Sequence[da.Array],
+    arrays: Sequence[Array],
+    wheres: Sequence[Region],
+    *,
+    lock: LockFactory,
+    write_empty: bool,
+) -> list[_Planned]:
+    """Plan the writes: together those of neighbouring regions of one array that share store keys."""
+    by_array: dict[tuple[Any, ...], list[int]] = {}
+    for number, array in enumerate(arrays):
+        by_array.setdefault((array.store.url, array.path, array.format, id(array.store)), []).append(number)
+    planned = []
+    for own in by_array.values():
+        array = arrays[own[0]]
+        joined = None
+        if len(own) > 1 and all(arrays[number].metadata == array.metadata for number in own):
+            joined = join_regions([values[number] for number in own], array, [wheres[number] for number in own])
+        if joined is not None:
+            counts = joined_write_graph(joined, array, lock=lock, write_empty=write_empty)
+            planned.append(_Planned(counts, {number: values[number].npartitions for number in own}))
+            continue
+        for number in own:
+            counts, n = write_graph(
+                values[number],
+                arrays[number],
+                wheres[number],
+                lock=lock,
+                write_empty=write_empty,
+                stored=arrays[number],
+            )
+            planned.append(_Planned(counts, {number: n}))
+    return planned
+
+
+def _reports(*counts: Any, numbers: Sequence[dict[int, int]], arrays: Sequence[Array]) -> list[WriteReport]:
+    for array in {id(array): array for array in arrays}.values():
         check_after_writing(array)
-    return [report(array, c, n) for array, c, n in zip(arrays, counts, n_regrouped, strict=True)]
+    found: dict[int, WriteReport] = {}
+    for own, together in zip(numbers, counts, strict=True):
+        rows = together.reshape(len(own), -1)
+        found |= {number: report(arrays[number], row, n) for (number, n), row in zip(own.items(), rows, strict=True)}
+    return [found[number] for number in range(len(arrays))]
