@@ -32,8 +32,8 @@ WRITERS = {
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals, heartbeats and probes, under names that no format takes for a node
     "runtime/record_files.py": {"RecordFiles._merge", "RecordFiles.forget"},
-    "runtime/journal.py": {"Journal._mark_new", "Journal.finish", "Journal.record"},
-    "runtime/plan_document.py": {"delete_plan", "store_plan"},
+    "runtime/journal.py": {"Journal._mark_new", "Journal.record"},
+    "runtime/plan_document.py": {"delete_plan", "mark_over", "store_plan"},
     "runtime/unfinished_jobs.py": {"_release_briefly"},
     "runtime/attempts.py": {"Attempt.begin", "Attempt._beat"},
     "runtime/published.py": {"note_published", "withdraw_published.withdraw"},

@@ -61,7 +61,9 @@ def check(target, values):
 # Stores that fail
 
 
-@pytest.mark.parametrize(("methods", "every"), [(["set", "set_if"], 23), (["get"], 13)], ids=["set", "get"])
+@pytest.mark.parametrize(
+    ("methods", "every"), [(["set", "set_if"], 23), (["get", "get_versioned"], 13)], ids=["set", "get"]
+)
 def test_a_store_that_fails_again_and_again(source, target, methods, every):
     url, values = source
     store = LocalStore(target)

@@ -151,6 +151,7 @@ def _job(name: str, mark: str, writer: TargetWriter) -> Job:
         targets=[plan.target for plan in writer.plans],
         prepare=writer.prepare,
         stages=writer.stages,
+        check_result=writer.check_result,
         publish=writer.publish,
         writes=() if writer.intermediate is None else (writer.intermediate,),
         check_free=writer.check_free,

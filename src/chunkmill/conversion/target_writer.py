@@ -169,20 +169,23 @@ class TargetWriter:
         at = self.format.chunk_prefix(self.path) if self.replacement is None else self.replacement.staged
         return is_empty(self.store, at, besides=(JOB_PREFIX, MARK_PREFIX))
 
-    def publish(self, documents: Mapping[str, bytes]) -> list[str]:
-        """Write all documents, the topmost last, and consolidated metadata where the format has them.
+    def check_result(self) -> None:
+        """Check before anything is published that the sources are those that were read.
 
         Raises
         ------
         JobError
-            A source was deleted or replaced since the job was planned; nothing is published.
+            A source was deleted or replaced since the job was planned.
         ChunkError
-            A chunk of a source that was listed as absent has appeared; nothing is published.
+            A chunk of a source that was listed as absent has appeared.
         """
         if self.replacement is None or not self.replacement.is_finished():
             self._check_sources()
             check_still_absent(self.plans, self.listed)
         self.listed.clear()
+
+    def publish(self, documents: Mapping[str, bytes]) -> list[str]:
+        """Write all documents, the topmost last, and consolidated metadata where the format has them."""
         written = [] if self.overwrite is None else self._write_documents(documents)
         if self.overwrite is None:
             flush(self.store)

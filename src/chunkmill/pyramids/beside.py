@@ -76,15 +76,12 @@ class BesideWriter:
         besides = (JOB_PREFIX, MARK_PREFIX)
         return all(is_empty(self.store, level.prefix, besides=besides) for level in self.levels)
 
-    def publish(self, documents: Mapping[str, bytes]) -> list[str]:  # noqa: ARG002 - the group's exist
-        """Write the documents of the levels, then the attributes that name them.
-
-        Raises
-        ------
-        JobError
-            The base was deleted or replaced since the job was planned; nothing is published.
-        """
+    def check_result(self) -> None:
+        """Raise `JobError` where the base was deleted or replaced since the job was planned; nothing is published."""
         check_sources(self.job, [self.base], [self.seen])
+
+    def publish(self, documents: Mapping[str, bytes]) -> list[str]:  # noqa: ARG002 - the group's exist
+        """Write the documents of the levels, then the attributes that name them."""
         above = self.path.rpartition("/")[0]
         nodes = {level.path: self.format.emit_array(level.path, level.metadata) for level in self.levels}
         publish(self.store, self.format, above, {}, below=nodes, again=True)

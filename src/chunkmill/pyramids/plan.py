@@ -143,6 +143,7 @@ def _job(name: str, mark: str, writer: PyramidWriter) -> Job:
         targets=list(writer.levels if writer.action is not None else writer.levels[1:]),
         prepare=writer.prepare,
         stages=writer.stages,
+        check_result=writer.documents.check_result,
         publish=writer.publish,
         check_free=writer.check_free,
         overwrite=documents.overwrite,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
@@ -60,6 +61,8 @@ class Job:
     check_free
         Called with the name of the run when the job has begun: raises `NodeExists` where a node was made since
         `prepare`, whose chunks the job would write over.
+    check_result
+        Called before `publish`: raises where the result must not be published.
     writes
         Further stores (a temporary one) that tasks write to.
     overwrite
@@ -86,6 +89,7 @@ class Job:
     publish: Callable[[Mapping[str, bytes]], Iterable[str] | None]
     writes: Sequence[Store] = ()
     check_free: Callable[[str], object] | None = None
+    check_result: Callable[[], object] | None = None
     overwrite: bool | None = False
     beside: Callable[[str], Job] | None = None
     keeps_old: Callable[[], bool] | None = None
@@ -205,16 +209,21 @@ def _run(
                     progress=progress,
                     monitor=monitor,
                 )
-            journal.check(now=True)
+            check = job.check_result or _nothing
+            look = partial(job.store.get_versioned, journal.plan_key)
+            *_, plan = at_once(job.store, lambda: journal.check(now=True), check, look)
             written = job.publish(documents)
             if interrupted:
                 remove_partial_files_beside(job.store, written or ())
-            journal.finish()
+            journal.finish(plan)
     except JobError:
         journal.tidy()
         raise
     flush(job.store)
     return JobResult(tuple(results), time.perf_counter() - start)
+
+
+def _nothing() -> None: ...
 
 
 def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:
@@ -237,6 +246,8 @@ def _already_done(job: Job, journal: Journal, documents: Mapping[str, bytes], st
             results.append(StageResult(stage.name, n_tasks, n_tasks, 0.0, {}))
     if not journal.is_over:
         with journal.running():
+            if job.check_result is not None:
+                job.check_result()
             job.publish(documents)
         journal.finish()
         flush(job.store)

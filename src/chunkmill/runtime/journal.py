@@ -23,9 +23,10 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -38,13 +39,12 @@ from chunkmill.runtime.journal_names import PLAN, RUNNING, journal_prefix, new_m
 from chunkmill.runtime.record_files import BEGUN, RecordFiles
 from chunkmill.runtime.records import Record, WrittenKeys, read_record
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import remove_folder
+from chunkmill.stores.capabilities import delete_listed, remove_folder
 from chunkmill.stores.metered import Written
 
 __all__ = ["FEW_RECORDS", "Journal"]
 
 _VERSION = 2
-
 FEW_RECORDS = 256  # that the client itself compares with what is stored
 
 
@@ -157,7 +157,8 @@ class Journal:
         kind = "of this plan" if self._is_ours(plan) else "with another plan"
         if plan_document.has_client(self.store, plan, self._attempts()):
             reason = f"there is a job {kind} at the target, which is running: {other}"
-            return JobError(job=self.job, reason=reason, hint=f"wait until it is done, or stop it: {_STOPPED}")
+            stopped = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"
+            return JobError(job=self.job, reason=reason, hint=f"wait until it is done, or stop it: {stopped}")
         text = "give {} to discard what it wrote and start again, or finish it with its own arguments"
         reason = f"there is an unfinished job {kind} at the target, whose client has ended: {other}"
         return JobError(job=self.job, reason=reason, hint=Hint(text, ("resume", False)))
@@ -303,19 +304,25 @@ class Journal:
             self.store.delete(f"{key}{BEGUN}")
         return written
 
-    def finish(self) -> None:
-        """Delete the journal of a job that is done; a job that is killed here has only that left to do."""
-        value, others = at_once(self.store, lambda: self.store.get(self.plan_key), self._attempts)
-        if value is not None:
-            try:
-                self.store.set(self.plan_key, json.dumps(self._parsed(value) | {"over": True}).encode())
-            except OSError:  # a full disk: all is done, and the rest frees space
-                self.store.delete(self.plan_key)
+    def finish(self, seen: tuple[bytes | None, str | None] | None = None) -> None:
+        """Delete the journal of a job that is done; a job that is killed here has only that left to do.
+
+        `seen`: the plan and its version before the result was published; another run's, of since then, stays.
+        """
+        plan, version = seen or self.store.get_versioned(self.plan_key)
+        below = self.prefix if self.store.is_remote else self.prefix + RUNNING
+        mark = partial(plan_document.mark_over, self.store, self.plan_key, plan, version, self.run)
+        is_ours, keys = at_once(self.store, mark, lambda: [*self.store.list_prefix(below)])
+        if is_ours is False:
+            return
         if self.attempt is not None:
             self.attempt.stop()  # its object is deleted with the rest
         self._delete_mark({"old_prefix": self.old_prefix, "run": self.run})
-        self.store.delete_prefix(self.prefix)
-        if others and value is not None:
+        if not is_ours:
+            self._clear()
+            return
+        delete_listed(self.store, self.prefix, keys)
+        if self._attempts(key for key in keys if key.startswith(self.prefix + RUNNING)):
             time.sleep(CHECK_SECONDS)
             self.tidy()
 
@@ -327,8 +334,7 @@ class Journal:
         ask.
         """
         plan = self.store.get(self.plan_key)
-        asks = plan is not None and b'"is_reservation": true' not in plan  # as `begin` writes it
-        others = self._attempts() if asks else []
+        others = [] if plan is None or b'"is_reservation": true' in plan else self._attempts()  # as `begin` writes it
         if plan is not None:
             self.store.delete(self.plan_key)
         self._clear()
@@ -370,15 +376,14 @@ class Journal:
     def _delete_mark(self, plan: Mapping[str, Any]) -> None:
         """Delete the records, then the mark by which it is known where the values are that they name."""
         if (prefix := plan.get("old_prefix")) is not None:
-            for name in self.store.list_dir(self.prefix):
-                if name.endswith("/"):
-                    self.store.delete_prefix(self.prefix + name)
+            for name in filter(lambda name: name.endswith("/"), self.store.list_dir(self.prefix)):
+                self.store.delete_prefix(self.prefix + name)
             self.store.delete(prefix + new_mark(str(plan.get("run"))))
 
-    def _attempts(self) -> list[str]:
+    def _attempts(self, keys: Iterable[str] | None = None) -> list[str]:
         """Return the keys of the attempts of other clients."""
-        own = None if self.attempt is None else self.attempt.key
-        return [key for key in attempts_below(self.store, self.prefix + RUNNING) if key != own]
+        found = attempts_below(self.store, self.prefix + RUNNING) if keys is None else keys
+        return [key for key in found if self.attempt is None or key != self.attempt.key]
 
     def take_over(self, version: str | None, documents: Mapping[str, bytes], *, waits: bool = True) -> None:
         """Begin a run in the place of an interrupted one, whose plan has that version, and end its attempts.
@@ -391,6 +396,3 @@ class Journal:
 
     def _parsed(self, plan: bytes) -> dict[str, Any]:
         return plan_document.parse_plan(plan, self.job, self.plan_key)
-
-
-_STOPPED = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"

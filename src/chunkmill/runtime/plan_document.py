@@ -28,6 +28,7 @@ __all__ = [
     "has_client",
     "is_dead_creation",
     "is_held_briefly",
+    "mark_over",
     "parse_plan",
 ]
 __all__ += ["pause", "store_plan"]
@@ -50,6 +51,21 @@ def parse_plan(value: bytes, job: str, key: str) -> dict[str, Any]:
             return parsed
     hint = Hint("give {} to discard it and start again", ("resume", False))
     raise JobError(job=job, reason=f"the journal at {key!r} is damaged", hint=hint)
+
+
+def mark_over(store: Store, key: str, plan: bytes | None, version: str | None, run: str) -> bool | None:
+    """Mark the plan of a run as over, and return whether it still is that run's; ``None`` where there is none."""
+    while plan is not None:
+        if not is_of_run(plan, run):
+            return False
+        try:
+            if store.set_if(key, json.dumps({**json.loads(plan), "over": True}).encode(), version):
+                return True
+        except OSError:  # a full disk: all is done, and the rest frees space
+            store.delete(key)
+            return True
+        plan, version = store.get_versioned(key)
+    return None
 
 
 def is_of_run(plan: bytes | None, run: str) -> bool:

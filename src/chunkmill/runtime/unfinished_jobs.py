@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
+from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.paths import is_within, parents_of
@@ -111,8 +112,11 @@ def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
     ...     [job.is_running for job in unfinished_jobs(store)]
     [True]
     """
-    names = [name for name in store.list_dir("") if name.startswith(JOB_PREFIX) and name.endswith("/")]
-    return _found(store, names, own_run)
+    return _found(store, _journals(store), own_run)
+
+
+def _journals(store: Store) -> list[str]:
+    return [name for name in store.list_dir("") if name.startswith(JOB_PREFIX) and name.endswith("/")]
 
 
 def jobs_at(store: Store, *paths: str, below: bool = False, own_run: str = "") -> list[UnfinishedJob]:
@@ -124,7 +128,12 @@ def jobs_at(store: Store, *paths: str, below: bool = False, own_run: str = "") -
     places = dict.fromkeys(place for path in paths for place in (path, *parents_of(path)))
     if not below:
         return _found(store, map(journal_prefix, places), own_run)
-    jobs = unfinished_jobs(store, own_run=own_run)
+    names, own = at_once(
+        store, lambda: _journals(store), lambda: own_run and store.get(f"{journal_prefix(paths[0])}{PLAN}")
+    )
+    if own and _job("", own).run == own_run:  # seldom is there another, of which to ask when it is listed
+        names = [name for name in names if name != journal_prefix(paths[0])]
+    jobs = _found(store, names, own_run)
     return [job for job in jobs if job.path in places or any(is_within(job.path, p) for p in paths)]
 
 

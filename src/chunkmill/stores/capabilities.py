@@ -17,6 +17,7 @@ __all__ = [
     "HoldsReferences",
     "LocatesValues",
     "can_list",
+    "delete_listed",
     "deletes_conditionally",
     "documents_demanded",
     "explain_absence",
@@ -184,6 +185,15 @@ def remove_folder(store: Store, prefix: str) -> None:
     own = _ability(store, "remove_folder")
     if own is not None:
         own(prefix)
+
+
+def delete_listed(store: Store, prefix: str, keys: Iterable[str]) -> None:
+    """Delete all below `prefix`, which a listing has just named: by ``delete_many(keys)``, or it is listed again."""
+    own = getattr(store, "delete_many", None)  # of this store alone: what it wraps would write past it
+    if own is None:
+        store.delete_prefix(prefix)
+    else:
+        own(list(keys))
 
 
 def set_parts(store: Store, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:

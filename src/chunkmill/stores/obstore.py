@@ -34,6 +34,7 @@ from chunkmill.stores.settings import setting
 __all__ = ["ObstoreStore"]
 
 _ATTEMPTS = 10  # at reading a large value that others replace meanwhile
+_PAGE = 1000  # keys of a listing, or deleted together
 _WRITE_ID = "chunkmillwrite"
 """Metadata of conditional writes: whose one was whose response was lost. Letters alone: Azure takes no dashes."""
 
@@ -260,7 +261,14 @@ class ObstoreStore:
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`, many a request."""
         for keys in self._pages(prefix):
-            self._call(prefix, functools.partial(self._delete_all, [key for key, _ in keys]))
+            self.delete_many([key for key, _ in keys])
+
+    @_where_it_works
+    def delete_many(self, keys: list[str]) -> None:
+        """Delete keys, many a request; those that others have deleted are passed over."""
+        for start in range(0, len(keys), _PAGE):
+            page = keys[start : start + _PAGE]
+            self._call(page[0], functools.partial(self._delete_all, page))
 
     def _delete_all(self, keys: list[str]) -> None:
         try:
@@ -286,7 +294,7 @@ class ObstoreStore:
 
     def _listed(self, prefix: str) -> Iterator[list[Any]]:
         check_prefix(prefix)
-        pages = self._call(prefix, lambda: iter(obstore.list(self._open(), prefix or None, chunk_size=1000)))
+        pages = self._call(prefix, lambda: iter(obstore.list(self._open(), prefix or None, chunk_size=_PAGE)))
         while page := self._call(prefix, lambda: next(pages, None)):  # type: ignore[arg-type]
             yield [meta for meta in page if meta["path"].startswith(prefix)]
 

@@ -53,6 +53,20 @@ def test_tasks_of_a_job_that_was_discarded(store):
     assert resumed.resume() is None
 
 
+def test_the_plan_of_another_run_stays(store):
+    """It began after this one had looked at its own, while the result was published."""
+    journal = Journal(store, "a/b", "put it", "plan")
+    journal.begin({})
+    seen = store.get_versioned(journal.plan_key)
+    other = Journal(store, "a/b", "put that", "other plan")
+    other.take_over(seen[1], {}, waits=False)
+    before = store.get(other.plan_key)
+    journal.finish(seen)
+    assert store.get(other.plan_key) == before
+    other.finish()
+    assert not list(store.list_prefix(""))
+
+
 def test_a_run_is_resumed_under_its_name(store):
     journal = Journal(store, "a/b", "put it", "plan")
     journal.begin({"doc": b"x"})
