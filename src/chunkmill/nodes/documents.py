@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
-from chunkmill.array.threads import BackgroundCalls
+from chunkmill.array.threads import BackgroundCalls, at_once
 from chunkmill.errors import MetadataError, NodeExists, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
@@ -155,6 +157,7 @@ def _create_node(
     further = {key: value for key, value in documents.items() if key not in entries | others.keys()}
     for key in further.keys() & set(documents_format.root_keys()):
         store.set_if(key, further.pop(key), None)  # refused: the store is configured already
+    seen: dict[str, tuple[bytes | None, str | None]] = {}
     if entry is not None:
         # one document, written on a condition, needs no look before
         replaced = _write_while_absent(store, entries, others) if others or len(entries) > 1 else {}
@@ -168,14 +171,18 @@ def _create_node(
             if not (again and entry in found and _same(documents_format, entry, found[entry], documents[entry])):
                 hint = "an array cannot have nodes below it" if is_above else _MEANWHILE
                 raise NodeExists(url=store.url, path=path, found="array" if is_array else "group", hint=hint)
-        if replaced is not None and present(fetch(store, sorted(entries - {entry}))):
+        looks: list[Any] = [partial(fetch, store, sorted(entries - {entry}))]
+        looks += [partial(store.get_versioned, key) for key in others]
+        found, *versions = at_once(store, *looks)
+        seen = dict(zip(others, versions, strict=True))
+        if replaced is not None and present(found):
             # array and group have entries of their own in some formats, and others wrote theirs meanwhile
             put_back(store, entry, documents[entry], None)
             for key, value in replaced.items():
                 put_back(store, key, others[key], value)
             raise NodeExists(url=store.url, path=path, found="node", hint=_MEANWHILE)
     # written again: one that began while there was no node may be about to replace what it saw then
-    _write(store, others, again=True)
+    _write(store, others, again=True, seen=seen)
     _write(store, further)
 
 
@@ -216,19 +223,31 @@ def _write_while_absent(
             for key, value in replaced.items():
                 put_back(store, key, documents[key], value)
             return None
-        todo = [key for key, (value, _) in seen.items() if value != documents[key]]
-        if not todo:
-            return replaced
-        for key in todo:
-            value, version = seen[key]
+        all_ours = True
+        for key, (value, version) in seen.items():
+            if value == documents[key]:
+                continue
             if store.set_if(key, documents[key], version):
                 replaced.setdefault(key, value)
+            else:
+                all_ours = False
+        if all_ours:
+            return replaced
 
 
-def _write(store: Store, documents: Mapping[str, bytes | None], *, again: bool = False) -> None:
-    """Write documents unconditionally (``None``: delete); with `again` also those that are equal, as a new version."""
+def _write(
+    store: Store,
+    documents: Mapping[str, bytes | None],
+    *,
+    again: bool = False,
+    seen: Mapping[str, tuple[bytes | None, str | None]] = MappingProxyType({}),
+) -> None:
+    """Write documents unconditionally (``None``: delete); with `again` also those that are equal, as a new version.
+
+    `seen` has values and versions of some that were just read.
+    """
     for key, value in documents.items():
-        there, version = store.get_versioned(key)
+        there, version = seen[key] if key in seen else store.get_versioned(key)
         while (there != value or (again and value is not None)) and not store.set_if(key, value, version):
             there, version = store.get_versioned(key)
 
