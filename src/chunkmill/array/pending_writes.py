@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from chunkmill.stores.base import Store
@@ -46,13 +48,62 @@ class _Limit:
             self._changed.notify_all()
 
 
-_limit = _Limit()
+class _Threads:
+    """Threads that make calls, and end when none is under way.
+
+    A new thread for each call took as much of the processor as all else of storing a value.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._n_waiting = self._n_at_work = 0
+
+    def make(self, call: Callable[[], None]) -> None:
+        """Make a call in a thread; here, where the system has no more threads, or this process ends."""
+        with self._changed:
+            if self._n_waiting > len(self._calls):
+                self._calls.append(call)
+                self._changed.notify()
+                return
+            self._n_at_work += 1
+        thread = threading.Thread(target=self._work, args=([call],), daemon=True, name="chunkmill-writes")
+        try:
+            thread.start()
+        except RuntimeError:
+            with self._changed:
+                self._n_at_work -= 1
+            call()
+
+    def _work(self, first: list[Callable[[], None]]) -> None:
+        call: Callable[[], None] | None = first.pop()
+        while call is not None:
+            call()
+            del call  # and the value that it stored
+            call = self._next()
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._changed:
+            self._n_at_work -= 1
+            self._n_waiting += 1
+            if not self._n_at_work and not self._calls:
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: self._calls or not self._n_at_work)
+            self._n_waiting -= 1
+            if not self._calls:
+                return None
+            self._n_at_work += 1
+            return self._calls.popleft()
+
+
+_limit, _threads = _Limit(), _Threads()
 if hasattr(os, "register_at_fork"):  # a child has none of the threads
     os.register_at_fork(after_in_child=_limit.__init__)  # type: ignore[misc]
+    os.register_at_fork(after_in_child=_threads.__init__)  # type: ignore[misc]
 
 
 class PendingWrites:
-    """Calls that store values, each in a thread that ends with it.
+    """Calls that store values, in threads that end with the last of them.
 
     Examples
     --------
@@ -73,11 +124,7 @@ class PendingWrites:
         _limit.acquire(n_bytes)
         future: Future[None] = Future()
         self._futures.append(future)
-        thread = threading.Thread(target=_make, args=(future, call, n_bytes), daemon=True, name="chunkmill-writes")
-        try:
-            thread.start()
-        except RuntimeError:  # the system has no more threads, or this process ends
-            _make(future, call, n_bytes)
+        _threads.make(partial(_make, future, [call], n_bytes))
 
     def wait(self) -> None:
         """Return when all calls have ended; raise the first error."""
@@ -87,13 +134,12 @@ class PendingWrites:
             future.result()
 
 
-def _make(future: Future[None], call: Callable[[], object], n_bytes: int) -> None:
+def _make(future: Future[None], calls: list[Callable[[], object]], n_bytes: int) -> None:
     error = None
     try:
-        call()
+        calls.pop()()  # the value is freed before another is let in
     except BaseException as caught:  # noqa: BLE001 - raised by `wait`
         error = caught
-    del call  # the value is freed before another is let in
     _limit.release(n_bytes)
     if error is None:
         future.set_result(None)

@@ -37,6 +37,20 @@ def test_so_many_at_once_whatever_began_them(most):
     assert 8 < most[0] <= pending_writes.MAX_PENDING
 
 
+def test_a_thread_makes_many_calls_and_ends_with_the_last(most, monkeypatch):
+    begun, start = [], threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: (begun.append(thread), start(thread)))
+    for _ in range(3):
+        writes = PendingWrites()
+        for _ in range(200):
+            writes.begin(lambda: most[2](1), 1)
+        writes.wait()
+        for thread in begun:
+            thread.join(5)
+    assert not any(thread.is_alive() for thread in begun)
+    assert len(begun) < 3 * (pending_writes.MAX_PENDING + 8)
+
+
 def test_so_many_bytes_at_once_and_large_values_alone(most, monkeypatch):
     monkeypatch.setattr(pending_writes, "MAX_PENDING_BYTES", 100)
     writes = PendingWrites()

@@ -7,10 +7,11 @@ from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import build_pipeline, default_serializer
 from chunkmill.conversion.chunk_memory import chunk_bytes, most_encoded, n_decoding, n_encoding
+from chunkmill.conversion.estimate import MOST_STORING
 from chunkmill.conversion.rechunking.plan import IntermediateFormat, Side, UnitCosts
 from chunkmill.model.metadata import NamedConfig
 from chunkmill.runtime.worker import Worker
-from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.base import Store
 
 __all__ = ["intermediate_codecs", "intermediate_files", "read_side", "store_costs", "write_side", "writes_at_once"]
 
@@ -34,7 +35,7 @@ def writes_at_once(array: StoredArray, ahead_bytes: int) -> int:
 
     0: one after the other, where requests cost no latency or memory does not suffice for two.
     """
-    n = min(REQUESTS_AT_ONCE, ahead_bytes // max(1, _writing_bytes(array))) if array.store.is_remote else 0
+    n = min(MOST_STORING, ahead_bytes // max(1, _writing_bytes(array))) if array.store.is_remote else 0
     return n if n > 1 else 0
 
 

@@ -45,7 +45,7 @@ def test_as_many_values_are_stored_at_once_as_memory_was_fetched_ahead():
     array, _ = make(MemoryStore(), shape=(64, 64), chunks=(32, 32))
     one = write_side(far(array), Worker(1, 1, 1)).working_bytes
     assert writes_at_once(array, 1 << 30) == 0  # no latency
-    assert [writes_at_once(far(array), n * one) for n in (0, 1, 2, 5, 99)] == [0, 0, 2, 5, 16]
+    assert [writes_at_once(far(array), n * one) for n in (0, 1, 2, 5, 99)] == [0, 0, 2, 5, 32]
     assert write_side(far(array), Worker(8 * 5 * one, 1, 1)).working_bytes == 5 * one
 
 
