@@ -21,7 +21,6 @@ somewhere, cannot be mistaken for tasks of the next run. Not here: who else writ
 from __future__ import annotations
 
 import base64
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
