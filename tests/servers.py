@@ -245,13 +245,14 @@ class FlakyProxy:
     """Stands before a server, and answers some requests with 503 in its place.
 
     Of every `every` requests whose method is in `methods`, one is answered so; `after`: when the server has done what
-    was asked, so that the client cannot know.
+    was asked, so that the client cannot know; `cut`: the server's own answer, without the end of its body.
     """
 
     url: str
     every: int
     methods: tuple[str, ...] = ("GET", "PUT", "DELETE", "HEAD")
     after: bool = False
+    cut: bool = False
     ignored: tuple[str, ...] = ()
     """Headers, in lower case, that are not passed on."""
     bytes_per_second: float = 0.0
@@ -288,7 +289,7 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
             proxy.log.append((self.command, self.path, self.headers.get("Range")))
             self.wait_for(body)
             failing = proxy.fails(self.command)
-            if failing and not proxy.after:
+            if failing and not (proxy.after or proxy.cut):
                 self.unavailable()
                 return
             connection = http.client.HTTPConnection(host, int(port), timeout=30)
@@ -299,7 +300,7 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
                 data = response.read()
             finally:
                 connection.close()
-            if failing:
+            if failing and not proxy.cut:
                 self.unavailable()
                 return
             self.send_response(response.status)
@@ -310,7 +311,8 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
             self.send_header("Content-Length", length or str(len(data)))
             self.end_headers()
             self.wait_for(data)
-            self.wfile.write(data)
+            self.wfile.write(data[: len(data) // 2] if failing else data)
+            self.close_connection |= failing
 
         def wait_for(self, data):
             if proxy.bytes_per_second:

@@ -91,7 +91,7 @@ class FsspecStore:
         self.url = canonical_url(url)
         self._registered = registered_classes(url) if filesystem is None else {}
         self.is_remote = protocol not in LOCAL_PROTOCOLS
-        self._is_s3 = hasattr(filesystem or fsspec.get_filesystem_class(protocol), "_call_s3")
+        self._is_s3 = hasattr(filesystem or fsspec.get_filesystem_class(protocol), "call_s3")
         if self._is_s3:  # botocore's pool of 10 connections would be the limit instead of ours
             options["config_kwargs"] = {"max_pool_connections": max_requests()} | (options.get("config_kwargs") or {})
         self.replaces_atomically = protocol in ATOMIC_PROTOCOLS

@@ -7,6 +7,7 @@ raises them; only those of `ABSENT` mean that there is no such key.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import re
@@ -61,6 +62,7 @@ class Service:
         self.is_async = filesystem.async_impl and hasattr(type(filesystem), "_cat_file")
 
     async def _run(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the filesystem; fsspec documents an underscore before the name of its coroutine."""
         if self.is_async:
             return await getattr(self.fs, "_" + name)(*args, **kwargs)
         return getattr(self.fs, name)(*args, **kwargs)
@@ -123,10 +125,8 @@ class Service:
     async def delete_many(self, paths: list[str]) -> None:
         """Delete values, which others may be deleting too."""
         for path in paths:
-            try:
+            with contextlib.suppress(*ABSENT):
                 await self.delete(path)
-            except ABSENT:
-                continue
 
 
 class ArchiveService(Service):
@@ -173,34 +173,35 @@ class S3Service(Service):
         """Return bytes and ETag of one GET (s3fs' own ``cat_file`` asks for the size first)."""
         if byte_range is not None and byte_range.length == 0:
             raise OutOfRange  # HTTP cannot ask for zero bytes
-        with_retries = import_module("s3fs.core")._error_wrapper  # noqa: SLF001, a broken body is like no answer
         bucket, s3_key, _ = self.fs.split_path(path)
         header = {} if byte_range is None else {"Range": range_header(byte_range)}
-
-        async def get() -> Fetched:
-            response = await self.fs._call_s3("get_object", Bucket=bucket, Key=s3_key, **header)  # noqa: SLF001
-            async with response["Body"] as body:
-                return await body.read(), response["ETag"]
-
-        try:
-            fetched: Fetched = await with_retries(get, retries=self.fs.retries)
-        except OSError as error:
-            if s3_code(error) in {"InvalidRange", "416"}:
-                raise OutOfRange from error
-            raise self._failed(error, bucket) from error
-        return fetched
+        broken = import_module("s3fs.core").S3_RETRYABLE_ERRORS
+        attempt = 0
+        while True:
+            try:
+                response = await self._run("call_s3", "get_object", Bucket=bucket, Key=s3_key, **header)
+            except OSError as error:
+                if s3_code(error) in {"InvalidRange", "416"}:
+                    raise OutOfRange from error
+                raise self._failed(error, bucket) from error
+            try:
+                async with response["Body"] as body:
+                    return await body.read(), response["ETag"]
+            except broken:  # s3fs repeats what has no answer; one whose body ends early is repeated here
+                attempt += 1
+                if attempt >= self.fs.retries:
+                    raise
+                await asyncio.sleep(min(0.1 * 1.7**attempt, 15))  # as s3fs
 
     async def size(self, path: str) -> int:
         """Return the size that a HEAD tells (s3fs may remember one from a listing)."""
         bucket, s3_key, _ = self.fs.split_path(path)
-        response = await self.fs._call_s3("head_object", Bucket=bucket, Key=s3_key)  # noqa: SLF001
-        size: int = response["ContentLength"]
-        return size
+        return int((await self._run("call_s3", "head_object", Bucket=bucket, Key=s3_key))["ContentLength"])
 
     async def put(self, path: str, value: bytes) -> bool:
         """Store a value in one PUT, or by a multipart upload when it is too large for one."""
         try:
-            await self.fs._pipe_file(path, value)  # noqa: SLF001
+            await self._run("pipe_file", path, value)
         except OSError as error:
             raise self._failed(error, self.fs.split_path(path)[0]) from error
         return True
@@ -214,7 +215,7 @@ class S3Service(Service):
         body = {} if value is None else {"Body": value}
         method = "delete_object" if value is None else "put_object"
         try:
-            await self.fs._call_s3(method, Bucket=bucket, Key=s3_key, **condition, **body)  # noqa: SLF001
+            await self._run("call_s3", method, Bucket=bucket, Key=s3_key, **condition, **body)
         except OSError as error:
             # 404: If-Match, and the value is gone. 409: another conditional write was under way. It may be our own
             # first try, too, that a retry met, which the caller finds out by reading again
@@ -240,9 +241,15 @@ class S3Service(Service):
         return False
 
     async def delete_many(self, paths: list[str]) -> None:
-        """Delete a thousand values a request."""
+        """Delete a thousand values a request; raise where some are kept, over which s3fs passes."""
         for i in range(0, len(paths), 1000):
-            await self.fs._bulk_delete(paths[i : i + 1000])  # noqa: SLF001
+            bucket = self.fs.split_path(paths[i])[0]
+            keys = [{"Key": self.fs.split_path(path)[1]} for path in paths[i : i + 1000]]
+            wanted = {"Objects": keys, "Quiet": True}
+            answer = await self._run("call_s3", "delete_objects", Bucket=bucket, Delete=wanted)
+            if errors := answer.get("Errors"):
+                first = ": ".join(str(errors[0].get(field)) for field in ("Key", "Code", "Message"))
+                raise OSError(f"{len(errors)} of {len(keys)} values were not deleted, the first {first}")
 
 
 class HttpService(Service):
@@ -345,7 +352,7 @@ def _check_content_range(response: Any, byte_range: ByteRange) -> None:
 def service_of(filesystem: Any) -> Service:
     """Return how to talk to `filesystem`."""
     protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
-    if "s3" in protocols and hasattr(filesystem, "_call_s3"):
+    if "s3" in protocols and hasattr(filesystem, "call_s3"):
         return S3Service(filesystem)
     if "http" in protocols and hasattr(filesystem, "set_session"):
         return HttpService(filesystem)
