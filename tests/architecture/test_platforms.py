@@ -9,13 +9,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 WITHOUT_POSIX = """
-import os, shutil, sys
+import os, shutil, sys, time
 import dask.array, distributed, xarray, pytest  # which have their own ways on Windows
 for name in ("fcntl", "resource"):
     sys.modules[name] = None
-for name in ("pread", "fork", "register_at_fork", "sched_getaffinity", "O_NONBLOCK", "O_DIRECTORY", "O_NOFOLLOW"):
-    if hasattr(os, name):
-        delattr(os, name)
+NAMES = ("pread", "pwrite", "fork", "register_at_fork", "sched_getaffinity", "mkfifo", "fchmod", "chown", "statvfs", "killpg")
+for name in (*NAMES, "O_NONBLOCK", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC", "clock_gettime", "CLOCK_BOOTTIME"):
+    for module in (os, time):
+        vars(module).pop(name, None)
 os.supports_fd.discard(os.utime)
 shutil._use_fd_functions = False  # as it finds out when it is imported
 from chunkmill.stores import posix_file
@@ -44,9 +45,16 @@ def test_local_stores_without_posix(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["TestLocal", "TestZip or TestMemory"])
-def test_store_contracts_without_posix(kind):
-    tests = ["tests/contracts/test_stores.py", "-k", kind]
+@pytest.mark.parametrize(
+    "tests",
+    [
+        ["tests/contracts/test_stores.py", "-k", "TestLocal or TestZip or TestMemory"],
+        [f"tests/unit/stores/test_{name}.py" for name in ("local", "pinned_directory", "staging", "zip")],
+        [f"tests/unit/runtime/test_{name}.py" for name in ("attempts", "fork_safety", "journal", "published")],
+    ],
+    ids=["contracts", "stores", "runtime"],
+)
+def test_stores_and_jobs_without_posix(tests):
     command = [sys.executable, "-c", WITHOUT_POSIX + CONTRACTS, ROOT, *tests]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert not done.returncode, done.stdout[-2000:] + done.stderr

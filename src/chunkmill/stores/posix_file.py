@@ -223,4 +223,7 @@ def version_of(path: str) -> str | None:
 def leads_up(link: str, path: str) -> bool:
     """Return whether a symbolic link in directory `path` leads to that directory, or to one above it."""
     target = os.path.realpath(link)
-    return os.path.commonpath([target, os.path.realpath(path)]) == target
+    try:
+        return os.path.commonpath([target, os.path.realpath(path)]) == target
+    except ValueError:  # on another drive of Windows
+        return False

@@ -38,9 +38,7 @@ def test_each_key_is_requested_once(store, x):
 
 def test_many_requests_are_under_way_on_two_threads(store, x):
     store.seconds = 0.01
-    start = time.perf_counter()
     x.sum().compute(scheduler="threads", num_workers=2)
-    assert time.perf_counter() - start < 0.6  # 1.2 s, were there one for each thread
     assert store.most_at_once >= 32
 
 

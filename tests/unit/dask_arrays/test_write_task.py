@@ -112,10 +112,8 @@ def blocks():
 
 def test_many_values_are_stored_at_once_on_two_threads():
     far = FarStore(seconds=0.01)
-    start = time.perf_counter()
     with dask.config.set(scheduler="threads", num_workers=2):
         report = cm.to_store(blocks(), far)
-    assert time.perf_counter() - start < 0.6  # 0.75 s for the chunks alone, were there one for each thread
     assert 8 < far.most_at_once <= MAX_PENDING
     assert report.n_keys == 150
     assert far.chunks("set") == dict.fromkeys(far.chunks("set"), 1)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from recording import FailingStore, RecordingStore
+from systems import NEEDS_FORK
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.runtime import attempts
@@ -153,9 +154,9 @@ def test_who_is_alive(make, live):
     assert is_live(make()) is live
 
 
-@pytest.mark.skipif(os.name != "posix", reason="nobody can be asked there")
+@NEEDS_FORK
 def test_a_process_of_this_machine_that_is_gone_is_dead_at_once():
-    pid = os.fork() if hasattr(os, "fork") else 0
+    pid = os.fork()
     if not pid:
         os._exit(0)
     os.waitpid(pid, 0)

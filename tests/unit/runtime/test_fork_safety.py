@@ -9,10 +9,11 @@ import dask
 import dask.array as da
 import dask.threaded
 import pytest
+from systems import NEEDS_FORK
 
 import chunkmill.runtime.fork_safety  # noqa: F401 - what is tested
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="only where processes fork")
+pytestmark = NEEDS_FORK
 
 
 def status_of(child, seconds=30):

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from servers import WARNINGS, http_server, s3_server  # noqa: F401
+from servers import WARNINGS, http_server, s3_server, serve_flaky  # noqa: F401
+from systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
@@ -241,6 +242,31 @@ def test_s3_deletes_many_a_request(s3, s3_server):  # noqa: F811
     assert [method for method, _ in s3_server.log] == ["GET", "POST"]
 
 
+def test_s3_says_what_it_did_not_delete(s3, monkeypatch):
+    fs = s3._open().fs
+    call = fs._call_s3
+
+    async def refused(method, *args, **kwargs):
+        if method != "delete_objects":
+            return await call(method, *args, **kwargs)
+        return {"Errors": [{"Key": "root/a/k", "Code": "AccessDenied", "Message": "Access Denied"}]}
+
+    monkeypatch.setattr(fs, "_call_s3", refused)
+    with pytest.raises(StoreError, match="1 of 1 values were not deleted, the first root/a/k: AccessDenied"):
+        s3.delete_prefix("a/")
+
+
+def test_s3_body_that_ends_early_is_asked_for_again(s3_server):  # noqa: F811
+    url = s3_server.new_bucket() + "/root"
+    FsspecStore(url, s3_server.storage_options).set("k", bytes(range(100)))
+    with serve_flaky(s3_server.endpoint_url, every=2, methods=("GET",), cut=True) as proxy:
+        flaky = FsspecStore(
+            url, s3_server.storage_options | {"endpoint_url": proxy.url, "client_kwargs": {"region_name": "us-east-1"}}
+        )
+        assert [flaky.get("k") for _ in range(2)] == [bytes(range(100))] * 2
+    assert (proxy.n_requests, proxy.n_failures) == (3, 1)
+
+
 def test_s3_listing_cache_is_not_trusted(s3):
     other = pickle.loads(pickle.dumps(s3))
     assert s3.list_dir("a/") == ["k"]
@@ -295,6 +321,7 @@ def run_in_fork(function) -> int:
 
 
 @pytest.mark.parametrize("used_before", [False, True])
+@NEEDS_FORK
 def test_fork_http(served, used_before):
     store = FsspecStore(served.url)
     if used_before:
@@ -312,6 +339,7 @@ def test_fork_http(served, used_before):
 
 
 @pytest.mark.parametrize("used_before", [False, True])
+@NEEDS_FORK
 def test_fork_memory(used_before):
     store = FsspecStore(f"memory://{uuid4().hex}")
     if used_before:

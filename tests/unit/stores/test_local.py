@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import inspect
 import multiprocessing
+import ntpath
 import os
 import pickle
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from servers import FORK_WARNING
+from systems import NEEDS_DESCRIPTORS, NEEDS_FLOCK, NEEDS_FORK, NEEDS_PIPES
 
 from chunkmill.errors import StoreError
 from chunkmill.stores import directory_lock, local, posix_file
@@ -105,9 +107,9 @@ def test_get_many_is_lazy(store):
 
 def test_reads_need_not_come_whole(store, monkeypatch):
     store.set("k", bytes(range(250)))
-    read, pread = os.read, os.pread
+    read, read_at = os.read, posix_file._read_at
     monkeypatch.setattr(os, "read", lambda fd, n: read(fd, min(n, 100)))
-    monkeypatch.setattr(os, "pread", lambda fd, n, start: pread(fd, min(n, 7), start))
+    monkeypatch.setattr(posix_file, "_read_at", lambda fd, n, start: read_at(fd, min(n, 7), start))
     assert store.get("k") == bytes(range(250))
     assert store.get("k", ByteRange(-90)) == bytes(range(160, 250))
 
@@ -232,6 +234,14 @@ def test_links_are_followed(store, tmp_path):
     assert LocalStore(elsewhere).get("x/0") == b"there"
 
 
+def test_links_to_another_drive(monkeypatch):
+    monkeypatch.setattr(os.path, "realpath", str)
+    monkeypatch.setattr(os.path, "commonpath", ntpath.commonpath)
+    assert not posix_file.leads_up(r"D:\data", r"C:\store")
+    assert posix_file.leads_up(r"C:\store", r"C:\store\a")
+
+
+@NEEDS_PIPES
 def test_what_is_no_file_is_not_waited_for(store, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
@@ -241,6 +251,7 @@ def test_what_is_no_file_is_not_waited_for(store, tmp_path):
         assert caught.value.key == key
 
 
+@pytest.mark.skipif(not posix_file._NONBLOCK, reason="LEASES ARE NOT TESTED: this system waits for none")
 def test_a_file_server_s_lease_is_waited_for(store, monkeypatch):
     store.set("k", b"1")
     opened = os.open
@@ -346,7 +357,8 @@ def count_up(root: str, n: int) -> None:
             done = store.set_if("a/counter", b"%06d" % (int(value) + 1), version)
 
 
-@pytest.mark.parametrize("lock", ["directory", "file"])
+@pytest.mark.parametrize("lock", ["directory", pytest.param("file", marks=NEEDS_DESCRIPTORS)])
+@NEEDS_FLOCK
 def test_processes_count_without_losing(store, tmp_path, monkeypatch, lock):
     """All values are of one length, so that only inode and time tell versions apart."""
     if lock == "file":
@@ -390,6 +402,7 @@ def flock_as_on_nfs(flock):
     return locked
 
 
+@NEEDS_FLOCK
 def test_where_there_is_no_flock_the_store_says_so(store, monkeypatch):
     """Lustre without the mount option: `set_if` still compares, and a lock of the cluster must do the rest."""
     monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(errno.ENOSYS))
@@ -401,6 +414,7 @@ def test_where_there_is_no_flock_the_store_says_so(store, monkeypatch):
     assert list(store.list_prefix("")) == []
 
 
+@NEEDS_FLOCK
 def test_a_lock_that_fails_is_an_error(store, monkeypatch):
     store.set("a/k", b"0")
     _, version = store.get_versioned("a/k")
@@ -412,6 +426,7 @@ def test_a_lock_that_fails_is_an_error(store, monkeypatch):
 
 
 @pytest.mark.parametrize("code", [errno.EBADF, errno.EINVAL, errno.EACCES])
+@NEEDS_FLOCK
 def test_a_lock_that_fails_with_its_fallback_too(store, monkeypatch, code):
     store.set("a/k", b"0")
     monkeypatch.setattr(directory_lock.fcntl, "flock", fails_with(code))
@@ -514,6 +529,7 @@ def test_names_that_windows_cannot_hold(store, monkeypatch):
     ],
     ids=["ext4", "nfs4", "nolock", "local flock", "local posix", "localflock", "lustre", "another mount"],
 )
+@NEEDS_FLOCK
 def test_mounts_that_keep_locks_to_one_machine(tmp_path, monkeypatch, line, reaches):
     root = "36 1 8:1 / / rw - ext4 /dev/root rw\n"
     lines = root + line.format(root=tmp_path) + "\n"
@@ -521,6 +537,7 @@ def test_mounts_that_keep_locks_to_one_machine(tmp_path, monkeypatch, line, reac
     assert LocalStore(tmp_path / "x").compares_versions is reaches
 
 
+@NEEDS_FLOCK
 def test_set_and_delete_wait_for_set_if(store, tmp_path):
     """Or they could come between its comparing and its renaming, and be lost."""
     store.set("a/k", b"1")
@@ -577,6 +594,7 @@ def test_a_key_that_is_created_while_its_absence_is_checked_stays(store, monkeyp
     assert files(Path(store._root)) == ["a/k", "a/other"]
 
 
+@NEEDS_FORK
 def test_sweep_takes_what_the_dead_left(store, tmp_path):
     store.set("a/k", b"1")
     pid = os.fork()
@@ -714,6 +732,7 @@ def test_versions_tell_writes_apart(store):
 
 
 @pytest.mark.parametrize("used_before", [False, True])
+@NEEDS_FORK
 def test_fork(store, used_before):
     if used_before:
         store.set("k", b"1")
@@ -725,6 +744,7 @@ def test_fork(store, used_before):
     assert store.get("k") == b"2"
 
 
+@NEEDS_FLOCK
 class TestWhatAWriteCosts:
     """Counts of system calls: where two threads write small values, each of them may cost a switch between them."""
 
@@ -782,7 +802,7 @@ class TestWhatAWriteCosts:
         assert (tmp_path / "k").read_bytes() == b"0123456789"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork")
+@NEEDS_FORK
 def test_a_child_names_its_partial_files_itself():
     mine = directory_lock.partial_name("k")
     ours, theirs = os.pipe()

@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
 from servers import WARNINGS, s3_server, serve_flaky, serve_without_conditions  # noqa: F401
+from systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
@@ -184,6 +185,7 @@ def _child(store, queue):
 
 
 @pytest.mark.parametrize("used", [True, False])
+@NEEDS_FORK
 def test_forked_processes(store, used):
     """obstore's threads are not in them: whoever asks it waits without end."""
     if used:

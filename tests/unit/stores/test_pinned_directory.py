@@ -1,6 +1,7 @@
 """What is written to a tree of keys reaches no other one that takes its place."""
 
 import pytest
+from systems import NEEDS_PINS
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.capabilities import pinned
@@ -8,7 +9,7 @@ from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 
-@pytest.fixture(params=["memory", "local"])
+@pytest.fixture(params=["memory", pytest.param("local", marks=NEEDS_PINS)])
 def store(request, tmp_path):
     store = MemoryStore() if request.param == "memory" else LocalStore(tmp_path / "s")
     for key in ("a/doc", "a/c/0", "b"):
@@ -54,6 +55,7 @@ def test_keys_elsewhere_are_those_of_the_store(store):
     assert tree.url == store.url
 
 
+@NEEDS_PINS
 def test_a_tree_is_deleted_only_where_it_has_its_name(tmp_path):
     store = LocalStore(tmp_path / "s")
     store.set("a/doc", b"old")

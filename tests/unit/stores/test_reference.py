@@ -10,6 +10,7 @@ import pytest
 import servers
 from contracts.store_contract import KEYS, ReadContract
 from servers import http_server, s3_server  # noqa: F401
+from systems import NEEDS_DESCRIPTORS
 
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError
 from chunkmill.formats.references.json import parse_reference_json
@@ -149,6 +150,7 @@ def test_no_request_for_nothing(tmp_path):
     assert list(store.get_many([ByteSpan("x/0")])) == [b""]
 
 
+@NEEDS_DESCRIPTORS
 def test_files_are_closed(tmp_path):
     entries = {}
     for i in range(300):

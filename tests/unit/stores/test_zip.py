@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from servers import FORK_WARNING
+from systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, StoreError
@@ -94,6 +95,7 @@ def test_no_one_elses_file_is_overwritten(path):
     assert [p.name for p in path.parent.iterdir()] == ["x.zip"]
 
 
+@NEEDS_FORK
 def test_other_processes_only_read(path):
     with ZipStore(path) as store:
         store.set("k", b"1")
