@@ -134,8 +134,8 @@ def store(
         raise ValueError(f"{counts} do not match: give a list of as many of each, or one region for all")
     factory = lock_factory(lock)
     values, wheres = [], []
-    for store, path in {(array.store.url, array.path): (array.store, array.path) for array in arrays}.values():
-        check_no_job(store, path)
+    for array in {(id(array.store), array.path): array for array in arrays}.values():
+        check_no_job(array.store, array.path)
     for x, array, region in zip(listed, arrays, places, strict=True):
         wheres.append(write_region_of(array, region))
         values.append(as_dask(checked_values(x)))
@@ -187,12 +187,12 @@ def _planned(
     """Plan the writes: together those of neighbouring regions of one array that share store keys."""
     by_array: dict[tuple[Any, ...], list[int]] = {}
     for number, array in enumerate(arrays):
-        by_array.setdefault((array.store.url, array.path, array.format, id(array.store)), []).append(number)
+        by_array.setdefault((array.store.url, array.path, array.format), []).append(number)
     planned = []
     for own in by_array.values():
         array = arrays[own[0]]
         joined = None
-        if len(own) > 1 and all(arrays[number].metadata == array.metadata for number in own):
+        if len(own) > 1 and all(_is_same(arrays[number], array) for number in own):
             joined = join_regions([values[number] for number in own], array, [wheres[number] for number in own])
         if joined is not None:
             counts = joined_write_graph(joined, array, lock=lock, write_empty=write_empty)
@@ -209,6 +209,10 @@ def _planned(
             )
             planned.append(_Planned(counts, {number: n}))
     return planned
+
+
+def _is_same(array: Array, other: Array) -> bool:
+    return array is other or (array.store == other.store and array.metadata == other.metadata)
 
 
 def _reports(*counts: Any, numbers: Sequence[dict[int, int]], arrays: Sequence[Array]) -> list[WriteReport]:

@@ -52,6 +52,13 @@ def test_counts_belong_to_the_region_of_the_first_element():
     assert array[...].all()
 
 
+def test_an_array_that_is_named_for_each_region(tmp_path):
+    cm.create_array(tmp_path, shape=SHAPE, dtype="i4", chunks=CHUNKS, fill_value=-1)
+    reports = cm.store([values(r) for r in REGIONS], [(tmp_path, "")] * 6, regions=REGIONS)
+    np.testing.assert_array_equal(cm.open_array(tmp_path)[...], expected(REGIONS))
+    assert sum(r.n_keys for r in reports) == 12
+
+
 @pytest.mark.parametrize(
     "regions",
     [
