@@ -65,7 +65,12 @@ def bench_write(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
     t = stores.open_tensorstore(layout, path)
     contenders[TENSORSTORE] = lambda: write_tensorstore(x, t).compute()
     contenders[TENSORSTORE_DIRECT] = lambda: t.write(values).result()
-    times = harness.alternate(contenders, harness.rounds(quick), before=lambda: clear(layout, path))
+
+    def before() -> None:
+        clear(layout, path)
+        new.clear()
+
+    times = harness.alternate(contenders, harness.rounds(quick), before=before)
     later = cm.store(x, a, compute=False)
     (report,) = cm.store(x, a)
     counts = {
@@ -87,13 +92,18 @@ class NewArrays:
     """Writes to a place where nothing is; what it wrote before is emptied, not deleted, as `clear` does."""
 
     def __init__(self, layout: Layout, folder: Path) -> None:
-        self.layout, self.folder, self.n = layout, folder, 0
+        self.layout, self.folder, self.n, self.written = layout, folder, 0, ""
+
+    def clear(self) -> None:
+        """Empty what was written last."""
+        if self.written:
+            harness.empty(Path(self.written))
+        self.written = ""
 
     def write(self, x: da.Array) -> None:
-        harness.empty(self.folder / str(self.n))
         self.n += 1
         own = self.layout
-        place = str(self.folder / str(self.n))
+        place = self.written = str(self.folder / str(self.n))
         cm.to_store(x, place, chunks=own.chunks, shards=own.shards, format=own.format, codecs=own.codecs)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import islice
 from typing import Any, cast
 
@@ -21,13 +22,14 @@ from chunkmill.array.local_locks import local_lock
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
+from chunkmill.codecs.base import Buffer
 from chunkmill.codecs.is_fill import is_fill
 from chunkmill.codecs.rows import copy_rows
 from chunkmill.errors import ChunkError, RegionError
 from chunkmill.log import LOG
 from chunkmill.model.grid import ChunkCoords, Overlap, Region
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan
-from chunkmill.stores.capabilities import deletes_conditionally
+from chunkmill.stores.capabilities import deletes_conditionally, get_writable
 
 __all__ = ["LockFactory", "check_missing", "decode_chunk", "encode_chunk", "read_chunk", "read_chunks"]
 __all__ += ["read_region", "write_chunk", "write_region"]
@@ -124,7 +126,8 @@ def read_chunk(
     """Read `part` of one chunk of `layout`; the array may be read-only."""
     with chunk_step(array, layout, coords, "get"):
         (span,) = layout.locator.locate(array.store, [coords])
-        data = None if span is None else array.store.get(span.key, span.byte_range)
+        get = partial(get_writable, array.store) if layout.is_plain else array.store.get
+        data = None if span is None else get(span.key, span.byte_range)
     if data is None:
         check_missing(array, layout, coords)
         if on_absent is not None:
@@ -141,7 +144,7 @@ def check_missing(array: StoredArray, layout: ChunkLayout, coords: ChunkCoords) 
 
 
 def decode_chunk(
-    array: StoredArray, layout: ChunkLayout, coords: ChunkCoords, data: bytes | None, out: NDArray[Any] | None = None
+    array: StoredArray, layout: ChunkLayout, coords: ChunkCoords, data: Buffer | None, out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
     """Return a chunk in its declared shape, or `out` filled with it; absent data is the fill value."""
     spec = layout.spec(coords)

@@ -145,9 +145,11 @@ class ChunkLayout:
     codecs: CodecPipeline
     regular: ChunkSpec = field(repr=False)
     is_regular: bool = field(init=False, repr=False)
+    is_plain: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_regular", self.grid.is_regular)  # asked for once a chunk
+        object.__setattr__(self, "is_regular", self.grid.is_regular)  # asked for once a chunk, as what follows
+        object.__setattr__(self, "is_plain", self.codecs.is_plain(self.regular))
 
     def spec(self, coords: ChunkCoords) -> ChunkSpec:
         """Return the declared shape, dtype and fill value of one chunk."""

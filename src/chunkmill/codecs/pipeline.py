@@ -70,6 +70,13 @@ class CodecPipeline(Memo):
             size = None if size is None else compressor.encoded_size(size)
         return size
 
+    def is_plain(self, spec: ChunkSpec) -> bool:
+        """Return whether chunks like `spec` are stored as they are in memory."""
+        return not self.compressors and self._is_plain(spec)
+
+    def _is_plain(self, spec: ChunkSpec) -> bool:
+        return not self.filters and isinstance(self.serializer, BytesCodec) and self.serializer.is_plain(spec)
+
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> Buffer:
         """Encode `chunk`, which has ``spec.shape`` and ``spec.dtype``; raises `CodecError`."""
         codec: Any = self.serializer
@@ -151,7 +158,7 @@ class CodecPipeline(Memo):
             limit = limit + limit // 8 + 4096 if size is None else size
         unfilters = zip(self.filters[::-1], specs[-2::-1], strict=True)
         last: Any = self.compressors[0] if self.compressors else None
-        is_plain = not self.filters and isinstance(self.serializer, BytesCodec) and self.serializer.is_plain(spec)
+        is_plain = self._is_plain(spec)
         in_place = last if is_plain and isinstance(last, DecompressesInto) else None
         plain_bytes = self.serializer.encoded_size(spec) if is_plain else None
         return _Plan(tuple(specs), tuple(decompressors[::-1]), tuple(unfilters), in_place, plain_bytes)

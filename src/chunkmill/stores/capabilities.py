@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from chunkmill.model.references import Reference, References
-from chunkmill.stores.base import Store, WritesParts
+from chunkmill.stores.base import ByteRange, Store, WritesParts
 
 __all__ = [
     "HoldsReferences",
@@ -22,6 +25,7 @@ __all__ = [
     "documents_demanded",
     "explain_absence",
     "flush",
+    "get_writable",
     "innermost",
     "is_empty",
     "limited_to",
@@ -117,6 +121,15 @@ def sweep_partial_files(store: Store, prefix: str = "", *, remove: bool = True, 
     """
     own = _ability(store, "sweep")
     return [] if own is None else list(own(prefix, remove=remove, recursive=recursive))
+
+
+def get_writable(store: Store, key: str, byte_range: ByteRange | None = None) -> bytes | NDArray[np.uint8] | None:
+    """Return a value, or a range of it, as an array of the caller's (``get_writable(key, byte_range)``), or as `get`.
+
+    What is stored as it is in memory need not be copied then to be written to.
+    """
+    own = getattr(store, "get_writable", None)  # of this store alone: what it wraps would not be counted
+    return store.get(key, byte_range) if own is None else own(key, byte_range)
 
 
 def explain_absence(store: Store) -> str | None:

@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
@@ -28,6 +29,7 @@ from chunkmill.stores.posix_file import (
     create,
     leads_up,
     open_to_read,
+    read_array,
     read_part,
     remove,
     rename_new,
@@ -116,8 +118,12 @@ class LocalStore(ReplacesDirectories):
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it: one open, fstat, read and close."""
-        found = self._get(key, byte_range)
-        return None if found is None else found[0]
+        return self._get(key, byte_range)[0]  # type: ignore[no-any-return]
+
+    def get_writable(self, key: str, byte_range: ByteRange | None = None) -> Any:
+        """Return a value, or a range of it, read into an array that is the caller's."""
+        is_own = type(self).get is LocalStore.get  # a subclass may answer otherwise
+        return self._get(key, byte_range, read_array)[0] if is_own else self.get(key, byte_range)
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """Yield the bytes of each span, read when asked for: files gain nothing from many requests at once."""
@@ -126,40 +132,36 @@ class LocalStore(ReplacesDirectories):
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version, both of the same open file."""
-        found = self._get(key, None)
-        return (None, None) if found is None else (found[0], version_from(found[1]))
+        data, status = self._get(key, None)
+        return data, None if status is None else version_from(status)
 
     def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
         """Return a value, or a range of it, and note the version of the same open file."""
-        found = self._get(key, byte_range)
-        if found is not None:
-            note(key, version_from(found[1]))
-        return None if found is None else found[0]
+        data, status = self._get(key, byte_range)
+        if status is not None:
+            note(key, version_from(status))
+        return data  # type: ignore[no-any-return]
 
     def version(self, key: str) -> str | None:
         """Return the version of a value."""
         return version_of(self._path(key))
 
-    def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes, os.stat_result] | None:
+    def _get(self, key: str, byte_range: ByteRange | None, read: Any = read_part) -> tuple[Any, os.stat_result | None]:
         path = self._path(key)
-        if path.endswith(PARTIAL_SUFFIX):
-            return None
-        fd = self._opened(key, path)
-        if fd is None:
-            return None
+        if path.endswith(PARTIAL_SUFFIX) or (fd := self._opened(key, path)) is None:
+            return None, None
         try:
             status = os.fstat(fd)
             if stat.S_ISDIR(status.st_mode):
-                return None
+                return None, None
             start, stop = self._bounds(key, status, byte_range)
-            data = read_part(fd, start, stop)
+            data = read(fd, start, stop)
         except StoreError:
             raise
         except OSError as error:
             raise self._failed(key, "cannot read", error) from error
         except MemoryError as error:
-            reason = f"cannot read: {stop - start} bytes do not fit into memory"
-            raise StoreError(url=self.url, key=key, reason=reason) from error
+            raise StoreError(url=self.url, key=key, reason=f"{stop - start} bytes do not fit into memory") from error
         finally:
             os.close(fd)
         if len(data) != stop - start:

@@ -16,11 +16,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 __all__ = [
     "check_name",
     "create",
     "leads_up",
     "open_to_read",
+    "read_array",
     "read_part",
     "remove",
     "replace",
@@ -68,6 +72,20 @@ def read_part(fd: int, start: int, stop: int) -> bytes:
         received.append(data)
         done += len(data)
     return b"".join(received)
+
+
+def read_array(fd: int, start: int, stop: int) -> NDArray[np.uint8]:
+    """Read a range of a file into a new array; it is read-only where the system cannot, shorter where the file ends."""
+    if _read_into is None:
+        return np.frombuffer(read_part(fd, start, stop), np.uint8)
+    out = np.empty(stop - start, np.uint8)
+    view, done = out.data, 0
+    while done < len(view) and (n_bytes := _read_into(fd, [view[done:]], start + done)):
+        done += n_bytes
+    return out if done == len(view) else out[:done]
+
+
+_read_into: Callable[[int, Any, int], int] | None = getattr(os, "preadv", None)  # Linux, BSD, macOS 11
 
 
 def _seek_and_read(fd: int, n_bytes: int, offset: int) -> bytes:

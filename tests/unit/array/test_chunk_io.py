@@ -48,6 +48,19 @@ def test_a_compressed_chunk_is_decoded_where_it_stays(tmp_path):
     assert peak < block.nbytes * 1.7
 
 
+def test_a_chunk_without_codecs_is_read_where_it_stays(tmp_path):
+    cm.to_store(np.arange(1 << 19), tmp_path, "a", chunks=(1 << 18,), codecs="raw")
+    a = cm.open_array(tmp_path, "a")
+    a[:2]
+    tracemalloc.start()
+    block = read_region(a, (slice(1 << 18, 1 << 19),))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert block.flags.writeable
+    np.testing.assert_array_equal(block, np.arange(1 << 18, 1 << 19))
+    assert peak < 1.25 * block.nbytes
+
+
 def test_a_streamed_sum_holds_few_blocks(tmp_path):
     a = cm.create_array(str(tmp_path), shape=(64 << 18,), dtype="u1", chunks=(1 << 18,), codecs="zstd")
     a[...] = np.random.default_rng(0).integers(0, 16, a.shape, "u1")

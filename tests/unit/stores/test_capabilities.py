@@ -8,7 +8,7 @@ from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.stores import capabilities
-from chunkmill.stores.base import WritesParts
+from chunkmill.stores.base import ByteRange, WritesParts
 from chunkmill.stores.directory_lock import PARTIAL_SUFFIX, _host
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -139,3 +139,15 @@ def test_a_zip_file_below_consolidated_metadata_is_flushed(tmp_path):
     group.store.set("late", b"")
     capabilities.flush(group.store)
     assert "late" in zipfile.ZipFile(tmp_path / "x.zip").namelist()
+
+
+def test_a_store_that_reads_into_no_array_gives_bytes(tmp_path):
+    for store, kind in (
+        (MemoryStore(), bytes),
+        (LocalStore(tmp_path), np.ndarray),
+        (wrapped(LocalStore(tmp_path)), bytes),
+    ):
+        store.set("k", b"12345678")
+        found = capabilities.get_writable(store, "k", ByteRange(2, 3))
+        assert isinstance(found, kind)
+        assert bytes(found) == b"345"

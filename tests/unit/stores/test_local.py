@@ -852,3 +852,24 @@ def test_a_part_that_cannot_be_made_leaves_what_was_there(store, tmp_path):
         store.set_parts("a/b", parts())
     assert store.get("a/b") == b"old"
     assert files(tmp_path) == ["a/b"]
+
+
+@pytest.mark.parametrize("system_reads", [posix_file._read_into, None])
+def test_values_are_read_into_arrays(store, monkeypatch, system_reads):
+    monkeypatch.setattr(posix_file, "_read_into", system_reads)
+    store.set("a/k", bytes(range(100)))
+    for byte_range in (None, ByteRange(10, 20), ByteRange(-4), ByteRange(7), ByteRange(5, 0)):
+        found = store.get_writable("a/k", byte_range)
+        assert found.tobytes() == store.get("a/k", byte_range)
+        assert found.flags.writeable == (system_reads is not None)
+    assert store.get_writable("a/absent") is None
+    with pytest.raises(StoreError, match="truncated"):
+        store.get_writable("a/k", ByteRange(90, 20))
+
+
+def test_a_store_that_answers_otherwise_is_asked():
+    class Other(LocalStore):
+        def get(self, key, byte_range=None):
+            return b"other"
+
+    assert Other("/").get_writable("k") == b"other"
