@@ -8,6 +8,7 @@ they say (the formats). Keys are checked like paths: a document must not answer 
 from __future__ import annotations
 
 import json
+import marshal
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]
@@ -123,7 +124,8 @@ def split_v3(value: bytes, key: str) -> dict[str, bytes] | None:
         _check_path(key, path)
         if path:
             source = sources.get(path) if field not in content else None
-            found[f"{prefix}{path}/zarr.json"] = _document({n: v for n, v in content.items() if n != field}, source)
+            content.pop(field, None)
+            found[f"{prefix}{path}/zarr.json"] = _document(content, source)
     return found
 
 
@@ -200,7 +202,7 @@ def _parse_whole(key: str, value: bytes, path: Sequence[str]) -> tuple[dict[str,
     sources: dict[str, str] = {}
     try:
         text = bytes(value).decode("utf-8")
-        document, end = _parse_object(text, _skip(text, 0), path, sources)
+        document, end = _parse_object(text, _skip(text, 0), path, sources, {})
         if _skip(text, end) == len(text):
             return document, sources
     except (ValueError, IndexError, RecursionError):
@@ -208,7 +210,9 @@ def _parse_whole(key: str, value: bytes, path: Sequence[str]) -> tuple[dict[str,
     return parse_json(key, value), {}  # which says what is wrong
 
 
-def _parse_object(text: str, at: int, path: Sequence[str], sources: dict[str, str]) -> tuple[dict[str, JSON], int]:
+def _parse_object(
+    text: str, at: int, path: Sequence[str], sources: dict[str, str], shared: dict[bytes, dict[str, JSON]]
+) -> tuple[dict[str, JSON], int]:
     """Parse the object that begins at `at`; return also where it ends."""
     members: dict[str, JSON] = {}
     at = _after(text, at, "{")
@@ -216,16 +220,29 @@ def _parse_object(text: str, at: int, path: Sequence[str], sources: dict[str, st
         name, at = scanstring(text, _after(text, at, '"', spaces=False))
         start = _after(text, _skip(text, at), ":")
         if path and name == path[0] and text[start] == "{":
-            members[name], at = _parse_object(text, start, path[1:], sources)
+            members[name], at = _parse_object(text, start, path[1:], sources, shared)
         else:
             members[name], at = _raw_decode(text, start)
         if not path:
             sources[name] = text[start:at]
+            members[name] = _with_shared_members(name, members[name], shared)
         at = _skip(text, at)
         if text[at] == "}":
             break
         at = _after(text, at, ",")
     return members, at + 1
+
+
+def _with_shared_members(name: str, document: JSON, shared: dict[bytes, dict[str, JSON]]) -> JSON:
+    """Return a document with the members of an equal one; attributes are its own, since users may change them.
+
+    Of 10^4 arrays, which are alike, Python's garbage collector then looks at 30,000 objects instead of 130,000.
+    """
+    if not isinstance(document, dict) or name.endswith(".zattrs"):
+        return document
+    own = {each: document.pop(each) for each in ("attributes",) if each in document}
+    # by bytes, since 0.0 == -0.0; version 2: without references between equal objects
+    return shared.setdefault(marshal.dumps(document, 2), document) | own
 
 
 def _after(text: str, at: int, expected: str, *, spaces: bool = True) -> int:

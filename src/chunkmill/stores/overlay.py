@@ -170,16 +170,24 @@ class OverlayStore(StoreWrapper):
         return listed if is_documented or not known else sorted({*known, *listed})
 
     @functools.cached_property
-    def _children(self) -> dict[str, list[str]]:
-        children: dict[str, dict[str, None]] = {}
+    def _children(self) -> dict[str, tuple[str, ...]]:
+        names: dict[str, tuple[str, ...]] = {}  # of documents, by folder; equal ones are the same object
+        same: dict[tuple[str, ...], tuple[str, ...]] = {}
         for key in self._documents:
-            *parents, name = key.split("/")
-            prefix = ""
-            for parent in parents:
-                children.setdefault(prefix, {})[parent + "/"] = None
-                prefix += parent + "/"
-            children.setdefault(prefix, {})[name] = None
-        return {prefix: sorted(names) for prefix, names in children.items()}
+            folder, slash, name = key.rpartition("/")
+            among = tuple(sorted((*names.get(folder + slash, ()), name)))
+            names[folder + slash] = same.setdefault(among, among)
+        folders: dict[str, dict[str, None]] = {}
+        for folder in names:
+            below = folder
+            while below:
+                above, slash, name = below[:-1].rpartition("/")
+                known = folders.setdefault(above + slash, {})
+                if f"{name}/" in known:
+                    break
+                known[f"{name}/"] = None
+                below = above + slash
+        return names | {folder: tuple(sorted({*names.get(folder, ()), *below})) for folder, below in folders.items()}
 
     def _forget(self, key: str) -> None:
         if key.rpartition("/")[2] in self._answers:

@@ -5,6 +5,7 @@ import zarr
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats import consolidated
+from chunkmill.formats.base import parse_json
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.formats.zarr_v3 import ZarrV3
 
@@ -178,3 +179,19 @@ def test_what_others_need_not_understand_says_so():
     for each in (written, written["consolidated_metadata"]["metadata"]["a"]):
         member = each["consolidated_metadata"]
         assert (member["kind"], member["must_understand"]) == ("inline", False)
+
+
+def test_documents_that_are_alike_share_what_is_equal_but_attributes():
+    def node(fill, level, attributes):
+        codecs = [{"name": "zstd", "configuration": {"level": level}}]
+        return {"zarr_format": 3, "node_type": "array", "fill_value": fill, "codecs": codecs, "attributes": attributes}
+
+    nodes = [node(0.0, 1, {"x": [1]}), node(0.0, 1, {"x": [1]}), node(-0.0, 1, {}), node(0.0, True, None)]
+    value = inline({f"a{i}": each for i, each in enumerate(nodes)})
+    documents = consolidated.parse_v3(value, "zarr.json")
+    found = [parse_json(key, document) for key, document in documents.items()]
+    assert list(map(repr, found)) == list(map(repr, nodes))
+    assert [json.loads(bytes(document)) for document in documents.values()] == nodes
+    assert found[0]["codecs"] is found[1]["codecs"]
+    assert found[0]["attributes"] is not found[1]["attributes"]
+    assert found[0]["attributes"]["x"] is not found[1]["attributes"]["x"]
