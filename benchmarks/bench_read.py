@@ -80,10 +80,7 @@ def bench_sum(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
     }
     counts[OURS]["peak"] = harness.peak_bytes(contenders[OURS])
     counts[BARE] = {"peak": harness.peak_bytes(contenders[BARE])}
-    small = layout.chunks == stores.CHUNKS[64 * KIB] and layout.shards is None
-    targets = {OURS: (BARE, 1.25), AUTO: (BARE, 1.25)}
-    if small:
-        targets = {OURS: (f"{BARE} + {EMPTY}", 1.15), AUTO: (BARE, 1.3)}
+    targets = {OURS: (f"{BARE} + {EMPTY}", 1.15), AUTO: (f"{BARE} + {EMPTY_AUTO}", 1.15)}
     if layout.name.startswith("N5 gzip, 1 M"):
         targets[OURS] = BARE, 1.0
     return harness.rows("read, sum", layout.name, times, peers=PEERS, targets=targets, counts=counts)

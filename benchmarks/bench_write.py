@@ -25,7 +25,7 @@ import chunkmill as cm
 from benchmarks import harness, stores
 from benchmarks.bench_read import PEERS, TENSORSTORE, TENSORSTORE_DIRECT, ZARR, ZARRS, fill
 from benchmarks.harness import BARE, Row
-from benchmarks.stores import KIB, MIB, Layout
+from benchmarks.stores import KIB, Layout
 from chunkmill.dask_arrays.write_task import WriteCounts, WriteTask
 
 OURS, DIRECT, EMPTY = "chunkmill", "chunkmill a[...] = x", "empty tasks"
@@ -77,8 +77,7 @@ def bench_write(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
         OURS: {"tasks": harness.n_tasks(later), "bytes written": report.bytes_written, "keys": report.n_keys},
         DIRECT: {"peak": harness.peak_bytes(contenders[DIRECT])},
     }
-    at_least_1_mib = np.prod(layout.keys) * 2 >= MIB
-    targets = {OURS: (BARE, 1.25)} if at_least_1_mib else {OURS: (f"{BARE} + {EMPTY}", 1.15)}
+    targets = dict.fromkeys((OURS, NEW), (f"{BARE} + {EMPTY}", 1.15))
     return harness.rows("write", layout.name, times, peers=PEERS, targets=targets, counts=counts)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from chunkmill.codecs.rows import copy_rows
 from chunkmill.model.grid import Region
 
 __all__ = ["MAX_TILED_AXES", "put_in_tiles"]
@@ -40,7 +41,7 @@ def put_in_tiles(tiles: NDArray[Any], at: Region, values: NDArray[Any]) -> None:
     for parts in product(*axes):
         which, inside, taken, shape = zip(*parts, strict=True) if parts else ((), (), (), ())
         place = tiles[(*which, *inside, ...)].transpose([axis for i in range(ndim) for axis in (i, ndim + i)])
-        place[...] = values[(*taken, ...)].reshape([n for pair in shape for n in pair])
+        copy_rows(place, values[(*taken, ...)].reshape([n for pair in shape for n in pair]))
 
 
 def _split(cut: slice, size: int) -> list[tuple[slice, slice, slice, tuple[int, int]]]:
