@@ -20,7 +20,7 @@ from chunkmill.model.paths import is_within, parents_of
 from chunkmill.runtime import plan_document
 from chunkmill.runtime.attempts import LIVE_SECONDS, age, alive_briefly, any_live, attempts_below, is_live
 from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark
+from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark, new_run
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import remove_folder, scratch_store
 
@@ -216,8 +216,10 @@ def reserved_briefly(store: Store, path: str, job: str) -> Iterator[Reservation]
     if scratch_store(store) is not None:
         yield Reservation()
         return
-    journal = Journal(store, path, job, uuid4().hex, is_block_write=True, is_reservation=True)
-    with alive_briefly(f"{journal.plan_key} {journal.fingerprint}") as journal.client:
+    # named after all others, it gives way to those that meet it while they wait for its end (`check_no_job`)
+    run = f"~{new_run()}"
+    journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_reservation=True)
+    with alive_briefly(f"{journal.plan_key} {run}") as journal.client:
         begun = time.time()
         dead = _begun_instead(journal)
 

@@ -210,6 +210,17 @@ def test_everybody_waits_until_a_node_is_created(store, monkeypatch, writer):
         WAIT[writer](store)
 
 
+def test_who_creates_a_node_gives_way_at_once(store, monkeypatch):
+    """Both waited for the other, and both were refused."""
+    monkeypatch.setattr(plan_document, "pause", lambda _: pytest.fail("waited"))
+    with (
+        reserved(store, "a", "write to 'a'"),
+        reserved_briefly(store, "a/b", "create 'a/b'") as own,
+        pytest.raises(JobError, match="write to 'a'"),
+    ):
+        check_no_job(store, "a/b", own_run=own.run, waits=True)
+
+
 def die_creating(store, path):
     with suppress(SystemExit), reserved_briefly(store, path, f"create {path!r}"):
         plan = store.get(Journal(store, path, "", "").plan_key)
