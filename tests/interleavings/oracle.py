@@ -16,6 +16,7 @@ from operator import contains
 from typing import Any
 
 from interleavings.operations import Scenario
+from interleavings.processes import anonymous
 from interleavings.scheduler import Choose, Outcome, Run, attempt, play
 from interleavings.snapshot import UNREADABLE, Snapshot, snapshot
 
@@ -48,8 +49,10 @@ class Oracle:
         self.scenario = scenario
         self._actions = scenario.actions()
         ground = scenario.ground_store()
-        self._serials = {"": _Serial(ground, snapshot(ground), ())}
+        self._seen: dict[Any, Views] = {}
+        self._serials = {"": _Serial(ground, self._views(ground), ())}
         self._judged: dict[Any, list[str]] = {}
+        self._repetitions: dict[Any, tuple[Outcome, MemoryStore]] = {}
 
     def play(self, choose: Choose) -> Run:
         """Run both operations on a store of their own."""
@@ -73,7 +76,7 @@ class Oracle:
             before = self._serial(order[:-1])
             store = copy.copy(before.store)
             kind = attempt(lambda: self._actions[order[-1]](store)).kind
-            self._serials[order] = _Serial(store, snapshot(store), (*before.kinds, kind))
+            self._serials[order] = _Serial(store, self._views(store), (*before.kinds, kind))
         return self._serials[order]
 
     def _orders(self, outcomes: dict[str, Outcome]) -> Iterator[str]:
@@ -103,8 +106,15 @@ class Oracle:
     # --- one run
 
     def _key(self, run: Run) -> Any:
-        values = frozenset(map(_nameless, (b"%s %s" % (key.encode(), v) for key, (v, _) in run.store._values.items())))
-        return values, tuple((a, o.kind, repr(o.value), str(o.error)) for a, o in sorted(run.outcomes.items()))
+        outcomes = sorted(run.outcomes.items())
+        return _content(run.store), tuple((a, o.kind, repr(o.value), _untimed(str(o.error))) for a, o in outcomes)
+
+    def _views(self, store: MemoryStore) -> Views:
+        """Return all that a reader sees, which depends on nothing but what is stored."""
+        content = _content(store)
+        if content not in self._seen:
+            self._seen[content] = snapshot(store)
+        return self._seen[content]
 
     def _complaints(self, run: Run) -> Iterator[str]:
         broken = [f"{self._name(actor)} {o}" for actor, o in run.outcomes.items() if o.kind == "broken"]
@@ -149,7 +159,7 @@ class Oracle:
         names it.
         """
         allowed = [self._serial(order).views for order in orders]
-        found = snapshot(store)
+        found = self._views(store)
         views = self._without_traces(found, allowed, unfinished)
         if any(self._is_whole(self._without_traces(found, [each], unfinished), each, allowed) for each in allowed):
             return
@@ -208,9 +218,7 @@ class Oracle:
         )
         for kind in ("died", "refused"):
             for actor in [actor for actor, outcome in outcomes.items() if outcome.kind == kind]:
-                again = attempt(lambda actor=actor: self._actions[actor](store))
-                if "with another plan" in str(again.error) and self.scenario.operations[actor].restart is not None:
-                    again = attempt(lambda actor=actor: self.scenario.restart(actor, store))
+                again, store = self._again(actor, store)
                 name = f"{self._name(actor)}, which {kind}, again"
                 if again.kind == "broken" or (again.kind == "refused" and not getattr(again.error, "hint", "")):
                     yield f"{name}: {again}"
@@ -226,6 +234,17 @@ class Oracle:
                 if state:
                     yield f"{name} ({again}): {state[0]}"
                     return
+
+    def _again(self, actor: str, store: MemoryStore) -> tuple[Outcome, MemoryStore]:
+        """Do the operation of an actor once more; return how that ends, and what is stored then."""
+        known = actor, _content(store)
+        if known not in self._repetitions:
+            after = copy.copy(store)
+            again = attempt(lambda: self._actions[actor](after))
+            if "with another plan" in str(again.error) and self.scenario.operations[actor].restart is not None:
+                again = attempt(lambda: self.scenario.restart(actor, after))
+            self._repetitions[known] = again, after
+        return self._repetitions[known]
 
     def _name(self, actor: str) -> str:
         return f"{self.scenario.names['ab'.index(actor)]} ({actor})"
@@ -255,6 +274,16 @@ def _text(node: Any) -> str:
     return "nothing" if node is None else f"{node[0]}{f' = {list(node[1])}' if node[1] else ''}"
 
 
-def _nameless(text: bytes) -> bytes:
-    """Return a key or a value without times of day and names drawn by chance, which only our own have."""
-    return re.sub(rb"\d{4}-\d\d-\d\dT[\d:.+]+|[0-9a-f]{8,}", b"", text) if b".chunkmill-" in text else text
+def _content(store: MemoryStore) -> frozenset[bytes]:
+    """Return keys and values, those of our own without times of day and names drawn by chance, which only they have."""
+    return frozenset(
+        _NAMES.sub(b"", anonymous(text)) if b".chunkmill-" in text else text
+        for text in (b"%s %s" % (key.encode(), value) for key, (value, _) in store._values.items())
+    )
+
+
+def _untimed(text: str) -> str:
+    return _NAMES.sub(b"", text.encode()).decode()
+
+
+_NAMES = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.+]+|[0-9a-f]{8,}|\d+ s ago")
