@@ -59,12 +59,12 @@ class UnfinishedJob:
         True for what only keeps other writers away while its client is alive.
     scope
         Names what it writes of the node; empty for all.
+    client
+        Heartbeat in the plan of a brief reservation (`reserved_briefly`); empty for all others.
     old_prefix
         Prefix of the keys of the node that it writes beside, which is there until it is done.
     is_exchanged
         True where the new node has taken the place of that one, and only clearing up is left.
-    client
-        Heartbeat in the plan of a brief reservation (`reserved_briefly`); empty for all others.
     """
 
     job: str
@@ -76,9 +76,9 @@ class UnfinishedJob:
     is_block_write: bool = False
     is_reservation: bool = False
     scope: str = ""
+    client: str = ""
     old_prefix: str | None = None
     is_exchanged: bool = False
-    client: str = ""
 
     @property
     def ends_soon(self) -> bool:
@@ -223,11 +223,9 @@ def reserved_briefly(store: Store, path: str, job: str) -> Iterator[Reservation]
         begun = time.time()
         dead = _begun_instead(journal)
 
-        def is_own() -> bool:
-            return plan_document.is_of_run(store.get(journal.plan_key), journal.run)
-
         def check() -> None:
-            if time.time() - begun > LIVE_SECONDS / 2 and not is_own():
+            slept = time.time() - begun > LIVE_SECONDS / 2
+            if slept and not plan_document.is_of_run(store.get(journal.plan_key), journal.run):
                 raise JobError(job=job, reason="it took so long that another writer took over", hint="try again")
 
         try:
@@ -383,9 +381,7 @@ def _job(key: str, value: bytes) -> UnfinishedJob:
     except (ValueError, AttributeError):  # damaged: whoever runs the job again is told so
         return UnfinishedJob("", "", "", "", key, is_running=False)
     prefix = plan.get("old_prefix")
-    return UnfinishedJob(
-        job, path, began, run, key, False, is_block_write, is_reservation, scope, prefix, client=client
-    )
+    return UnfinishedJob(job, path, began, run, key, False, is_block_write, is_reservation, scope, client, prefix)
 
 
 _TEXTS = ("job", "path", "began", "run", "scope", "client")
