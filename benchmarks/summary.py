@@ -48,6 +48,7 @@ _CONVERT = {
 }
 _REFERENCES = {"ours": "chunkmill", "others": (("fsspec + zarr-python", "fsspec + zarr-python"),)}
 _REGION = {"ours": "chunkmill, unaligned", "zarr": "da.store, its lock", "tensorstore": "tensorstore"}
+_CLUSTER = {"ours": "chunkmill", "others": (("empty tasks of Dask", "Dask's empty tasks"),)}
 _FAR = "20 ms, 300 chunks of 256 KiB, two threads"
 _BARE = ("bare loop", "obstore's bare loop")
 LINES = (
@@ -98,6 +99,10 @@ LINES = (
         "the same, not consolidated", "open", "open, on disk", "v3, 1000 variables, not consolidated", "chunkmill",
         zarr="engine='zarr'",
     ),
+    Line("scheduler's CPU a task, 200 workers: convert", "clusters", "clusters", "200 workers, convert", **_CLUSTER),
+    Line("the same, rechunk", "clusters", "clusters", "200 workers, rechunk", **_CLUSTER),
+    Line("the same, read", "clusters", "clusters", "200 workers, read", **_CLUSTER),
+    Line("the same, write", "clusters", "clusters", "200 workers, write", **_CLUSTER),
 )  # fmt: skip
 
 

@@ -5,10 +5,11 @@ import time
 import warnings
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, SchedulerPlugin
 
 from chunkmill.errors import NoWorkers
 from chunkmill.runtime import running_tasks
+from chunkmill.runtime import scheduler as scheduling
 from chunkmill.runtime.running_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler
 
@@ -76,3 +77,27 @@ def test_an_error_is_raised_at_once_and_the_others_are_cancelled(client, monkeyp
     assert told == [1]
     assert time.monotonic() - begun < 2
     assert futures[1].status == "cancelled"
+
+
+class MostKnown(SchedulerPlugin):
+    """The largest numbers of tasks and of their groups that a scheduler has known at once."""
+
+    def __init__(self, scheduler):
+        self.scheduler = scheduler
+        self.n_tasks = self.n_groups = 0
+
+    def transition(self, *_, **__):
+        self.n_tasks = max(self.n_tasks, len(self.scheduler.tasks))
+        self.n_groups = max(self.n_groups, len(self.scheduler.task_groups))
+
+
+def test_what_a_scheduler_knows_does_not_grow_with_the_number_of_waves(client, monkeypatch):
+    """Nor does its memory, then."""
+    monkeypatch.setattr(scheduling, "_WAVE", 50)
+    monkeypatch.setattr(running_tasks, "_GATHER_SECONDS", 0.01)
+    client.cluster.scale(1)
+    most = MostKnown(client.cluster.scheduler)
+    client.cluster.scheduler.add_plugin(most)
+    Scheduler().run("squares", square, 2, ((i,) for i in range(50 * 10)), lambda _: None)
+    assert 50 <= most.n_tasks <= 200  # two waves, and what the client has released a moment before
+    assert most.n_groups == 1
