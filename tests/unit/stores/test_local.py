@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from servers import FORK_WARNING
-from systems import NEEDS_DESCRIPTORS, NEEDS_FLOCK, NEEDS_FORK, NEEDS_PIPES
+from systems import NEEDS_DESCRIPTORS, NEEDS_FLOCK, NEEDS_FORK, NEEDS_NEW_NAMES, NEEDS_PIPES
 
 from chunkmill.errors import StoreError
 from chunkmill.stores import directory_lock, local, posix_file
@@ -572,6 +572,7 @@ def test_of_many_who_create_a_key_one_does(store, monkeypatch, system):
     assert [store.get(f"a/{k}") for k in range(50)] == [b"%d" % x.index(True) for x in zip(*done, strict=True)]
 
 
+@NEEDS_NEW_NAMES
 def test_a_key_that_is_created_while_its_absence_is_checked_stays(store, monkeypatch):
     """Under the lock, since who creates a key does not wait for it."""
     store.set("a/other", b"")
@@ -766,7 +767,7 @@ class TestWhatAWriteCosts:
         monkeypatch.setattr(directory_lock.fcntl, "flock", counted("flock", directory_lock.fcntl.flock))
         return made
 
-    @pytest.mark.parametrize("system", ["renameat2", "no renameat2"])
+    @pytest.mark.parametrize("system", [pytest.param("renameat2", marks=NEEDS_NEW_NAMES), "no renameat2"])
     def test_of_a_second_value_in_a_directory(self, tmp_path, calls, system, monkeypatch):
         if system == "no renameat2":
             monkeypatch.setattr(posix_file, "_renameat2", lambda: None)
