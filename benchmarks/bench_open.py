@@ -1,4 +1,4 @@
-"""Opening datasets with xarray: a thousand variables, on disk and over HTTP with 20 and 100 ms latency.
+"""Opening datasets with xarray: a thousand variables, on disk and over HTTP with 20 and 100 ms latency; many arrays.
 
 The whole of ``xr.open_dataset`` is timed: documents are fetched and parsed, variables made, index coordinates read.
 All times include xarray's own work. **xarray alone** is an engine that has its variables ready, and only makes a
@@ -21,6 +21,7 @@ import xarray as xr
 from xarray.backends import BackendEntrypoint
 from xarray.core import indexing
 
+import chunkmill as cm
 from benchmarks import harness
 from benchmarks.far_server import far_away
 from benchmarks.harness import Row
@@ -48,6 +49,8 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: AR
         if not quick:
             write_dataset(fields(N_MANY), folder / "many", format="zarr3")
             results += bench_chunks(folder / "many", N_MANY, 3)
+        sizes = (20, 40) if quick else (N_VARIABLES, N_MANY)
+        results += bench_arrays(folder / "arrays", sizes)
         for latency in LATENCIES:
             with far_away(folder, latency) as url:
                 for label in FORMATS:
@@ -127,6 +130,38 @@ def bench_chunks(path: Path, n: int, n_rounds: int) -> list[Row]:
             targets=targets if n >= N_VARIABLES else None,
         )
     return results
+
+
+def bench_arrays(folder: Path, sizes: tuple[int, int]) -> list[Row]:
+    """Create, convert, compare and check groups of many arrays of a chunk each: CPU seconds of 1000, by their number.
+
+    The rows of the larger group are compared with those of the smaller one: 1 is linear.
+    """
+    results: list[Row] = []
+    for n in (sizes[0], *sizes):  # the first for imports and caches
+        source, target = str(folder / f"{len(results)}-{n}"), str(folder / f"{len(results)}-{n}-converted")
+        wanted = {f"a{i:05}": {"shape": (8,), "dtype": "f4", "attributes": {"number": i}} for i in range(n)}
+        jobs: dict[str, Any] = {
+            "create_arrays": lambda s=source, w=wanted: cm.create_arrays(s, w),
+            "plan_convert": lambda s=source, t=target: cm.plan_convert(s, t, format="zarr2"),
+            "convert": lambda s=source, t=target: cm.convert(s, t, format="zarr2", progress=False),
+            "verify": lambda s=source, t=target: cm.verify(s, t),
+            "check": lambda s=source: cm.check(s),
+            "consolidate": lambda s=source: cm.consolidate(s),
+            "open one": lambda s=source, w=wanted: cm.open_array(s, min(w)),
+        }
+        for name, job in jobs.items():
+            start = time.process_time()
+            made = job()
+            seconds = time.process_time() - start
+            if name == "create_arrays":
+                for array in made.values():
+                    array[...] = 1
+            results.append(Row("many arrays, CPU of 1000", f"{n} arrays", name, [seconds * 1000 / n]))
+    rows = results[len(jobs) :]
+    for few, many in zip(rows[: len(jobs)], rows[len(jobs) :], strict=True):
+        many.ratios = [many.seconds / few.seconds]
+    return rows
 
 
 def bench_http(url: str, label: str, n: int, *, latency: float, quick: bool) -> list[Row]:
