@@ -28,6 +28,7 @@ from benchmarks.harness import BARE, Row
 OURS, AUTO, DIRECT = "chunkmill", 'chunkmill, chunks="auto"', "chunkmill a[...]"
 ZARR, ZARR_DIRECT = "dask + zarr-python + obstore", "zarr-python + obstore z[...]"
 XARRAY, TENSORSTORE = 'xarray engine="zarr" + obstore', "tensorstore"
+EMPTY = "dask, empty tasks"
 IN_FLIGHT = 32
 CHUNK = (32, 64, 64)  # of u2: 256 KiB
 GRID = (12, 5, 5)
@@ -106,6 +107,8 @@ class Far:
     def on_cluster(self, latency: float, where: str, *, quick: bool) -> list[Row]:
         case = f"{latency * 1e3:.0f} ms, {len(self.keys)} chunks of 256 KiB, {where}"
         reads = {name: read for name, read in self.readers().items() if name in {BARE, OURS, AUTO, ZARR}}
+        empty = da.zeros(self.values.shape, chunks=CHUNK, dtype="u2")
+        reads[EMPTY] = lambda: empty.sum().compute()  # what as many tasks cost that request nothing
         writes = {name: write for name, write in self.writers().items() if name in {BARE, OURS, ZARR}}
         n_rounds = 1 if quick else 2
         times = in_turn(reads, n_rounds)
