@@ -23,6 +23,13 @@ WRITERS = {
     "nodes/consolidated.py": {"refresh_consolidated", "write_consolidated"},
     # documents that nobody sees: of a node written beside the one that it replaces, or of one that is being deleted
     "nodes/replacement.py": {"Replacement.finish", "ReplacementOfJob.finish"},
+    "runtime/exchange.py": {
+        "_claimed",
+        "_delete_documents.delete",
+        "_exchange",
+        "_write_documents.write",
+        "note_exchange",
+    },
     "nodes/delete.py": {"delete_node", "_described"},
     # chunks
     "array/chunk_io.py": {"update_chunk", "write_chunk"},

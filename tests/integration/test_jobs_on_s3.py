@@ -6,9 +6,11 @@ from recording import FailingStore
 from servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, JobError, StoreError
+from chunkmill.errors import ChunkError, JobError, NodeNotFound, StoreError
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.base import ByteRange, ByteSpan
+from chunkmill.stores.capabilities import copy_value
+from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.guarded import GuardedStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
@@ -79,3 +81,43 @@ def test_etags_of_values_are_those_of_listings(store):
     assert list(noting(store, read.note).get_many([ByteSpan("a/0"), ByteSpan("a/1", ByteRange(2, 3))]))[1] == b"234"
     assert read.mark() == mark_of(dict(list_versions(store, "a/")))
     assert read.mark() == mark_of({key: version_now(store, key) for key in ("a/0", "a/1")})
+
+
+@pytest.mark.parametrize("by", ["obstore", "s3fs"])
+def test_what_is_replaced_stays_until_the_new_is_stored_whole(s3_server, by):  # noqa: F811
+    url = s3_server.new_bucket() + "/root"
+    make = open_store if by == "obstore" else FsspecStore
+    store, source = make(url, s3_server.storage_options), make_source(8)
+    old, new = np.arange(24).reshape(6, 4), cm.open_array(source, "a")[...]
+    cm.to_store(old, store, "a", chunks=(2, 2), format="zarr2")
+    broken = MemoryStore()
+    cm.convert((source, "a"), (broken, "a"), format="zarr3", codecs="gzip")
+    broken.set("a/c/1/1", b"torn")
+    with pytest.raises(ChunkError):
+        cm.convert((broken, "a"), (store, "a"), format="zarr3", codecs="raw", overwrite=True)
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], old)
+    failing = FailingStore(store, every=2, methods=["delete"])
+    with pytest.raises(StoreError):  # when the old one is given up already
+        cm.convert((source, "a"), (failing, "a"), format="zarr3", codecs="raw", overwrite=True, resume=False)
+    with pytest.raises(NodeNotFound, match="has not ended"):
+        cm.open_array(store, "a")
+    assert any("is being copied there" in problem.reason for problem in cm.check(store).problems)
+    cm.convert((source, "a"), (store, "a"), format="zarr3", codecs="raw", overwrite=True)
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], new)
+    cm.to_store(old, store, "a", mode="w")
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], old)
+    assert cm.check(store).ok
+    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
+
+
+@pytest.mark.parametrize("by", ["obstore", "s3fs"])
+def test_the_server_copies(s3_server, by):  # noqa: F811
+    make = open_store if by == "obstore" else FsspecStore
+    store = make(s3_server.new_bucket() + "/root", s3_server.storage_options)
+    store.set("a/0", b"1")
+    store.set("b/0", b"2")
+    copy_value(store, "a/0", "b/0")
+    assert (store.get("a/0"), store.get("b/0")) == (b"1", b"1")
+    with pytest.raises(StoreError, match="deleted before it could be copied"):
+        copy_value(store, "a/1", "b/0")
+    assert store.get("b/0") == b"1"

@@ -19,13 +19,20 @@ def fail(block):
     return block
 
 
-@pytest.fixture(params=["directory", "memory"])
+class Copying(MemoryStore):
+    """Cannot rename, as object stores: what is replaced is exchanged by copies."""
+
+    stage = swap_in = can_replace = replace_prefix = None
+
+
+@pytest.fixture(params=["directory", "memory", "copying"])
 def make_store(request, tmp_path):
-    return (lambda: LocalStore(tmp_path / "store")) if request.param == "directory" else MemoryStore
+    stores = {"directory": lambda: LocalStore(tmp_path / "store"), "memory": MemoryStore, "copying": Copying}
+    return stores[request.param]
 
 
 @pytest.mark.parametrize("path", ["", "g/a"], ids=["root", "below"])
-@pytest.mark.parametrize("fmt", ["zarr2", "zarr3", "n5"])
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3", "n5", "zarr3-draft"])
 class TestReplace:
     def test_a_source_that_fails_leaves_the_old(self, make_store, fmt, path, tmp_path):
         store = make_store()
@@ -72,6 +79,8 @@ class TestReplace:
 
 def test_a_graph_that_is_computed_later(make_store):
     store = make_store()
+    if isinstance(store, Copying):
+        pytest.skip("its place cannot be reserved: the old one is deleted first")
     cm.to_store(OLD, store, "a", chunks=(2, 2))
     later = cm.to_store(NEW, store, "a", mode="w", compute=False)
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD)

@@ -28,7 +28,7 @@ from chunkmill.runtime.journal_names import MARK_PREFIX
 from chunkmill.runtime.record_files import RecordFiles
 from chunkmill.runtime.running_stages import run_once
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
-from chunkmill.runtime.unfinished_jobs import unfinished_jobs
+from chunkmill.runtime.unfinished_jobs import discard_jobs, unfinished_jobs
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.probe import PROBE_PREFIX
@@ -248,7 +248,7 @@ def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
     journals = [
         (job.path, RecordFiles(store, job.key.rpartition("/")[0] + "/", job.run))
         for job in (unfinished_jobs(store) if paths else [])
-        if job.path in paths and not job.is_exchanged
+        if job.path in paths and not (job.is_exchanged or job.is_exchanging)
     ]
     specs = [(number, key, task) for number, (_, files) in enumerate(journals) for _, task, key in files.names()]
     return [Stage("check-journal", _check_record, journals, specs)] if specs else []
@@ -270,8 +270,15 @@ def _check_record(journals: Sequence[tuple[str, RecordFiles]], spec: tuple[int, 
 
 
 def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
-    """Repair leftovers and stale consolidated metadata, and mark those problems; nothing else is changed."""
+    """Repair leftovers, stale consolidated metadata and interrupted copies, and mark those problems."""
     done: set[tuple[str, str]] = set()
+    kinds = {problem.key: problem.kind for problem in problems}
+    for job in unfinished_jobs(found.store):
+        key = next((key for key in (job.key, f"{job.key.rpartition('/')[0]}/") if key in kinds), None)
+        is_decided = job.is_exchanging or (job.is_exchanged and job.is_reservation)
+        if key is not None and is_decided and not job.is_running:
+            discard_jobs(found.store, [job])  # which puts the new node in place
+            done.add((kinds[key], key))
     for problem in problems:
         if problem.kind == "leftover":
             _remove(found.store, problem.key)

@@ -328,13 +328,17 @@ def _unfinished(found: Inventory) -> list[UnfinishedJob]:
 def _job_problem(store: Store, job: UnfinishedJob) -> Problem:
     kind, key = ("running" if job.is_running else "unfinished"), job.key
     state = "is running" if job.is_running else "was interrupted: run it again to resume it"
-    if job.is_reservation and not job.is_running:
+    if job.is_reservation and not (job.is_running or job.is_exchanging):
         state = "was interrupted: run it again, or write something else there"
         if job.scope or any(map(store.size, _entry_keys(job.path))):
             state = "was interrupted when all was written"  # or before an append was published, which has a mark then
             kind, key = "leftover", f"{job.key.rpartition('/')[0]}/"
     if job.is_exchanged:
         state += "; what it has replaced is gone, and only consolidated metadata may be missing"
+    elif job.is_exchanging:
+        if job.is_reservation and not job.is_running:
+            state = "was interrupted: write there again, or repair this, to finish it"
+        state += "; the new node is stored whole beside its place, and is being copied there: until then there is none"
     elif job.replaces:
         state += "; the array or group that it replaces is there until it is done"
     return Problem(kind, job.path, key, f"{job.job}, begun {job.began}, {state}")

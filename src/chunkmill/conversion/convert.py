@@ -83,8 +83,8 @@ def plan_convert(
         Where chunks change, the place of intermediate files until the job is done: a url or a store that all workers
         reach; beside the target when ``None``.
     overwrite
-        Replace what is at the target: it stays until the new one is complete, in directories and in memory; in other
-        stores, and below the root in the draft of Zarr v3, it is deleted when the sources have been looked at.
+        Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
+        value to its place. In zip files it is deleted when the sources have been looked at.
     allow
         Losses that are allowed where the format cannot hold something: ``"fill_value"`` (absent chunks are written out
         then), ``"codecs"``, ``"dimension_names"``, ``"attributes"``. Values are never lost.

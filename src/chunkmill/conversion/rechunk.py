@@ -86,8 +86,8 @@ def plan_rechunk(
     strategy
         ``"direct"`` or ``"spill"``, instead of the one that is estimated to be faster.
     overwrite
-        Replace what is at the target: it stays until the new one is complete, in directories and in memory; in other
-        stores, and below the root in the draft of Zarr v3, it is deleted when the sources have been looked at.
+        Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
+        value to its place. In zip files it is deleted when the sources have been looked at.
     include, exclude, region, chunk_key_encoding
         As in `chunkmill.plan_convert`, which also changes names of axes and fill values.
     storage_options, target_storage_options

@@ -36,10 +36,10 @@ from chunkmill.conversion.sparse_sources import (
 from chunkmill.formats.base import Format
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes import placement
+from chunkmill.nodes import placement, replacing
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import check_own, publish
-from chunkmill.nodes.replacement import ReplacementOfJob
+from chunkmill.nodes.replacement import ReplacementOfJob, copies_to_replace
 from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.runtime.published import note_published
 from chunkmill.runtime.stage import Stage
@@ -100,9 +100,11 @@ class TargetWriter:
         plans = [replace(plan, target=replacement.array(plan.target)) for plan in self.plans]
         return replace(self, plans=plans, replacement=replacement)
 
-    def keeps_old(self) -> bool:
-        """Return whether what is at the target now can stay until the new nodes are complete."""
-        return placement.can_keep(self.store, self.path, self.format.name)
+    def keeps_old(self) -> str | None:
+        """Return what to say of a node that stays until the new ones are complete; ``None`` where it cannot."""
+        if not replacing.can_keep(self.store, self.path, self.format.name):
+            return None
+        return _COPIES if copies_to_replace(self.store, self.path, self.format.name) else ""
 
     def prepare(self) -> Mapping[str, bytes] | None:
         """Make room, and return the documents of the topmost node and of its parents.
@@ -115,7 +117,7 @@ class TargetWriter:
             A source was deleted or replaced since the job was planned; nothing is deleted then.
         """
         if self.replacement is not None:
-            return placement.prepare_beside(self.store, self.path, self.format.name)
+            return replacing.prepare_beside(self.store, self.path, self.format.name)
         if self.intermediate is not None:
             self.intermediate.delete_prefix(self.prefix)  # of a job that was abandoned
         if self.overwrite is None:
@@ -179,7 +181,7 @@ class TargetWriter:
         ChunkError
             A chunk of a source that was listed as absent has appeared.
         """
-        if self.replacement is None or not self.replacement.is_finished():
+        if self.replacement is None or not self.replacement.is_decided():
             self._check_sources()
             check_still_absent(self.plans, self.listed)
         self.listed.clear()
@@ -217,6 +219,9 @@ class TargetWriter:
         if self.path:
             refresh_consolidated(self.store, self.format, nodes)
         return [*below, *top]
+
+
+_COPIES = ": each of its objects is then copied to its place, and there is none meanwhile"
 
 
 def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = MappingProxyType({})) -> list[Stage]:

@@ -9,7 +9,7 @@ from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import open_store as references
-from chunkmill.nodes import placement
+from chunkmill.nodes import replacing
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.bulk import add_arrays, describe_arrays
@@ -106,7 +106,7 @@ def create_array(
         attributes=attributes,
         chunk_key_encoding=chunk_key_encoding,
     )
-    return placement.put_array(target, path, metadata, format=name, overwrite=overwrite)
+    return replacing.put_array(target, path, metadata, format=name, overwrite=overwrite)
 
 
 def create_arrays(
@@ -195,4 +195,4 @@ def create_group(
     target = references.open_target_store(url, storage_options)
     name = format or format_above(target, path)
     metadata = GroupMetadata(dict(attributes or {}))
-    return Group.of(placement.put_group(target, path, metadata, format=name, overwrite=overwrite))
+    return Group.of(replacing.put_group(target, path, metadata, format=name, overwrite=overwrite))

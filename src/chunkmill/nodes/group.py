@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes import placement
+from chunkmill.nodes import replacing
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.delete import delete_node
 from chunkmill.nodes.new_array import describe_array
@@ -72,13 +72,13 @@ class Group(StoredGroup):
             attributes=attributes,
             chunk_key_encoding=chunk_key_encoding,
         )
-        return placement.put_array(store, path, metadata, format=self.format, overwrite=overwrite)
+        return replacing.put_array(store, path, metadata, format=self.format, overwrite=overwrite)
 
     def create_group(self, path: str, *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False) -> Self:
         """Create a group at `path` below the group, in its format (see `chunkmill.create_group`)."""
         store, path = self._place_to_write(path)
         metadata = GroupMetadata(dict(attributes or {}))
-        return self.of(placement.put_group(store, path, metadata, format=self.format, overwrite=overwrite))
+        return self.of(replacing.put_group(store, path, metadata, format=self.format, overwrite=overwrite))
 
     def __delitem__(self, path: str) -> None:
         """Delete the node at `path` below the group, with everything below it (see `chunkmill.delete`)."""

@@ -1,4 +1,7 @@
-"""Make room for new nodes, and put them in place."""
+"""Make room for new nodes, and put them in place.
+
+Not here: what replaces a node that stays until the new one is complete (`chunkmill.nodes.replacing`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,6 @@ from chunkmill.nodes.documents import (
     put_back,
 )
 from chunkmill.nodes.opening import array_at, find_stored, walk
-from chunkmill.nodes.replacement import Replacement, can_hold_both, stage_replacement
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.nodes.surroundings import check_nothing_hidden, seen_at_once
 from chunkmill.runtime.unfinished_jobs import (
@@ -41,16 +43,13 @@ from chunkmill.stores.capabilities import flush
 __all__ = [
     "add_array",
     "add_group",
-    "begin_replacement",
-    "can_keep",
     "create_array",
     "create_group",
     "delete_stored_chunks",
     "is_bare",
-    "prepare_beside",
+    "parent_documents",
     "publish_and_refresh",
-    "put_array",
-    "put_group",
+    "root_documents",
     "withdraw_interrupted",
 ]
 
@@ -102,61 +101,6 @@ def create_array(
     return array, {**parents, **documents}
 
 
-def begin_replacement(store: Store, path: str, format: str) -> Replacement | None:  # noqa: A002
-    """Prepare to replace the node at `path`; ``None`` where there is none, or it must be deleted first.
-
-    Raises
-    ------
-    NodeExists
-        There is an array above `path`.
-    """
-    documents_format = format_of_store(store, format)
-    path = documents_format.normalize_path(path)
-    found = _to_replace(store, path, documents_format)
-    return None if found is None else stage_replacement(store, path, found[0], documents_format, found[1])
-
-
-def prepare_beside(store: Store, path: str, format: str) -> dict[str, bytes] | None:  # noqa: A002
-    """Prepare to replace the node at `path` by a job (`ReplacementOfJob`); return the documents of missing parents.
-
-    ``None`` where there is no node, or it must be deleted first.
-
-    Raises
-    ------
-    NodeExists
-        There is an array above `path`.
-    """
-    found = _to_replace(store, path, format_of_store(store, format))
-    return found[1] if found is not None and can_keep(store, path, format) else None
-
-
-def can_keep(store: Store, path: str, format: str) -> bool:  # noqa: A002
-    """Return whether the node at `path` can stay there while a job writes the one that replaces it."""
-    old = _format_at(store, path)
-    return old is not None and can_hold_both(store, path, old, format_of_store(store, format))
-
-
-def _format_at(store: Store, path: str) -> Format | None:
-    """Return the format of the node at `path`; ``None`` where there is none, or one that does not open."""
-    try:
-        there = find_stored(store, path)
-    except MetadataError:
-        return None
-    if there is None:
-        return None
-    return there.documents if isinstance(there, StoredGroup) else format_of_store(store, there.format)
-
-
-def _to_replace(store: Store, path: str, documents_format: Format) -> tuple[Format, dict[str, bytes]] | None:
-    """Return the format of the node at `path`, and documents of parents that it needs; ``None`` without a node."""
-    check_root(store, documents_format)
-    old = _format_at(store, path)
-    if old is None:
-        return None
-    discard_jobs(store, check_no_job(store, path, overwrite=True))
-    return old, {**_parent_documents(store, path, documents_format), **_root_documents(store, documents_format)}
-
-
 def create_group(
     store: Store,
     path: str,
@@ -179,46 +123,6 @@ def create_group(
         store, path, documents_format, overwrite=overwrite, run=run, below=below, is_free_of_jobs=is_free_of_jobs
     )
     return StoredGroup(store, path, metadata, documents_format, read_only=False), {**parents, **documents}
-
-
-def put_array(
-    store: Store,
-    path: str,
-    metadata: ArrayMetadata,
-    *,
-    format: str,  # noqa: A002
-    overwrite: bool,
-) -> Array:
-    """Create an array without chunks; with `overwrite`, what is there stays until the new one takes its place.
-
-    Raises
-    ------
-    NodeExists, UnsupportedFeature, JobError
-        See `add_array`.
-    """
-    replacement = begin_replacement(store, path, format) if overwrite else None
-    if replacement is None:
-        return add_array(store, path, metadata, format=format, overwrite=overwrite)
-    array = array_at(store, path, metadata, format)
-    replacement.finish(get_format(format).emit_array(array.path, metadata))
-    return array
-
-
-def put_group(
-    store: Store,
-    path: str,
-    metadata: GroupMetadata,
-    *,
-    format: str,  # noqa: A002
-    overwrite: bool,
-) -> StoredGroup:
-    """Create a group (see `put_array`)."""
-    replacement = begin_replacement(store, path, format) if overwrite else None
-    if replacement is None:
-        return add_group(store, path, metadata, format=format, overwrite=overwrite)
-    documents_format = get_format(format)
-    replacement.finish(documents_format.emit_group(replacement.path, metadata))
-    return StoredGroup(store, replacement.path, metadata, documents_format, read_only=False)
 
 
 def add_array(
@@ -327,7 +231,7 @@ def _make_room(
     else:
         interrupted, seen = at_once(store, jobs, around)
     check_root(seen, documents_format)
-    parents = _parent_documents(seen, path, documents_format)
+    parents = parent_documents(seen, path, documents_format)
     if overwrite:
         discard_jobs(store, interrupted)
     _clear(store, seen, path, documents_format, overwrite=overwrite)
@@ -335,15 +239,15 @@ def _make_room(
         _delete_node(store, path, documents_format)  # their chunks, which no document makes a node of
     if is_array and not overwrite:
         check_nothing_hidden(seen, path, documents_format)
-    return {**parents, **_root_documents(store if overwrite else seen, documents_format)}
+    return {**parents, **root_documents(store if overwrite else seen, documents_format)}
 
 
-def _root_documents(store: Store, documents_format: Format) -> dict[str, bytes]:
+def root_documents(store: Store, documents_format: Format) -> dict[str, bytes]:
     """Return the documents that configure a store of the format and are not there."""
     return {key: value for key, value in documents_format.emit_root().items() if store.get(key) is None}
 
 
-def _parent_documents(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
+def parent_documents(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
     """Return the documents of the groups above `path` that are not there; an array above it is refused."""
     documents: dict[str, bytes] = {}
     parents = parents_of(path)

@@ -7,19 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.formats.base import Format
-from chunkmill.model.metadata import ArrayMetadata
+from chunkmill.formats.registry import FORMATS
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
 from chunkmill.nodes.documents import create_groups_above, format_of_store, node_keys
-from chunkmill.runtime.journal_names import new_mark, staged_prefix
+from chunkmill.runtime.exchange import Exchange, complete_exchange, is_decided, note_exchange
+from chunkmill.runtime.journal_names import JOB_PREFIX, new_mark, staged_documents, staged_prefix
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_replace, flush, replace_prefix, stage, swap_in
+from chunkmill.stores.capabilities import (
+    can_list,
+    can_rename,
+    can_replace,
+    flush,
+    replace_prefix,
+    scratch_store,
+    stage,
+    swap_in,
+)
 
-__all__ = ["Replacement", "ReplacementOfJob", "can_hold_both", "stage_replacement"]
+__all__ = ["Replacement", "ReplacementOfJob", "can_hold_both", "copies_to_replace", "stage_replacement"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +50,11 @@ class Replacement:
     staged: Store
     above: Mapping[str, bytes]
 
-    def array(self, metadata: ArrayMetadata, path: str = "") -> Array:
-        """Return the new array, or one at `path` below the new group, where its chunks are written."""
+    def array(self, array: Array) -> Array:
+        """Return the new array, or one below the new group, where its chunks are written."""
+        path = array.path.removeprefix(self.path).strip("/")
         prefix = format_of_store(self.store, self.format).chunk_prefix(path)
-        return Array(self.staged, path, metadata, self.format, prefix)
+        return Array(self.staged, path, array.metadata, self.format, prefix)
 
     def finish(self, documents: Mapping[str, bytes], *, below: Iterable[str] = ()) -> None:
         """Put the new node in the place of the old one, and bring consolidated metadata up to date.
@@ -70,12 +81,21 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class ReplacementOfJob:
-    """The node that a run of a job writes beside the one at `path`, in the same store."""
+    """The node that a run of a job writes beside the one at `path`, in the same store.
+
+    Attributes
+    ----------
+    run
+        Name of the run; of a reservation, where a write keeps no records.
+    above
+        Documents of groups above `path` that do not exist yet, where `finish` is not told.
+    """
 
     store: Store
     path: str
     format: str
     run: str
+    above: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def old_prefix(self) -> str:
@@ -92,11 +112,13 @@ class ReplacementOfJob:
         prefix = self.staged + array.prefix.removeprefix(self.old_prefix)
         return Array(array.store, array.path, array.metadata, array.format, prefix)
 
-    def is_finished(self) -> bool:
-        """Return whether the new node is in its place: only consolidated metadata may be out of date."""
-        return self.store.get(self.old_prefix + new_mark(self.run)) is not None
+    def is_decided(self) -> bool:
+        """Return whether the new node is in its place, or is being put there by copies: the old one is given up."""
+        return is_decided(self.store, self.path, self.run, self.old_prefix)
 
-    def finish(self, documents: Mapping[str, bytes], *, above: Mapping[str, bytes], below: Iterable[str] = ()) -> None:
+    def finish(
+        self, documents: Mapping[str, bytes], *, above: Mapping[str, bytes] | None = None, below: Iterable[str] = ()
+    ) -> None:
         """Put the new node in the place of the old one, and bring consolidated metadata up to date (`Replacement`).
 
         What an earlier run of the job, or another client, has done of it is not done again.
@@ -107,13 +129,23 @@ class ReplacementOfJob:
             The job has ended meanwhile.
         """
         documents_format = format_of_store(self.store, self.format)
-        if not self.is_finished():
-            if self.old_prefix and not self._is_staged():
+        renames = _renames(self.store, self.path, documents_format)
+        if not self.is_decided():
+            if (self.old_prefix or not renames) and not self._is_staged():
                 raise self._ended()
-            create_groups_above(self.store, documents_format, self.path, above)
-            for key, value in {**({} if self.path else documents_format.emit_root()), **documents}.items():
-                self.store.set(self.staged + key.removeprefix(self.old_prefix), value)
+            above = {**self.above, **(above or {})}
+            own = create_groups_above(self.store, documents_format, self.path, {**above, **documents})
+            own = {**({} if self.path else documents_format.emit_root()), **own}
+            prefix = staged_documents(self.path, self.run)
+            for key, value in own.items():
+                staged = self.staged + key.removeprefix(self.old_prefix) if renames else prefix + key
+                self.store.set(staged, value)
+            if not renames:
+                note_exchange(self.store, self.path, self.run, self._exchange(documents_format, own))
         with _refreshed(self.store, documents_format, self.path, below):
+            if not renames:
+                complete_exchange(self.store, self.path, self.run, self._job)
+                return
             try:
                 replace_prefix(self.store, self.old_prefix, self.staged, new_mark(self.run))
             except StoreError:
@@ -121,12 +153,35 @@ class ReplacementOfJob:
                     raise
                 raise self._ended() from None
 
+    def _exchange(self, documents_format: Format, documents: Iterable[str]) -> Exchange:
+        """Return what is to be copied where, and what of the old node is to be deleted before."""
+        own = list(node_keys(documents_format, self.path))
+        entries = {documents_format.array_keys(self.path)[0], documents_format.group_keys(self.path)[0]}
+        consolidated = documents_format.consolidated_key(self.path) or own[0]
+        prefixes = _old_prefixes(self.path, documents_format)
+        return Exchange(
+            job=self._job,
+            prefix=self.old_prefix,
+            staged=self.staged,
+            mark=new_mark(self.run),
+            documents=staged_documents(self.path, self.run),
+            last=tuple(sorted({*own, consolidated}.intersection(documents), key=lambda key: (key in entries, key))),
+            old_prefixes=prefixes,
+            old_documents=tuple(
+                dict.fromkeys([*own, *_documents_below(self.store, self.path, documents_format, prefixes)])
+            ),
+        )
+
     def _is_staged(self) -> bool:
         return self.store.get(self.staged + new_mark(self.run)) is not None
 
     def _ended(self) -> JobError:
         reason = "the job has ended, or was replaced by another one, while this client was at its end"
-        return JobError(job=f"replace {self.path!r} in {self.store.url}", reason=reason)
+        return JobError(job=self._job, reason=reason)
+
+    @property
+    def _job(self) -> str:
+        return f"replace {self.path!r} in {self.store.url}"
 
 
 @contextmanager
@@ -143,7 +198,40 @@ def _refreshed(store: Store, documents_format: Format, path: str, below: Iterabl
 
 def can_hold_both(store: Store, path: str, old: Format, new: Format) -> bool:
     """Return whether a node can be written beside the one at `path` in the same store, and exchanged with it."""
-    return _is_below_one_prefix(path, old, new) and can_replace(store, _prefix(new, path))
+    if _renames(store, path, new):
+        return _is_below_one_prefix(path, old, new) and can_replace(store, _prefix(new, path))
+    # what is deleted from a zip file stays in it; and what is copied is found by listing
+    is_below = set(_old_prefixes(path, old)) <= set(_old_prefixes(path, new))
+    return is_below and scratch_store(store) is None and can_list(store)
+
+
+def copies_to_replace(store: Store, path: str, name: str) -> bool:
+    """Return whether a new node at `path` is put in its place by copies, one a value, instead of by its name."""
+    return not _renames(store, path, format_of_store(store, name))
+
+
+def _renames(store: Store, path: str, new: Format) -> bool:
+    return can_rename(store) and _is_below_one_prefix(path, new, new)
+
+
+def _old_prefixes(path: str, new: Format) -> tuple[str, ...]:
+    """Return the prefixes below which nodes at and below `path` are stored."""
+    return tuple(dict.fromkeys((new.chunk_prefix(path), *new.list_prefixes(path)))) if path else ("",)
+
+
+def _documents_below(store: Store, path: str, documents_format: Format, prefixes: Iterable[str]) -> list[str]:
+    """Return the keys of all documents below some prefixes, the topmost first, whatever their format."""
+    known = [each for each in FORMATS if each.node_keys_known]
+    keys = {key for each in known for key in (*node_keys(each, "a"), each.consolidated_key("a")) if key is not None}
+    names = {key.rpartition("/")[2] for key in keys}
+    apart = tuple({*documents_format.list_prefixes(path)} - {documents_format.chunk_prefix(path)})
+    found = [
+        key
+        for prefix in prefixes
+        for key in store.list_prefix(prefix)
+        if (key.rpartition("/")[2] in names or key.startswith(apart)) and not key.startswith(JOB_PREFIX)
+    ]
+    return sorted(found, key=lambda key: (key.count("/"), key))
 
 
 def _prefix(documents_format: Format, path: str) -> str:

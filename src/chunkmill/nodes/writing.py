@@ -24,7 +24,7 @@ from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, 
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Region
-from chunkmill.nodes import hierarchy, placement
+from chunkmill.nodes import hierarchy, placement, replacing
 from chunkmill.nodes.arguments import NodeLocation, open_existing, open_target_below
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import check_own, format_of_store
@@ -155,8 +155,9 @@ def to_store(
         back under `lock` and a version check.
     mode
         ``"w-"``: create, fail if there is a node; ``"w"``: replace; ``"r+"``: write into the existing array;
-        ``"a"``: that, or create. In directories and in memory what is replaced can be read until all is written; in
-        other stores, and below the root in the draft of Zarr v3, it is deleted first.
+        ``"a"``: that, or create. What is replaced can be read until all is written; object stores then copy each
+        value to its place, while there is no array. With ``compute=False`` there, and in zip files, it is deleted
+        first.
     lock
         ``"auto"``: a lock of this process, or of the cluster when run on one; ``None``: none, the version check alone
         guards; else a context manager.
@@ -268,8 +269,11 @@ class _Write:
         if existing is not None:
             check_no_job(store, path)
             return self.into(region, stored=existing)
-        replacement = placement.begin_replacement(store, path, self.array.format) if overwrite else None
-        return self.new(overwrite=overwrite) if replacement is None else self.replacing(replacement)
+        if overwrite:
+            with replacing.replacing(store, path, self.array.format, compute=self.compute) as replacement:
+                if replacement is not None:
+                    return self.replacing(replacement)
+        return self.new(overwrite=overwrite)
 
     def into(
         self, region: Region, documents: Mapping[str, bytes] | None = None, *, stored: Array | None = None
@@ -336,21 +340,16 @@ class _Write:
             own = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)
             replacement.finish(own, above=above)
 
-        prepare = partial(placement.prepare_beside, array.store, array.path, array.format)
+        prepare = partial(replacing.prepare_beside, array.store, array.path, array.format)
         return WriteTarget(replacement.array(array), prepare, publish, replacement.old_prefix)
 
-    def replacing(self, replacement: Replacement) -> WriteReport | Delayed:
+    def replacing(self, replacement: Replacement | ReplacementOfJob) -> WriteReport | Delayed:
         """Write beside the node at the place of the array, and exchange the two when all is written."""
-        staged = replacement.array(self.array.metadata)
+        staged = replacement.array(self.array)
         where = full_region(staged.shape)
         counts, n_regrouped = write_graph(self.x, staged, where, lock=self.lock, write_empty=self.write_empty)
         finish = partial(_finish_replacing, n_regrouped=n_regrouped, array=self.array, replacement=replacement)
-        try:
-            return run([counts], finish, compute=self.compute, arrays=[staged])
-        except BaseException:
-            with suppress(OSError):  # what failed is said, not what tidying up met
-                replacement.discard()
-            raise
+        return run([counts], finish, compute=self.compute, arrays=[staged])
 
     def _make_room(self, *, overwrite: bool, run: str = "", below: bool = False) -> dict[str, bytes]:
         array = self.array
@@ -360,9 +359,11 @@ class _Write:
         )[1]
 
 
-def _finish_replacing(counts: Any, *, n_regrouped: int, array: Array, replacement: Replacement) -> WriteReport:
+def _finish_replacing(
+    counts: Any, *, n_regrouped: int, array: Array, replacement: Replacement | ReplacementOfJob
+) -> WriteReport:
     """Put the new array in its place: the last step of a write."""
-    replacement.finish(get_format(array.format).emit_array(array.path, array.metadata))
+    replacement.finish(format_of_store(array.store, array.format).emit_array(array.path, array.metadata))
     return report(array, counts, n_regrouped)
 
 

@@ -53,9 +53,9 @@ class BesideWriter:
 
     replacement = None
 
-    def keeps_old(self) -> bool:
-        """Return ``False``: levels that are there are deleted first."""
-        return False
+    def keeps_old(self) -> None:
+        """Return ``None``: levels that are there are deleted first."""
+        return
 
     def prepare(self) -> Mapping[str, bytes]:
         """Make room for every level; the group is there."""

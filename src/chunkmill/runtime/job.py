@@ -71,7 +71,7 @@ class Job:
         Returns, for the name of a run, the same job writing beside the node that it replaces (see `old_prefix`): that
         node stays until the new one is whole. Its `prepare` returns ``None`` where the store cannot hold both.
     keeps_old
-        Returns whether the store can hold both, as it is now.
+        Returns whether the store can hold both, as it is now: ``None`` where it cannot, else what is to be said of it.
     old_prefix
         Of a job that `beside` returned: prefix of the keys of the node that it replaces. It writes below
         `chunkmill.runtime.journal_names.staged_prefix`, and `publish` calls
@@ -92,7 +92,7 @@ class Job:
     check_result: Callable[[], object] | None = None
     overwrite: bool | None = False
     beside: Callable[[str], Job] | None = None
-    keeps_old: Callable[[], bool] | None = None
+    keeps_old: Callable[[], str | None] | None = None
     old_prefix: str | None = None
 
 

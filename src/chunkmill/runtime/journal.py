@@ -11,6 +11,7 @@ Layout, at the root of the target's store, under a name that no format takes for
     .chunkmill-job-<hash of the target's path>/<stage>/             records (`chunkmill.runtime.record_files`)
     .chunkmill-job-<hash of the target's path>/running/<attempt>    heartbeat of a client (`chunkmill.runtime.attempts`)
     .chunkmill-job-<hash of the target's path>/new-<run>/           the new node, beside the one that it will replace
+    .chunkmill-job-<hash of the target's path>/exchange-<run>.json  it is whole (`chunkmill.runtime.exchange`)
 
 A run lasts from the beginning of a job to its end, however often it is interrupted and resumed. Its name stands in the
 names of its records and temporary values, so that tasks of a run that was discarded, which may still be at work
@@ -34,6 +35,7 @@ from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.runtime import plan_document
 from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, attempts_below, end_dead
+from chunkmill.runtime.exchange import complete_planned, delete_note, is_decided
 from chunkmill.runtime.journal_names import PLAN, RUNNING, journal_prefix, new_mark, new_run, staged_prefix
 from chunkmill.runtime.record_files import BEGUN, RecordFiles
 from chunkmill.runtime.records import Record, WrittenKeys, read_record
@@ -212,8 +214,8 @@ class Journal:
 
     @property
     def is_exchanged(self) -> bool:
-        """True when the new node is in the place of the old one already: only clearing up is left."""
-        return self.old_prefix is not None and self.store.get(self.old_prefix + new_mark(self.run)) is not None
+        """True when the new node is in the place of the old one already, or is being put there by copies."""
+        return self.old_prefix is not None and is_decided(self.store, self.path, self.run, self.old_prefix)
 
     @contextmanager
     def running(self, told: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
@@ -328,11 +330,11 @@ class Journal:
     def discard(self) -> bool:
         """Delete the journal, the plan first, since records without a plan are ignored; return whether there was one.
 
-        Attempts at the job end with it. Where there were others than this client's, this returns when their tasks must
-        have learned of it: what they wrote afterwards would be met by the next run. Those of a mere reservation do not
-        ask.
+        Attempts at the job end with it; where there were others, but for a mere reservation's, this returns when their
+        tasks must have learned of it. A new node that is being copied to its place is put there first.
         """
-        plan = self.store.get(self.plan_key)
+        if (plan := self.store.get(self.plan_key)) is not None and complete_planned(self.store, self.path, plan):
+            self._delete_mark(self._parsed(plan))
         others = [] if plan is None or b'"is_reservation": true' in plan else self._attempts()  # as `begin` writes it
         if plan is not None:
             self.store.delete(self.plan_key)
@@ -348,6 +350,7 @@ class Journal:
             self.store, lambda: self.store.get(self.plan_key), lambda: set(self.store.list_prefix(self.prefix))
         )
         if plan_document.is_of_run(value, self.run):
+            delete_note(self.store, self.path, self.run, self.old_prefix)  # the mark is known by the plan
             self.store.delete(self.plan_key)
             own = {self.plan_key} if self.attempt is None else {self.plan_key, self.attempt.key}
             if found - own or not self.store.is_remote:  # a directory is deleted, too

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 __all__ = ["JOB_PREFIX", "MARK_PREFIX", "PLAN", "RUNNING", "fingerprint", "journal_prefix", "new_mark", "new_run"]
-__all__ += ["staged_prefix"]
+__all__ += ["staged_documents", "staged_prefix"]
 
 JOB_PREFIX = ".chunkmill-job-"
 """Prefix of the keys of every job's journal, at the root of a store."""
@@ -68,6 +68,11 @@ def new_run() -> str:
 def staged_prefix(path: str, run: str) -> str:
     """Return the prefix below which a run writes the node that is to replace the one at `path`."""
     return f"{journal_prefix(path)}new-{run}/"
+
+
+def staged_documents(path: str, run: str) -> str:
+    """Return the prefix below which a run stores the documents of that node, where they are not below its own."""
+    return f"{journal_prefix(path)}documents-{run}/"
 
 
 def new_mark(run: str) -> str:

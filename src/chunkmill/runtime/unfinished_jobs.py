@@ -6,11 +6,10 @@ Not here: what a job keeps of itself (`chunkmill.runtime.journal`), reports abou
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from chunkmill.array.threads import at_once
@@ -18,9 +17,10 @@ from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.model.paths import is_within, parents_of
 from chunkmill.runtime import plan_document
-from chunkmill.runtime.attempts import LIVE_SECONDS, age, alive_briefly, any_live, attempts_below, is_live
+from chunkmill.runtime.attempts import LIVE_SECONDS, alive_briefly
 from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark, new_run
+from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, journal_prefix, new_run
+from chunkmill.runtime.unfinished_job import UnfinishedJob, described, with_state
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import remove_folder, scratch_store
 
@@ -35,63 +35,6 @@ __all__ = [
     "reserved_briefly",
     "unfinished_jobs",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class UnfinishedJob:
-    """A job that began and has not ended.
-
-    Attributes
-    ----------
-    job
-        Description of the job for messages.
-    path
-        Of the node that it writes.
-    began, run
-        Time of its beginning, and name of its run.
-    key
-        Of its plan, in the store.
-    is_running
-        True when a client that runs it is alive (see `chunkmill.runtime.attempts`).
-    is_block_write
-        True for a `to_store`, and for a reservation.
-    is_reservation
-        True for what only keeps other writers away while its client is alive.
-    scope
-        Names what it writes of the node; empty for all.
-    client
-        Heartbeat in the plan of a brief reservation (`reserved_briefly`); empty for all others.
-    old_prefix
-        Prefix of the keys of the node that it writes beside, which is there until it is done.
-    is_exchanged
-        True where the new node has taken the place of that one, and only clearing up is left.
-    """
-
-    job: str
-    path: str
-    began: str
-    run: str
-    key: str
-    is_running: bool
-    is_block_write: bool = False
-    is_reservation: bool = False
-    scope: str = ""
-    client: str = ""
-    old_prefix: str | None = None
-    is_exchanged: bool = False
-
-    @property
-    def ends_soon(self) -> bool:
-        """True for a brief reservation whose client is alive: others wait for its end."""
-        return bool(self.client) and self.is_running
-
-    @property
-    def replaces(self) -> bool:
-        """True where it writes beside a node, which is there until it is done."""
-        return self.old_prefix is not None
-
-    def __str__(self) -> str:
-        return f"{self.job!r}, begun {self.began} ({age(self.began)})"
 
 
 def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
@@ -131,7 +74,7 @@ def jobs_at(store: Store, *paths: str, below: bool = False, own_run: str = "") -
     names, own = at_once(
         store, lambda: _journals(store), lambda: own_run and store.get(f"{journal_prefix(paths[0])}{PLAN}")
     )
-    if own and _job("", own).run == own_run:  # seldom is there another, of which to ask when it is listed
+    if own and described("", own).run == own_run:  # seldom is there another, of which to ask when it is listed
         names = [name for name in names if name != journal_prefix(paths[0])]
     jobs = _found(store, names, own_run)
     return [job for job in jobs if job.path in places or any(is_within(job.path, p) for p in paths)]
@@ -161,7 +104,13 @@ class Reservation:
 
 @contextmanager
 def reserved(
-    store: Store, path: str, job: str, *, scope: str = "", documents: Mapping[str, bytes] | None = None
+    store: Store,
+    path: str,
+    job: str,
+    *,
+    scope: str = "",
+    documents: Mapping[str, bytes] | None = None,
+    old_prefix: str | None = None,
 ) -> Iterator[Reservation]:
     """Reserve the place of a new node while it is written: other writers are refused.
 
@@ -174,6 +123,9 @@ def reserved(
         Reserve only what it names (``"append"``): writers of anything else of the node are not refused.
     documents
         Those that the caller publishes below the place before it is done: recorded for whoever takes over.
+    old_prefix
+        Prefix of the keys of the node that is replaced, where the new one is written beside it: where the caller has
+        begun to put it in place and dies, or fails, whoever writes there next finishes that first.
 
     Raises
     ------
@@ -184,6 +136,7 @@ def reserved(
         yield Reservation()
         return
     journal = Journal(store, path, job, uuid4().hex, is_block_write=True, is_reservation=True, scope=scope)
+    journal.old_prefix = old_prefix
     version: str | None = None
     before: dict[str, bytes] = {}
     asks = False
@@ -193,7 +146,7 @@ def reserved(
                 try:
                     yield Reservation(journal.run, version is not None, before)
                 except BaseException:
-                    if version is None:
+                    if version is None and not _is_put_in_place(journal):
                         _release(journal)
                     raise  # and what an interrupted writer left is still there: its record stays, too
                 _release(journal)
@@ -250,7 +203,7 @@ def _begun_instead(journal: Journal) -> bytes | None:
             return dead
         dead, version = journal.store.get_versioned(journal.plan_key)
         if dead is not None:
-            job = _with_state(journal.store, _job(journal.plan_key, dead))
+            job = with_state(journal.store, described(journal.plan_key, dead))
             if job.is_running or not job.is_reservation:
                 raise _refused(journal.store, journal.path, job)
 
@@ -273,6 +226,13 @@ def _takes_over(journal: Journal, version: str | None, documents: Mapping[str, b
     return True
 
 
+def _is_put_in_place(journal: Journal) -> bool:
+    try:
+        return journal.is_exchanged
+    except OSError:  # not to be told: it stays, and whoever writes there next finds out
+        return journal.old_prefix is not None
+
+
 def _release(journal: Journal) -> None:
     with suppress(OSError):  # what failed before is told; the next writer removes what is left
         journal.release()
@@ -289,9 +249,12 @@ def _interrupted(journal: Journal) -> tuple[str | None, dict[str, bytes], bool]:
     value, version = journal.store.get_versioned(journal.plan_key)
     if value is None:
         return None, {}, False
-    job = _with_state(journal.store, _job(journal.plan_key, value))
+    job = with_state(journal.store, described(journal.plan_key, value))
     if job.is_running or not job.is_block_write:
         raise _refused(journal.store, journal.path, job)
+    if job.is_exchanging or job.is_exchanged:
+        discard_jobs(journal.store, [job])
+        return None, {}, False
     return version, journal.documents(value) if job.is_reservation else {}, not job.is_reservation
 
 
@@ -324,6 +287,9 @@ def check_no_job(
     pauses = iter(plan_document.PAUSES)
     while True:
         jobs = jobs_at(store, *paths, below=below or bool(overwrite), own_run=own_run)
+        dead = [job for job in jobs if job.is_reservation and job.is_exchanging and not job.is_running]
+        discard_jobs(store, dead)  # what it was putting in place is there then
+        jobs = [job for job in jobs if job not in dead]
         rivals = [job.run for job in jobs if job.is_running and not job.ends_soon]
         gives_up = bool(rivals) and (not waits or min(rivals) < own_run)
         others_end = bool(rivals) or any(job.ends_soon for job in jobs)
@@ -367,32 +333,7 @@ def discard_block_write(store: Store, path: str) -> None:
 def _found(store: Store, prefixes: Iterable[str], own_run: str = "") -> list[UnfinishedJob]:
     keys = [f"{prefix}{PLAN}" for prefix in prefixes]
     values = store.get_many(map(ByteSpan, keys))
-    jobs = [_job(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
-    looked_at = [_with_state(store, job) for job in jobs if not job.run or job.run != own_run]
+    jobs = [described(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+    looked_at = [with_state(store, job) for job in jobs if not job.run or job.run != own_run]
     # one that ends is without a heartbeat for a moment
     return [job for job in looked_at if job.is_running or store.get(job.key) is not None]
-
-
-def _job(key: str, value: bytes) -> UnfinishedJob:
-    try:
-        plan = json.loads(value)
-        job, path, began, run, scope, client = (str(plan.get(name, "")) for name in _TEXTS)
-        is_block_write, is_reservation = bool(plan.get("is_block_write")), bool(plan.get("is_reservation"))
-    except (ValueError, AttributeError):  # damaged: whoever runs the job again is told so
-        return UnfinishedJob("", "", "", "", key, is_running=False)
-    prefix = plan.get("old_prefix")
-    return UnfinishedJob(job, path, began, run, key, False, is_block_write, is_reservation, scope, client, prefix)
-
-
-_TEXTS = ("job", "path", "began", "run", "scope", "client")
-
-
-def _with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
-    if job.client:
-        return replace(job, is_running=is_live(job.client.encode()))
-    running = job.key.removesuffix(PLAN) + RUNNING
-    is_running = any_live(store, attempts_below(store, running))
-    if job.old_prefix is None:
-        return replace(job, is_running=is_running)
-    is_exchanged = store.get(job.old_prefix + new_mark(job.run)) is not None
-    return replace(job, is_running=is_running, is_exchanged=is_exchanged)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference, References
 from chunkmill.stores.base import ByteRange, Store, WritesParts
 
@@ -33,7 +34,9 @@ __all__ = [
     "pinned",
 ]
 __all__ += [
+    "can_rename",
     "can_replace",
+    "copy_value",
     "list_sizes",
     "remove_folder",
     "replace_prefix",
@@ -248,6 +251,33 @@ def stage(store: Store, prefix: str) -> Store | None:
 def swap_in(store: Store, prefix: str, staged: Store) -> None:
     """Replace all below `prefix` by what the store from `stage` holds; the old is there until the new is."""
     _ability(store, "swap_in")(prefix, staged)
+
+
+def can_rename(store: Store) -> bool:
+    """Return whether the store puts all below a prefix in the place of another prefix, by `replace_prefix`."""
+    return _ability(store, "replace_prefix") is not None
+
+
+def copy_value(store: Store, source: str, target: str) -> None:
+    """Store the value of one key under another one: on the server where the store can (``copy(source, target)``).
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> store.set("a", b"1")
+    >>> copy_value(store, "a", "b")
+    >>> store.get("b")
+    b'1'
+    """
+    own = _ability(store, "copy")
+    if own is not None:
+        own(source, target)
+        return
+    value = store.get(source)
+    if value is None:
+        raise StoreError(url=store.url, key=source, reason="it was deleted before it could be copied")
+    store.set(target, value)
 
 
 def can_replace(store: Store, prefix: str) -> bool:

@@ -239,6 +239,23 @@ class FsspecStore:
             below = self.url.partition("::")[2]
             raise StoreError(url=self.url, key=key, reason=f"{reason}: write to {below or 'the url below'}")
 
+    def copy(self, source: str, target: str) -> None:
+        """Store the value of a key under another one, on the server where the service can."""
+        self._check_writable(target)
+        check_key(source)
+
+        async def copy(opened: Opened) -> bool:
+            if self._is_s3:
+                await opened.fs._cp_file(opened.path(source), opened.path(target))  # noqa: SLF001
+            else:
+                await opened.service.put(
+                    opened.path(target), (await opened.service.fetch(opened.path(source), None))[0]
+                )
+            return True
+
+        if self._call(source, copy) is None:
+            raise StoreError(url=self.url, key=source, reason="it was deleted before it could be copied")
+
     def delete(self, key: str) -> None:
         """Delete a key."""
         self._check_writable(key)

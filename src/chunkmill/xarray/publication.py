@@ -17,7 +17,7 @@ from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes import documents, hierarchy
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.replacement import Replacement
+from chunkmill.nodes.replacement import Replacement, ReplacementOfJob
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush
 from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, resized, without_mark
@@ -70,7 +70,7 @@ class Publication:
         self,
         own: Mapping[str, bytes],
         below: Mapping[str, Mapping[str, bytes]],
-        replacement: Replacement | None = None,
+        replacement: Replacement | ReplacementOfJob | None = None,
     ) -> None:
         """Make the new group visible, with everything in it.
 

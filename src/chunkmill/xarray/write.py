@@ -6,9 +6,9 @@ the documents that make new arrays and appended elements visible are published l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -25,13 +25,12 @@ from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts, write_key
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.model.grid import Overlap
-from chunkmill.nodes import hierarchy, placement
+from chunkmill.nodes import hierarchy, replacing
 from chunkmill.nodes.arguments import open_existing
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.open_store import open_target_store
-from chunkmill.nodes.replacement import Replacement
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.unfinished_jobs import check_no_job
@@ -88,7 +87,8 @@ def write_dataset(
         its own.
     mode
         ``"w-"``: create a group, or fail if there is a node. ``"w"``: replace the node, which stays until the new group
-        is complete on local files and in memory, but is deleted first in other stores and with ``compute=False``.
+        is complete (object stores then copy each value to its place), but is deleted first in zip files and with
+        ``compute=False``.
         ``"a"``: write into the existing group, or create it: existing variables are overwritten in place, others added.
         ``"r+"``: overwrite existing variables only. `append_dim` implies ``"a"``, `region` implies ``"r+"``. ``"a-"``,
         with `append_dim`: as ``"a"``, but stored variables without that dimension are left unchanged, and only index
@@ -184,23 +184,24 @@ def write_dataset(
     lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
     check_writers([planned.array for planned in lazy] if compute else [])
     publication = Publication(store, plan.documents_format, plan.path, consolidated)
-    replacement = None
-    if mode == "w" and compute:
-        replacement = placement.begin_replacement(store, plan.path, plan.documents_format.name)
-    if replacement is not None:
-        plan.variables = [_staged(planned, plan.path, replacement) for planned in plan.variables]
-        lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
     factory = lock_factory(lock)
-    arrays = [planned.array for planned in lazy]
     own = {} if root is not None else plan.nodes.pop(plan.path)
     with ExitStack() as held:
+        replacement = None
+        if mode == "w" and compute:
+            name = plan.documents_format.name
+            replacement = held.enter_context(replacing.replacing(store, plan.path, name))
+        if replacement is not None:
+            plan.variables = [replace(each, array=replacement.array(each.array)) for each in plan.variables]
+            lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
+        arrays = [planned.array for planned in lazy]
         if root is not None:
             if compute:
                 held.enter_context(reserved_additions(plan, publication))
             create = partial(publication.add, plan.nodes, plan.attributes)
         else:
             if replacement is not None:
-                above: Mapping[str, bytes] = held.enter_context(_discarding(replacement)).above
+                above: Mapping[str, bytes] = replacement.above
             elif compute:
                 above = held.enter_context(reserved_group(plan, overwrite=mode == "w"))
             else:
@@ -249,23 +250,6 @@ def _plan(
     if mode == "w":
         check_not_read([planned.data for planned in plan.variables], store, plan.path)
     return plan
-
-
-def _staged(planned: VariablePlan, path: str, replacement: Replacement) -> VariablePlan:
-    """Return the plan of a variable that is written beside the node that it replaces."""
-    relative = planned.path.removeprefix(path).strip("/")
-    return replace(planned, array=replacement.array(planned.array.metadata, relative))
-
-
-@contextmanager
-def _discarding(replacement: Replacement) -> Iterator[Replacement]:
-    """Write a replacement inside; delete it when that fails, so that the old node is all there is."""
-    try:
-        yield replacement
-    except BaseException:
-        with suppress(OSError):  # the error that is raised is the one that ended the write
-            replacement.discard()
-        raise
 
 
 def _finish(

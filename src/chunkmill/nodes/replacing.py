@@ -1,0 +1,167 @@
+"""Replace nodes by new ones: what is there stays until the new one is complete, where the store can hold both.
+
+Not here: how the two are exchanged (`chunkmill.nodes.replacement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from chunkmill.errors import MetadataError
+from chunkmill.formats.base import Format
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import check_root, format_of_store
+from chunkmill.nodes.opening import array_at, find_stored
+from chunkmill.nodes.placement import add_array, add_group, parent_documents, root_documents
+from chunkmill.nodes.replacement import (
+    Replacement,
+    ReplacementOfJob,
+    can_hold_both,
+    copies_to_replace,
+    stage_replacement,
+)
+from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, reserved
+from chunkmill.stores.base import Store
+
+__all__ = ["can_keep", "prepare_beside", "put_array", "put_group", "replacing"]
+
+
+def _begun(store: Store, path: str, format: str) -> Replacement | None:  # noqa: A002
+    """Prepare to replace the node at `path`; ``None`` where there is none, or it must be deleted first.
+
+    Raises
+    ------
+    NodeExists
+        There is an array above `path`.
+    """
+    documents_format = format_of_store(store, format)
+    path = documents_format.normalize_path(path)
+    found = _to_replace(store, path, documents_format)
+    return None if found is None else stage_replacement(store, path, found[0], documents_format, found[1])
+
+
+@contextmanager
+def replacing(
+    store: Store,
+    path: str,
+    format: str,  # noqa: A002
+    *,
+    compute: bool = True,
+) -> Iterator[Replacement | ReplacementOfJob | None]:
+    """Write what is to replace the node at `path`, and call its `finish`, inside; what fails leaves the old node.
+
+    ``None`` where there is no node, or it must be deleted first. Where the new node is put in its place by copies, the
+    place is reserved, which what is computed later cannot be.
+
+    Raises
+    ------
+    NodeExists
+        There is an array above `path`.
+    JobError
+        A job, or another writer, is at work there.
+    """
+    replacement = _begun(store, path, format)
+    if replacement is not None:
+        try:
+            yield replacement
+        except BaseException:
+            with suppress(OSError):  # what failed is told, not what tidying up met
+                replacement.discard()
+            raise
+        return
+    documents_format = format_of_store(store, format)
+    path = documents_format.normalize_path(path)
+    if not compute or not copies_to_replace(store, path, format) or not can_keep(store, path, format):
+        yield None
+        return
+    prefix = ReplacementOfJob(store, path, documents_format.name, "").old_prefix
+    with reserved(store, path, f"replace {path!r} in {store.url}", old_prefix=prefix) as own:
+        discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=own.run, waits=True))
+        above = {**parent_documents(store, path, documents_format), **root_documents(store, documents_format)}
+        yield ReplacementOfJob(store, path, documents_format.name, own.run, above)
+
+
+def prepare_beside(store: Store, path: str, format: str) -> dict[str, bytes] | None:  # noqa: A002
+    """Prepare to replace the node at `path` by a job (`ReplacementOfJob`); return the documents of missing parents.
+
+    ``None`` where there is no node, or it must be deleted first.
+
+    Raises
+    ------
+    NodeExists
+        There is an array above `path`.
+    """
+    found = _to_replace(store, path, format_of_store(store, format))
+    return found[1] if found is not None and can_keep(store, path, format) else None
+
+
+def can_keep(store: Store, path: str, format: str) -> bool:  # noqa: A002
+    """Return whether the node at `path` can stay there while a job writes the one that replaces it."""
+    old = _format_at(store, path)
+    return old is not None and can_hold_both(store, path, old, format_of_store(store, format))
+
+
+def _format_at(store: Store, path: str) -> Format | None:
+    """Return the format of the node at `path`; ``None`` where there is none, or one that does not open."""
+    try:
+        there = find_stored(store, path)
+    except MetadataError:
+        return None
+    if there is None:
+        return None
+    return there.documents if isinstance(there, StoredGroup) else format_of_store(store, there.format)
+
+
+def _to_replace(store: Store, path: str, documents_format: Format) -> tuple[Format, dict[str, bytes]] | None:
+    """Return the format of the node at `path`, and documents of parents that it needs; ``None`` without a node."""
+    check_root(store, documents_format)
+    old = _format_at(store, path)
+    if old is None:
+        return None
+    discard_jobs(store, check_no_job(store, path, overwrite=True))
+    return old, {**parent_documents(store, path, documents_format), **root_documents(store, documents_format)}
+
+
+def put_array(
+    store: Store,
+    path: str,
+    metadata: ArrayMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool,
+) -> Array:
+    """Create an array without chunks; with `overwrite`, what is there stays until the new one takes its place.
+
+    Raises
+    ------
+    NodeExists, UnsupportedFeature, JobError
+        See `add_array`.
+    """
+    if overwrite:
+        with replacing(store, path, format) as replacement:
+            if replacement is not None:
+                array = array_at(store, path, metadata, format)
+                replacement.finish(format_of_store(store, format).emit_array(array.path, metadata))
+                return array
+    return add_array(store, path, metadata, format=format, overwrite=overwrite)
+
+
+def put_group(
+    store: Store,
+    path: str,
+    metadata: GroupMetadata,
+    *,
+    format: str,  # noqa: A002
+    overwrite: bool,
+) -> StoredGroup:
+    """Create a group (see `put_array`)."""
+    if overwrite:
+        with replacing(store, path, format) as replacement:
+            if replacement is not None:
+                documents_format = format_of_store(store, format)
+                replacement.finish(documents_format.emit_group(replacement.path, metadata))
+                return StoredGroup(store, replacement.path, metadata, documents_format, read_only=False)
+    return add_group(store, path, metadata, format=format, overwrite=overwrite)

@@ -1,0 +1,263 @@
+"""Put a new node in the place of the old one by copies, in stores that cannot rename: object stores.
+
+The new one is stored whole beside its journal, chunks and documents. Then a note in the journal says so: from there on
+the old one is given up, and any client finishes what another one has begun. In this order: the old documents are
+deleted, so that nobody reads new chunks by old metadata, and the other old keys that the new node lacks; the new chunks
+are copied; a mark at the place says that they are whole; the documents are written where there are none, the topmost
+last; what was staged is deleted. Until the documents are written, it is there whole. One client at a time, whose
+heartbeat others see, does it.
+
+What this leaves open is what attempts leave open (`chunkmill.runtime.attempts`): a process that sleeps between asking
+whether it still stands and deleting a key. Not here: which keys a node has (`chunkmill.nodes.replacement`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from uuid import uuid4
+
+from chunkmill.array.threads import BackgroundCalls
+from chunkmill.errors import JobError, StoreError
+from chunkmill.log import LOG
+from chunkmill.runtime.attempts import Attempt, any_live, end_dead
+from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark
+from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import copy_value
+from chunkmill.stores.probe import PROBE_PREFIX
+
+__all__ = ["Exchange", "complete_exchange", "delete_note", "is_decided", "is_exchanging", "note_exchange"]
+__all__ += ["complete_planned", "note_key"]
+
+_AT_ONCE = 32  # requests of a copy carry no bytes
+_LOG_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Keys of a new node that is stored whole, of its place, and of the old node there.
+
+    Attributes
+    ----------
+    job
+        Name of the job, for messages.
+    prefix
+        Prefix of the keys of the new node's chunks.
+    staged
+        Prefix below which they are stored until then.
+    mark
+        Name of the key that is below `staged` when all is whole there, and then below `prefix`.
+    documents
+        Prefix below which the new documents are stored, each by its whole key.
+    last
+        Keys of those that are written last, in this order: of the topmost node.
+    old_prefixes
+        Below which the old node is stored.
+    old_documents
+        Keys of the old documents, the topmost first.
+    owner
+        Key of the attempt of the client that does it.
+    """
+
+    job: str
+    prefix: str
+    staged: str
+    mark: str
+    documents: str
+    last: tuple[str, ...]
+    old_prefixes: tuple[str, ...]
+    old_documents: tuple[str, ...]
+    owner: str = ""
+
+
+def note_key(path: str, run: str) -> str:
+    """Return the key of the note that the new node of a run is whole, and is taking the place of the old one."""
+    return f"{journal_prefix(path)}exchange-{run}.json"
+
+
+def is_exchanging(store: Store, path: str, run: str) -> bool:
+    """Return whether the new node is stored whole beside its place, where it is, or is being, copied."""
+    return store.size(note_key(path, run)) is not None
+
+
+def is_decided(store: Store, path: str, run: str, old_prefix: str) -> bool:
+    """Return whether the old node is given up: the new one is in its place, or on its way there."""
+    return store.size(old_prefix + new_mark(run)) is not None or is_exchanging(store, path, run)
+
+
+def note_exchange(store: Store, path: str, run: str, exchange: Exchange) -> None:
+    """Note that the new node is stored whole: `complete_exchange` puts it in place, and any client may.
+
+    Raises
+    ------
+    JobError
+        The run has ended, or another one has taken its place.
+    """
+    plan = json.loads(store.get(f"{journal_prefix(path)}{PLAN}") or b"{}")
+    if plan.get("run") != run or store.get(exchange.staged + exchange.mark) is None:
+        raise _ended(exchange.job)
+    store.set_if(note_key(path, run), _packed(exchange), None)  # refused: another client of this job has noted it
+
+
+def complete_exchange(store: Store, path: str, run: str, job: str = "") -> bool:
+    """Finish the exchange that a run has noted; return whether the new node is in place.
+
+    Where another client is at work on it, this waits until that one has ended.
+
+    Raises
+    ------
+    JobError
+        There is nothing to put in place, where a `job` is said to be named then.
+    StoreError
+        Somebody has made another node there meanwhile.
+    """
+    attempt = Attempt(store, f"{journal_prefix(path)}{RUNNING}{uuid4().hex[:8]}", job)
+    found: Exchange | bool = False
+    if is_exchanging(store, path, run):
+        with attempt.running():
+            found = _claimed(store, note_key(path, run), attempt)
+            if isinstance(found, Exchange):
+                _exchange(store, found, attempt)
+    if job and not found:
+        raise _ended(job)
+    return bool(found)
+
+
+def complete_planned(store: Store, path: str, plan: bytes) -> bool:
+    """Finish what the run of a plan that is about to be discarded has noted; return whether its node is in place."""
+    try:
+        known = json.loads(plan)
+        run, old_prefix = str(known["run"]), known["old_prefix"]
+    except (ValueError, TypeError, KeyError):  # damaged
+        return False
+    if old_prefix is None:
+        return False
+    return complete_exchange(store, path, run) or store.size(f"{old_prefix}{new_mark(run)}") is not None
+
+
+def delete_note(store: Store, path: str, run: str, old_prefix: str | None) -> None:
+    """Forget an exchange that is complete, if the run replaces a node: its note, then the mark of the new node."""
+    if old_prefix is not None:
+        store.delete(note_key(path, run))
+        store.delete(old_prefix + new_mark(run))
+
+
+def _claimed(store: Store, note: str, attempt: Attempt) -> Exchange | bool:
+    """Become the one client that does it; True where it is done, False where all of it has ended since."""
+    while True:
+        value, version = store.get_versioned(note)
+        if value is None:
+            return False
+        known = json.loads(value)
+        lists = {name: tuple(known[name]) for name in ("last", "old_prefixes", "old_documents")}
+        exchange = Exchange(**{**known, **lists})
+        if store.get(exchange.staged + exchange.mark) is None:  # deleted when all is in place, before the rest
+            is_done = store.get(exchange.prefix + exchange.mark) is not None
+            if is_done:
+                _delete_staged(store, exchange)
+            return is_done
+        if exchange.owner and any_live(store, [exchange.owner]):
+            _pause(_PAUSE_SECONDS)
+            continue
+        own = Exchange(**{**asdict(exchange), "owner": attempt.key})
+        if store.set_if(note, _packed(own), version):
+            if exchange.owner:
+                end_dead(store, [exchange.owner])
+            return own
+
+
+_PAUSE_SECONDS = 1.0
+_pause = time.sleep
+
+
+def _exchange(store: Store, exchange: Exchange, attempt: Attempt) -> None:
+    job = exchange.job
+    if store.get(exchange.prefix + exchange.mark) is None:
+        LOG.info("%s: puts the new node in place, one copy a value", job)
+        _delete_documents(store, exchange.old_documents, attempt)
+        names = _below(store, exchange.staged, exchange.mark)
+        new = {exchange.prefix + name for name in names}
+        _each(store, (key for key in _old_keys(store, exchange) if key not in new), store.delete, attempt)
+        begun, n_copied = time.monotonic(), 0
+
+        def copy(name: str) -> None:
+            nonlocal begun, n_copied
+            copy_value(store, exchange.staged + name, exchange.prefix + name)
+            n_copied += 1
+            if time.monotonic() - begun > _LOG_SECONDS:
+                begun = time.monotonic()
+                LOG.info("%s: %d of %d values are copied to their place", job, n_copied, len(names))
+
+        _each(store, names, copy, attempt)
+        attempt.check(now=True)
+        store.set(exchange.prefix + exchange.mark, b"")
+    _write_documents(store, exchange, attempt)
+    store.delete(exchange.staged + exchange.mark)
+    _delete_staged(store, exchange)
+
+
+def _delete_staged(store: Store, exchange: Exchange) -> None:
+    store.delete_prefix(exchange.documents)
+    store.delete_prefix(exchange.staged)
+
+
+def _below(store: Store, prefix: str, *besides: str) -> list[str]:
+    names = (key.removeprefix(prefix) for key in store.list_prefix(prefix))
+    return [name for name in names if name not in besides]
+
+
+def _old_keys(store: Store, exchange: Exchange) -> Iterator[str]:
+    """Yield the keys below the old node's prefixes; of the root, not those of journals and probes."""
+    for prefix in exchange.old_prefixes:
+        listed = [prefix] if prefix else [n for n in store.list_dir("") if not n.startswith((JOB_PREFIX, PROBE_PREFIX))]
+        for name in listed:
+            yield from list(store.list_prefix(name)) if name.endswith("/") else [name]
+
+
+def _delete_documents(store: Store, keys: Sequence[str], attempt: Attempt) -> None:
+    """Delete documents: each as it was when the attempt stood, since others may be about to write the new one."""
+
+    def delete(key: str) -> None:
+        while True:
+            value, version = store.get_versioned(key)
+            attempt.check(now=True)
+            if value is None or store.set_if(key, None, version):
+                return
+
+    for key in keys[:1]:
+        delete(key)
+    _each(store, keys[1:], delete, attempt)
+
+
+def _write_documents(store: Store, exchange: Exchange, attempt: Attempt) -> None:
+    def write(key: str) -> None:
+        value = store.get(exchange.documents + key)
+        if value is None or store.set_if(key, value, None) or store.get(key) == value:
+            return
+        reason = "others have made a node here while the job put its own in place"
+        raise StoreError(url=store.url, key=key, reason=f"{reason}: delete it, and run the job again")
+
+    staged = _below(store, exchange.documents)
+    _each(store, sorted(set(staged).difference(exchange.last)), write, attempt)
+    for key in exchange.last:
+        attempt.check(now=True)
+        write(key)
+
+
+def _each(store: Store, items: Iterable[str], function: Callable[[str], object], attempt: Attempt) -> None:
+    """Call a function with each item, many at once where requests cost latency, as long as the attempt stands."""
+    with BackgroundCalls(_AT_ONCE if store.is_remote else 0) as calls:
+        for item in items:
+            attempt.check()
+            calls.call(function, item)
+
+
+def _packed(exchange: Exchange) -> bytes:
+    return json.dumps(asdict(exchange)).encode()
+
+
+def _ended(job: str) -> JobError:
+    reason = "the job has ended, or was replaced by another one, while this client was at its end"
+    return JobError(job=job, reason=reason)

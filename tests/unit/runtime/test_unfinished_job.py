@@ -1,0 +1,35 @@
+"""The state of a job as others see it."""
+
+import json
+
+from chunkmill.runtime.exchange import note_key
+from chunkmill.runtime.journal_names import journal_prefix, new_mark, staged_prefix
+from chunkmill.runtime.unfinished_job import described, with_state
+from chunkmill.stores.memory import MemoryStore
+
+PLAN = {"job": "convert", "path": "a", "began": "once", "run": "1", "old_prefix": "a/"}
+
+
+def test_how_far_a_replacement_has_come():
+    store, key = MemoryStore(), f"{journal_prefix('a')}plan.json"
+    job = described(key, json.dumps(PLAN).encode())
+    assert job.replaces
+
+    def state():
+        seen = with_state(store, job)
+        return seen.is_running, seen.is_exchanging, seen.is_exchanged
+
+    staged = staged_prefix("a", "1") + new_mark("1")
+    store.set(staged, b"")
+    assert state() == (False, False, False)
+    store.set(note_key("a", "1"), b"")
+    assert state() == (False, True, False)
+    store.set("a/" + new_mark("1"), b"")  # its documents may be missing as long as it is staged
+    assert state() == (False, True, False)
+    store.delete(staged)
+    assert state() == (False, False, True)
+
+
+def test_a_damaged_plan():
+    assert described("x/plan.json", b"{").path == ""
+    assert described("x/plan.json", b"[]").run == ""
