@@ -98,7 +98,8 @@ def store(
         An `Array`, a url, or ``(url, path)`` of an array that exists; or a list of those, one for each source.
     regions
         A tuple of slices for each target (one for all, or a list); the whole target where ``None``. Those of one array
-        that divide a larger region into a grid are written together, a task for each store key.
+        that divide a larger region into a grid are written together, each store key by one task, if the blocks and
+        dtypes of their sources fit each other and no source reads the array.
     lock, compute, return_stored, write_empty_chunks
         As in `to_store`.
 
