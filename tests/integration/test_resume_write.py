@@ -307,3 +307,24 @@ def test_only_whole_arrays_and_now(tmp_path):
         cm.to_store(x, tmp_path, "a", region=(slice(0, 2),), resume=True)
     with pytest.raises(ValueError, match="whole arrays and now"):
         cm.to_store(x, tmp_path, "b", compute=False, resume=True)
+
+
+def test_a_write_that_died_before_it_looked_again_leaves_an_array_of_others_alone(monkeypatch):
+    """Its repetition wrote its blocks into that array, and was refused when it was to be published."""
+    store, source = MemoryStore(), Source()
+
+    def dies(journal, _):
+        plan = store.get(journal.plan_key)
+        store.delete(journal.plan_key)  # who creates the array comes first
+        cm.create_array(store, "a", shape=(12, 10), dtype="i4", chunks=(3, 2), attributes={"of": "others"})
+        store.set(journal.plan_key, plan)
+        raise SystemExit
+
+    monkeypatch.setattr("chunkmill.dask_arrays.resumable_write._check_begun", dies)
+    with pytest.raises(SystemExit):
+        cm.to_store(source.x, store, "a", resume=True)
+    with pytest.raises(NodeExists, match="made by others"):
+        cm.to_store(source.x, store, "a", resume=True)
+    assert not source.computed
+    assert not cm.open_array(store, "a")[...].any()
+    assert unfinished_jobs(store) == []

@@ -116,7 +116,7 @@ class Journal:
         value = plan_document.awaited(self.store, self.plan_key)
         if value is None:
             if not self.store.is_remote:  # the folder, of a job that was killed when all but that was deleted
-                self._clear()
+                self._clear(living=True)
             return None
         plan = self._parsed(value)
         if plan_document.is_dead_creation(plan):
@@ -361,10 +361,12 @@ class Journal:
         if self.store.get(self.plan_key) is None:
             self._clear()
 
-    def _clear(self) -> None:
-        """Delete all but a plan, which is of another run: its place was free from when ours was deleted."""
+    def _clear(self, *, living: bool = False) -> None:
+        """Delete all but a plan, which is of another run by now, and attempts of the `living` that may begin one."""
         for name in self.store.list_dir(self.prefix):
-            if name.endswith("/"):
+            if living and name == RUNNING:
+                end_dead(self.store, self._attempts())
+            elif name.endswith("/"):
                 self.store.delete_prefix(self.prefix + name)
             elif name != PLAN:
                 self.store.delete(self.prefix + name)

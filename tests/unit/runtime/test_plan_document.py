@@ -49,3 +49,7 @@ def test_who_finds_no_plan_leaves_one_that_comes_then():
     store.set(f"{journal.prefix}0/3-old", b"a record")
     assert journal.resume() is None
     assert list(store.list_prefix("")) == [journal.plan_key]
+    store.delete(journal.plan_key)
+    with Journal(store, "a", "another", "x").running():  # its tasks found that it was over
+        journal.resume()
+        assert len(store.list_dir(f"{journal.prefix}running/")) == 1
