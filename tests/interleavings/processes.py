@@ -20,7 +20,7 @@ from unittest import mock
 import dask
 
 from chunkmill.array import local_locks
-from chunkmill.runtime import attempts, journal, plan_document, unfinished_jobs
+from chunkmill.runtime import attempts, journal, plan_document, unfinished_job
 
 __all__ = ["ENDED", "PROCESS", "PROCESSES", "anonymous", "one_actor_at_a_time"]
 
@@ -44,7 +44,7 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(attempts, "_heartbeat", _heartbeat),
         mock.patch.object(attempts, "is_live", _is_live),
         mock.patch.object(plan_document, "is_live", _is_live),
-        mock.patch.object(unfinished_jobs, "is_live", _is_live),
+        mock.patch.object(unfinished_job, "is_live", _is_live),
         mock.patch.object(journal, "CHECK_SECONDS", 0.0),
         mock.patch.object(plan_document, "pause", _pause),
         mock.patch.object(journal, "uuid4", _uuid4),

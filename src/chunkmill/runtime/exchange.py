@@ -22,6 +22,7 @@ from uuid import uuid4
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import JobError, StoreError
 from chunkmill.log import LOG
+from chunkmill.runtime import plan_document
 from chunkmill.runtime.attempts import Attempt, any_live, end_dead
 from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark
 from chunkmill.stores.base import Store
@@ -159,7 +160,7 @@ def _claimed(store: Store, note: str, attempt: Attempt) -> Exchange | bool:
                 _delete_staged(store, exchange)
             return is_done
         if exchange.owner and any_live(store, [exchange.owner]):
-            _pause(_PAUSE_SECONDS)
+            plan_document.pause(_PAUSE_SECONDS)
             continue
         own = Exchange(**{**asdict(exchange), "owner": attempt.key})
         if store.set_if(note, _packed(own), version):
@@ -169,7 +170,6 @@ def _claimed(store: Store, note: str, attempt: Attempt) -> Exchange | bool:
 
 
 _PAUSE_SECONDS = 1.0
-_pause = time.sleep
 
 
 def _exchange(store: Store, exchange: Exchange, attempt: Attempt) -> None:

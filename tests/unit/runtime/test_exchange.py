@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from chunkmill.errors import JobError, StoreError
-from chunkmill.runtime import attempts, exchange
+from chunkmill.runtime import attempts, exchange, plan_document
 from chunkmill.runtime.exchange import (
     Exchange,
     complete_exchange,
@@ -125,7 +125,7 @@ def test_one_client_at_a_time(monkeypatch):
         owner = next(key for key in store.list_prefix(f"{JOURNAL}running/") if key != mine[0])
         attempts._ALIVE.pop(owner)
 
-    monkeypatch.setattr(exchange, "_pause", first_ends)
+    monkeypatch.setattr(plan_document, "pause", first_ends)
     mine = []
     with attempts.Attempt(store, f"{JOURNAL}running/first", "").running():
         first = attempts.Attempt(store, f"{JOURNAL}running/first", "")
