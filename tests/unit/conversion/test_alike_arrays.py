@@ -6,6 +6,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.conversion import convert
 from chunkmill.conversion.alike_arrays import alike_described_once
+from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 
@@ -84,3 +85,12 @@ def test_arrays_that_are_alike_share_their_codecs():
 
 def test_a_function_of_the_array_is_asked_for_each():
     assert alike_described_once(describe := (lambda *_: None), "keep", lambda array: array.path) is describe
+
+
+def test_arrays_of_one_geometry_are_rechunked_and_compared_by_one_plan():
+    choose_rechunk_strategy.cache_clear()
+    source, target = many(9), MemoryStore()
+    cm.rechunk(source, target, chunks=(3,))
+    assert choose_rechunk_strategy.cache_info().misses == 1
+    assert cm.verify(source, target)
+    assert choose_rechunk_strategy.cache_info().misses <= 3

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from chunkmill.conversion.rechunking.costs import Estimate, IntermediateFormat, Limits, Side, Strategy, UnitCosts
@@ -127,6 +128,7 @@ def _bounds(cut: slice) -> tuple[int, int]:
     return cut.start, cut.stop - cut.start
 
 
+@lru_cache(maxsize=256)  # of 10^5 arrays in a group, few differ in shape and chunks
 def choose_rechunk_strategy(
     source: Side,
     target: Side,
