@@ -104,9 +104,7 @@ class Journal:
         return f"{self.prefix}{PLAN}"
 
     def resume(self) -> dict[str, bytes] | None:
-        """Return the documents that the unfinished job is to publish; ``None`` when there is no such job.
-
-        Attempts of clients that died are ended, so that their tasks stop.
+        """Return the documents that the unfinished job is to publish, ``None`` without one; attempts of the dead end.
 
         Raises
         ------
