@@ -178,7 +178,8 @@ def test_new_stores_are_consolidated_without_listing(name):
     store = RecordingStore(MemoryStore())
     write_dataset(series(), store, format=name)
     assert all(JOB_PREFIX in prefix for prefix in store.keys("list_prefix"))
-    assert set(store.keys("list_dir")) == {""}  # whether something lies there
+    listed = {prefix for prefix in store.keys("list_dir") if JOB_PREFIX not in prefix}
+    assert listed == {""}  # whether something is stored there
     assert set(cm.open_group(store, consolidated=True)) == {"v", "mask", "time", "x"}
 
 

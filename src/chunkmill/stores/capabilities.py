@@ -204,9 +204,9 @@ def remove_folder(store: Store, prefix: str) -> None:
 
 
 def delete_listed(store: Store, prefix: str, keys: Iterable[str]) -> None:
-    """Delete all below `prefix`, which a listing has just named: by ``delete_many(keys)``, or it is listed again."""
+    """Delete all below `prefix`, which a remote store has just listed: by ``delete_many(keys)``, or listed again."""
     own = getattr(store, "delete_many", None)  # of this store alone: what it wraps would write past it
-    if own is None:
+    if own is None or not store.is_remote:
         store.delete_prefix(prefix)
     else:
         own(list(keys))
