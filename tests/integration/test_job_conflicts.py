@@ -9,6 +9,7 @@ from recording import FailingStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeExists, StoreError
+from chunkmill.runtime import plan_document
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
@@ -210,3 +211,32 @@ def test_a_job_that_resumes_writes_over_no_array_that_others_have_made():
     with pytest.raises(NodeExists, match="made by others"):
         cm.convert(source, (target, "g"), format="zarr3")
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], np.arange(8))
+
+
+class _Meeting(MemoryStore):
+    """Calls `meet` once, just before the document of a group at ``g`` is written."""
+
+    meet = None
+
+    def set_if(self, key, value, version):
+        if key == "g/.zattrs" and self.meet is not None:
+            meet, self.meet = self.meet, None
+            meet()
+        return super().set_if(key, value, version)
+
+
+def test_a_conversion_does_not_take_a_group_that_is_being_created_for_its_own(monkeypatch):
+    """Documents of groups of Zarr v2 are all equal: both said done, with the attributes of the conversion."""
+    monkeypatch.setattr(plan_document, "pause", lambda seconds: None)
+    store, refused = _Meeting(), []
+
+    def meet():
+        with pytest.raises(JobError, match="create 'g'") as caught:
+            cm.convert((make_source("g/a"), "g"), (store, "g"), format="zarr2")
+        refused.append(caught.value)
+
+    store.meet = meet
+    cm.create_group(store, "g", format="zarr2", attributes={"made": 1})
+    assert len(refused) == 1
+    assert cm.open_group(store, "g").attributes == {"made": 1}
+    assert list(cm.open_group(store, "g")) == []

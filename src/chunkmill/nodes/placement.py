@@ -5,7 +5,8 @@ Not here: what replaces a node that stays until the new one is complete (`chunkm
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from chunkmill.array.threads import at_once
@@ -33,7 +34,6 @@ from chunkmill.runtime.unfinished_jobs import (
     Reservation,
     check_no_job,
     discard_jobs,
-    jobs_at,
     reserved,
     reserved_briefly,
 )
@@ -144,14 +144,9 @@ def add_array(
     """
     array = array_at(store, path, metadata, format)
     get_format(format).emit_array(array.path, metadata)  # what the format cannot hold is refused before all else
-    job = f"create {array.path!r} in {store.url}"
-    # what is interrupted there gives way first
-    interrupted = check_no_job(store, array.path, overwrite=True) if overwrite else []
-    discard_jobs(store, interrupted)
-    with (reserved if overwrite else reserved_briefly)(store, array.path, job) as own:
+    with _reserved(store, array.path, format, overwrite=overwrite) as (own, delete_interrupted):
         array, documents = create_array(store, path, metadata, format=format, overwrite=overwrite, run=own.run)
-        if interrupted:
-            _delete_node(store, array.path, get_format(format))
+        delete_interrupted()
         delete_stored_chunks(array)  # of a write that was interrupted
         own.check()
         publish_and_refresh(store, documents, format, array.path)
@@ -167,15 +162,37 @@ def add_group(
     overwrite: bool = False,
 ) -> StoredGroup:
     """Create a group, and publish it (see `add_array`)."""
-    group, documents = create_group(store, path, metadata, format=format, overwrite=overwrite)
-    publish_and_refresh(store, documents, format, group.path)
-    jobs = [job for job in jobs_at(store, group.path) if job.path == group.path]
-    if any(job.is_reservation and not job.is_running for job in jobs):
+    documents_format = get_format(format)
+    path = documents_format.normalize_path(path)
+    documents_format.emit_group(path, metadata)
+    with _reserved(store, path, format, overwrite=overwrite) as (own, delete_interrupted):
+        group, documents = create_group(store, path, metadata, format=format, overwrite=overwrite, run=own.run)
+        delete_interrupted()
         # a dataset's writer died before there was a group: what it published below does not belong to this one
-        with reserved(store, group.path, f"create {group.path!r} in {store.url}") as own:
-            withdraw_interrupted(store, own)
-            refresh_consolidated(store, group.documents, [group.path])
+        withdraw_interrupted(store, own)
+        own.check()
+        publish_and_refresh(store, documents, format, group.path)
     return group
+
+
+@contextmanager
+def _reserved(
+    store: Store,
+    path: str,
+    format: str,  # noqa: A002
+    *,
+    overwrite: bool,
+) -> Iterator[tuple[Reservation, Callable[[], None]]]:
+    """Reserve the place of a new node; with what deletes an interrupted job's there, which gives way to `overwrite`."""
+    interrupted = check_no_job(store, path, overwrite=True) if overwrite else []
+    discard_jobs(store, interrupted)
+
+    def delete_interrupted() -> None:
+        if interrupted:
+            _delete_node(store, path, get_format(format))
+
+    with (reserved if overwrite else reserved_briefly)(store, path, f"create {path!r} in {store.url}") as own:
+        yield own, delete_interrupted
 
 
 def withdraw_interrupted(store: Store, own: Reservation) -> None:
