@@ -44,8 +44,13 @@ def plain(value):
     return value
 
 
-# xarray tells fill values since 2026.9
-UNKNOWN_TO_OLDER = {"fill_value"} if tuple(map(int, xr.__version__.split(".")[:2])) < (2026, 9) else set()
+IS_OLDER = tuple(map(int, xr.__version__.split(".")[:2])) < (2026, 9)
+UNKNOWN_TO_OLDER = {"fill_value"} if IS_OLDER else set()  # which tells no fill values
+
+
+def comparable(ds):
+    """Return the names of variables that every xarray reads alike: older ones make objects of some text."""
+    return [name for name, each in ds.variables.items() if not IS_OLDER or each.dtype.kind not in "OT"]
 
 
 def assert_same_encoding(ours, theirs, *, but=()):
@@ -69,7 +74,7 @@ def test_values_attributes_and_encoding_are_those_of_xarrays_engine(written_by_x
     ours, theirs = read(written_by_xarray), read_by_xarray(written_by_xarray)
     xr.testing.assert_identical(ours.load(), theirs.load())
     assert ours.encoding == theirs.encoding
-    for name in theirs.variables:
+    for name in comparable(theirs):
         assert ours[name].dtype == theirs[name].dtype
         assert_same_encoding(ours[name].encoding, theirs[name].encoding)
 
@@ -106,7 +111,7 @@ def test_golden_stores(store):
     ours, theirs = read(str(GOLDEN / store)), read_by_xarray(str(GOLDEN / store))
     assert theirs.variables
     xr.testing.assert_identical(ours.load(), theirs.load())
-    for name in theirs.variables:  # byte order of storage: ours are native, as are the values of both
+    for name in comparable(theirs):  # byte order of storage: ours are native, as are the values of both
         assert_same_encoding(ours[name].encoding, theirs[name].encoding, but=["dtype"])
 
 
