@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -41,8 +42,8 @@ _ABANDONED_AFTER = 3600.0  # seconds, of a file whose writer cannot be asked abo
 class locked:  # noqa: N801 - used as a function is
     """Hold the directory's lock. flock on the directory itself needs no lock file and ends with its holder.
 
-    Where `locks_reach_all` says that there are none, nothing is held. A class, not a generator: every value that is
-    stored comes by here.
+    Where the system has no flock (Windows), a lock of this process is held; where the file system has none, nothing. A
+    class, not a generator: every value that is stored comes by here.
     """
 
     __slots__ = ("_below", "_directory", "_fd")
@@ -54,6 +55,7 @@ class locked:  # noqa: N801 - used as a function is
 
     def __enter__(self) -> None:
         if not CAN_LOCK:
+            _IN_PROCESS[hash(self._directory) % len(_IN_PROCESS)].acquire()
             return
         try:
             fd = _open(self._directory, os.O_RDONLY)
@@ -84,10 +86,15 @@ class locked:  # noqa: N801 - used as a function is
         self._below = below
 
     def __exit__(self, *raised: object) -> None:
-        if self._fd >= 0:
+        if not CAN_LOCK:
+            _IN_PROCESS[hash(self._directory) % len(_IN_PROCESS)].release()
+        elif self._fd >= 0:
             _unlock(self._fd)
         elif self._below is not None:
             self._below.__exit__(*raised)  # type: ignore[arg-type]
+
+
+_IN_PROCESS = [threading.RLock() for _ in range(64)]  # of whose threads one creates a file, and no other replaces it
 
 
 def _of_flock(error: OSError) -> OSError:

@@ -251,7 +251,7 @@ class LocalStore(ReplacesDirectories):
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete) if the key still has `version`: compared and renamed under a lock, or created at once.
 
-        Without flock (Windows) nothing guards the moment between comparing and renaming.
+        Without flock (Windows) only this process guards the moment between comparing and renaming.
         """
         path, directory = self._path_to_write(key)
         partial = None if value is None else self._write_partial(key, (value,))
