@@ -206,6 +206,9 @@ def _begun_instead(journal: Journal) -> bytes | None:
             job = with_state(journal.store, described(journal.plan_key, dead))
             if job.is_running or not job.is_reservation:
                 raise _refused(journal.store, journal.path, job)
+            if job.is_exchanging or job.is_exchanged:  # what it has begun to put in place is finished first
+                discard_jobs(journal.store, [job])
+                dead = version = None
 
 
 def _release_briefly(journal: Journal, dead: bytes | None) -> None:
