@@ -96,8 +96,8 @@ def note_exchange(store: Store, path: str, run: str, exchange: Exchange) -> None
     JobError
         The run has ended, or another one has taken its place.
     """
-    plan = json.loads(store.get(f"{journal_prefix(path)}{PLAN}") or b"{}")
-    if plan.get("run") != run or store.get(exchange.staged + exchange.mark) is None:
+    plan = store.get(f"{journal_prefix(path)}{PLAN}")
+    if not plan_document.is_of_run(plan, run) or store.get(exchange.staged + exchange.mark) is None:
         raise _ended(exchange.job)
     store.set_if(note_key(path, run), _packed(exchange), None)  # refused: another client of this job has noted it
 
@@ -151,9 +151,7 @@ def _claimed(store: Store, note: str, attempt: Attempt) -> Exchange | bool:
         value, version = store.get_versioned(note)
         if value is None:
             return False
-        known = json.loads(value)
-        lists = {name: tuple(known[name]) for name in ("last", "old_prefixes", "old_documents")}
-        exchange = Exchange(**{**known, **lists})
+        exchange = _unpacked(store, note, value)
         if store.get(exchange.staged + exchange.mark) is None:  # deleted when all is in place, before the rest
             is_done = store.get(exchange.prefix + exchange.mark) is not None
             if is_done:
@@ -256,6 +254,16 @@ def _each(store: Store, items: Iterable[str], function: Callable[[str], object],
 
 def _packed(exchange: Exchange) -> bytes:
     return json.dumps(asdict(exchange)).encode()
+
+
+def _unpacked(store: Store, note: str, value: bytes) -> Exchange:
+    try:
+        known = json.loads(value)
+        lists = {name: tuple(known[name]) for name in ("last", "old_prefixes", "old_documents")}
+        return Exchange(**{**known, **lists})
+    except (ValueError, TypeError, KeyError):
+        reason = "the note of an interrupted exchange is damaged; the new node is stored whole beside it"
+        raise StoreError(url=store.url, key=note, reason=reason) from None
 
 
 def _ended(job: str) -> JobError:

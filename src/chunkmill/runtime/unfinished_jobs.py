@@ -201,14 +201,8 @@ def _begun_instead(journal: Journal) -> bytes | None:
     while True:
         if _takes_over(journal, version, {} if dead is None else journal.documents(dead), waits=False):
             return dead
-        dead, version = journal.store.get_versioned(journal.plan_key)
-        if dead is not None:
-            job = with_state(journal.store, described(journal.plan_key, dead))
-            if job.is_running or not job.is_reservation:
-                raise _refused(journal.store, journal.path, job)
-            if job.is_exchanging or job.is_exchanged:  # what it has begun to put in place is finished first
-                discard_jobs(journal.store, [job])
-                dead = version = None
+        found = _dead(journal, lambda job: job.is_reservation)
+        dead, version = (None, None) if found is None else found[1:]
 
 
 def _release_briefly(journal: Journal, dead: bytes | None) -> None:
@@ -249,16 +243,31 @@ def _interrupted(journal: Journal) -> tuple[str | None, dict[str, bytes], bool]:
     JobError
         There is another job, or a running one.
     """
+    found = _dead(journal, lambda job: job.is_block_write)
+    if found is None:
+        return None, {}, False
+    job, value, version = found
+    return version, journal.documents(value) if job.is_reservation else {}, not job.is_reservation
+
+
+def _dead(
+    journal: Journal, gives_way: Callable[[UnfinishedJob], bool]
+) -> tuple[UnfinishedJob, bytes, str | None] | None:
+    """Return the interrupted job at the journal's place, its plan and the version of that; ``None`` without one.
+
+    What it had begun to put in place is finished first, and it is gone then. `JobError` where it is running, or does
+    not give way.
+    """
     value, version = journal.store.get_versioned(journal.plan_key)
     if value is None:
-        return None, {}, False
+        return None
     job = with_state(journal.store, described(journal.plan_key, value))
-    if job.is_running or not job.is_block_write:
+    if job.is_running or not gives_way(job):
         raise _refused(journal.store, journal.path, job)
     if job.is_exchanging or job.is_exchanged:
         discard_jobs(journal.store, [job])
-        return None, {}, False
-    return version, journal.documents(value) if job.is_reservation else {}, not job.is_reservation
+        return None
+    return job, value, version
 
 
 def check_no_job(

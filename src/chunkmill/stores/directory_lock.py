@@ -51,11 +51,12 @@ class locked:  # noqa: N801 - used as a function is
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._fd = -1
-        self._below: contextlib.AbstractContextManager[None] | None = None
+        self._below: contextlib.AbstractContextManager[object] | None = None
 
     def __enter__(self) -> None:
         if not CAN_LOCK:
-            _IN_PROCESS[hash(self._directory) % len(_IN_PROCESS)].acquire()
+            self._below = _IN_PROCESS[hash(self._directory) % len(_IN_PROCESS)]
+            self._below.__enter__()
             return
         try:
             fd = _open(self._directory, os.O_RDONLY)
@@ -86,9 +87,7 @@ class locked:  # noqa: N801 - used as a function is
         self._below = below
 
     def __exit__(self, *raised: object) -> None:
-        if not CAN_LOCK:
-            _IN_PROCESS[hash(self._directory) % len(_IN_PROCESS)].release()
-        elif self._fd >= 0:
+        if self._fd >= 0:
             _unlock(self._fd)
         elif self._below is not None:
             self._below.__exit__(*raised)  # type: ignore[arg-type]

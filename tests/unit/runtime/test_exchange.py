@@ -168,3 +168,13 @@ def test_another_node_is_not_replaced():
         complete_exchange(racing, "a", "1")
     assert racing.get("a/meta") == b"somebody's"
     assert racing.get(f"{PLANNED.staged}0") == b"new"  # and nothing is lost
+
+
+@pytest.mark.parametrize("note", [b"", b"[]", b"{}", b'{"last": 1, "old_prefixes": [], "old_documents": []}'])
+def test_a_damaged_note_is_one_error_and_deletes_nothing(note):
+    store = MemoryStore()
+    store.set(exchange.note_key("a", "r"), note)
+    store.set("a/zarr.json", b"old")
+    with pytest.raises(StoreError, match="the note of an interrupted exchange is damaged"):
+        exchange.complete_exchange(store, "a", "r")
+    assert store.get("a/zarr.json") == b"old"
