@@ -349,6 +349,9 @@ def test_a_job_is_killed_at_any_moment(source, tmp_path, kind):
     url, values = source
     random = np.random.default_rng(0)
     n_kills = 0
+    begin = time.monotonic()
+    JOBS[kind](url, str(tmp_path / "whole.zarr"))
+    seconds = time.monotonic() - begin  # of all of it here, or the job would never come to its end
     for attempt in range(8):
         target = tmp_path / f"target-{attempt}.zarr"
         while True:
@@ -362,7 +365,7 @@ def test_a_job_is_killed_at_any_moment(source, tmp_path, kind):
                 except BaseException:  # noqa: BLE001 - nothing of pytest may run here
                     os._exit(1)
                 os._exit(0)
-            time.sleep(random.uniform(0.005, 0.1))
+            time.sleep(seconds * random.uniform(0.05, 1.5))
             os.kill(pid, signal.SIGKILL)
             status = os.waitpid(pid, 0)[1]
             if not os.WIFSIGNALED(status):

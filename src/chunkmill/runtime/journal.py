@@ -113,22 +113,21 @@ class Journal:
         """
         value = plan_document.awaited(self.store, self.plan_key)
         if value is None:
-            if not self.store.is_remote:  # the folder, of a job that was killed when all but that was deleted
+            if not self.store.is_remote:  # folders, of a job that was killed when all but these was deleted
                 self._clear(living=True)
             return None
         plan = self._parsed(value)
         if plan_document.is_dead_creation(plan):
             plan_document.delete_plan(self.store, self.plan_key, value)
             return None
-        is_ours = self._is_ours(plan)
-        if plan.get("over"):
+        if is_over := bool(plan.get("over")):
             self._delete_mark(plan)
             self.discard()
-        if plan.get("over") and not is_ours:
-            return None
-        if not is_ours:
+        if not self._is_ours(plan):
+            if is_over:
+                return None
             raise self._another(plan)
-        self.run, self.is_over = str(plan.get("run", "")), bool(plan.get("over"))
+        self.run, self.is_over = str(plan.get("run", "")), is_over
         self.old_prefix = plan.get("old_prefix")
         if not self.is_over:
             end_dead(self.store, self._attempts())
@@ -364,6 +363,7 @@ class Journal:
         for name in self.store.list_dir(self.prefix):
             if living and name == RUNNING:
                 end_dead(self.store, self._attempts())
+                remove_folder(self.store, self.prefix + RUNNING)
             elif name.endswith("/"):
                 self.store.delete_prefix(self.prefix + name)
             elif name != PLAN:

@@ -11,6 +11,7 @@ from chunkmill.runtime import stage_task
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.journal_names import RUNNING, fingerprint
 from chunkmill.runtime.records import Record, WrittenKeys
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -191,3 +192,10 @@ def test_a_job_whose_client_is_alive_is_not_discarded(store):
             Journal(store, "a", "put more", "another").resume()
     with pytest.raises(JobError, match=r"whose client has ended: 'put it', begun \d+ s ago; give resume=False"):
         Journal(store, "a", "put more", "another").resume()
+
+
+def test_nothing_is_left_of_a_job_that_was_killed_while_it_cleared_up(tmp_path):
+    journal = Journal(LocalStore(tmp_path), "", "job", "f")
+    journal.store.set(f"{journal.prefix}{RUNNING}dead", b"{}")
+    assert journal.resume() is None
+    assert not [*tmp_path.rglob("*")]
