@@ -18,6 +18,7 @@ from chunkmill.runtime import attempts, journal
 from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.zip import ZipStore
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(24).reshape(4, 6) + 100
 
@@ -199,6 +200,13 @@ def test_a_job_that_dies_anywhere_in_a_directory(source, job, path, tmp_path):
         return LocalStore(folder / "store")
 
     die_anywhere(make, source, job, "zarr3", path)
+
+
+@pytest.mark.parametrize(("job", "path"), [("rechunk", "g/a"), ("tree", "")])
+def test_a_job_that_dies_anywhere_in_a_zip_file(source, job, path, tmp_path):
+    """Dies, but not the process, whose changes of the file are published when it ends."""
+    numbers = itertools.count()
+    die_anywhere(lambda: ZipStore(tmp_path / f"{next(numbers)}.zip"), source, job, "zarr3", path)
 
 
 def seen_or_copied(store, path, job, problems):

@@ -84,7 +84,7 @@ def plan_convert(
         reach; beside the target when ``None``.
     overwrite
         Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
-        value to its place. In zip files it is deleted when the sources have been looked at.
+        value to its place.
     allow
         Losses that are allowed where the format cannot hold something: ``"fill_value"`` (absent chunks are written out
         then), ``"codecs"``, ``"dimension_names"``, ``"attributes"``. Values are never lost.

@@ -87,7 +87,7 @@ def plan_rechunk(
         ``"direct"`` or ``"spill"``, instead of the one that is estimated to be faster.
     overwrite
         Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
-        value to its place. In zip files it is deleted when the sources have been looked at.
+        value to its place.
     include, exclude, region, chunk_key_encoding
         As in `chunkmill.plan_convert`, which also changes names of axes and fill values.
     storage_options, target_storage_options

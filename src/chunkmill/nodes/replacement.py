@@ -200,7 +200,7 @@ def can_hold_both(store: Store, path: str, old: Format, new: Format) -> bool:
     """Return whether a node can be written beside the one at `path` in the same store, and exchanged with it."""
     if _renames(store, path, new):
         return _is_below_one_prefix(path, old, new) and can_replace(store, _prefix(new, path))
-    # what is deleted from a zip file stays in it; and what is copied is found by listing
+    # copies in a zip file would leave their bytes in it; and what is copied is found by listing
     is_below = set(_old_prefixes(path, old)) <= set(_old_prefixes(path, new))
     return is_below and scratch_store(store) is None and can_list(store)
 

@@ -156,8 +156,7 @@ def to_store(
     mode
         ``"w-"``: create, fail if there is a node; ``"w"``: replace; ``"r+"``: write into the existing array;
         ``"a"``: that, or create. What is replaced can be read until all is written; object stores then copy each
-        value to its place, while there is no array. With ``compute=False`` there, and in zip files, it is deleted
-        first.
+        value to its place, while there is no array. With ``compute=False`` it is deleted first there.
     lock
         ``"auto"``: a lock of this process, or of the cluster when run on one; ``None``: none, the version check alone
         guards; else a context manager.

@@ -17,7 +17,7 @@ from chunkmill.stores.directory_lock import PARTIAL_SUFFIX, is_abandoned, locked
 from chunkmill.stores.pinned_directory import PinsDirectories
 from chunkmill.stores.posix_file import exchange_names, sync_directory
 
-__all__ = ["ReplacesDirectories", "exchange", "exchange_once", "staged_directory"]
+__all__ = ["ReplacesDirectories", "exchange", "exchange_once", "name_beside", "staged_directory"]
 
 
 _ATTEMPTS = 20
@@ -72,6 +72,11 @@ def staged_directory(path: str) -> str | None:
     """
     if not _can_exchange(path):
         return None
+    return name_beside(path)
+
+
+def name_beside(path: str) -> str:
+    """Return a new name beside `path`, hidden from listings; what ended writers of this machine left is removed."""
     above, name = os.path.split(path)
     _remove_abandoned(above, name)
     return f"{above.rstrip(os.sep)}{os.sep}{partial_name(name)}"
@@ -125,15 +130,14 @@ def exchange_once(staged: str, path: str, mark: str, *, root: str, fsync: bool =
 
 
 def _exchange_once(staged: str, path: str, mark: str) -> str | None:
-    above, name = os.path.split(path)
+    above = os.path.dirname(path)  # noqa: PTH120
     if os.path.lexists(os.path.join(path, mark)):  # noqa: PTH118
         return _aside(staged) if os.path.lexists(staged) else None
     new: str | None = staged
     if not os.path.lexists(os.path.join(staged, mark)):  # noqa: PTH118
         new = _beside_with(above, mark)
     elif staged.startswith(path.rstrip(os.sep) + os.sep):
-        _remove_abandoned(above, name)
-        new = f"{above.rstrip(os.sep)}{os.sep}{partial_name(name)}"
+        new = name_beside(path)
         os.rename(staged, new)  # noqa: PTH104
     if new is None:
         raise FileNotFoundError(errno.ENOENT, "there is nothing to put in place: others have ended this", staged)

@@ -1,7 +1,8 @@
 """Store over one local zip file: keys are member names.
 
 Reading is safe from many threads. Writing is for one process: values go to a hidden copy beside the file, which
-replaces it when the store is closed. Zip files elsewhere (``zip://::s3://…``) are read through `FsspecStore`.
+replaces it when the store is closed. What is to replace a node goes to a hidden directory beside the file first. Zip
+files elsewhere (``zip://::s3://…``) are read through `FsspecStore`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Iterator
 from copy import copy
+from functools import partial
 from typing import Any, Self
 
 from chunkmill.errors import StoreError
@@ -18,6 +20,7 @@ from chunkmill.model.references import Reference
 from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_prefix, range_bounds
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.read_versions import Note
+from chunkmill.stores.staging import name_beside
 from chunkmill.stores.zip_archive import Archive, shared_archive, version_of
 
 __all__ = ["ZipStore"]
@@ -145,6 +148,8 @@ class ZipStore:
             if byte_range is not None:
                 start, stop = range_bounds(byte_range, member.file_size, url=self.url, key=key)
             data = archive.read(member, start, stop)
+        if data is None:
+            return self._get(key, byte_range)
         if len(data) != stop - start:
             reason = f"expected {stop - start} bytes from {start}, got {len(data)}: the zip file is truncated or wrong"
             raise StoreError(url=self.url, key=key, reason=reason)
@@ -211,6 +216,46 @@ class ZipStore:
         check_prefix(prefix)
         with self._writing(prefix) as archive:
             archive.remove([name for name in archive.members() if name.startswith(self._prefix + prefix)])
+
+    # --- replacing
+
+    def stage(self, prefix: str) -> Store:  # noqa: ARG002 - the signature of the capability
+        """Return a store for what is to replace all below `prefix` (see `swap_in`): a hidden directory beside the file.
+
+        What is written there and deleted leaves no bytes in the file.
+        """
+        return LocalStore(name_beside(self._path))
+
+    def swap_in(self, prefix: str, staged: Store) -> None:
+        """Replace all below `prefix` by what `staged` holds, at once; the file changes when the store is closed."""
+        check_prefix(prefix)
+        with self._writing(prefix) as archive:
+            new = [(self._prefix + prefix + key, partial(staged.get, key)) for key in staged.list_prefix("")]
+            archive.exchange(lambda name: None if name.startswith(self._prefix + prefix) else name, new)
+        staged.delete_prefix("")
+
+    def can_replace(self, prefix: str) -> bool:
+        """Return whether there is something below `prefix` that `replace_prefix` can replace."""
+        return bool(self._keys(prefix))
+
+    def replace_prefix(self, prefix: str, staged: str, mark: str) -> None:
+        """Replace all below `prefix` by what is below `staged`, the key `mark` included; once."""
+        old, new = self._prefix + check_prefix(prefix), self._prefix + check_prefix(staged)
+
+        def renamed(name: str) -> str | None:
+            if name.startswith(new):
+                return old + name[len(new) :]
+            return None if name.startswith(old) else name
+
+        with self._writing(prefix) as archive:
+            members = archive.members()
+            if old + mark in members:
+                archive.remove([name for name in members if name.startswith(new)])
+            elif new + mark in members:
+                archive.exchange(renamed)
+            else:
+                reason = "there is nothing to put in place: others have ended this"
+                raise StoreError(url=self.url, key=staged, reason=reason)
 
     # --- listing
 

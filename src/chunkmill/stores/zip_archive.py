@@ -6,20 +6,18 @@ import atexit
 import contextlib
 import os
 import shutil
-import struct
 import threading
 import uuid
 import weakref
 import zipfile
+from collections.abc import Callable, Iterable
 from typing import IO, Any, cast
 
 from chunkmill.stores.base import check_key
 from chunkmill.stores.local import PARTIAL_SUFFIX
+from chunkmill.stores.zip_members import HEADER, copy_member, header_length
 
 __all__ = ["Archive", "shared_archive", "version_of"]
-
-
-_HEADER = struct.Struct("<4s22xHH")  # of a member: its signature, the lengths of its name and of an extra field
 
 
 class Archive:
@@ -53,11 +51,13 @@ class Archive:
             self._zip = zipfile.ZipFile(self.path)
             self._members = {info.filename: info for info in self._zip.infolist() if _is_key(info)}
 
-    def read(self, member: zipfile.ZipInfo, start: int, stop: int) -> bytes:
-        """Return a range of a member."""
+    def read(self, member: zipfile.ZipInfo, start: int, stop: int) -> bytes | None:
+        """Return a range of a member; ``None`` where it has been written again, deleted or moved since it was found."""
         with self.lock:
             if self._zip is None:
                 raise FileNotFoundError(f"{self.path} was removed meanwhile")
+            if self._members.get(member.filename) is not member:
+                return None
             if self._partial is not None:
                 return _read(self._zip, member, start, stop)  # zipfile refuses to read while it writes
             archive = self._zip
@@ -70,13 +70,7 @@ class Archive:
                 raise OSError("what was written is not in the file yet: close the store first")
         with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123
             file.seek(member.header_offset)
-            header = file.read(_HEADER.size)
-        if len(header) != _HEADER.size:
-            raise OSError("the zip file is truncated")
-        signature, name_length, extra_length = _HEADER.unpack(header)
-        if signature != b"PK\x03\x04":
-            raise OSError("the zip file is damaged: there is no member where its directory says")
-        return member.header_offset + _HEADER.size + int(name_length) + int(extra_length)
+            return member.header_offset + header_length(file.read(HEADER.size))
 
     def write(self, name: str, value: bytes) -> None:
         """Add a member, in place of one of that name."""
@@ -94,6 +88,48 @@ class Archive:
         if not self._members:
             self._drop()
             self._create(copy=False)
+
+    def exchange(
+        self, renamed: Callable[[str], str | None], added: Iterable[tuple[str, Callable[[], bytes | None]]] = ()
+    ) -> None:
+        """Change many members at once: all of it is seen, or nothing.
+
+        What stays is copied into a new hidden copy, so that the bytes of what does not are freed.
+
+        Parameters
+        ----------
+        renamed
+            Returns the new name of a member; ``None``: it is deleted.
+        added
+            Names of new members, and what reads each.
+        """
+        with self.lock:
+            members, begun = self.members(), self._partial is not None
+            partial = self._partial_name()
+            new = zipfile.ZipFile(partial, "x")
+            try:
+                if self._zip is not None:
+                    new.comment = self._zip.comment
+                    for info in self._zip.infolist():
+                        is_key = members.get(info.filename) is info
+                        name = renamed(info.filename) if is_key else None if _is_key(info) else info.filename
+                        if name is not None:
+                            copy_member(self._zip, info, new, name)
+                for name, read in added:
+                    if (value := read()) is not None:
+                        new.writestr(name, value)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    new.close()
+                with contextlib.suppress(OSError):
+                    os.unlink(partial)  # noqa: PTH108
+                raise
+            if begun:
+                self._drop()
+            elif self._zip is not None:
+                self._zip.close()
+            self._take(new, partial)
+            _unpublished.add(self)
 
     def _forget(self, names: list[str]) -> None:
         archive = self._begin()
@@ -113,9 +149,7 @@ class Archive:
         return cast("zipfile.ZipFile", self._zip)
 
     def _create(self, *, copy: bool) -> None:
-        directory, name = os.path.split(self.path)
-        os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-        partial = os.path.join(directory, f".{name[:64]}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}")  # noqa: PTH118
+        partial = self._partial_name()
         try:
             if copy:
                 shutil.copyfile(self.path, partial)
@@ -126,6 +160,14 @@ class Archive:
             raise
         if self._zip is not None:
             self._zip.close()
+        self._take(archive, partial)
+
+    def _partial_name(self) -> str:
+        directory, name = os.path.split(self.path)
+        os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+        return os.path.join(directory, f".{name[:64]}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}")  # noqa: PTH118
+
+    def _take(self, archive: zipfile.ZipFile, partial: str) -> None:
         self._zip, self._partial = archive, partial
         self._members = {info.filename: info for info in archive.infolist() if _is_key(info)}
 

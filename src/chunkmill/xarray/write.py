@@ -87,8 +87,7 @@ def write_dataset(
         its own.
     mode
         ``"w-"``: create a group, or fail if there is a node. ``"w"``: replace the node, which stays until the new group
-        is complete (object stores then copy each value to its place), but is deleted first in zip files and with
-        ``compute=False``.
+        is complete (object stores then copy each value to its place), but is deleted first with ``compute=False``.
         ``"a"``: write into the existing group, or create it: existing variables are overwritten in place, others added.
         ``"r+"``: overwrite existing variables only. `append_dim` implies ``"a"``, `region` implies ``"r+"``. ``"a-"``,
         with `append_dim`: as ``"a"``, but stored variables without that dimension are left unchanged, and only index

@@ -300,3 +300,55 @@ def test_many_threads_read_ranges(path, by):
             assert all(pool.map(is_right, range(4000)))
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_an_exchange_that_fails_changes_nothing(tmp_path):
+    store = ZipStore(tmp_path / "x.zip")
+    store.set("a/old", b"1")
+    staged = store.stage("a/")
+    staged.set("new", b"2")
+
+    class Broken:
+        def list_prefix(self, prefix):
+            return ["new", "torn"]
+
+        def get(self, key):
+            if key == "torn":
+                raise OSError("no space")
+            return staged.get(key)
+
+    with pytest.raises(StoreError, match="no space"):
+        store.swap_in("a/", Broken())
+    assert (store.get("a/old"), store.get("a/new")) == (b"1", None)
+    store.close()
+    assert ZipStore(tmp_path / "x.zip").get("a/old") == b"1"
+    store.swap_in("a/", staged)
+    store.close()
+    assert list(ZipStore(tmp_path / "x.zip").list_prefix("")) == ["a/new"]
+    assert [each.name for each in tmp_path.iterdir()] == ["x.zip"]
+
+
+def test_a_reader_meets_an_exchange(tmp_path, monkeypatch):
+    store = ZipStore(tmp_path / "x.zip")
+    store.set("before", bytes(1000))
+    store.set("a", b"old")
+    find = ZipStore._open
+
+    def exchanged_in_between(self):
+        archive = find(self)
+
+        class Found:
+            def members(self):
+                members = archive.members()
+                monkeypatch.setattr(ZipStore, "_open", find)
+                staged = store.stage("")
+                staged.set("a", b"new, longer")
+                store.swap_in("", staged)
+                return members
+
+            read = archive.read
+
+        return Found()
+
+    monkeypatch.setattr(ZipStore, "_open", exchanged_in_between)
+    assert store.get("a") == b"new, longer"
