@@ -128,14 +128,11 @@ def complete_exchange(store: Store, path: str, run: str, job: str = "") -> bool:
 
 def complete_planned(store: Store, path: str, plan: bytes) -> bool:
     """Finish what the run of a plan that is about to be discarded has noted; return whether its node is in place."""
-    try:
-        known = json.loads(plan)
-        run, old_prefix = str(known["run"]), known["old_prefix"]
-    except (ValueError, TypeError, KeyError):  # damaged
+    known = plan_document.Plan.parsed(plan)
+    if known is None or known.old_prefix is None:
         return False
-    if old_prefix is None:
-        return False
-    return complete_exchange(store, path, run) or store.size(f"{old_prefix}{new_mark(run)}") is not None
+    mark = f"{known.old_prefix}{new_mark(known.run)}"
+    return complete_exchange(store, path, known.run) or store.size(mark) is not None
 
 
 def delete_note(store: Store, path: str, run: str, old_prefix: str | None) -> None:

@@ -21,7 +21,6 @@ somewhere, cannot be mistaken for tasks of the next run. Not here: who else writ
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +36,7 @@ from chunkmill.runtime import plan_document
 from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, attempts_below, end_dead
 from chunkmill.runtime.exchange import complete_planned, delete_note, is_decided
 from chunkmill.runtime.journal_names import PLAN, RUNNING, journal_prefix, new_mark, new_run, staged_prefix
+from chunkmill.runtime.plan_document import Plan
 from chunkmill.runtime.record_files import BEGUN, RecordFiles
 from chunkmill.runtime.records import Record, WrittenKeys, read_record
 from chunkmill.stores.base import Store
@@ -120,40 +120,38 @@ class Journal:
         if plan_document.is_dead_creation(plan):
             plan_document.delete_plan(self.store, self.plan_key, value)
             return None
-        if is_over := bool(plan.get("over")):
-            self._delete_mark(plan)
+        if plan.over:
+            self._delete_mark(plan.old_prefix, plan.run)
             self.discard()
         if not self._is_ours(plan):
-            if is_over:
+            if plan.over:
                 return None
             raise self._another(plan)
-        self.run, self.is_over = str(plan.get("run", "")), is_over
-        self.old_prefix = plan.get("old_prefix")
+        self.run, self.is_over, self.old_prefix = plan.run, plan.over, plan.old_prefix
         if not self.is_over:
             end_dead(self.store, self._attempts())
             if not self.is_exchanged:
                 self._mark_new()
-        return self.documents(value)
+        return plan.documents
 
     def documents(self, plan: bytes) -> dict[str, bytes]:
         """Return the documents that a stored plan holds."""
-        return {key: base64.b64decode(text) for key, text in self._parsed(plan)["documents"].items()}
+        return self._parsed(plan).documents
 
     def check_dead(self) -> None:
         """Raise `JobError` where a client is at work on a job at the target, which is not to be discarded then."""
-        value, plan = plan_document.awaited(self.store, self.plan_key), {}
+        value = plan_document.awaited(self.store, self.plan_key)
         if value is None:
             return
-        with suppress(JobError):  # a damaged journal, which is discarded
-            plan = self._parsed(value)
-        if not plan.get("over") and plan_document.has_client(self.store, plan, self._attempts()):
+        plan = Plan.parsed(value) or Plan()  # a damaged journal is discarded
+        if not plan.over and plan.has_client(self.store, self._attempts()):
             raise self._another(plan)
 
-    def _another(self, plan: Mapping[str, Any]) -> JobError:
+    def _another(self, plan: Plan) -> JobError:
         """Return the error that names the unfinished job at the target, and the way out."""
-        other = f"{plan.get('job')!r}, begun {age(str(plan.get('began')))}"
+        other = f"{plan.job!r}, begun {age(plan.began)}"
         kind = "of this plan" if self._is_ours(plan) else "with another plan"
-        if plan_document.has_client(self.store, plan, self._attempts()):
+        if plan.has_client(self.store, self._attempts()):
             reason = f"there is a job {kind} at the target, which is running: {other}"
             stopped = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"
             return JobError(job=self.job, reason=reason, hint=f"wait until it is done, or stop it: {stopped}")
@@ -167,10 +165,10 @@ class Journal:
         if value is None:
             return None
         plan = self._parsed(value)
-        return self._is_ours(plan) or (None if plan.get("over") else False)
+        return self._is_ours(plan) or (None if plan.over else False)
 
-    def _is_ours(self, plan: Mapping[str, Any]) -> bool:
-        return plan.get("version") == _VERSION and plan.get("fingerprint") == self.fingerprint
+    def _is_ours(self, plan: Plan) -> bool:
+        return plan.version == _VERSION and plan.fingerprint == self.fingerprint
 
     def begin(self, documents: Mapping[str, bytes], *, replaces: str | None = None) -> None:
         """Begin a run, after `resume` found no job or `discard` deleted it.
@@ -188,20 +186,20 @@ class Journal:
             Another job has begun since: the two would write over each other.
         """
         self.run = self.run or new_run()
-        about = {
-            "version": _VERSION,
-            "job": self.job,
-            "path": self.path,
-            "fingerprint": self.fingerprint,
-            "run": self.run,
-            "is_block_write": self.is_block_write,
-            "is_reservation": self.is_reservation,
-            "scope": self.scope,
-            "old_prefix": self.old_prefix,
-        }
-        if self.client:
-            about |= {"client": self.client, "follows_interrupted": replaces is not None}
-        plan = plan_document.emit_plan(about, documents)
+        plan = Plan.beginning(
+            documents,
+            version=_VERSION,
+            job=self.job,
+            path=self.path,
+            fingerprint=self.fingerprint,
+            run=self.run,
+            is_block_write=self.is_block_write,
+            is_reservation=self.is_reservation,
+            scope=self.scope,
+            client=self.client,
+            follows_interrupted=bool(self.client) and replaces is not None,
+            old_prefix=self.old_prefix,
+        ).packed()
         if not plan_document.store_plan(self.store, self.plan_key, plan, self.run, replaces):
             hint = "wait until it is done, or stop it, and run this one again"
             raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
@@ -315,7 +313,7 @@ class Journal:
             return
         if self.attempt is not None:
             self.attempt.stop()  # its object is deleted with the rest
-        self._delete_mark({"old_prefix": self.old_prefix, "run": self.run})
+        self._delete_mark(self.old_prefix, self.run)
         if not is_ours:
             self._clear()
             return
@@ -331,8 +329,9 @@ class Journal:
         tasks must have learned of it. A new node that is being copied to its place is put there first.
         """
         if (plan := self.store.get(self.plan_key)) is not None and complete_planned(self.store, self.path, plan):
-            self._delete_mark(self._parsed(plan))
-        others = [] if plan is None or b'"is_reservation": true' in plan else self._attempts()  # as `begin` writes it
+            known = self._parsed(plan)
+            self._delete_mark(known.old_prefix, known.run)
+        others = [] if plan is None or b'"is_reservation": true' in plan else self._attempts()  # as it is packed
         if plan is not None:
             self.store.delete(self.plan_key)
         self._clear()
@@ -375,12 +374,12 @@ class Journal:
         if self.old_prefix is not None:
             self.store.set_if(f"{staged_prefix(self.path, self.run)}{new_mark(self.run)}", self.run.encode(), None)
 
-    def _delete_mark(self, plan: Mapping[str, Any]) -> None:
+    def _delete_mark(self, old_prefix: str | None, run: str) -> None:
         """Delete the records, then the mark by which it is known where the values are that they name."""
-        if (prefix := plan.get("old_prefix")) is not None:
+        if old_prefix is not None:
             for name in filter(lambda name: name.endswith("/"), self.store.list_dir(self.prefix)):
                 self.store.delete_prefix(self.prefix + name)
-            self.store.delete(prefix + new_mark(str(plan.get("run"))))
+            self.store.delete(old_prefix + new_mark(run))
 
     def _attempts(self, keys: Iterable[str] | None = None) -> list[str]:
         """Return the keys of the attempts of other clients."""
@@ -396,5 +395,5 @@ class Journal:
         if version is not None and end_dead(self.store, self._attempts()) and waits:
             time.sleep(CHECK_SECONDS)
 
-    def _parsed(self, plan: bytes) -> dict[str, Any]:
-        return plan_document.parse_plan(plan, self.job, self.plan_key)
+    def _parsed(self, plan: bytes) -> Plan:
+        return Plan.read(plan, self.job, self.plan_key)

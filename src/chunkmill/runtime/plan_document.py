@@ -11,9 +11,9 @@ import base64
 import json
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
@@ -22,44 +22,120 @@ from chunkmill.stores.base import Store
 
 __all__ = [
     "PAUSES",
+    "Plan",
     "awaited",
     "delete_plan",
-    "emit_plan",
-    "has_client",
     "is_dead_creation",
     "is_held_briefly",
+    "is_of_run",
     "mark_over",
-    "parse_plan",
+    "pause",
+    "store_plan",
 ]
-__all__ += ["pause", "store_plan"]
 
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds between looks whether another writer gives up or ends; one whose requests take longer is refused as well."""
 
 
-def emit_plan(about: Mapping[str, Any], documents: Mapping[str, bytes]) -> bytes:
-    """Return the document of a plan that begins now."""
-    encoded = {key: base64.b64encode(value).decode() for key, value in documents.items()}
-    began = datetime.now(UTC).isoformat(timespec="seconds")
-    return json.dumps({**about, "began": began, "documents": encoded}).encode()
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Contents of the document of a plan.
+
+    Attributes
+    ----------
+    job
+        Description of the job for messages.
+    path
+        Of the node that it writes.
+    run, began
+        Name of its run, and time of its beginning.
+    version, fingerprint
+        Of the layout of journals, and of the plan: only a job with equal ones resumes what is recorded.
+    is_block_write
+        True for a `to_store`, and for a reservation.
+    is_reservation
+        True for what only keeps other writers away while its client is alive.
+    scope
+        Names what it writes of the node; empty for all.
+    client
+        Heartbeat of a brief reservation's client; empty for all others, which have attempts.
+    follows_interrupted
+        Whether a brief reservation began in the place of a writer that had died.
+    old_prefix
+        Prefix of the keys of the node that it writes beside, which is there until it is done.
+    over
+        Whether all is done, and only the journal has to be deleted.
+    """
+
+    job: str = ""
+    path: str = ""
+    run: str = ""
+    began: str = ""
+    version: int = 0
+    fingerprint: str = ""
+    is_block_write: bool = False
+    is_reservation: bool = False
+    scope: str = ""
+    client: str = ""
+    follows_interrupted: bool = False
+    old_prefix: str | None = None
+    over: bool = False
+    _documents: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def beginning(cls, documents: Mapping[str, bytes], **about: Any) -> Self:
+        """Return a plan that begins now, with the documents that are published when all is done, by store key."""
+        began = datetime.now(UTC).isoformat(timespec="seconds")
+        encoded = {key: base64.b64encode(value).decode() for key, value in documents.items()}
+        return cls(began=began, _documents=encoded, **about)
+
+    @classmethod
+    def parsed(cls, value: bytes) -> Self | None:
+        """Return the plan of a document; ``None`` where it is damaged."""
+        try:
+            known = json.loads(value)
+            about: dict[str, Any] = {
+                name: (str if default is None else type(default))(value)
+                for name, default in _DEFAULTS.items()
+                if (value := known.get(name)) is not None
+            }
+            return cls(_documents=dict(known.get("documents") or {}), **about)
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+    @classmethod
+    def read(cls, value: bytes, job: str, key: str) -> Self:
+        """Return the plan of the document at a key; `JobError`, for the job that asks, where it is damaged."""
+        if (plan := cls.parsed(value)) is None:
+            hint = Hint("give {} to discard it and start again", ("resume", False))
+            raise JobError(job=job, reason=f"the journal at {key!r} is damaged", hint=hint)
+        return plan
+
+    def packed(self) -> bytes:
+        """Return its document."""
+        said = {name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default}
+        return json.dumps({**said, "documents": self._documents}).encode()
+
+    @property
+    def documents(self) -> dict[str, bytes]:
+        """Documents to publish when all is done, by store key."""
+        return {key: base64.b64decode(text) for key, text in self._documents.items()}
+
+    def has_client(self, store: Store, attempts: Iterable[str]) -> bool:
+        """Return whether a client of the job is alive, by the plan or by its attempts' objects."""
+        return is_live(self.client.encode()) if self.client else any_live(store, attempts)
 
 
-def parse_plan(value: bytes, job: str, key: str) -> dict[str, Any]:
-    """Return what the plan document at a key says; `JobError`, for the job that asks, where it is damaged."""
-    with suppress(ValueError):
-        if isinstance(parsed := json.loads(value), dict):
-            return parsed
-    hint = Hint("give {} to discard it and start again", ("resume", False))
-    raise JobError(job=job, reason=f"the journal at {key!r} is damaged", hint=hint)
+_DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(Plan) if not each.name.startswith("_")}
 
 
 def mark_over(store: Store, key: str, plan: bytes | None, version: str | None, run: str) -> bool | None:
     """Mark the plan of a run as over, and return whether it still is that run's; ``None`` where there is none."""
     while plan is not None:
-        if not is_of_run(plan, run):
+        if not is_of_run(plan, run) or (known := Plan.parsed(plan)) is None:
             return False
         try:
-            if store.set_if(key, json.dumps({**json.loads(plan), "over": True}).encode(), version):
+            if store.set_if(key, replace(known, over=True).packed(), version):
                 return True
         except OSError:  # a full disk: all is done, and the rest frees space
             store.delete(key)
@@ -70,24 +146,18 @@ def mark_over(store: Store, key: str, plan: bytes | None, version: str | None, r
 
 def is_of_run(plan: bytes | None, run: str) -> bool:
     """Return whether there is a plan, and it is of that run."""
-    return plan is not None and f'"run": "{run}"'.encode() in plan  # as `emit_plan` writes it
-
-
-def has_client(store: Store, plan: Mapping[str, Any], attempts: Iterable[str]) -> bool:
-    """Return whether a client of the job is alive, by the plan or by its attempts' objects."""
-    return is_live(str(plan["client"]).encode()) if plan.get("client") else any_live(store, attempts)
+    return plan is not None and f'"run": "{run}"'.encode() in plan  # as `Plan.packed` writes it
 
 
 def is_held_briefly(value: bytes) -> bool:
     """Return whether a plan is a brief reservation whose client is alive."""
-    client = _client(value)
-    return bool(client) and is_live(client.encode())
+    plan = Plan.parsed(value) if b'"client"' in value else None
+    return plan is not None and bool(plan.client) and is_live(plan.client.encode())
 
 
-def is_dead_creation(plan: Mapping[str, Any]) -> bool:
+def is_dead_creation(plan: Plan) -> bool:
     """Return whether a plan is of a client that died while it created a node, where nothing had been left before."""
-    client = str(plan.get("client") or "")
-    return bool(client) and not plan.get("follows_interrupted") and not is_live(client.encode())
+    return bool(plan.client) and not plan.follows_interrupted and not is_live(plan.client.encode())
 
 
 def awaited(store: Store, key: str) -> bytes | None:
@@ -126,10 +196,3 @@ def delete_plan(store: Store, key: str, plan: bytes) -> bool:
 def pause(seconds: float) -> None:
     """Wait before the next look."""
     time.sleep(seconds)
-
-
-def _client(value: bytes) -> str:
-    with suppress(ValueError):
-        if b'"client"' in value and isinstance(plan := json.loads(value), dict):
-            return str(plan.get("client") or "")
-    return ""

@@ -11,7 +11,7 @@ from chunkmill.runtime.job import Job
 from chunkmill.runtime.job_monitor import JobState, JobStatus
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.journal_names import RUNNING
-from chunkmill.runtime.plan_document import parse_plan
+from chunkmill.runtime.plan_document import Plan
 
 __all__ = ["end_attempts", "stored_status"]
 
@@ -52,8 +52,8 @@ def _is_there(journal: Journal, run: str) -> bool:
     value = journal.store.get(journal.plan_key)
     if value is None:
         return False
-    plan = parse_plan(value, journal.job, journal.plan_key)
-    return plan.get("fingerprint") == journal.fingerprint and not plan.get("over") and run in {"", plan.get("run")}
+    plan = Plan.read(value, journal.job, journal.plan_key)
+    return plan.fingerprint == journal.fingerprint and not plan.over and run in {"", plan.run}
 
 
 def _heartbeats(journal: Journal) -> Iterator[tuple[str, bytes]]:

@@ -5,60 +5,35 @@ Not here: finding jobs, and refusing to write where there are some (`chunkmill.r
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 
 from chunkmill.runtime.attempts import age, any_live, attempts_below, is_live
 from chunkmill.runtime.exchange import is_exchanging
 from chunkmill.runtime.journal_names import PLAN, RUNNING, new_mark, staged_prefix
+from chunkmill.runtime.plan_document import Plan
 from chunkmill.stores.base import Store
 
 __all__ = ["UnfinishedJob", "described", "with_state"]
 
 
 @dataclass(frozen=True, slots=True)
-class UnfinishedJob:
-    """A job that began and has not ended.
+class UnfinishedJob(Plan):
+    """A job that began and has not ended: its plan, and its state.
 
     Attributes
     ----------
-    job
-        Description of the job for messages.
-    path
-        Of the node that it writes.
-    began, run
-        Time of its beginning, and name of its run.
     key
         Of its plan, in the store.
     is_running
         True when a client that runs it is alive (see `chunkmill.runtime.attempts`).
-    is_block_write
-        True for a `to_store`, and for a reservation.
-    is_reservation
-        True for what only keeps other writers away while its client is alive.
-    scope
-        Names what it writes of the node; empty for all.
-    client
-        Heartbeat in the plan of a brief reservation (`reserved_briefly`); empty for all others.
-    old_prefix
-        Prefix of the keys of the node that it writes beside, which is there until it is done.
     is_exchanged
-        True where the new node has taken the place of that one, and only clearing up is left.
+        True where the new node has taken the place of the old one, and only clearing up is left.
     is_exchanging
         True where it is being put there by copies, and the old one is given up.
     """
 
-    job: str
-    path: str
-    began: str
-    run: str
-    key: str
-    is_running: bool
-    is_block_write: bool = False
-    is_reservation: bool = False
-    scope: str = ""
-    client: str = ""
-    old_prefix: str | None = None
+    key: str = ""
+    is_running: bool = False
     is_exchanged: bool = False
     is_exchanging: bool = False
 
@@ -78,17 +53,8 @@ class UnfinishedJob:
 
 def described(key: str, value: bytes) -> UnfinishedJob:
     """Return the job of a plan, at its key; its state is not looked at."""
-    try:
-        plan = json.loads(value)
-        job, path, began, run, scope, client = (str(plan.get(name, "")) for name in _TEXTS)
-        is_block_write, is_reservation = bool(plan.get("is_block_write")), bool(plan.get("is_reservation"))
-    except (ValueError, AttributeError):  # damaged: whoever runs the job again is told so
-        return UnfinishedJob("", "", "", "", key, is_running=False)
-    prefix = plan.get("old_prefix")
-    return UnfinishedJob(job, path, began, run, key, False, is_block_write, is_reservation, scope, client, prefix)
-
-
-_TEXTS = ("job", "path", "began", "run", "scope", "client")
+    plan = UnfinishedJob.parsed(value)  # damaged: whoever runs the job again is told so
+    return UnfinishedJob(key=key) if plan is None else replace(plan, key=key)
 
 
 def with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:

@@ -74,7 +74,7 @@ def jobs_at(store: Store, *paths: str, below: bool = False, own_run: str = "") -
     names, own = at_once(
         store, lambda: _journals(store), lambda: own_run and store.get(f"{journal_prefix(paths[0])}{PLAN}")
     )
-    if own and described("", own).run == own_run:  # seldom is there another, of which to ask when it is listed
+    if plan_document.is_of_run(own or None, own_run):  # seldom is there another, of which to ask when it is listed
         names = [name for name in names if name != journal_prefix(paths[0])]
     jobs = _found(store, names, own_run)
     return [job for job in jobs if job.path in places or any(is_within(job.path, p) for p in paths)]

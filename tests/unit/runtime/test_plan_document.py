@@ -4,17 +4,24 @@ import pytest
 
 from chunkmill.errors import JobError
 from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.plan_document import delete_plan, emit_plan, is_held_briefly, is_of_run, parse_plan, store_plan
+from chunkmill.runtime.plan_document import Plan, delete_plan, is_held_briefly, is_of_run, mark_over, store_plan
 from chunkmill.stores.memory import MemoryStore
 
 
-def test_what_is_written_is_read():
-    plan = emit_plan({"job": "put it", "run": "r1"}, {"doc": b"x"})
-    parsed = parse_plan(plan, "put it", "key")
-    assert (parsed["job"], parsed["documents"]) == ("put it", {"doc": "eA=="})
-    assert is_of_run(plan, "r1")
-    assert not is_of_run(plan, "r")
+@pytest.mark.parametrize("old_prefix", [None, "", "a/"])
+def test_what_is_written_is_read(old_prefix):
+    plan = Plan.beginning({"doc": b"x"}, job="put it", run="r1", version=2, is_block_write=True, old_prefix=old_prefix)
+    value = plan.packed()
+    parsed = Plan.read(value, "put it", "key")
+    assert (parsed, parsed.documents) == (plan, {"doc": b"x"})
+    assert is_of_run(value, "r1")
+    assert not is_of_run(value, "r")
     assert not is_of_run(None, "r1")
+    store = MemoryStore()
+    store.set("plan", value)
+    assert mark_over(store, "plan", *store.get_versioned("plan"), "r1")
+    over = Plan.parsed(store.get("plan"))
+    assert (over.over, over.documents, over.old_prefix) == (True, {"doc": b"x"}, old_prefix)
 
 
 @pytest.mark.parametrize("value", [b"{", b"[]", b'["client"]', b'{"client": 3}'])
@@ -22,12 +29,12 @@ def test_a_damaged_plan_is_held_by_nobody(value):
     assert not is_held_briefly(value)
     if not value.startswith(b'{"'):
         with pytest.raises(JobError, match=r"the journal at 'key' is damaged.*resume=False"):
-            parse_plan(value, "put it", "key")
+            Plan.read(value, "put it", "key")
 
 
 def test_a_plan_is_stored_and_deleted_while_there_is_no_other():
     store = MemoryStore()
-    mine, other = emit_plan({"run": "r1"}, {}), emit_plan({"run": "r2"}, {})
+    mine, other = (Plan.beginning({}, run=run).packed() for run in ("r1", "r2"))
     assert store_plan(store, "plan", mine, "r1", None)
     assert not store_plan(store, "plan", other, "r2", None)
     assert not delete_plan(store, "plan", other)
