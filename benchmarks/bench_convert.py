@@ -36,6 +36,7 @@ import chunkmill as cm
 from benchmarks import harness, stores
 from benchmarks.bench_rechunk import counted
 from benchmarks.harness import BARE, Row, in_threads, read_file, write_file
+from benchmarks.processes import rounds_of_processes
 from benchmarks.stores import MIB, Layout
 from chunkmill.conversion import convert_job as graph_convert
 from chunkmill.runtime.running_stages import run_stages
@@ -298,7 +299,7 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
             fill(case, folder / "source")
             arguments = case.name, str(n_mib), str(folder / "source")
             n_rounds = 1 if quick else 2 if case.is_tiny else 5
-            times, counts = harness.rounds_of_processes(
+            times, counts = rounds_of_processes(
                 "benchmarks.bench_convert", names, n_rounds, *arguments, folder=folder, once=SLOW
             )
             harness.empty(folder)

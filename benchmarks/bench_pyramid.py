@@ -31,6 +31,7 @@ import chunkmill as cm
 from benchmarks import harness
 from benchmarks.bench_rechunk import counted
 from benchmarks.harness import BARE, Row, in_threads, read_file, write_file
+from benchmarks.processes import rounds_of_processes
 
 OURS, ONE_WORKER, CLUSTER = "chunkmill", "chunkmill, 1 worker", "chunkmill, 2 workers"
 COARSEN, TENSORSTORE, NGFF = "da.coarsen + zarr-python", "tensorstore", "ngff-zarr"
@@ -228,7 +229,7 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
         folder = Path(root)
         fill(n, folder / "source")
         names = contenders() + (list(WORKERS) if cluster or not quick else [])
-        times, counts = harness.rounds_of_processes(
+        times, counts = rounds_of_processes(
             "benchmarks.bench_pyramid", names, 1 if quick else 5, str(n), str(folder / "source"), folder=folder,
             once=(COARSEN, NGFF, *WORKERS),
         )  # fmt: skip

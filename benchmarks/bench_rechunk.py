@@ -32,6 +32,7 @@ import pytest
 import chunkmill as cm
 from benchmarks import harness
 from benchmarks.harness import BARE, Row, in_threads, read_file, write_file
+from benchmarks.processes import rounds_of_processes
 from chunkmill.conversion.rechunk import plan_rechunk
 
 OURS, CLUSTER = "chunkmill", "chunkmill, cluster"
@@ -273,7 +274,7 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:
             folder = Path(root) / str(i)
             fill(case, folder / "source")
             arguments = case.name, str(n_mib), str(folder / "source")
-            times, counts = harness.rounds_of_processes(
+            times, counts = rounds_of_processes(
                 "benchmarks.bench_rechunk", names, 1 if quick else 5, *arguments, folder=folder, once=once
             )
             harness.empty(folder)

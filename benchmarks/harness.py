@@ -1,4 +1,4 @@
-"""Measure contenders in turn: alternating repetitions, medians with spread, ratios, processes of their own.
+"""Measure contenders in turn: alternating repetitions, medians with spread, ratios.
 
 A benchmark is a module ``bench_<topic>.py`` with a function ``run(quick: bool, cluster: bool) -> list[Row]``; its tests
 (``test_…``) call the same functions with small sizes and check counts and results, never times.
@@ -10,19 +10,18 @@ slower or faster does so for all of them. A ratio is the median of the ratios of
 from __future__ import annotations
 
 import gc
-import json
+import math
 import os
 import statistics
-import subprocess
-import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -30,6 +29,36 @@ RESULTS = Path(__file__).parent / "results"
 BARE = "bare loop"
 N_THREADS = 2
 ONLY = ""  # regular expression: the cases to run, where a benchmark has many (``--only``)
+PARTNER: Partner | None = None  # where another process runs the same with another version (`benchmarks.paired`)
+
+
+class Partner(Protocol):
+    """Lets this process and another one run the same functions in turn."""
+
+    def turns(self, functions: Mapping[str, Callable[[], Any]], *, once: bool = False) -> dict[str, list[Any]]:
+        """Run those functions that are ours, as often as the other process does, and return their results."""
+        ...
+
+
+class Seconds(float):
+    """Seconds by the clock, with those of CPU in `cpu`."""
+
+    cpu: float
+
+    def __new__(cls, seconds: float, cpu: float = math.nan) -> Self:
+        made = super().__new__(cls, seconds)
+        made.cpu = cpu
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Seconds, (float(self), self.cpu)
+
+    def __truediv__(self, n: float) -> Seconds:
+        return Seconds(float(self) / n, self.cpu / n)
+
+    def cpu_alone(self) -> Seconds:
+        """Return the seconds of CPU, as those by the clock."""
+        return Seconds(self.cpu, self.cpu)
 
 
 @dataclass
@@ -67,20 +96,36 @@ def alternate(
     contenders: dict[str, Callable[[], Any]], n_rounds: int, *, before: Callable[[], Any] | None = None
 ) -> dict[str, list[float]]:
     """Run every contender once a round, after one round that is not counted; return the seconds of each."""
+    if PARTNER is not None:
+        return PARTNER.turns({name: partial(timed, function, before) for name, function in contenders.items()})
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for i in range(-1, n_rounds):
         order = list(contenders.items())
         for name, function in order if i % 2 else order[::-1]:
-            if before is not None:
-                before()
-            gc.collect()
-            start = time.perf_counter()
-            result = function()
-            seconds = time.perf_counter() - start
-            del result
+            seconds = timed(function, before)
             if i >= 0:
                 times[name].append(seconds)
     return times
+
+
+def timed(function: Callable[[], Any], before: Callable[[], Any] | None = None) -> Seconds:
+    """Return how long `function` takes; its result is dropped afterwards."""
+    if before is not None:
+        before()
+    gc.collect()
+    used, start = _usage()[0], time.perf_counter()
+    result = function()
+    seconds = Seconds(time.perf_counter() - start, _usage()[0] - used)
+    del result
+    return seconds
+
+
+def timed_once(jobs: Mapping[str, Callable[[], Any]]) -> dict[str, Seconds]:
+    """Run jobs of which each needs the one before; return how long each took."""
+    functions = {name: partial(timed, job) for name, job in jobs.items()}
+    if PARTNER is not None:
+        return {name: times[0] for name, times in PARTNER.turns(functions, once=True).items()}
+    return {name: function() for name, function in functions.items()}
 
 
 def rows(
@@ -105,9 +150,10 @@ def rows(
             row.ratios = paired(own, times[baseline])
         if best is not None and name not in {BARE, best}:
             row.to_best_peer = statistics.median(paired(own, times[best]))
-        if targets and name in targets:
-            against, most = targets[name]
-            parts = [times[part] for part in against.split(" + ")]
+        against, most = (targets or {}).get(name, ("", 0.0))
+        names = against.split(" + ")
+        if against and times.keys() >= set(names):
+            parts = [times[part] for part in names]
             measured = statistics.median(paired(own, [sum(part) for part in zip(*parts, strict=True)]))
             row.target, row.met = f"{measured:.2f} of {against}, target {most:.2f}", measured <= most
         result.append(row)
@@ -176,6 +222,8 @@ def write_file(path: str, data: Any) -> None:
 
 def peak_bytes(function: Callable[[], Any]) -> int:
     """Return the most that was allocated at once by Python, numpy and numcodecs while `function` ran."""
+    if PARTNER is not None:
+        return 0  # only times are compared
     gc.collect()
     tracemalloc.start()
     try:
@@ -265,49 +313,11 @@ def resident_peak() -> int:
     return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
 
 
-def in_own_process(module: str, *arguments: str, target: Path) -> dict[str, Any]:
-    """Run ``python -m <module> one <arguments>``, make its files at `target` empty, and return what it prints, JSON.
-
-    Before it begins, everything that others have written is synced to the disk. Files are emptied, not deleted: ext4
-    does not reuse inodes that were deleted in the last minutes, and looks at all of them for every new file.
-    """
-    os.sync()  # or this contender would wait for the writes of the one before
-    command = [sys.executable, "-m", module, "one", *arguments]
-    root = Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    empty(target)
-    return found
-
-
 def empty(folder: Path) -> None:
     """Make every file below `folder` empty."""
     for path in folder.rglob("*"):
         if path.is_file():
             os.truncate(path, 0)
-
-
-def rounds_of_processes(
-    module: str, names: list[str], n_rounds: int, *arguments: str, folder: Path, once: Iterable[str] = ()
-) -> tuple[dict[str, list[float]], dict[str, dict[str, float]]]:
-    """Let contenders take turns, each run in a process of its own; return the seconds and the counts of each.
-
-    A process gets its name, `arguments`, and the path that it writes to, another one each time. Each round begins with
-    another contender. Those in `once`, slow ones, take part in the first round only.
-    """
-    times: dict[str, list[float]] = {name: [] for name in names}
-    counts: dict[str, dict[str, float]] = {}
-    for i in range(n_rounds):
-        first = i % len(names)
-        for k, name in enumerate([*names[first:], *names[:first]]):
-            if i and name in once:
-                continue
-            target = folder / f"target-{i}-{k}"
-            found = in_own_process(module, name, *arguments, str(target), target=target)
-            times[name].append(found["seconds"])
-            counts[name] = found["counts"]
-            print(f"{arguments[0]}, round {i}: {name} {duration(found['seconds'])}", file=sys.stderr, flush=True)
-    return times, counts
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def table(results: list[Row]) -> str:
         ]
         for row in results:
             if row.benchmark == name:
-                low, high = _quartiles(row.times)
+                low, high = quartiles(row.times)
                 target = f"{row.target}: {'met' if row.met else 'MISSED'}" if row.target else ""
                 counts = ", ".join(f"{key} {_number(value)}" for key, value in row.counts.items())
                 cells = (
@@ -81,7 +81,7 @@ def table(results: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def _quartiles(times: list[float]) -> tuple[float, float]:
+def quartiles(times: list[float]) -> tuple[float, float]:
     if len(times) < 2:
         return times[0], times[0]
     low, _, high = statistics.quantiles(times, n=4, method="inclusive")
@@ -127,7 +127,7 @@ def plot(path: Path, title: str, results: list[Row]) -> None:
         for row in (row for row in results if row.benchmark == name):
             own = [other for other in results if (other.benchmark, other.case) == (name, row.case)]
             baseline = next((r.seconds for r in own if r.contender == BARE), min(r.seconds for r in own))
-            low, high = _quartiles(row.times)
+            low, high = quartiles(row.times)
             number = contenders.index(row.contender)
             ax.errorbar(
                 row.seconds / baseline,
