@@ -1,5 +1,6 @@
 """Replacing a node: what was there stays until the new one is whole."""
 
+import json
 import os
 import shutil
 import zipfile
@@ -8,9 +9,11 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
+from recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import NodeExists, NodeNotFound
+from chunkmill.errors import JobError, NodeExists, NodeNotFound
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.zip import ZipStore
@@ -138,6 +141,51 @@ def test_who_is_killed_leaves_a_zip_file_with_the_old_or_the_new(tmp_path, monke
         np.testing.assert_array_equal(cm.open_array(f"{file}", "other")[...], OLD)
     with zipfile.ZipFile(file) as archive:  # no bytes of what was deleted are kept
         assert file.stat().st_size < 1.2 * sum(each.compress_size + 250 for each in archive.infolist())
+
+
+@pytest.mark.parametrize("how", ["to_store", "resume", "convert", "dataset"])
+def test_what_others_change_meanwhile_is_not_lost(make_store, how):
+    """A foreign writer asks for no leave."""
+    store, source = make_store(), MemoryStore()
+    cm.create_group(store, "g", attributes={"old": 1})
+    cm.to_store(NEW, source, "x")
+
+    def change():
+        document = json.loads(store.get("g/zarr.json"))
+        if document["attributes"].get("changed") is None:
+            document["attributes"]["changed"] = 1
+            store.set("g/zarr.json", json.dumps(document).encode())
+
+    def changed(block):
+        change()
+        return block
+
+    class Watched(RecordingStore):
+        is_planned = False
+
+        def _before(self, method, key, byte_range=None):
+            if key.startswith("x/c/") and self.is_planned:
+                change()
+
+    new = NEW.map_blocks(changed, dtype="f8", meta=np.empty((0, 0)))
+
+    def replace():
+        if how == "dataset":
+            cm.write_dataset(xr.Dataset({"x": (("y", "z"), new)}), store, "g", mode="w")
+        elif how == "convert":
+            watched = Watched(source)
+            plan = cm.plan_convert((watched, "x"), (store, "g"), format="zarr3", overwrite=True)
+            watched.is_planned = True
+            plan.run()
+        else:
+            cm.to_store(new, store, "g", mode="w", resume=how == "resume")
+
+    with pytest.raises(JobError, match=r"others have changed 'g/zarr.json'.*the same call"):
+        replace()
+    assert dict(cm.open_group(store, "g").attributes) == {"old": 1, "changed": 1}
+    replace()
+    assert "old" not in cm.open(store, "g").attributes
+    assert cm.check(store, repair=True).ok
 
 
 def test_consolidated_metadata_follow(make_store):

@@ -243,6 +243,8 @@ class Oracle:
             again = attempt(lambda: self._actions[actor](after))
             if "with another plan" in str(again.error) and self.scenario.operations[actor].restart is not None:
                 again = attempt(lambda: self.scenario.restart(actor, after))
+            if "others have changed" in str(again.error):  # told once, before the node as it is now is replaced
+                again = attempt(lambda: self._actions[actor](after))
             self._repetitions[known] = again, after
         return self._repetitions[known]
 

@@ -15,8 +15,9 @@ from chunkmill.formats.registry import FORMATS
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
 from chunkmill.nodes.documents import create_groups_above, format_of_store, node_keys
+from chunkmill.nodes.replaced import REPLACED, check_as_seen
 from chunkmill.runtime.exchange import Exchange, complete_exchange, is_decided, note_exchange
-from chunkmill.runtime.journal_names import JOB_PREFIX, new_mark, staged_documents, staged_prefix
+from chunkmill.runtime.journal_names import JOB_PREFIX, journal_prefix, new_mark, staged_documents, staged_prefix
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import (
     can_list,
@@ -42,6 +43,8 @@ class Replacement:
         Store that holds the new node at its root until then.
     above
         Documents of groups above `path` that do not exist yet.
+    seen
+        What was seen of the node at `path` (`seen_documents`).
     """
 
     store: Store
@@ -49,6 +52,7 @@ class Replacement:
     format: str
     staged: Store
     above: Mapping[str, bytes]
+    seen: Mapping[str, bytes]
 
     def array(self, array: Array) -> Array:
         """Return the new array, or one below the new group, where its chunks are written."""
@@ -65,8 +69,14 @@ class Replacement:
             Of the new node and all below it, by the store keys that they have then.
         below
             Paths of the nodes below it.
+
+        Raises
+        ------
+        JobError
+            Others have changed the old node meanwhile.
         """
         documents_format = format_of_store(self.store, self.format)
+        check_as_seen(self.store, self.seen, f"replace {self.path!r} in {self.store.url}")
         prefix = _prefix(documents_format, self.path)
         create_groups_above(self.store, documents_format, self.path, self.above)
         for key, value in {**({} if self.path else documents_format.emit_root()), **documents}.items():
@@ -89,6 +99,8 @@ class ReplacementOfJob:
         Name of the run; of a reservation, where a write keeps no records.
     above
         Documents of groups above `path` that do not exist yet, where `finish` is not told.
+    seen
+        What was seen of the node at `path` (`seen_documents`), where `finish` is not told.
     """
 
     store: Store
@@ -96,6 +108,7 @@ class ReplacementOfJob:
     format: str
     run: str
     above: Mapping[str, bytes] = field(default_factory=dict)
+    seen: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def old_prefix(self) -> str:
@@ -126,14 +139,16 @@ class ReplacementOfJob:
         Raises
         ------
         JobError
-            The job has ended meanwhile.
+            The job has ended meanwhile, or others have changed the old node.
         """
         documents_format = format_of_store(self.store, self.format)
         renames = _renames(self.store, self.path, documents_format)
         if not self.is_decided():
             if (self.old_prefix or not renames) and not self._is_staged():
                 raise self._ended()
-            above = {**self.above, **(above or {})}
+            above = {**self.above, **self.seen, **(above or {})}
+            check_as_seen(self.store, above, self._job, f"{journal_prefix(self.path)}changed-{self.run}.json")
+            above.pop(REPLACED, None)
             own = create_groups_above(self.store, documents_format, self.path, {**above, **documents})
             own = {**({} if self.path else documents_format.emit_root()), **own}
             prefix = staged_documents(self.path, self.run)
@@ -246,10 +261,10 @@ def _is_below_one_prefix(path: str, old: Format, new: Format) -> bool:
 
 
 def stage_replacement(
-    store: Store, path: str, old: Format, new: Format, above: Mapping[str, bytes]
+    store: Store, path: str, old: Format, new: Format, *, above: Mapping[str, bytes], seen: Mapping[str, bytes]
 ) -> Replacement | None:
     """Prepare to replace the node at `path`; ``None`` where the store, or one of the formats, cannot hold both."""
     if not _is_below_one_prefix(path, old, new):
         return None
     staged = stage(store, _prefix(new, path))
-    return None if staged is None else Replacement(store, path, new.name, staged, above)
+    return None if staged is None else Replacement(store, path, new.name, staged, above, seen)

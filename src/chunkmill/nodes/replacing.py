@@ -15,6 +15,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import check_root, format_of_store
 from chunkmill.nodes.opening import array_at, find_stored
 from chunkmill.nodes.placement import add_array, add_group, parent_documents, root_documents
+from chunkmill.nodes.replaced import seen_documents
 from chunkmill.nodes.replacement import (
     Replacement,
     ReplacementOfJob,
@@ -40,7 +41,10 @@ def _begun(store: Store, path: str, format: str) -> Replacement | None:  # noqa:
     documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
     found = _to_replace(store, path, documents_format)
-    return None if found is None else stage_replacement(store, path, found[0], documents_format, found[1])
+    if found is None:
+        return None
+    old, above, seen = found
+    return stage_replacement(store, path, old, documents_format, above=above, seen=seen)
 
 
 @contextmanager
@@ -80,12 +84,13 @@ def replacing(
     prefix = ReplacementOfJob(store, path, documents_format.name, "").old_prefix
     with reserved(store, path, f"replace {path!r} in {store.url}", old_prefix=prefix) as own:
         discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=own.run, waits=True))
-        above = {**parent_documents(store, path, documents_format), **root_documents(store, documents_format)}
-        yield ReplacementOfJob(store, path, documents_format.name, own.run, above)
+        old, above = _format_at(store, path), _above(store, path, documents_format)
+        seen = {} if old is None else seen_documents(store, path, old)
+        yield ReplacementOfJob(store, path, documents_format.name, own.run, above, seen)
 
 
 def prepare_beside(store: Store, path: str, format: str) -> dict[str, bytes] | None:  # noqa: A002
-    """Prepare to replace the node at `path` by a job (`ReplacementOfJob`); return the documents of missing parents.
+    """Prepare to replace the node at `path` by a job (`ReplacementOfJob`); return what that is to know as its `above`.
 
     ``None`` where there is no node, or it must be deleted first.
 
@@ -95,7 +100,7 @@ def prepare_beside(store: Store, path: str, format: str) -> dict[str, bytes] | N
         There is an array above `path`.
     """
     found = _to_replace(store, path, format_of_store(store, format))
-    return found[1] if found is not None and can_keep(store, path, format) else None
+    return {**found[1], **found[2]} if found is not None and can_keep(store, path, format) else None
 
 
 def can_keep(store: Store, path: str, format: str) -> bool:  # noqa: A002
@@ -115,14 +120,23 @@ def _format_at(store: Store, path: str) -> Format | None:
     return there.documents if isinstance(there, StoredGroup) else format_of_store(store, there.format)
 
 
-def _to_replace(store: Store, path: str, documents_format: Format) -> tuple[Format, dict[str, bytes]] | None:
-    """Return the format of the node at `path`, and documents of parents that it needs; ``None`` without a node."""
+def _to_replace(
+    store: Store, path: str, documents_format: Format
+) -> tuple[Format, dict[str, bytes], dict[str, bytes]] | None:
+    """Return the format of the node at `path`, documents of parents that it needs, and what was seen of it.
+
+    ``None`` without a node.
+    """
     check_root(store, documents_format)
     old = _format_at(store, path)
     if old is None:
         return None
     discard_jobs(store, check_no_job(store, path, overwrite=True))
-    return old, {**parent_documents(store, path, documents_format), **root_documents(store, documents_format)}
+    return old, _above(store, path, documents_format), seen_documents(store, path, old)
+
+
+def _above(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
+    return {**parent_documents(store, path, documents_format), **root_documents(store, documents_format)}
 
 
 def put_array(

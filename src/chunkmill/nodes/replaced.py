@@ -1,0 +1,51 @@
+"""Documents of the node that is being replaced, as they were when that began: what others change of it is not lost.
+
+Not here: how the two nodes are exchanged (`chunkmill.nodes.replacement`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+
+from chunkmill.errors import JobError
+from chunkmill.formats.base import Format
+from chunkmill.nodes.documents import fetch, node_keys, present
+from chunkmill.stores.base import Store
+
+__all__ = ["REPLACED", "check_as_seen", "seen_documents"]
+
+REPLACED = "replaced"
+"""Name under which they are among the documents of a plan; the key of no document."""
+
+
+def seen_documents(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
+    """Return what is to be known later of the documents of the node at `path`, consolidated metadata included."""
+    keys = {*node_keys(documents_format, path), documents_format.consolidated_key(path)} - {None}
+    found = fetch(store, sorted(key for key in keys if key is not None))
+    return {REPLACED: json.dumps({key: _hash(value) for key, value in found.items()}).encode()}
+
+
+def check_as_seen(store: Store, seen: Mapping[str, bytes], job: str, note: str = "") -> None:
+    """Raise `JobError` where a document is another one than `seen_documents` saw; deleted ones are not lost here.
+
+    Where the key of a `note` is said, that is told once: whoever resumes after it replaces what was there then.
+    """
+    expected = json.loads(seen.get(REPLACED, b"{}"))
+    there = {key: _hash(value) for key, value in present(fetch(store, expected)).items()}
+    changed = sorted(key for key in there if there[key] != expected[key])
+    if not changed:
+        return
+    now = json.dumps(there).encode()
+    if note and store.get(note) == now:
+        return
+    if note:
+        store.set(note, now)
+    reason = f"others have changed {', '.join(map(repr, changed))} since this began to replace the node, "
+    reason += "which is left as they made it"
+    raise JobError(job=job, reason=reason, hint="look at it; the same call again replaces it as it is now")
+
+
+def _hash(value: bytes | None) -> str:
+    return "" if value is None else sha256(value).hexdigest()
