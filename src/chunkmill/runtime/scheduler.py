@@ -1,7 +1,7 @@
 """Run many tasks of one kind on the scheduler that dask is set to, and receive their results as they come.
 
-There is no scheduler of its own here: plain dicts of `dask._task_spec.Task` go to dask's ``get`` or to
-the Client, some thousands at a time. Not here: what the tasks are (`chunkmill.runtime.job`).
+There is no scheduler of its own here: plain dicts of `dask._task_spec.Task` go to dask's ``get``, some thousands at a
+time, and as many calls to a Client's ``map``. Not here: what the tasks are (`chunkmill.runtime.job`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ _WAVE = 10_000
 
 # Bytes of what tasks share that each of them carries. As a key of its own, each worker fetches it, and the scheduler
 # names all workers that have it in every task: a stage of 1,000 tasks on 50 workers took 1.06 to 1.77 times the CPU of
-# empty tasks, and 1.00 to 1.29 with 4 kB, which describe one array, in each task.
+# empty tasks, and 1.00 to 1.29 with 4 kB, which describe one array, in each task. Of a thousand tasks that carry it,
+# the scheduler holds it once.
 _MOST_IN_TASK = 8 << 10
+
+_FIFO_TIMEOUT = "60s"  # as of ``Client.get``: what is submitted within it has the same priority
 
 _MAX_SPECS = (1 << 63) - 1  # numbers of 64 bits
 
@@ -182,16 +185,16 @@ class Scheduler:
     ) -> None:
         """Call ``function(shared, *arguments)`` for each of `tasks`, and `on_result` with each result, in any order.
 
-        `shared` is a key of its own in the graph, so that it reaches each worker once, unless it is small. `shown`
+        `shared` is a key of its own, so that it reaches each worker once, unless it is small. `shown`
         gives, for the arguments of a task, the text that its key shows on a cluster's dashboard besides the number. The
         first error that a task raises is raised here; then tasks that have not started are cancelled, on a cluster
         after `before_cancel` was called, and those that run in this process are waited for. `check`, which may raise,
         is called while a cluster is waited for.
         """
         if self.client is not None:
-            wave = _Wave(name, function, shared, shown=shown).with_shared()
-            running = RunningTasks(self.client, wave.title, check=check)
-            _run_on_client(self.client, running, wave, tasks, on_result, before_cancel=before_cancel)
+            calls = _Calls(self.client, name, function, shared, shown=shown)
+            running = RunningTasks(self.client, name, check=check)
+            _run_on_client(running, calls, tasks, on_result, before_cancel=before_cancel)
             return
         watched = _Watched(function) if self.in_process else function
         wave = _Wave(name, watched, shared)
@@ -233,42 +236,78 @@ class _Watched:
 
 
 class _Wave:
-    """Makes the graphs of one run.
+    """Makes the graphs of one run. Keys are ``(name-<token>, number)``."""
 
-    Keys are ``(name-<token>, number)``, so that the dashboard groups them by name, with a third member for the text to
-    be shown.
-    """
-
-    def __init__(
-        self, name: str, function: Callable[..., Any], shared: Any, *, shown: Callable[[Any], str] | None = None
-    ) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], shared: Any) -> None:
         token = uuid4().hex  # an effect: never the same twice
-        self.title = name
-        self.name = f"{name}-{token}"
-        self.function = function
-        common_key = f"{name}-common-{token}"
-        self.common: Graph = {common_key: DataNode(common_key, shared)}
-        self.reference: Any = TaskRef(common_key)
-        self.shown = shown
-        self.n_tasks = 0
-
-    def with_shared(self) -> _Wave:
-        """Return this with `shared` in each task, where it is small."""
-        (shared,) = self.common.values()
-        if len(pickle.dumps(shared.value)) <= _MOST_IN_TASK:
-            self.common, self.reference = {}, shared.value
-        return self
+        self._name, self._function = f"{name}-{token}", function
+        self._common_key = f"{name}-common-{token}"
+        self._shared = shared
+        self._n_tasks = 0
 
     def graph(self, tasks: Sequence[tuple[Any, ...]]) -> tuple[Graph, list[Any]]:
         """Return the graph that calls the function for each of `tasks`, and the keys of the calls."""
-        keys: list[Any] = [(self.name, number) for number in range(self.n_tasks, self.n_tasks + len(tasks))]
-        if self.shown is not None:
-            keys = [(*key, self.shown(task)) for key, task in zip(keys, tasks, strict=True)]
-        self.n_tasks += len(tasks)
-        graph: Graph = dict(self.common)
+        keys: list[Any] = [(self._name, number) for number in range(self._n_tasks, self._n_tasks + len(tasks))]
+        self._n_tasks += len(tasks)
+        graph: Graph = {self._common_key: DataNode(self._common_key, self._shared)}
+        reference = TaskRef(self._common_key)
         for key, arguments in zip(keys, tasks, strict=True):
-            graph[key] = Task(key, self.function, self.reference, *arguments)
+            graph[key] = Task(key, self._function, reference, *arguments)
         return graph, keys
+
+
+class _Calls:
+    """Submits the tasks of one run to a cluster.
+
+    What a task is sent, and what it returns, are bytes: the scheduler, which unpickles graphs and pickles tasks, takes
+    nothing apart. ``Client.map`` makes the tasks there, and says in which order they run, which the scheduler finds out
+    by itself for a graph. Keys are ``(name-<token>, number)``, so that the dashboard groups them by name, with a third
+    member for the text to be shown.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        function: Callable[..., Any],
+        shared: Any,
+        *,
+        shown: Callable[[Any], str] | None = None,
+    ) -> None:
+        token = uuid4().hex  # an effect: never the same twice
+        self._client, self._shown = client, shown
+        self._name = f"{name}-{token}"
+        self._packed: Any = pickle.dumps((function, shared))
+        self._common_key = f"{name}-common-{token}"
+        self._held: list[Future[Any]] = []  # the shared key stays in the cluster until the last task is done
+        self._n_tasks = 0
+
+    def submit(self, tasks: Sequence[tuple[Any, ...]]) -> list[Future[bytes]]:
+        """Submit a call of the function for each of `tasks`; what each returns is pickled."""
+        if isinstance(self._packed, bytes) and len(self._packed) > _MOST_IN_TASK:
+            graph = {self._common_key: DataNode(self._common_key, self._packed)}
+            self._held = self._client.get(graph, [self._common_key], sync=False)
+            self._packed = TaskRef(self._common_key)
+        keys = self.keys(tasks)
+        self._n_tasks += len(tasks)
+        packed = [pickle.dumps(arguments) for arguments in tasks]
+        futures: list[Future[bytes]] = self._client.map(
+            call_packed, [self._packed] * len(tasks), packed, key=keys, pure=False, fifo_timeout=_FIFO_TIMEOUT
+        )
+        return futures
+
+    def keys(self, tasks: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return the keys of the next calls."""
+        numbers = range(self._n_tasks, self._n_tasks + len(tasks))
+        if self._shown is None:
+            return [(self._name, number) for number in numbers]
+        return [(self._name, number, self._shown(task)) for number, task in zip(numbers, tasks, strict=True)]
+
+
+def call_packed(packed: bytes, arguments: bytes) -> bytes:
+    """Call a function with what its calls share and with `arguments`, where a cluster's task runs."""
+    function, shared = pickle.loads(packed)  # noqa: S301 - made by the client
+    return pickle.dumps(function(shared, *pickle.loads(arguments)))  # noqa: S301
 
 
 def _run_locally(
@@ -292,30 +331,25 @@ def _run_locally(
 
 
 def _run_on_client(
-    client: Client,
     running: RunningTasks,
-    wave: _Wave,
+    calls: _Calls,
     tasks: Iterable[tuple[Any, ...]],
     on_result: Callable[[Any], None],
     *,
     before_cancel: Callable[[], None] | None,
 ) -> None:
     batches = _batches(tasks)
-    held: list[Future[Any]] = []  # the shared key stays in the cluster until the last wave is done
 
     def submit() -> None:
         for batch in batches:
-            graph, keys = wave.graph(batch)
-            futures = client.get(graph, [*wave.common, *keys], sync=False)
-            held[:] = futures[: len(wave.common)]
-            running.add(futures[len(held) :])
+            running.add(calls.submit(batch))
             return
 
     with running.cancelled_on_error(before_cancel):
         submit()
         while running:
             for result in running.gather_ended():
-                on_result(result)
+                on_result(pickle.loads(result))  # noqa: S301 - of our own task
             if len(running) < _WAVE // 2:
                 submit()
 

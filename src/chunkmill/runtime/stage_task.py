@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -63,7 +64,7 @@ class LocalStage:
 
 @dataclass(frozen=True, slots=True)
 class PackedStage:
-    """The same pickled for other processes: opened once in each, which is checked then."""
+    """The same pickled and compressed for other processes: opened once in each, which is checked then."""
 
     token: str
     stage: bytes
@@ -72,7 +73,8 @@ class PackedStage:
     @classmethod
     def of(cls, stage: LocalStage, needs: Needs | None, sender: ReferenceSender | None) -> PackedStage:
         """Pack a stage; with a sender of references, without those."""
-        return cls(uuid4().hex, sender.pack(stage) if sender else pickle.dumps(stage), pickle.dumps(needs))
+        packed = sender.pack(stage) if sender else pickle.dumps(stage)
+        return cls(uuid4().hex, zlib.compress(packed), pickle.dumps(needs))
 
     def open(self) -> LocalStage:
         """Unpack the stage, once in this process, and check the process then."""
@@ -80,7 +82,7 @@ class PackedStage:
             opened = _OPENED.get(self.token)
             if opened is None:
                 check_process(self.needs)
-                opened = _OPENED[self.token] = pickle.loads(self.stage)  # noqa: S301 - made by the client
+                opened = _OPENED[self.token] = pickle.loads(zlib.decompress(self.stage))  # noqa: S301 - made by the client
                 while len(_OPENED) > _MAX_OPENED:
                     _OPENED.popitem(last=False)
         return opened

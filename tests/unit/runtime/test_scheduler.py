@@ -1,6 +1,7 @@
 """Running many tasks on the local schedulers."""
 
 import operator
+import pickle
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from threading import Barrier
@@ -62,22 +63,51 @@ def test_an_error_is_the_task_s_own(store):
     assert caught.value.key == "data/2" or dask.config.get("scheduler") == "threads"
 
 
+class Submissions:
+    """A Client that takes note of what is submitted."""
+
+    def __init__(self):
+        self.tasks, self.keys, self.graph = [], [], {}
+
+    def map(self, function, *arguments, key, **options):
+        self.tasks += [(function, *each) for each in zip(*arguments, strict=True)]
+        self.keys += key
+        return list(key)
+
+    def get(self, graph, keys, *, sync):
+        self.graph.update(graph)
+        return list(keys)
+
+
 def test_keys_are_readable_on_the_dashboard():
     from dask.utils import key_split
 
-    wave = scheduling._Wave("rechunk-spill", put, None)
-    _, (key,) = wave.graph([(1,)])
-    assert key_split(key) == "rechunk-spill"
-    assert [key_split(key) for key in wave.common] == ["rechunk-spill-common"]
+    client = Submissions()
+    calls = scheduling._Calls(client, "rechunk-spill", put, None, shown="a/{0[0]}".format)
+    calls.submit([(1,), (2,)])
+    calls.submit([(3,)])
+    assert [key_split(key) for key in client.keys] == ["rechunk-spill"] * 3
+    assert [key[1:] for key in client.keys] == [(0, "a/1"), (1, "a/2"), (2, "a/3")]
 
 
 def test_tasks_of_a_cluster_carry_what_they_share_where_that_is_small():
     """A key that all tasks depend on costs the scheduler the names of all workers that have it, for each task."""
-    for n_bytes, n_keys in ((4_000, 2), (100_000, 3)):
-        wave = scheduling._Wave("spill", len, bytes(n_bytes)).with_shared()
-        graph, keys = wave.graph([(), ()])
-        assert len(graph) == n_keys
-        assert all(len(graph[key].dependencies) == n_keys - 2 for key in keys)
+    for n_bytes, n_keys in ((4_000, 0), (100_000, 1)):
+        client = Submissions()
+        calls = scheduling._Calls(client, "spill", len, bytes(n_bytes))
+        calls.submit([(), ()])
+        calls.submit([()])
+        assert len(client.graph) == n_keys
+        assert {type(packed) for _, packed, _ in client.tasks} == {TaskRef if n_keys else bytes}
+
+
+def test_tasks_of_a_cluster_and_their_results_are_bytes():
+    """The scheduler pickles each task again: an instance of a class costs it more than bytes, and so does a dict."""
+    client = Submissions()
+    scheduling._Calls(client, "add", operator.add, [1]).submit([([2],), ([3],)])
+    assert {type(argument) for _, *arguments in client.tasks for argument in arguments} == {bytes}
+    results = [function(*arguments) for function, *arguments in client.tasks]
+    assert [pickle.loads(result) for result in results] == [[1, 2], [1, 3]]
 
 
 def test_what_runs_beside_a_failure_is_waited_for(store):
