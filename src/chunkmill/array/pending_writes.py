@@ -119,6 +119,10 @@ class PendingWrites:
     def __init__(self) -> None:
         self._futures: list[Future[None]] = []
 
+    def join(self, other: PendingWrites) -> None:
+        """Wait for the calls of another one, too."""
+        self._futures += other._futures
+
     def begin(self, call: Callable[[], object], n_bytes: int) -> None:
         """Make a call in a thread; wait before, while the process stores as much as it may."""
         _limit.acquire(n_bytes)

@@ -179,6 +179,16 @@ def _sum(*counts: NDArray[np.int64] | UnfinishedWrite) -> NDArray[np.int64]:
     return WriteCounts.of(np.concatenate([finished(each).ravel() for each in counts])).as_block(0)
 
 
+def _together(*counts: NDArray[np.int64] | UnfinishedWrite) -> NDArray[np.int64] | UnfinishedWrite:
+    """Return the sum of counts, which may come before their values are stored."""
+    if not all(isinstance(each, UnfinishedWrite) for each in counts):
+        return _sum(*counts)
+    first, *others = cast("Sequence[UnfinishedWrite]", counts)
+    for each in others:
+        first.join(each)
+    return first
+
+
 def write_blocks(
     x: da.Array,
     array: StoredArray,
@@ -261,7 +271,7 @@ def _computed(counts: Sequence[da.Array], arrays: Sequence[StoredArray]) -> Sequ
     keys = [(c.name, *(0 for _ in c.numblocks)) for c in counts]
     graph = HighLevelGraph.merge(*(c.dask for c in counts))
     tasks = optimised(graph, keys)
-    if scheduler.in_process and not any(array.store.is_remote for array in arrays):
+    if scheduler.in_process:
         tasks = _grouped(tasks, scheduler.threads_per_worker)
     return scheduler.compute(tasks, keys)
 
@@ -283,7 +293,7 @@ def _grouped(graph: dict[Any, Any], n_threads: int) -> dict[Any, Any]:
         summands = [argument for argument in task.args if argument.key not in ready]
         together = [graph[argument.key] for argument in task.args if argument.key in ready]
         for i in range(0, len(together), size):
-            group = Task(together[i].key, _sum, *together[i : i + size])
+            group = Task(together[i].key, _together, *together[i : i + size])
             result[group.key] = group
             summands.append(TaskRef(group.key))
         result[key] = Task(key, _sum, *summands)

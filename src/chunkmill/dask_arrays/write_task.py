@@ -193,6 +193,11 @@ class UnfinishedWrite:
         self._counts = counts
         self._writes = writes
 
+    def join(self, other: UnfinishedWrite) -> None:
+        """Add the counts of another one, and wait for its values, too."""
+        self._counts = self._counts + other._counts
+        self._writes.join(other._writes)
+
     def finished(self) -> NDArray[np.int64]:
         """Return the counts when all values are stored; raise the error of one that is not."""
         self._writes.wait()

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
 import obstore
@@ -18,7 +21,8 @@ from chunkmill.stores.base import ByteRange, range_bounds
 from chunkmill.stores.filesystems import max_requests
 from chunkmill.stores.fsspec_services import digest
 
-__all__ = ["PIECE", "RUNTIME", "Fetched", "etag_from", "fetch", "version_of"]
+__all__ = ["PIECE", "RUNTIME", "Fetched", "etag_from", "fetch", "part_size", "pieces"]
+__all__ += ["version_of"]
 
 PIECE = 8 * 2**20
 """Bytes of one request: one connection carries 50 to 90 MB/s."""
@@ -131,6 +135,43 @@ def _with_rest(client: Any, key: str, first: bytes, start: int, stop: int, *, me
     finally:
         for future in futures:
             future.cancel()
+
+
+def part_size(n_bytes: int) -> int:
+    """Return the length of the parts of an upload: a service takes 10,000 at most.
+
+    Examples
+    --------
+    >>> part_size(10 * PIECE) == PIECE, part_size(10**12)
+    (True, 100000000)
+    """
+    return max(PIECE, -(-n_bytes // _MOST_PARTS))
+
+
+def pieces(client: Any, key: str, meta: Any, size: int) -> Iterator[bytes]:
+    """Yield a value of which `meta` tells size and version in order, the requests of the next pieces under way.
+
+    `PreconditionError` when it was replaced meanwhile.
+    """
+    match = {"if_match": meta["e_tag"]} if meta["e_tag"] else {}
+    begins = iter(range(0, meta["size"], size))
+    pool = RUNTIME.pool("pieces")
+    ahead: deque[Future[bytes]] = deque()
+    try:
+        while True:
+            for begin in islice(begins, PIECES_AHEAD - len(ahead)):
+                stop = min(begin + size, meta["size"])
+                ahead.append(pool.submit(lambda span: _get(client, key, span, match)[0], (begin, stop)))
+            if not ahead:
+                return
+            yield ahead.popleft().result()
+    finally:
+        for future in ahead:
+            future.cancel()
+
+
+_MOST_PARTS = 10_000
+PIECES_AHEAD = 4
 
 
 def _get(client: Any, key: str, byte_range: Any, match: Any = None) -> tuple[bytes, Any]:

@@ -1,5 +1,8 @@
 """Graphs that write dask arrays."""
 
+import time
+from typing import ClassVar
+
 import dask
 import dask.array as da
 import numpy as np
@@ -13,7 +16,7 @@ from chunkmill.array.local_locks import local_lock
 from chunkmill.array.selection import full_region
 from chunkmill.dask_arrays.write import check_source, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts
-from chunkmill.errors import AlignmentError
+from chunkmill.errors import AlignmentError, ChunkError, StoreError
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -89,9 +92,23 @@ def test_nothing_to_compute():
     assert run([], lambda *counts: len(counts), compute=True) == 0
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
-def test_small_writes_share_a_task_here(scheduler):
-    store = MemoryStore()
+class Far(MemoryStore):
+    is_remote = True
+    bad = ""
+    under_way: ClassVar[set[str]] = set()
+
+    def set(self, key, value):
+        self.under_way.add(key)
+        time.sleep(0.0005)
+        self.under_way.remove(key)
+        if key == self.bad:
+            raise StoreError(url=self.url, key=key, reason="refused")
+        super().set(key, value)
+
+
+@pytest.mark.parametrize(("scheduler", "kind"), [("sync", MemoryStore), ("threads", MemoryStore), ("threads", Far)])
+def test_small_writes_share_a_task_here(scheduler, kind):
+    store = kind()
     array = cm.create_array(store, shape=(300, 2), dtype="i4", chunks=(1, 2))
     x = da.from_array(np.arange(600, dtype="i4").reshape(300, 2), chunks=(1, 2))
     seen = []
@@ -101,3 +118,8 @@ def test_small_writes_share_a_task_here(scheduler):
     assert report.n_keys == 300
     assert len(seen) <= 300 / 4 + 10
     np.testing.assert_array_equal(array[...], np.arange(600).reshape(300, 2))
+    if kind is Far:  # whose values are stored while tasks encode the next ones
+        store.bad = "c/7/0"
+        with pytest.raises(ChunkError, match=r"chunk \(7, 0\).*refused"):
+            cm.store(x, array)
+        assert not store.under_way
