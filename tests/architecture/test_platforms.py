@@ -9,13 +9,23 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 WITHOUT_POSIX = """
-import os, shutil, sys, time
+import os, shutil, signal, sys, time
 import dask.array, distributed, xarray, pytest  # which have their own ways on Windows
-for name in ("fcntl", "resource"):
+for name in ("fcntl", "resource", "pwd", "grp", "termios"):
     sys.modules[name] = None
-NAMES = ("pread", "pwrite", "fork", "register_at_fork", "sched_getaffinity", "mkfifo", "fchmod", "chown", "statvfs", "killpg")
-for name in (*NAMES, "O_NONBLOCK", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC", "clock_gettime", "CLOCK_BOOTTIME"):
-    for module in (os, time):
+UNKNOWN_TO_WINDOWS = {
+    os: "O_ACCMODE O_ASYNC O_CLOEXEC O_DIRECT O_DIRECTORY O_DSYNC O_LARGEFILE O_NDELAY O_NOATIME O_NOCTTY O_NOFOLLOW O_NONBLOCK O_PATH O_RSYNC O_SYNC"
+    " SEEK_DATA SEEK_HOLE WNOHANG chown chroot confstr copy_file_range eventfd fchdir fchmod fchown fdatasync fork forkpty fpathconf fstatvfs"
+    " fwalk getgroups getloadavg getpgid getpgrp getpriority getrandom getresuid getsid getxattr killpg lchown listxattr"
+    " lockf memfd_create mkfifo mknod nice openpty pathconf pidfd_open pipe2 posix_fadvise posix_fallocate posix_spawn pread preadv pwrite pwritev readv"
+    " register_at_fork removexattr sched_getaffinity sched_setaffinity sched_yield setpgid setpriority setsid setuid setxattr splice statvfs sync"
+    " uname wait wait3 wait4 waitid writev",
+    time: "CLOCK_BOOTTIME CLOCK_MONOTONIC CLOCK_MONOTONIC_RAW CLOCK_REALTIME CLOCK_TAI clock_getres clock_gettime clock_gettime_ns clock_settime tzset",
+    signal: "SIGALRM SIGBUS SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGQUIT SIGSTOP SIGTSTP SIGUSR1 SIGUSR2 SIG_BLOCK SIG_SETMASK alarm pause pthread_kill"
+    " pthread_sigmask setitimer sigwait",
+}
+for module, names in UNKNOWN_TO_WINDOWS.items():
+    for name in names.split():
         vars(module).pop(name, None)
 os.supports_fd.discard(os.utime)
 shutil._use_fd_functions = False  # as it finds out when it is imported
@@ -49,8 +59,8 @@ def test_local_stores_without_posix(tmp_path):
     "tests",
     [
         ["tests/contracts/test_stores.py", "-k", "TestLocal or TestZip or TestMemory"],
-        [f"tests/unit/stores/test_{name}.py" for name in ("local", "pinned_directory", "staging", "zip")],
-        [f"tests/unit/runtime/test_{name}.py" for name in ("attempts", "fork_safety", "journal", "published")],
+        ["tests/unit/stores", "-m", "not slow"],
+        ["tests/unit/runtime", "-m", "not slow"],
     ],
     ids=["contracts", "stores", "runtime"],
 )
