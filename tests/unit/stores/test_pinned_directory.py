@@ -9,7 +9,7 @@ from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 
-@pytest.fixture(params=["memory", pytest.param("local", marks=NEEDS_PINS)])
+@pytest.fixture(params=["memory", "local"])
 def store(request, tmp_path):
     store = MemoryStore() if request.param == "memory" else LocalStore(tmp_path / "s")
     for key in ("a/doc", "a/c/0", "b"):
@@ -24,6 +24,7 @@ def _swap(store):
 
 
 @pytest.mark.parametrize("change", [_swap, lambda store: store.delete_prefix("a/")], ids=["replaced", "deleted"])
+@pytest.mark.parametrize("store", ["memory", pytest.param("local", marks=NEEDS_PINS)], indirect=True)
 def test_writes_end_with_their_tree(store, change):
     tree = pinned(store, "a/")
     tree.set("a/c/1", b"1")
