@@ -29,14 +29,14 @@ $(VENV)/.made: pyproject.toml constraints.txt
 env: $(VENV)/.made
 
 # zarr-python 2, a reference implementation for the tests, which cannot be installed beside zarr-python 3
-$(VENV)/peers/zarr2/.made: $(VENV)/.made
+$(VENV)/peers/zarr2/.made:
 	$(PYTHON) -m venv $(VENV)/peers/zarr2
 	$(VENV)/peers/zarr2/bin/python -m pip install --quiet zarr==2.18.7 numcodecs==0.15.2 numpy==2.4.6 fsspec==2026.9.0 msgpack==1.2.4 crc32c==2.9.post0
 	@touch $@
 
 # the newest zarr-python, which needs Python 3.12
 PEER_PYTHON ?= $(shell for each in python3.13 python3.12; do $$each -c "" 2>/dev/null && echo $$each && break; done)
-$(VENV)/peers/zarr3/.made: $(VENV)/.made
+$(VENV)/peers/zarr3/.made:
 	$(PEER_PYTHON) -m venv $(VENV)/peers/zarr3
 	$(VENV)/peers/zarr3/bin/python -m pip install --quiet zarr==3.4.2 numcodecs==0.17.1 msgpack==1.2.4 crc32c==2.9.post0 zfpy==1.0.1 cast-value-rs==0.5.1 pcodec==1.1.0
 	@touch $@
