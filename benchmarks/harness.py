@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -59,6 +59,9 @@ class Seconds(float):
     def cpu_alone(self) -> Seconds:
         """Return the seconds of CPU, as those by the clock."""
         return Seconds(self.cpu, self.cpu)
+
+
+Limit: TypeAlias = tuple[str, float]
 
 
 @dataclass
@@ -135,12 +138,13 @@ def rows(
     *,
     peers: Iterable[str] = (),
     baseline: str | None = BARE,
-    targets: dict[str, tuple[str, float]] | None = None,
+    targets: Mapping[str, Limit | list[Limit]] | None = None,
     counts: dict[str, dict[str, float]] | None = None,
 ) -> list[Row]:
     """Turn the times of one case into rows.
 
-    ``targets``: contender -> (another contender, or two joined by `` + ``; the largest allowed ratio to its time).
+    ``targets``: contender -> (another contender, or two joined by `` + ``; the largest allowed ratio to its time), or
+    a list of such.
     """
     best = min((peer for peer in peers if peer in times), key=lambda p: statistics.median(times[p]), default=None)
     result = []
@@ -150,12 +154,14 @@ def rows(
             row.ratios = paired(own, times[baseline])
         if best is not None and name not in {BARE, best}:
             row.to_best_peer = statistics.median(paired(own, times[best]))
-        against, most = (targets or {}).get(name, ("", 0.0))
-        names = against.split(" + ")
-        if against and times.keys() >= set(names):
-            parts = [times[part] for part in names]
-            measured = statistics.median(paired(own, [sum(part) for part in zip(*parts, strict=True)]))
-            row.target, row.met = f"{measured:.2f} of {against}, target {most:.2f}", measured <= most
+        limits = (targets or {}).get(name, [])
+        for against, most in limits if isinstance(limits, list) else [limits]:
+            names = against.split(" + ")
+            if times.keys() >= set(names):
+                sums = [sum(part) for part in zip(*(times[part] for part in names), strict=True)]
+                measured = statistics.median(paired(own, sums))
+                row.target += f"{'; ' * bool(row.target)}{measured:.2f} of {against}, target {most:.2f}"
+                row.met = row.met is not False and measured <= most
         result.append(row)
     return result
 

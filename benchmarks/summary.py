@@ -1,7 +1,8 @@
 """``python -m benchmarks.summary``: write the documentation's tables of figures from ``benchmarks/results/``.
 
 `LINES` chooses which cases the page shows, and which contender is in which column; every figure is the median of a
-saved result, and cases without a result are left out.
+saved result, and cases without a result are left out. Where another library is faster, the case is listed whether
+`LINES` has it or not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ REPOSITORY = "https://github.com/chunkmill/chunkmill/blob/main"
 BEGIN, END = "<!-- figures: python -m benchmarks.summary -->", "<!-- end of figures -->"
 README = PAGE.parents[1] / "README.md"
 SCALE = "<!-- scale: python -m benchmarks.summary -->", "<!-- end of scale -->"
-HEAD = ("", "chunkmill", "zarr-python", "TensorStore", "others")
+PEERS = "<!-- faster peers: python -m benchmarks.summary -->", "<!-- end of faster peers -->"
+HEAD = ("", "chunkmill", "zarr-python", "TensorStore", "others", "run")
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ LINES = (
     Line("write, zstd, 1 MiB", "write", "write", "v3 zstd, 1 MiB", **_DASK),
     Line("write, 64 KiB in shards of 2 MiB", "write", "write", "v3 sharded zstd, 64 KiB in 2 MiB", **_DASK),
     Line("write an unaligned region, 1 MiB", "locks", "region", "v2 zstd, 1023 KiB, 2 threads", **_REGION),
-    Line("rechunk images to series, zstd", "rechunk", ".*", "images to series, zstd, 2048 MiB", **_RECHUNK),
-    Line("rechunk cubes, zstd", "rechunk", ".*", r"\(64, 64, 64\) to \(128, 128, 16\), zstd, 2048 MiB", **_RECHUNK),
+    Line("rechunk images to series, zstd", "rechunk", ".*", r"images to series, zstd, \d+ MiB", **_RECHUNK),
+    Line("rechunk cubes, zstd", "rechunk", ".*", r"\(64, 64, 64\) to \(128, 128, 16\), zstd, \d+ MiB", **_RECHUNK),
     Line("convert 1 GiB, v2 to v3, 1 MiB", "convert", ".*", "v2 blosc to v3 blosc, 1 MiB, 1024 MiB", **_CONVERT),
     Line("the same, into shards", "convert", ".*", "v3 zstd to shards of 16 MiB, 1 MiB, 1024 MiB", **_CONVERT),
     Line(
@@ -122,10 +124,19 @@ def table(results: Path = RESULTS) -> str:
         cells = [
             duration(seconds[name]) if name in seconds else "" for name in (line.ours, line.zarr, line.tensorstore)
         ]
-        rows.append((line.label, *cells, ", ".join(others)))
-    lines = ["| " + " | ".join(row) + " |" for row in (HEAD, ("---",) * len(HEAD), *rows)]
+        rows.append((line.label, *cells, ", ".join(others), f"{line.file}{_size(line, document['rows'])}"))
     made = ", ".join(f"[{name}]({REPOSITORY}/benchmarks/results/{name}.md) {date}" for name, date in dates.items())
-    return "\n".join(["", *lines, "", f"Medians; measured: {made}.", ""])
+    return "\n".join(["", *_table(HEAD, rows), "", f"Medians; runs: {made}.", ""])
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    return ["| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows)]
+
+
+def _size(line: Line, rows: list[dict[str, Any]]) -> str:
+    """Return the size that the run was told to take, where a line takes any."""
+    cases = (row["case"] for row in rows if re.fullmatch(line.case, row["case"]))
+    return f", {next(cases).rpartition(', ')[2]}" if r"\d+ MiB" in line.case else ""
 
 
 def _medians(line: Line, rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -135,6 +146,52 @@ def _medians(line: Line, rows: list[dict[str, Any]]) -> dict[str, float]:
         if re.fullmatch(line.benchmark, row["benchmark"]) and re.fullmatch(line.case, row["case"]):
             found[row["contender"]] = float(np.median(row["times"]))
     return found
+
+
+# --- where others are faster
+
+_OURS = re.compile(r"chunkmill( a\[.*|, unaligned|, new|, a region a block|, region=| convert| rechunk)?")
+_PEER = re.compile(r"(?!chunkmill|xarray alone).*(tensorstore|zarr|z5py|ngff|^da\.|dask rechunk|^xarray)")
+_THROUGH_DASK = re.compile(r"dask |da\.|xarray|chunkmill(?! a\[)")
+_SLIGHT = 1.05
+
+
+def peers_table(results: Path = RESULTS) -> str:
+    """Return every saved case in which another library takes less time for the same, through Dask or without it.
+
+    Where no peer goes our way, all peers are compared.
+    """
+    rows = []
+    for path in sorted(results.glob("*.json")):
+        if path.stem.endswith("-quick") or path.stem == "paired":
+            continue
+        document = json.loads(path.read_text())
+        cases: dict[tuple[str, str], dict[str, float]] = {}
+        for row in document["rows"]:
+        cases.setdefault((row["benchmark"], row["case"]), {})[row["contender"]] = float(np.median(row["times"]))
+        for case, seconds in cases.items():
+            for ours in filter(_OURS.fullmatch, seconds):
+                if peer := _fastest_peer(ours, seconds):
+                    ratio = seconds[ours] / seconds[peer]
+                    if ratio > _SLIGHT:
+                        cells = (
+                            ours,
+                            duration(seconds[ours]),
+                            peer,
+                            duration(seconds[peer]),
+                            f"{ratio:.2f}",
+                            path.stem,
+                        )
+                        rows.append((*case, *cells))
+    head = ("benchmark", "case", "ours", "", "faster", "", "ratio", "run")
+    return "\n".join(["", *_table(head, rows), ""])
+
+
+def _fastest_peer(ours: str, seconds: dict[str, float]) -> str | None:
+    peers = [name for name in seconds if _PEER.match(name)]
+    through_dask = bool(_THROUGH_DASK.match(ours))
+    alike = [name for name in peers if bool(_THROUGH_DASK.match(name)) == through_dask]
+    return min(alike or peers, key=seconds.__getitem__, default=None)
 
 
 def written(page: str, figures: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
@@ -172,7 +229,8 @@ def scale_sentence(results: Path = RESULTS) -> str:
     return (
         f" a petabyte in 10⁹ chunks opens in {opened}, is planned in {planned}, writes its first value after {first} "
         f"and, half done, its next one after {files} on files and {s3} on S3, within {peak / 2**20:.0f} MiB of the "
-        f"client's memory; at the rate of one, 100 workers copy it in {whole['hours']:.0f} hours "
+        f"client's memory; at the rate of one, 100 workers copy it in {whole['hours']:.0f} hours, "
+        f"as measured on {_scale(results)['about']['date'].partition(' ')[0]} "
     )
 
 
@@ -207,6 +265,20 @@ def test_the_page_has_such_a_table():
     assert all(f"| {line.label} |" in page for line in LINES if (RESULTS / f"{line.file}.json").exists())
 
 
+def test_whoever_is_faster_is_listed(tmp_path):
+    times = {"chunkmill": 2.0, "dask + z5py": 1.0, "chunkmill a[...]": 0.9, "tensorstore": 0.8, "bare loop": 0.1}
+    rows = [{"benchmark": "b", "case": "c", "contender": name, "times": [seconds]} for name, seconds in times.items()]
+    (tmp_path / "read.json").write_text(json.dumps({"rows": rows}))
+    assert peers_table(tmp_path).strip().splitlines()[2:] == [
+        "| b | c | chunkmill | 2 s | dask + z5py | 1 s | 2.00 | read |",
+        "| b | c | chunkmill a[...] | 900 ms | tensorstore | 800 ms | 1.12 | read |",
+    ]
+
+
+def test_the_page_lists_whoever_is_faster_in_the_saved_results():
+    assert peers_table() in PAGE.read_text()
+
+
 def test_the_pages_quote_the_figures_of_scale():
     pages = PAGE.read_text(), README.read_text()
     assert all(page.count(mark) == 1 for page in pages for mark in SCALE)
@@ -216,7 +288,7 @@ def test_the_pages_quote_the_figures_of_scale():
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(), table()))
+    PAGE.write_text(written(written(PAGE.read_text(), table()), peers_table(), PEERS))
     if (RESULTS / "scale.json").exists():
         PAGE.write_text(written(PAGE.read_text(), scale_table(), SCALE))
         README.write_text(written(README.read_text(), scale_sentence(), SCALE))
