@@ -168,21 +168,13 @@ def peers_table(results: Path = RESULTS) -> str:
         document = json.loads(path.read_text())
         cases: dict[tuple[str, str], dict[str, float]] = {}
         for row in document["rows"]:
-        cases.setdefault((row["benchmark"], row["case"]), {})[row["contender"]] = float(np.median(row["times"]))
+            cases.setdefault((row["benchmark"], row["case"]), {})[row["contender"]] = float(np.median(row["times"]))
         for case, seconds in cases.items():
             for ours in filter(_OURS.fullmatch, seconds):
-                if peer := _fastest_peer(ours, seconds):
-                    ratio = seconds[ours] / seconds[peer]
-                    if ratio > _SLIGHT:
-                        cells = (
-                            ours,
-                            duration(seconds[ours]),
-                            peer,
-                            duration(seconds[peer]),
-                            f"{ratio:.2f}",
-                            path.stem,
-                        )
-                        rows.append((*case, *cells))
+                peer = _fastest_peer(ours, seconds)
+                if peer and (ratio := seconds[ours] / seconds[peer]) > _SLIGHT:
+                    both = (ours, duration(seconds[ours]), peer, duration(seconds[peer]))
+                    rows.append((*case, *both, f"{ratio:.2f}", path.stem))
     head = ("benchmark", "case", "ours", "", "faster", "", "ratio", "run")
     return "\n".join(["", *_table(head, rows), ""])
 
