@@ -91,13 +91,34 @@ class TestReplace:
 
 def test_a_graph_that_is_computed_later(make_store):
     store = make_store()
-    if isinstance(store, Copying):
-        pytest.skip("its place cannot be reserved: the old one is deleted first")
     cm.to_store(OLD, store, "a", chunks=(2, 2))
-    later = cm.to_store(NEW, store, "a", mode="w", compute=False)
+    broken = cm.to_store(NEW.map_blocks(fail, dtype="f8"), store, "a", mode="w", compute=False)
+    with pytest.raises(RuntimeError, match="broken"):
+        broken.compute()
+    new = da.concatenate([NEW, da.zeros((4, 3), chunks=(2, 3))], axis=1)  # the last chunks are not stored
+    later = cm.to_store(new, store, "a", mode="w", compute=False)
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD)
-    assert later.compute().n_keys == 4
-    assert cm.open_array(store, "a").shape == (4, 6)
+    for _ in range(2):
+        assert later.compute().n_keys == 6
+        assert cm.open_array(store, "a")[...].sum() == 24
+    assert cm.check(store, repair=True).ok
+    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
+
+
+def test_a_graph_whose_values_are_deleted_before_it_ends():
+    store = Copying()
+    cm.to_store(OLD, store, "a", chunks=(2, 2))
+
+    def replaced(block):
+        if block[0, 0] == 3:
+            cm.to_store(OLD + 1, store, "a", chunks=(2, 2), mode="w")
+        return block
+
+    new = da.from_array(np.arange(6.0), chunks=1)[:, None].map_blocks(replaced, dtype="f8", meta=np.empty((0, 0)))
+    with dask.config.set(scheduler="sync"), pytest.raises(JobError, match=r"of 6 chunks .*write it again"):
+        cm.to_store(new + 1, store, "a", mode="w", compute=False).compute()
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD + 1)
+    assert cm.check(store).ok
 
 
 @pytest.mark.parametrize("how", ["to_store", "resume", "convert"])
@@ -186,6 +207,35 @@ def test_what_others_change_meanwhile_is_not_lost(make_store, how):
     replace()
     assert "old" not in cm.open(store, "g").attributes
     assert cm.check(store, repair=True).ok
+
+
+@pytest.mark.parametrize("kind", ["link", "mount point"])
+@pytest.mark.parametrize(("fmt", "path"), [("zarr3", ""), ("n5", "a")])
+def test_a_directory_that_cannot_be_renamed(tmp_path, monkeypatch, kind, fmt, path):
+    """What is there stays until the new node is stored whole, which is then copied into it."""
+    place = tmp_path / "store" / path
+    if kind == "link":
+        (tmp_path / "elsewhere").mkdir()
+        place.parent.mkdir(exist_ok=True)
+        place.symlink_to(tmp_path / "elsewhere")
+    else:
+        monkeypatch.setattr("chunkmill.stores.staging.os.path.ismount", lambda name: str(name) == str(place))
+    store = LocalStore(tmp_path / "store")
+    cm.create_group(store, path, format=fmt, attributes={"old": 1})
+    cm.to_store(OLD, store, f"{path}/old/x".strip("/"), chunks=(2, 2), format=fmt)
+    inode = place.stat().st_ino
+    for resume in (False, True):
+        with pytest.raises(RuntimeError, match="broken"):
+            cm.to_store(NEW.map_blocks(fail, dtype="f8"), store, path, mode="w", format=fmt, resume=resume)
+        assert cm.open_group(store, path).attributes["old"] == 1
+        np.testing.assert_array_equal(cm.open_array(store, f"{path}/old/x".strip("/"))[...], OLD)
+    cm.to_store(NEW, store, path, mode="w", format=fmt)
+    np.testing.assert_array_equal(cm.open_array(store, path)[...], 1)
+    assert place.is_symlink() == (kind == "link")
+    assert place.stat().st_ino == inode
+    assert not (place / "old").exists()
+    assert cm.check(store).ok
+    assert not list(tmp_path.rglob("*chunkmill*"))
 
 
 def test_consolidated_metadata_follow(make_store):

@@ -27,14 +27,18 @@ def seen_documents(store: Store, path: str, documents_format: Format) -> dict[st
     return {REPLACED: json.dumps({key: _hash(value) for key, value in found.items()}).encode()}
 
 
-def check_as_seen(store: Store, seen: Mapping[str, bytes], job: str, note: str = "") -> None:
-    """Raise `JobError` where a document is another one than `seen_documents` saw; deleted ones are not lost here.
+def check_as_seen(
+    store: Store, seen: Mapping[str, bytes], new: Mapping[str, bytes], job: str, *, note: str = ""
+) -> None:
+    """Raise `JobError` where a document is another one than `seen_documents` saw.
 
-    Where the key of a `note` is said, that is told once: whoever resumes after it replaces what was there then.
+    Deleted ones are not lost here, and those that are as in the `new` node already are of an earlier run. Where the key
+    of a `note` is said, it is told once: whoever resumes after it replaces what was there then.
     """
     expected = json.loads(seen.get(REPLACED, b"{}"))
-    there = {key: _hash(value) for key, value in present(fetch(store, expected)).items()}
-    changed = sorted(key for key in there if there[key] != expected[key])
+    found = present(fetch(store, expected))
+    there = {key: _hash(value) for key, value in found.items()}
+    changed = sorted(key for key in there if there[key] != expected[key] and found[key] != new.get(key))
     if not changed:
         return
     now = json.dumps(there).encode()

@@ -76,7 +76,7 @@ class Replacement:
             Others have changed the old node meanwhile.
         """
         documents_format = format_of_store(self.store, self.format)
-        check_as_seen(self.store, self.seen, f"replace {self.path!r} in {self.store.url}")
+        check_as_seen(self.store, self.seen, documents, f"replace {self.path!r} in {self.store.url}")
         prefix = _prefix(documents_format, self.path)
         create_groups_above(self.store, documents_format, self.path, self.above)
         for key, value in {**({} if self.path else documents_format.emit_root()), **documents}.items():
@@ -147,7 +147,8 @@ class ReplacementOfJob:
             if (self.old_prefix or not renames) and not self._is_staged():
                 raise self._ended()
             above = {**self.above, **self.seen, **(above or {})}
-            check_as_seen(self.store, above, self._job, f"{journal_prefix(self.path)}changed-{self.run}.json")
+            note = f"{journal_prefix(self.path)}changed-{self.run}.json"
+            check_as_seen(self.store, above, documents, self._job, note=note)
             above.pop(REPLACED, None)
             own = create_groups_above(self.store, documents_format, self.path, {**above, **documents})
             own = {**({} if self.path else documents_format.emit_root()), **own}
@@ -226,7 +227,7 @@ def copies_to_replace(store: Store, path: str, name: str) -> bool:
 
 
 def _renames(store: Store, path: str, new: Format) -> bool:
-    return can_rename(store) and _is_below_one_prefix(path, new, new)
+    return _is_below_one_prefix(path, new, new) and can_rename(store, _prefix(new, path))
 
 
 def _old_prefixes(path: str, new: Format) -> tuple[str, ...]:

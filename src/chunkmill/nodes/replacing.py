@@ -5,10 +5,11 @@ Not here: how the two are exchanged (`chunkmill.nodes.replacement`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
-from chunkmill.errors import MetadataError
+from chunkmill.errors import JobError, MetadataError
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
@@ -24,10 +25,43 @@ from chunkmill.nodes.replacement import (
     stage_replacement,
 )
 from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.runtime.journal_names import new_mark, new_run
 from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, reserved
 from chunkmill.stores.base import Store
 
-__all__ = ["can_keep", "prepare_beside", "put_array", "put_group", "replacing"]
+__all__ = ["LaterReplacement", "can_keep", "prepare_beside", "put_array", "put_group", "replacing", "replacing_later"]
+
+
+@dataclass(frozen=True, slots=True)
+class LaterReplacement:
+    """A node that tasks write beside another one, whose place is reserved when they are done; can be pickled."""
+
+    new: ReplacementOfJob
+
+    def array(self, array: Array) -> Array:
+        """Return an array of the new node where its chunks are written."""
+        return self.new.array(array)
+
+    def finish(self, documents: Mapping[str, bytes], *, n_stored: int) -> None:
+        """Reserve the place, and put the new node there, of which so many chunks are stored.
+
+        Raises
+        ------
+        JobError
+            A job, or another writer, is at work there; or others have deleted what was stored, or changed the old node.
+        """
+        store, path, new = self.new.store, self.new.path, self.new
+        job = f"replace {path!r} in {store.url}"
+        with reserved(store, path, job, old_prefix=new.old_prefix, run=new.run) as own:
+            discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=own.run, waits=True))
+            n_there = sum(1 for key in store.list_prefix(new.staged) if key != new.staged + new_mark(new.run))
+            if n_there != n_stored:  # another writer of the node deletes what it finds beside it
+                reason = f"of {n_stored} chunks that were stored beside the node, {n_there} are there: others have "
+                raise JobError(job=job, reason=f"{reason}replaced it meanwhile, or repaired the store", hint=_AGAIN)
+            new.finish(documents)
+
+
+_AGAIN = "what is there is left as it is; write it again"
 
 
 def _begun(store: Store, path: str, format: str) -> Replacement | None:  # noqa: A002
@@ -52,13 +86,11 @@ def replacing(
     store: Store,
     path: str,
     format: str,  # noqa: A002
-    *,
-    compute: bool = True,
 ) -> Iterator[Replacement | ReplacementOfJob | None]:
     """Write what is to replace the node at `path`, and call its `finish`, inside; what fails leaves the old node.
 
     ``None`` where there is no node, or it must be deleted first. Where the new node is put in its place by copies, the
-    place is reserved, which what is computed later cannot be.
+    place is reserved.
 
     Raises
     ------
@@ -78,15 +110,31 @@ def replacing(
         return
     documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
-    if not compute or not copies_to_replace(store, path, format) or not can_keep(store, path, format):
+    if not copies_to_replace(store, path, format) or not can_keep(store, path, format):
         yield None
         return
     prefix = ReplacementOfJob(store, path, documents_format.name, "").old_prefix
     with reserved(store, path, f"replace {path!r} in {store.url}", old_prefix=prefix) as own:
         discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=own.run, waits=True))
-        old, above = _format_at(store, path), _above(store, path, documents_format)
-        seen = {} if old is None else seen_documents(store, path, old)
-        yield ReplacementOfJob(store, path, documents_format.name, own.run, above, seen)
+        yield _of_run(store, path, documents_format, own.run)
+
+
+def replacing_later(store: Store, path: str, format: str) -> Replacement | LaterReplacement | None:  # noqa: A002
+    """Return what tasks that are computed later are to write and to `finish`; see `replacing`."""
+    replacement = _begun(store, path, format)
+    if replacement is not None:
+        return replacement
+    documents_format = format_of_store(store, format)
+    path = documents_format.normalize_path(path)
+    if not copies_to_replace(store, path, format) or not can_keep(store, path, format):
+        return None
+    return LaterReplacement(_of_run(store, path, documents_format, new_run()))
+
+
+def _of_run(store: Store, path: str, documents_format: Format, run: str) -> ReplacementOfJob:
+    old, above = _format_at(store, path), _above(store, path, documents_format)
+    seen = {} if old is None else seen_documents(store, path, old)
+    return ReplacementOfJob(store, path, documents_format.name, run, above, seen)
 
 
 def prepare_beside(store: Store, path: str, format: str) -> dict[str, bytes] | None:  # noqa: A002

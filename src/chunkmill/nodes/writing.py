@@ -38,6 +38,7 @@ from chunkmill.runtime.unfinished_jobs import check_no_job, discard_block_write,
 __all__ = ["to_store"]
 
 Mode = Literal["r", "r+", "a", "w", "w-"]
+AnyReplacement = Replacement | ReplacementOfJob | replacing.LaterReplacement
 
 
 class _Options(TypedDict, total=False):
@@ -156,7 +157,7 @@ def to_store(
     mode
         ``"w-"``: create, fail if there is a node; ``"w"``: replace; ``"r+"``: write into the existing array;
         ``"a"``: that, or create. What is replaced can be read until all is written; object stores then copy each
-        value to its place, while there is no array. With ``compute=False`` it is deleted first there.
+        value to its place, while there is no array.
     lock
         ``"auto"``: a lock of this process, or of the cluster when run on one; ``None``: none, the version check alone
         guards; else a context manager.
@@ -268,8 +269,12 @@ class _Write:
         if existing is not None:
             check_no_job(store, path)
             return self.into(region, stored=existing)
-        if overwrite:
-            with replacing.replacing(store, path, self.array.format, compute=self.compute) as replacement:
+        if overwrite and not self.compute:
+            later = replacing.replacing_later(store, path, self.array.format)
+            if later is not None:
+                return self.replacing(later)
+        elif overwrite:
+            with replacing.replacing(store, path, self.array.format) as replacement:
                 if replacement is not None:
                     return self.replacing(replacement)
         return self.new(overwrite=overwrite)
@@ -342,7 +347,7 @@ class _Write:
         prepare = partial(replacing.prepare_beside, array.store, array.path, array.format)
         return WriteTarget(replacement.array(array), prepare, publish, replacement.old_prefix)
 
-    def replacing(self, replacement: Replacement | ReplacementOfJob) -> WriteReport | Delayed:
+    def replacing(self, replacement: AnyReplacement) -> WriteReport | Delayed:
         """Write beside the node at the place of the array, and exchange the two when all is written."""
         staged = replacement.array(self.array)
         where = full_region(staged.shape)
@@ -358,12 +363,15 @@ class _Write:
         )[1]
 
 
-def _finish_replacing(
-    counts: Any, *, n_regrouped: int, array: Array, replacement: Replacement | ReplacementOfJob
-) -> WriteReport:
+def _finish_replacing(counts: Any, *, n_regrouped: int, array: Array, replacement: AnyReplacement) -> WriteReport:
     """Put the new array in its place: the last step of a write."""
-    replacement.finish(format_of_store(array.store, array.format).emit_array(array.path, array.metadata))
-    return report(array, counts, n_regrouped)
+    documents = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)
+    written = report(array, counts, n_regrouped)
+    if isinstance(replacement, replacing.LaterReplacement):
+        replacement.finish(documents, n_stored=written.n_keys - written.n_empty)
+    else:
+        replacement.finish(documents)
+    return written
 
 
 def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:

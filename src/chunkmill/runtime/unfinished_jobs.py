@@ -111,6 +111,7 @@ def reserved(
     scope: str = "",
     documents: Mapping[str, bytes] | None = None,
     old_prefix: str | None = None,
+    run: str = "",
 ) -> Iterator[Reservation]:
     """Reserve the place of a new node while it is written: other writers are refused.
 
@@ -126,6 +127,8 @@ def reserved(
     old_prefix
         Prefix of the keys of the node that is replaced, where the new one is written beside it: where the caller has
         begun to put it in place and dies, or fails, whoever writes there next finishes that first.
+    run
+        Name of its run, where the new node is written already.
 
     Raises
     ------
@@ -135,7 +138,7 @@ def reserved(
     if scratch_store(store) is not None:
         yield Reservation()
         return
-    journal = Journal(store, path, job, uuid4().hex, is_block_write=True, is_reservation=True, scope=scope)
+    journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_reservation=True, scope=scope)
     journal.old_prefix = old_prefix
     version: str | None = None
     before: dict[str, bytes] = {}

@@ -37,6 +37,7 @@ __all__ += [
     "can_rename",
     "can_replace",
     "copy_value",
+    "has_folders",
     "list_sizes",
     "remove_folder",
     "replace_prefix",
@@ -253,9 +254,18 @@ def swap_in(store: Store, prefix: str, staged: Store) -> None:
     _ability(store, "swap_in")(prefix, staged)
 
 
-def can_rename(store: Store) -> bool:
-    """Return whether the store puts all below a prefix in the place of another prefix, by `replace_prefix`."""
-    return _ability(store, "replace_prefix") is not None
+def can_rename(store: Store, prefix: str) -> bool:
+    """Return whether the store can put what is below other prefixes in the place of `prefix`, by `replace_prefix`.
+
+    Directories may be links or mount points (``can_rename(prefix)``).
+    """
+    own = _ability(store, "can_rename")
+    return _ability(store, "replace_prefix") is not None and (own is None or bool(own(prefix)))
+
+
+def has_folders(store: Store) -> bool:
+    """Return whether the store has folders, which stay when nothing is in them (``remove_folder(prefix)``)."""
+    return _ability(store, "remove_folder") is not None
 
 
 def copy_value(store: Store, source: str, target: str) -> None:
