@@ -28,7 +28,11 @@ from benchmarks.harness import BARE, Row
 OURS, AUTO, DIRECT = "chunkmill", 'chunkmill, chunks="auto"', "chunkmill a[...]"
 ZARR, ZARR_DIRECT = "dask + zarr-python + obstore", "zarr-python + obstore z[...]"
 XARRAY, TENSORSTORE = 'xarray engine="zarr" + obstore', "tensorstore"
+FROM_ARRAY, DATASET = "da.from_array of a chunkmill array", "xr.open_dataset(chunks={}) by chunkmill"
 EMPTY = "dask, empty tasks"
+MADE_THERE, SUMMED = "chunkmill, values made on the workers", "dask, sum of what is written"
+SUMMED_THERE = "dask, sum of values made on the workers"
+IN_TASKS = (OURS, FROM_ARRAY, DATASET)
 IN_FLIGHT = 32
 CHUNK = (32, 64, 64)  # of u2: 256 KiB
 GRID = (12, 5, 5)
@@ -95,7 +99,7 @@ class Far:
         most = 1 if latency >= LONG else n_rounds
         rows = []
         for name, contenders, targets in (
-            ("read", self.readers(), {OURS: (BARE, 2.0), AUTO: (BARE, 1.3), DIRECT: (BARE, 1.3)}),
+            ("read", self.readers(), {AUTO: (BARE, 1.3), DIRECT: (BARE, 1.3)} | dict.fromkeys(IN_TASKS, (BARE, 2.0))),
             ("write", self.writers(), {OURS: (BARE, 2.0)}),
             ("copy", self.copiers(), {"chunkmill convert": (BARE, 2.0), "chunkmill rechunk": (BARE, 2.0)}),
         ):
@@ -110,6 +114,7 @@ class Far:
         empty = da.zeros(self.values.shape, chunks=CHUNK, dtype="u2")
         reads[EMPTY] = lambda: empty.sum().compute()  # what as many tasks cost that request nothing
         writes = {name: write for name, write in self.writers().items() if name in {BARE, OURS, ZARR}}
+        writes |= self.writers_on_cluster()
         n_rounds = 1 if quick else 2
         times = in_turn(reads, n_rounds)
         rows = harness.rows("remote, read", case, times, peers=(ZARR,), targets={OURS: (AUTO, 2.0)})
@@ -129,8 +134,15 @@ class Far:
             DIRECT: lambda: a[...],
             OURS: lambda: cm.from_store(self.url, storage_options=self.options).sum().compute(),
             AUTO: lambda: cm.from_store(self.url, chunks="auto", storage_options=self.options).sum().compute(),
+            FROM_ARRAY: lambda: da.from_array(self.array(), chunks=CHUNK).sum().compute(),
+            DATASET: lambda: self.dataset().a.sum().compute(),
             **self.peers_that_read(),
         }
+
+    def dataset(self) -> Any:
+        import xarray
+
+        return xarray.open_dataset(self.url[:-2], engine="chunkmill", chunks={}, storage_options=self.options)
 
     def peers_that_read(self) -> Contenders:
         import tensorstore
@@ -197,6 +209,15 @@ class Far:
             ZARR: lambda: self.x.store(create(), lock=False),
             XARRAY: write_xarray,
             TENSORSTORE: write_tensorstore,
+        }
+
+    def writers_on_cluster(self) -> Contenders:
+        """Return what of writing is the way of the values to the workers, and Dask's tasks."""
+        y = da.full(self.values.shape, 7, chunks=CHUNK, dtype="u2")
+        return {
+            SUMMED: lambda: self.x.sum().compute(),
+            MADE_THERE: lambda: cm.to_store(y, self.target.new(), codecs="raw", storage_options=self.options),
+            SUMMED_THERE: lambda: y.sum().compute(),
         }
 
     def copiers(self) -> Contenders:
