@@ -52,7 +52,9 @@ Documents = dict[str, bytes | None]
 def format_of_store(store: Store, name: str) -> Format:
     """Return the format as the store's root documents configure it; fresh when there are none."""
     fresh = get_format(name)
-    found = fresh.configured(present(fetch(store, fresh.root_keys())))
+    if not (keys := fresh.root_keys()):
+        return fresh
+    found = fresh.configured(present(fetch(store, keys)))
     return fresh if found is None else found
 
 

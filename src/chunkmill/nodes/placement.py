@@ -64,6 +64,7 @@ def create_array(
     run: str = "",
     below: bool = False,
     is_free_of_jobs: bool = False,
+    emitted: tuple[Format, dict[str, bytes]] | None = None,
 ) -> tuple[Array, dict[str, bytes]]:
     """Make room for an array; return it, with the documents that make it visible once `publish` writes them.
 
@@ -77,6 +78,9 @@ def create_array(
         Refuse where jobs write nodes below it, too, which make a group of the place.
     is_free_of_jobs
         Whether the caller has looked for jobs that write there.
+    emitted
+        The array's documents and the format that has emitted them, where they are known; the store's root may ask for
+        another one meanwhile.
 
     Raises
     ------
@@ -87,7 +91,10 @@ def create_array(
     """
     documents_format = format_of_store(store, format)
     array = array_at(store, path, metadata, documents_format)
-    documents = documents_format.emit_array(array.path, metadata)
+    if emitted is not None and emitted[0] == documents_format:
+        documents = emitted[1]
+    else:
+        documents = documents_format.emit_array(array.path, metadata)
     parents = _make_room(
         store,
         array.path,
@@ -142,10 +149,14 @@ def add_array(
     JobError
         A job, or another writer, is at work there.
     """
-    array = array_at(store, path, metadata, format)
-    get_format(format).emit_array(array.path, metadata)  # what the format cannot hold is refused before all else
+    documents_format = format_of_store(store, format)
+    array = array_at(store, path, metadata, documents_format)
+    # what the format cannot hold is refused before all else
+    emitted = documents_format, documents_format.emit_array(array.path, metadata)
     with _reserved(store, array.path, format, overwrite=overwrite) as (own, delete_interrupted):
-        array, documents = create_array(store, path, metadata, format=format, overwrite=overwrite, run=own.run)
+        array, documents = create_array(
+            store, path, metadata, format=format, overwrite=overwrite, run=own.run, emitted=emitted
+        )
         delete_interrupted()
         delete_stored_chunks(array)  # of a write that was interrupted
         own.check()

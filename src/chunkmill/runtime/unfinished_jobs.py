@@ -347,8 +347,12 @@ def discard_block_write(store: Store, path: str) -> None:
 
 def _found(store: Store, prefixes: Iterable[str], own_run: str = "") -> list[UnfinishedJob]:
     keys = [f"{prefix}{PLAN}" for prefix in prefixes]
-    values = store.get_many(map(ByteSpan, keys))
-    jobs = [described(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
-    looked_at = [with_state(store, job) for job in jobs if not job.run or job.run != own_run]
+    plans = zip(keys, store.get_many(map(ByteSpan, keys)), strict=True)
+    others = [
+        (key, value)
+        for key, value in plans
+        if value is not None and not (own_run and plan_document.is_of_run(value, own_run))
+    ]
+    looked_at = [with_state(store, described(key, value)) for key, value in others]
     # one that ends is without a heartbeat for a moment
     return [job for job in looked_at if job.is_running or store.get(job.key) is not None]

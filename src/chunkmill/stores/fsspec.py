@@ -271,8 +271,9 @@ class FsspecStore:
 
     def remove_folder(self, prefix: str) -> None:
         """Remove the directory of a prefix if it is empty, where there are directories."""
-        if not self._open().service.is_async and not self.list_dir(prefix):
-            self.delete_prefix(prefix)
+        if not (opened := self._open()).service.is_async and not self.list_dir(prefix):
+            self._check_writable(prefix.rstrip("/") or "any")
+            self._blocking(prefix, lambda: _remove_directory(opened, opened.path(prefix)))
 
     # --- listing
 
