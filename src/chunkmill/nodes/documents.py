@@ -161,8 +161,9 @@ def _create_node(
         store.set_if(key, further.pop(key), None)  # refused: the store is configured already
     seen: dict[str, tuple[bytes | None, str | None]] = {}
     if entry is not None:
-        # one document, written on a condition, needs no look before
-        replaced = _write_while_absent(store, entries, others) if others or len(entries) > 1 else {}
+        # what is written on a condition needs no look before, unless others of the node come before it
+        looked_for = entries if others else entries - {entry}
+        replaced = _write_while_absent(store, looked_for, others) if looked_for else {}
         if replaced is None or not _written_if_absent(store, entry, documents[entry]):
             for key, value in (replaced or {}).items():
                 put_back(store, key, others[key], value)
@@ -219,8 +220,9 @@ def _write_while_absent(
     What is there without a node is of one that was half written.
     """
     replaced: dict[str, bytes | None] = {}
+    absent = {key for key, value in documents.items() if value is not None}  # as a rule: the first try will tell
     while True:
-        seen = {key: store.get_versioned(key) for key in documents}
+        seen = {key: (None, None) if key in absent else store.get_versioned(key) for key in documents}
         if present(fetch(store, sorted(entries))):
             for key, value in replaced.items():
                 put_back(store, key, documents[key], value)
@@ -235,6 +237,7 @@ def _write_while_absent(
                 all_ours = False
         if all_ours:
             return replaced
+        absent.clear()
 
 
 def _write(
