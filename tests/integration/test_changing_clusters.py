@@ -149,8 +149,8 @@ def test_a_worker_that_is_short_of_memory_pauses_and_one_that_takes_too_much_is_
     hungry = HungryStore(target.below, target.log, 0.05, hunger)
     with Watch(cluster) as watch:
         cm.convert(source, hungry, format="zarr3")
+        wait_for(lambda: len(watch.addresses) == 3)  # one of two was restarted, on a busy machine after the job's end
     assert "paused" in watch.states
-    assert len(watch.addresses) == 3  # one of two was restarted
     check(target, n_repeated=1)
 
 
