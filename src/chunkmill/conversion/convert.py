@@ -58,7 +58,8 @@ def plan_convert(
 
     Nothing is written before the plan runs. Encoded bytes move unopened wherever they mean the same in the target.
     Where xarray takes a Zarr v2 array's fill value for missing data, which it does in no other format, arrays with
-    dimension names get the attribute ``_FillValue``, so that a dataset decodes to the same.
+    dimension names get the attribute ``_FillValue``, so that a dataset decodes to the same. A group's metadata are
+    consolidated where the target's format has such metadata, also where the source's are not.
 
     Parameters
     ----------
