@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 from interleavings.exploration import Found, explore_share, replay
-from interleavings.operations import OPERATIONS, Scenario, scenarios
+from interleavings.operations import COPYING_FORMATS, GROUNDS, OPERATIONS, Scenario, scenarios
 from interleavings.processes import one_actor_at_a_time
 
 
@@ -29,6 +29,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which it ends")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="in which they are run")
     parser.add_argument("--pair", nargs="+", metavar="OPERATION", choices=list(OPERATIONS), help="one, or both")
+    parser.add_argument("--ground", nargs="+", choices=GROUNDS, default=GROUNDS, help="stores in which both begin")
+    parser.add_argument("--format", nargs="+", choices=COPYING_FORMATS, default=COPYING_FORMATS, help="of the nodes")
     parser.add_argument("--all", action="store_true", help="print every schedule that fails, not one of each kind")
     parser.add_argument("--replay", metavar="SCHEDULE", help="run one again, and print its steps")
     args = parser.parse_args()
@@ -50,6 +52,7 @@ def _explore(args: argparse.Namespace) -> int:
     pairs = [p for p in itertools.combinations_with_replacement(OPERATIONS, 2) if set(args.pair or ()) <= set(p)]
     pairs = [p for p in pairs if len(args.pair or ()) < 2 or sorted(p) == sorted(args.pair)]
     todo = [scenario for pair in pairs for scenario in scenarios(pair)]
+    todo = [each for each in todo if each.ground in args.ground and each.format in args.format]
     shown: set[tuple[tuple[str, str], str]] = set()
     n_run: Counter[tuple[str, str]] = Counter()
     n_failed: Counter[tuple[str, str]] = Counter()

@@ -19,15 +19,30 @@ import xarray as xr
 from interleavings.snapshot import snapshot
 
 import chunkmill as cm
-from chunkmill.errors import NodeExists
+from chunkmill.errors import NodeExists, StoreError
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import MemoryStore
 
 __all__ = ["FORMATS", "GROUNDS", "OPERATIONS", "Operation", "Scenario", "scenarios"]
 
 FORMATS = ("zarr3", "zarr2", "n5")
-GROUNDS = ("bare", "consolidated")
+CONSOLIDATED = FORMATS[:2]
+GROUNDS = ("bare", "consolidated", "copying", "consolidated-copying")
+COPYING_FORMATS = (*FORMATS, "zarr3-draft")  # below the root, the draft copies whatever the store can
 MARKS = {"a": 100, "b": 200}
+
+
+class CopyingStore(MemoryStore):
+    """Cannot rename, as object stores: what is replaced is exchanged by copies."""
+
+    stage = swap_in = can_replace = replace_prefix = pin = None  # type: ignore[assignment]
+
+    def copy(self, source: str, target: str) -> None:
+        """Store the value of one key under another one, as the server does."""
+        value = self.get(source)
+        if value is None:
+            raise StoreError(url=self.url, key=source, reason="it was deleted before it could be copied")
+        self.set(target, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +69,8 @@ class Operation:
         Makes what must be there before.
     in_place
         Whether it changes chunks that are visible, one after the other.
+    replaces
+        Whether it puts a new node in the place of an old one: by copies, where the store cannot rename.
     joins
         Whether two alike, at one place, are one job that both run.
     restart
@@ -66,10 +83,11 @@ class Operation:
     run: Callable[[Call], Any]
     needs: Callable[[Call], Any] | None = None
     in_place: bool = False
+    replaces: bool = False
     joins: bool = False
     restart: Callable[[Call], Any] | None = None
     paths: tuple[str, ...] = ("g/a", "g/b", "g", "")
-    formats: tuple[str, ...] = FORMATS
+    formats: tuple[str, ...] = COPYING_FORMATS
 
 
 def _values(mark: int) -> np.ndarray:
@@ -145,6 +163,10 @@ def _write_dataset(call: Call) -> None:
     cm.write_dataset(_dataset(4, call.mark), call.store, call.path, format=call.format)
 
 
+def _replace_dataset(call: Call) -> None:
+    cm.write_dataset(_dataset(4, call.mark).chunk(x=3), call.store, call.path, mode="w", format=call.format)
+
+
 def _append(call: Call) -> None:
     more = _dataset(4, call.mark)
     cm.write_dataset(more.assign_coords(x=more.x + call.mark), call.store, call.path, append_dim="x")
@@ -200,7 +222,9 @@ OPERATIONS = {
     operation.name: operation
     for operation in (
         Operation("new", _to_store),
-        Operation("replace", lambda call: _to_store(call, mode="w", chunks=(3, 1), codecs="raw"), _array),
+        Operation(
+            "replace", lambda call: _to_store(call, mode="w", chunks=(3, 1), codecs="raw"), _array, replaces=True
+        ),
         Operation("region", _region, _array, in_place=True),
         Operation("resume", lambda call: _to_store(call, resume=True)),
         Operation("store", _store, _array, in_place=True),
@@ -208,7 +232,7 @@ OPERATIONS = {
         Operation("create_group", _create_group),
         Operation("array-attributes", _array_attributes, _array, paths=("g/a", "g/b", "g")),
         Operation("group-attributes", _group_attributes, _group, paths=("g/a", "g", "")),
-        Operation("consolidate", lambda call: len(cm.consolidate(call.store)), paths=_ROOT, formats=FORMATS[:2]),
+        Operation("consolidate", lambda call: len(cm.consolidate(call.store)), paths=_ROOT, formats=CONSOLIDATED),
         Operation("dataset", _write_dataset),
         Operation("append", _append, _stored_dataset),
         Operation("dataset-region", _region_of_dataset, _stored_dataset, in_place=True),
@@ -217,8 +241,9 @@ OPERATIONS = {
         Operation("resize", _resize, _array, paths=("g/a", "g/b", "g")),
         Operation("append-values", _append_values, _array, paths=("g/a", "g/b", "g")),
         Operation("delete", _delete, _array, paths=("g/a", "g/b", "g")),
-        Operation("replace-resume", _replace_resuming, _array),
-        Operation("replace-convert", _convert_over, _source_and_array, joins=True, paths=_TARGETS),
+        Operation("replace-resume", _replace_resuming, _array, replaces=True),
+        Operation("replace-convert", _convert_over, _source_and_array, replaces=True, joins=True, paths=_TARGETS),
+        Operation("replace-dataset", _replace_dataset, _stored_dataset, replaces=True),
         Operation("repair", _repair, paths=_ROOT),
         Operation("reader", lambda call: snapshot(call.store, raises=True), paths=_ROOT),
     )
@@ -243,6 +268,11 @@ class Scenario:
         name, ground, *calls = text.split(",")
         (a, path_a), (b, path_b) = (call.split("@") for call in calls)
         return cls(name, ground, (a, b), (path_a, path_b))
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether the store cannot rename."""
+        return "copying" in self.ground
 
     @property
     def operations(self) -> dict[str, Operation]:
@@ -273,8 +303,8 @@ class Scenario:
         ChunkmillError
             Both cannot begin in one store.
         """
-        store = MemoryStore()
-        if self.ground == "consolidated":
+        store = CopyingStore() if self.is_copying else MemoryStore()
+        if "consolidated" in self.ground:
             cm.create_group(store, format=self.format, attributes={"title": "ground"})
         made = set()
         for actor, operation in self.operations.items():
@@ -282,7 +312,7 @@ class Scenario:
             if operation.needs is not None and (made_by := (operation.needs, call.path)) not in made:
                 operation.needs(call)
                 made.add(made_by)
-        if self.ground == "consolidated" and self.format != "n5":
+        if "consolidated" in self.ground and self.format in CONSOLIDATED:
             cm.consolidate(store)
         return store
 
@@ -292,13 +322,22 @@ def scenarios(pair: tuple[str, str]) -> Iterator[Scenario]:
     a, b = (OPERATIONS[name] for name in pair)
     seen = set()
     for paths in _meetings(a, b):
-        for ground, name in itertools.product(GROUNDS, FORMATS):
-            if name in a.formats and name in b.formats and not (name == "n5" and ground == "consolidated"):
+        for ground, name in itertools.product(GROUNDS, COPYING_FORMATS):
+            if name not in _formats_on(ground, a, b):
+                continue
+            if name in a.formats and name in b.formats and (name in CONSOLIDATED or "consolidated" not in ground):
                 mirrored = (name, ground, paths[::-1])
                 if a is b and mirrored in seen:
                     continue
                 seen.add((name, ground, paths))
                 yield Scenario(name, ground, pair, paths)
+
+
+def _formats_on(ground: str, a: Operation, b: Operation) -> tuple[str, ...]:
+    if "copying" not in ground:
+        return FORMATS
+    # a value that is written in place may get into the array that has replaced its own: nothing pins those stores
+    return COPYING_FORMATS if (a.replaces or b.replaces) and not (a.in_place or b.in_place) else ()
 
 
 def _meetings(a: Operation, b: Operation) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """What may come of two operations that run at the same time: what would come of them one after the other.
 
-An operation that dies has been done, or has not; or its nodes are partly old and partly new, each whole, and
-`chunkmill.check` names what is wrong. An operation that is refused has not been done. In both cases its repetition must
+An operation that dies has been done, or has not; or its nodes are partly old and partly new, each whole, or one is being
+replaced, and `chunkmill.check` names what is wrong; what is being replaced, it repairs. An operation that is refused has not been done. In both cases its repetition must
 bring what it brings in a serial order: nothing, where the dead one was a job that is over, of which only the journal
 was left. Operations that change visible chunks in place are serial for each element.
 """
@@ -18,9 +18,10 @@ from typing import Any
 from interleavings.operations import Scenario
 from interleavings.processes import anonymous
 from interleavings.scheduler import Choose, Outcome, Run, attempt, play
-from interleavings.snapshot import UNREADABLE, Snapshot, snapshot
+from interleavings.snapshot import REPLACED, UNREADABLE, Snapshot, snapshot
 
 import chunkmill as cm
+from chunkmill.model.paths import parents_of
 from chunkmill.stores.memory import MemoryStore
 
 __all__ = ["Oracle"]
@@ -175,6 +176,14 @@ class Oracle:
             checked.kind == "done" and not checked.value.problems
         ):
             yield f"check does not name what is wrong ({checked}): {_differences(views, allowed[0])}"
+        elif _being_replaced(found):  # the dead one had come so far: anybody finishes it
+            repaired = copy.copy(store)
+            checked = attempt(lambda: cm.check(repaired, repair=True))
+            if _being_replaced(self._views(repaired)):
+                yield f"check does not repair what is being replaced ({checked}): {_differences(found, allowed[0])}"
+            else:
+                state = self._state(repaired, orders, unfinished, mortal=mortal, stale=stale)
+                yield from (f"after a repair: {text}" for text in state)
 
     def _without_traces(self, views: Views, allowed: Sequence[Views], unfinished: Sequence[str]) -> Views:
         """Return what is there without the empty groups that operations make which have not come to their ends."""
@@ -255,10 +264,12 @@ class Oracle:
 def _strange(view: Snapshot, allowed: Sequence[Snapshot], name: str = "nodes", *, stale: bool = False) -> Iterator[str]:
     """Yield the nodes, and elements, that are as in none of what is allowed.
 
-    Reading by `stale` consolidated metadata may be an error.
+    Reading by `stale` consolidated metadata may be an error, and so may nodes that a dead operation was replacing.
     """
     word = "" if name == "nodes" else f" in {name} metadata"
     for path in sorted({path for each in (view, *allowed) for path in each}):
+        if stale and any(view.get(above) == REPLACED for above in (path, *parents_of(path))):
+            continue  # an error says so: neither old nor new
         shown = view.get(path)
         known = [each.get(path) for each in allowed]
         alike = [each[1] for each in known if each is not None and shown is not None and each[0] == shown[0]]
@@ -266,6 +277,10 @@ def _strange(view: Snapshot, allowed: Sequence[Snapshot], name: str = "nodes", *
             continue
         if not alike or shown[1] == UNREADABLE or not all(map(contains, zip(*alike, strict=True), shown[1])):
             yield f"{path!r}{word}: {_text(shown)}, expected {' or '.join(sorted(set(map(_text, known))))}"
+
+
+def _being_replaced(views: Views) -> bool:
+    return any(REPLACED in view.values() for view in views.values())
 
 
 def _differences(views: Views, order: Views) -> str:

@@ -20,7 +20,7 @@ from unittest import mock
 import dask
 
 from chunkmill.array import local_locks
-from chunkmill.runtime import attempts, journal, plan_document, unfinished_job
+from chunkmill.runtime import attempts, exchange, journal, journal_names, plan_document, unfinished_job
 
 __all__ = ["ENDED", "PROCESS", "PROCESSES", "anonymous", "one_actor_at_a_time"]
 
@@ -48,6 +48,8 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(journal, "CHECK_SECONDS", 0.0),
         mock.patch.object(plan_document, "pause", _pause),
         mock.patch.object(journal, "uuid4", _uuid4),
+        mock.patch.object(journal_names, "uuid4", _uuid4),
+        mock.patch.object(exchange, "uuid4", _uuid4),
         mock.patch.object(local_locks, "_LOCKS", [_NoLock()] * local_locks.N_STRIPES),
     ):
         yield

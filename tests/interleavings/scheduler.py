@@ -50,7 +50,7 @@ class Access:
 
     @property
     def writes(self) -> bool:
-        return self.method in {"set", "set_if", "delete", "delete_prefix", "swap_in", "replace_prefix"}
+        return self.method in {"set", "set_if", "copy", "delete", "delete_prefix", "swap_in", "replace_prefix"}
 
     @property
     def _spans(self) -> bool:
@@ -274,6 +274,16 @@ class ActorStore(_Wrapper):
         self._scheduler = scheduler
         self._actor = actor
         self._place = place
+        for name in ("stage", "swap_in", "can_replace", "replace_prefix", "pin"):
+            if getattr(below, name, None) is None:  # it cannot rename
+                setattr(self, name, None)
+        if not hasattr(below, "copy"):
+            self.copy = None
+
+    def copy(self, source: str, target: str) -> None:
+        self._before("get", source)
+        self._before("copy", target)
+        self.below.copy(source, target)
 
     def __reduce__(self) -> Any:
         return MemoryStore, ()  # for checks of other processes, of which there are none

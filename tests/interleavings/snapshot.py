@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import chunkmill as cm
-from chunkmill.errors import ChunkmillError, NodeNotFound
+from chunkmill.errors import ChunkmillError, NodeBeingReplaced, NodeNotFound
 from chunkmill.nodes import hierarchy
 from chunkmill.stores.base import Store
 
-__all__ = ["UNREADABLE", "Snapshot", "snapshot"]
+__all__ = ["REPLACED", "UNREADABLE", "Snapshot", "snapshot"]
 
 Snapshot = Mapping[str, tuple[Any, tuple[Any, ...]]]
 """Path -> what its documents say, and its values; of each view."""
@@ -18,6 +18,10 @@ Snapshot = Mapping[str, tuple[Any, tuple[Any, ...]]]
 
 UNREADABLE = ("unreadable",)
 """Stands for the values of an array with chunks that do not fit its metadata: an error, nothing false."""
+
+
+REPLACED = (("being replaced",), ())
+"""Stands for a node, and all below it, of which an error says that it is being replaced."""
 
 
 def snapshot(store: Store, *, raises: bool = False) -> dict[str, Snapshot]:
@@ -30,9 +34,19 @@ def snapshot(store: Store, *, raises: bool = False) -> dict[str, Snapshot]:
 
 def _view(store: Store, *, consolidated: bool | None, raises: bool) -> Snapshot:
     found: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+
+    def replaced(_: str, error: ChunkmillError) -> None:
+        if not isinstance(error, NodeBeingReplaced):
+            raise error
+        found[error.path] = REPLACED
+
     try:
-        for node in hierarchy.walk(cm.open(store, consolidated=consolidated)):
+        for node in hierarchy.walk(cm.open(store, consolidated=consolidated), on_error=None if raises else replaced):
             found[node.path] = _shown(node, raises=raises)
+    except NodeBeingReplaced as error:
+        if raises:
+            raise
+        found[error.path] = REPLACED
     except NodeNotFound:
         pass
     except ChunkmillError as error:

@@ -13,9 +13,9 @@ from chunkmill.errors import ChunkmillError
 from chunkmill.nodes.api import open as open_node
 from chunkmill.nodes.arguments import StoreLocation
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.folders import join_path
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.open_store import open_plain_store
-from chunkmill.nodes.stored_group import join_path
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
 

@@ -13,7 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.checks.consolidated import staleness
-from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError, UnknownCodec, UnsupportedFeature
+from chunkmill.errors import (
+    ChunkmillError,
+    MetadataError,
+    NodeBeingReplaced,
+    NodeNotFound,
+    StoreError,
+    UnknownCodec,
+    UnsupportedFeature,
+)
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
 from chunkmill.model.paths import is_within
@@ -181,6 +189,8 @@ def _add_nodes(found: Inventory, top: Node) -> None:
 
 
 def _report_document(found: Inventory, path: str, error: ChunkmillError) -> None:
+    if isinstance(error, NodeBeingReplaced):  # the job is named
+        return
     cannot = isinstance(error, (UnsupportedFeature, UnknownCodec))
     key = str(getattr(error, "key", "")) or path
     found.problems.append(Problem("unsupported" if cannot else "metadata", path, key, str(error)))
@@ -304,12 +314,15 @@ def _document_keys(formats: Iterable[Format], path: str) -> Iterator[str]:
 
 
 def _prefixes(path: str) -> Iterator[str]:
-    """Yield the key prefix of the chunks of an array at `path` in every format."""
+    """Yield the prefixes of chunks, and of what is below, of a node at `path` in every format."""
     for documents_format in FORMATS:
         try:
-            yield documents_format.chunk_prefix(documents_format.normalize_path(path))
+            at = documents_format.normalize_path(path)
         except MetadataError:
             continue
+        yield documents_format.chunk_prefix(at)
+        if at:
+            yield from documents_format.list_prefixes(at)
 
 
 # --------------------------------------------------------------------------------------------------------------------

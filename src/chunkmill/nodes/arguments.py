@@ -11,10 +11,10 @@ from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.nodes.api import open as open_url
 from chunkmill.nodes.api import open_array
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.folders import join_path
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.hierarchy import as_stored, open_node
 from chunkmill.nodes.open_store import open_target_store
-from chunkmill.nodes.stored_group import join_path
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
 from chunkmill.stores.open import is_store

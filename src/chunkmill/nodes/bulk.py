@@ -28,9 +28,10 @@ from chunkmill.nodes.documents import (
     publish,
     unpublish,
 )
+from chunkmill.nodes.folders import join_path
 from chunkmill.nodes.new_array import describe_array
 from chunkmill.nodes.opening import array_at
-from chunkmill.nodes.stored_group import StoredGroup, join_path, parse_node
+from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.runtime.unfinished_jobs import check_no_job, jobs_at
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush

@@ -12,8 +12,9 @@ from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import replacing
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.delete import delete_node
+from chunkmill.nodes.folders import join_path
 from chunkmill.nodes.new_array import describe_array
-from chunkmill.nodes.stored_group import StoredGroup, join_path
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
 

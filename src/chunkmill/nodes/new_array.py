@@ -15,7 +15,7 @@ import numpy as np
 
 from chunkmill.array.layout import build_layouts
 from chunkmill.codecs.registry import parse_codecs, sharded
-from chunkmill.errors import AlignmentError, NodeNotFound, RegionError, UnsupportedFeature
+from chunkmill.errors import AlignmentError, RegionError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
 from chunkmill.hints import Hint
@@ -27,7 +27,7 @@ from chunkmill.model.paths import parents_of
 from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.dimensions import unknown_dimensions
 from chunkmill.nodes.documents import may_have
-from chunkmill.nodes.opening import open_stored
+from chunkmill.nodes.opening import find_stored
 from chunkmill.stores.base import Store
 
 __all__ = ["check_shards", "describe_array", "format_above", "lengths_by_name", "make_grid", "with_chunk_keys"]
@@ -191,10 +191,9 @@ def format_above(store: Store, path: str) -> str:
     """
     for parent in parents_of(path.strip("/")):
         if any(may_have(documents_format, parent) for documents_format in FORMATS):
-            try:
-                return open_stored(store, parent, consolidated=False).format
-            except NodeNotFound:
-                continue
+            found = find_stored(store, parent)
+            if found is not None:
+                return found.format
     return _DEFAULT_FORMAT
 
 

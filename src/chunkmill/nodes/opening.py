@@ -19,6 +19,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.being_replaced import settled
 from chunkmill.nodes.consolidated import write_consolidated
 from chunkmill.nodes.documents import (
     READ_ONLY_SET,
@@ -32,7 +33,8 @@ from chunkmill.nodes.documents import (
     own_part,
     present,
 )
-from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_folder, parse_node
+from chunkmill.nodes.folders import is_folder
+from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_bare, parse_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, documents_demanded, uncached
 from chunkmill.stores.overlay import OverlayStore
@@ -67,10 +69,17 @@ def open_as(
     ------
     NodeNotFound
         No format knows a node there.
+    NodeBeingReplaced
+        It is not there for the moment: another one takes its place.
     MetadataError
         There is one and its documents are wrong.
     """
-    node = _find(kind, store, path, format=format, consolidated=consolidated, read_only=read_only)
+
+    def read() -> tuple[Array | G | None, list[str]]:
+        node = _find(kind, store, path, format=format, consolidated=consolidated, read_only=read_only)
+        return node, [path.strip("/")] if is_bare(node) else []
+
+    node = settled(store, read)
     if node is not None:
         return node
     looked = _candidates(format, path)
@@ -113,6 +122,7 @@ def _find(
             node = view.open(kind, at, documents, read_only=read_only)
         if node is None and _is_implicit(store, documents_format, at, documents, is_named=format is not None):
             node = kind(store, at, GroupMetadata(), documents_format, read_only=read_only)
+            node.is_implicit = True
         if node is not None and consolidated and view is None:
             key = documents_format.consolidated_key("") or documents_format.name
             raise MetadataError(key=key, field="consolidated metadata", got="none", expected="some: consolidated=True")
@@ -299,5 +309,6 @@ def _is_implicit(store: Store, documents_format: Format, path: str, documents: D
     if is_named or any(documents.get(key) is not None for key in documents_format.root_keys()):
         return True
     # tensorstore marks no root: a folder with an array right below it is meant as a group
-    below = StoredGroup(store, path, GroupMetadata(), documents_format).arrays()
-    return any(array.format == documents_format.name for array in below.values())
+    group = StoredGroup(store, path, GroupMetadata(), documents_format)
+    group.settles = False
+    return any(array.format == documents_format.name for array in group.arrays().values())

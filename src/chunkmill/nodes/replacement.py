@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.formats.base import Format
@@ -17,7 +18,14 @@ from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidat
 from chunkmill.nodes.documents import create_groups_above, format_of_store, node_keys
 from chunkmill.nodes.replaced import REPLACED, check_as_seen
 from chunkmill.runtime.exchange import Exchange, complete_exchange, is_decided, note_exchange
-from chunkmill.runtime.journal_names import JOB_PREFIX, journal_prefix, new_mark, staged_documents, staged_prefix
+from chunkmill.runtime.journal_names import (
+    JOB_PREFIX,
+    exchange_sign,
+    journal_prefix,
+    new_mark,
+    staged_documents,
+    staged_prefix,
+)
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import (
     can_list,
@@ -171,21 +179,19 @@ class ReplacementOfJob:
 
     def _exchange(self, documents_format: Format, documents: Iterable[str]) -> Exchange:
         """Return what is to be copied where, and what of the old node is to be deleted before."""
-        own = list(node_keys(documents_format, self.path))
-        entries = {documents_format.array_keys(self.path)[0], documents_format.group_keys(self.path)[0]}
-        consolidated = documents_format.consolidated_key(self.path) or own[0]
         prefixes = _old_prefixes(self.path, documents_format)
+        old = {*node_keys(documents_format, self.path)}
+        old |= {*_documents_below(self.store, documents_format, self.path, prefixes)}
         return Exchange(
             job=self._job,
             prefix=self.old_prefix,
             staged=self.staged,
             mark=new_mark(self.run),
             documents=staged_documents(self.path, self.run),
-            last=tuple(sorted({*own, consolidated}.intersection(documents), key=lambda key: (key in entries, key))),
+            new_documents=tuple(reversed(_waves(documents))),
             old_prefixes=prefixes,
-            old_documents=tuple(
-                dict.fromkeys([*own, *_documents_below(self.store, self.path, documents_format, prefixes)])
-            ),
+            old_documents=tuple(_waves(old)),
+            sign=documents_format.list_prefixes(self.path)[0] + exchange_sign(self.run),
         )
 
     def _is_staged(self) -> bool:
@@ -235,19 +241,36 @@ def _old_prefixes(path: str, new: Format) -> tuple[str, ...]:
     return tuple(dict.fromkeys((new.chunk_prefix(path), *new.list_prefixes(path)))) if path else ("",)
 
 
-def _documents_below(store: Store, path: str, documents_format: Format, prefixes: Iterable[str]) -> list[str]:
-    """Return the keys of all documents below some prefixes, the topmost first, whatever their format."""
-    known = [each for each in FORMATS if each.node_keys_known]
-    keys = {key for each in known for key in (*node_keys(each, "a"), each.consolidated_key("a")) if key is not None}
-    names = {key.rpartition("/")[2] for key in keys}
+def _documents_below(store: Store, documents_format: Format, path: str, prefixes: Iterable[str]) -> list[str]:
+    """Return the keys of all documents below some prefixes, whatever their format."""
+    names = {name for each in _document_names() for name in each}
     apart = tuple({*documents_format.list_prefixes(path)} - {documents_format.chunk_prefix(path)})
-    found = [
+    return [
         key
         for prefix in prefixes
         for key in store.list_prefix(prefix)
         if (key.rpartition("/")[2] in names or key.startswith(apart)) and not key.startswith(JOB_PREFIX)
     ]
-    return sorted(found, key=lambda key: (key.count("/"), key))
+
+
+def _document_names() -> tuple[set[str], set[str], set[str]]:
+    """Return the names of consolidated metadata apart, of documents that make nodes, and of others."""
+    known = [each for each in FORMATS if each.node_keys_known]
+    entries = {key for each in known for key in (each.array_keys("a")[0], each.group_keys("a")[0])}
+    consolidated = {key for each in known if (key := each.consolidated_key("a")) is not None} - entries
+    others = {key for each in known for key in node_keys(each, "a")} - entries
+    return tuple({key.removeprefix("a/") for key in keys} for keys in (consolidated, entries, others))  # type: ignore[return-value]
+
+
+def _waves(documents: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return keys of documents in the order of deletion: nobody meets a part of a node, or a node without one above."""
+    consolidated, _, others = _document_names()
+
+    def wave(key: str) -> tuple[int, int]:
+        name = key.rpartition("/")[2]
+        return key.count("/"), 0 if name in consolidated else 2 if name in others else 1
+
+    return [tuple(keys) for _, keys in groupby(sorted(documents, key=lambda key: (*wave(key), key)), wave)]
 
 
 def _prefix(documents_format: Format, path: str) -> str:

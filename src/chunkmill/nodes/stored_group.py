@@ -6,32 +6,30 @@ Not here: opening by path (`chunkmill.nodes.opening`), the public face, which cr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from copy import copy
+from functools import partial
 from itertools import chain
 from math import prod
 from typing import Self, TypeAlias, TypeVar
 
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
-from chunkmill.errors import ChunkmillError, NodeNotFound, StoreError
+from chunkmill.errors import ChunkmillError, NodeBeingReplaced, NodeNotFound, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.model.json_values import Attributes
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_group
-from chunkmill.nodes.documents import (
-    Documents,
-    fetch,
-    node_keys,
-    present,
-)
+from chunkmill.nodes.being_replaced import settled
+from chunkmill.nodes.documents import Documents, fetch, node_keys, present
+from chunkmill.nodes.folders import child_names, holds_chunks, is_folder, join_path, listed_children
 from chunkmill.nodes.group_display import group_html, group_text, tree_text
 from chunkmill.nodes.multiscales import MultiscaleImage, multiscales_of
 from chunkmill.nodes.other_formats import documents_of_zarr, first_document
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import limited_to, uncached
 
-__all__ = ["OnError", "StoredGroup", "StoredNode", "is_folder", "join_path", "parse_node"]
+__all__ = ["OnError", "StoredGroup", "StoredNode", "is_bare", "parse_node"]
 
 
 OnError: TypeAlias = Callable[[str, ChunkmillError], None]
@@ -53,6 +51,8 @@ class StoredGroup(ChangesAttributes):
         self.read_only = read_only
         self.read_missing: ReadMissing = "fill"
         self.is_documented = True
+        self.is_implicit = False
+        self.settles = True  # False where one looks for what is in the way: writers look for jobs themselves
 
     @property
     def format(self) -> str:
@@ -79,7 +79,7 @@ class StoredGroup(ChangesAttributes):
 
     def children(self, *, without: Collection[str] = ()) -> dict[str, Array | Self]:
         """Open every direct child but those named: one listing, then all documents at once where the store can."""
-        children = self._open_listed(_child_names(self.store, self.documents, self.path) - set(without))
+        children = self._open_children(lambda name: name not in without)
         return {name: node for name, node in children.items() if node is not None}
 
     def members(self, *, without: Collection[str] = (), on_error: OnError | None = None) -> dict[str, Array | Self]:
@@ -107,15 +107,17 @@ class StoredGroup(ChangesAttributes):
         >>> list(cm.open_group(store).children()), list(cm.open_group(store).members())
         ([], ['plate'])
         """
-        names = _child_names(self.store, self.documents, self.path) - set(without)
         try:
-            opened = self._open_listed(names)
+            opened = self._open_children(lambda name: name not in without)
             for node in opened.values() if on_error is not None else ():
                 if isinstance(node, Array):
                     node.check_codecs()
-        except ChunkmillError:
+        except ChunkmillError as error:
             if on_error is None:
                 raise
+            names = child_names(self.store, self.documents, self.path) - set(without)
+            if isinstance(error, NodeBeingReplaced) and not names:
+                on_error(self.path, error)
             opened = self._open_one_by_one(names, on_error)
         for name in [name for name, node in opened.items() if node is None]:
             try:
@@ -140,8 +142,26 @@ class StoredGroup(ChangesAttributes):
             node.is_documented = False
         return node if node is None else node.with_read_missing(self.read_missing)
 
-    def _open_listed(self, names: Collection[str]) -> dict[str, Array | Self | None]:
-        """Open listed children; ``None`` for folders that are not nodes."""
+    def _open_children(self, accepts: Callable[[str], bool]) -> dict[str, Array | Self | None]:
+        """Open the listed children whose names are accepted; ``None`` for folders that are not nodes.
+
+        Raises
+        ------
+        NodeBeingReplaced
+            One of them, or the group itself, is being replaced.
+        """
+        read = partial(self._children_now, accepts)
+        return settled(uncached(self.store), read) if self.settles else read()[0]
+
+    def _children_now(self, accepts: Callable[[str], bool]) -> tuple[dict[str, Array | Self | None], list[str]]:
+        """Return also the paths where documents are missed."""
+        names, shows_own = listed_children(self.store, self.documents, self.path)
+        opened = self._open_listed(filter(accepts, names))
+        missing = [join_path(self.path, name) for name, node in opened.items() if is_bare(node)]
+        has_own = shows_own or any(fetch(self.store, self.documents.group_keys(self.path)[:1]).values())
+        return opened, missing if has_own else [*missing, self.path]
+
+    def _open_listed(self, names: Iterable[str]) -> dict[str, Array | Self | None]:
         paths = {name: join_path(self.path, name) for name in sorted(names)}
         keys = {name: self.documents.array_keys(path) for name, path in paths.items()}
         documents = fetch(self.store, chain.from_iterable(keys.values()))
@@ -181,6 +201,8 @@ class StoredGroup(ChangesAttributes):
         for name in sorted(names):
             try:
                 opened[name] = self[name]
+            except NodeBeingReplaced as error:
+                on_error(error.path, error)
             except NodeNotFound:
                 opened[name] = None
             except ChunkmillError as error:
@@ -198,7 +220,7 @@ class StoredGroup(ChangesAttributes):
         node = parse_node(type(self), self.store, path, self.documents, documents, read_only=self.read_only)
         if node is None and self.documents.implicit_groups:
             is_group = is_listed and self.documents.empty_groups
-            if _holds_chunks(self.store, self.documents, path):
+            if holds_chunks(self.store, self.documents, path):
                 return None
             if is_group or is_folder(self.store, self.documents, path):
                 node = self._group_at(path)
@@ -208,6 +230,7 @@ class StoredGroup(ChangesAttributes):
         """Return a group without a document."""
         group = type(self)(self.store, path, GroupMetadata(), self.documents, read_only=self.read_only)
         group.read_missing = self.read_missing
+        group.is_implicit = True
         return group
 
     def with_read_missing(self, read_missing: ReadMissing) -> Self:
@@ -225,6 +248,8 @@ class StoredGroup(ChangesAttributes):
     def __contains__(self, path: object) -> bool:
         try:
             self[str(path)]
+        except NodeBeingReplaced:
+            raise
         except NodeNotFound:
             return False
         return True
@@ -232,9 +257,7 @@ class StoredGroup(ChangesAttributes):
     def __getitem__(self, path: str) -> Array | Self:
         """Open the node at `path` below the group; `NodeNotFound` (a ``KeyError``) when there is none."""
         full = join_path(self.path, self.documents.normalize_path(path))
-        node = self.parse_child(full, fetch(self.store, node_keys(self.documents, full)))
-        if not isinstance(node, Array):
-            node = self._described_by_zarr({full: node}).get(full, node)
+        node = settled(uncached(self.store), partial(self._node_now, full))
         if node is None:
             hint = f"the group {self.path!r} has {', '.join(map(repr, list(self)[:20])) or 'no children'}"
             raise NodeNotFound(url=self.url, path=full, hint=hint)
@@ -242,13 +265,18 @@ class StoredGroup(ChangesAttributes):
             node.check_codecs()
         return node
 
+    def _node_now(self, path: str) -> tuple[Array | Self | None, list[str]]:
+        node = self.parse_child(path, fetch(self.store, node_keys(self.documents, path)))
+        if not isinstance(node, Array):
+            node = self._described_by_zarr({path: node}).get(path, node)
+        return node, [path] if is_bare(node) else []
+
     def arrays(self) -> dict[str, Array]:
         """Return the arrays directly below, by name."""
         return {name: node for name, node in self.children().items() if isinstance(node, Array)}
 
     def _arrays_named(self, accepts: Callable[[str], bool]) -> dict[str, Array]:
-        names = filter(accepts, _child_names(self.store, self.documents, self.path))
-        return {name: node for name, node in self._open_listed(set(names)).items() if isinstance(node, Array)}
+        return {name: node for name, node in self._open_children(accepts).items() if isinstance(node, Array)}
 
     def groups(self) -> dict[str, Self]:
         """Return the groups directly below, by name."""
@@ -314,6 +342,11 @@ class StoredGroup(ChangesAttributes):
         return group_html(self)
 
 
+def is_bare(node: Array | StoredGroup | None) -> bool:
+    """Return whether there is no node, or only a folder that is one: no document was found."""
+    return node is None or (isinstance(node, StoredGroup) and node.is_implicit)
+
+
 StoredNode: TypeAlias = Array | StoredGroup
 G = TypeVar("G", bound=StoredGroup)
 
@@ -345,46 +378,3 @@ def _limited(store: Store, metadata: ArrayMetadata) -> Store:
 
 _WIDEST_ENCODED = 16  # bytes of an element after a codec that widens it
 _LONGEST_DOCUMENT = 16 * 2**20  # beside the array's chunks: its attributes
-
-
-def is_folder(store: Store, documents_format: Format, path: str) -> bool:
-    """Return whether a listing shows anything below `path`, or an empty folder where that is a group."""
-    try:
-        if any(store.list_dir(prefix) for prefix in documents_format.list_prefixes(path)):
-            return True
-        above, _, name = path.rpartition("/")
-        return documents_format.empty_groups and bool(name) and name in _child_names(store, documents_format, above)
-    except StoreError:  # a server that cannot list
-        return False
-
-
-def _holds_chunks(store: Store, documents_format: Format, path: str) -> bool:
-    """Return whether a folder is of an array that has no document: of an interrupted write, or a deleted one.
-
-    That is a folder named by a number, with folders named by numbers down to a file named by one.
-    """
-    while path.rpartition("/")[2].isdigit():
-        listed = [name for prefix in documents_format.list_prefixes(path) for name in store.list_dir(prefix)]
-        if any(name.isdigit() for name in listed):
-            return True
-        if not listed or not all(name.endswith("/") for name in listed):
-            return False
-        path = join_path(path, listed[0].removesuffix("/"))
-    return False
-
-
-_OURS = ".chunkmill-"  # journals of unfinished jobs: every folder is a group in N5
-
-
-def _child_names(store: Store, documents_format: Format, path: str) -> set[str]:
-    return {
-        name
-        for prefix in documents_format.list_prefixes(path)
-        for listed in store.list_dir(prefix)
-        if not listed.startswith(_OURS) and (name := documents_format.child_name(path, prefix, listed)) is not None
-    }
-
-
-def join_path(path: str, name: str) -> str:
-    """Return the path of a child."""
-    return "/".join(part for part in (path, name) if part)

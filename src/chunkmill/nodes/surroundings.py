@@ -45,7 +45,9 @@ def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> N
     """Raise `NodeExists` where nodes are stored below a folder without a document: an array there would hide them."""
     if documents_format.implicit_groups or not can_list(store):
         return
-    hidden = StoredGroup(store, path, GroupMetadata(), documents_format).members()
+    group = StoredGroup(store, path, GroupMetadata(), documents_format)
+    group.settles = False
+    hidden = group.members()
     if hidden:
         hint = f"nodes are stored below it ({', '.join(map(repr, list(hidden)[:5]))}), in a folder without a document"
         raise NodeExists(url=store.url, path=path, found="group", hint=hint)

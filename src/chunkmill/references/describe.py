@@ -20,8 +20,8 @@ from chunkmill.model.inner_layout import inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.folders import join_path
 from chunkmill.nodes.group import Group, Node
-from chunkmill.nodes.stored_group import join_path
 from chunkmill.references.locate import Container, ReferencedArray
 from chunkmill.stores.capabilities import LocatesValues, innermost
 

@@ -1,11 +1,12 @@
 """Put a new node in the place of the old one by copies, in stores that cannot rename: object stores.
 
 The new one is stored whole beside its journal, chunks and documents. Then a note in the journal says so: from there on
-the old one is given up, and any client finishes what another one has begun. In this order: the old documents are
-deleted, so that nobody reads new chunks by old metadata, and the other old keys that the new node lacks; the new chunks
-are copied; a mark at the place says that they are whole; the documents are written where there are none, the topmost
-last; what was staged is deleted. Until the documents are written, it is there whole. One client at a time, whose
-heartbeat others see, does it.
+the old one is given up, and any client finishes what another one has begun. In this order: a sign is stored at the
+place, so that a listing shows it; the old documents are deleted, the topmost first, so that nobody reads new chunks by
+old metadata, and the other old keys that the new node lacks; the new chunks are copied; a mark at the place says that
+they are whole; the documents are written where there are none, the topmost last; sign, and what was staged, are
+deleted. Until the documents are written, it is there whole. One client at a time, whose heartbeat others see, does it.
+Whoever misses a document looks for the note (`chunkmill.nodes.being_replaced`).
 
 What this leaves open is what attempts leave open (`chunkmill.runtime.attempts`): a process that sleeps between asking
 whether it still stands and deleting a key. Not here: which keys a node has (`chunkmill.nodes.replacement`).
@@ -52,12 +53,14 @@ class Exchange:
         Name of the key that is below `staged` when all is whole there, and then below `prefix`.
     documents
         Prefix below which the new documents are stored, each by its whole key.
-    last
-        Keys of those that are written last, in this order: of the topmost node.
+    new_documents
+        Their keys, in the order in which they are written, those of each tuple at once: of the topmost node last.
     old_prefixes
         Below which the old node is stored.
     old_documents
-        Keys of the old documents, the topmost first.
+        Keys of the old documents, in the order in which they are deleted: of the topmost node first.
+    sign
+        Key that is there meanwhile, in the folder of the node.
     owner
         Key of the attempt of the client that does it.
     """
@@ -67,9 +70,10 @@ class Exchange:
     staged: str
     mark: str
     documents: str
-    last: tuple[str, ...]
+    new_documents: tuple[tuple[str, ...], ...]
     old_prefixes: tuple[str, ...]
-    old_documents: tuple[str, ...]
+    old_documents: tuple[tuple[str, ...], ...]
+    sign: str
     owner: str = ""
 
 
@@ -171,9 +175,10 @@ def _exchange(store: Store, exchange: Exchange, attempt: Attempt) -> None:
     job = exchange.job
     if store.get(exchange.prefix + exchange.mark) is None:
         LOG.info("%s: puts the new node in place, one copy a value", job)
+        store.set(exchange.sign, b"")
         _delete_documents(store, exchange.old_documents, attempt)
         names = _below(store, exchange.staged, exchange.mark)
-        new = {exchange.prefix + name for name in names}
+        new = {exchange.sign, *(exchange.prefix + name for name in names)}
         _each(store, (key for key in _old_keys(store, exchange) if key not in new), store.delete, attempt)
         if has_folders(store):  # which are groups, in some formats
             for prefix in exchange.old_prefixes:
@@ -192,6 +197,7 @@ def _exchange(store: Store, exchange: Exchange, attempt: Attempt) -> None:
         attempt.check(now=True)
         store.set(exchange.prefix + exchange.mark, b"")
     _write_documents(store, exchange, attempt)
+    store.delete(exchange.sign)
     store.delete(exchange.staged + exchange.mark)
     _delete_staged(store, exchange)
 
@@ -221,7 +227,7 @@ def _remove_empty_folders(store: Store, prefix: str) -> None:
             remove_folder(store, prefix + name)
 
 
-def _delete_documents(store: Store, keys: Sequence[str], attempt: Attempt) -> None:
+def _delete_documents(store: Store, keys: Sequence[Sequence[str]], attempt: Attempt) -> None:
     """Delete documents: each as it was when the attempt stood, since others may be about to write the new one."""
 
     def delete(key: str) -> None:
@@ -231,9 +237,8 @@ def _delete_documents(store: Store, keys: Sequence[str], attempt: Attempt) -> No
             if value is None or store.set_if(key, None, version):
                 return
 
-    for key in keys[:1]:
-        delete(key)
-    _each(store, keys[1:], delete, attempt)
+    for each in keys:
+        _each(store, each, delete, attempt)
 
 
 def _write_documents(store: Store, exchange: Exchange, attempt: Attempt) -> None:
@@ -244,11 +249,9 @@ def _write_documents(store: Store, exchange: Exchange, attempt: Attempt) -> None
         reason = "others have made a node here while the job put its own in place"
         raise StoreError(url=store.url, key=key, reason=f"{reason}: delete it, and run the job again")
 
-    staged = _below(store, exchange.documents)
-    _each(store, sorted(set(staged).difference(exchange.last)), write, attempt)
-    for key in exchange.last:
+    for each in exchange.new_documents:
         attempt.check(now=True)
-        write(key)
+        _each(store, each, write, attempt)
 
 
 def _each(store: Store, items: Iterable[str], function: Callable[[str], object], attempt: Attempt) -> None:
@@ -266,8 +269,8 @@ def _packed(exchange: Exchange) -> bytes:
 def _unpacked(store: Store, note: str, value: bytes) -> Exchange:
     try:
         known = json.loads(value)
-        lists = {name: tuple(known[name]) for name in ("last", "old_prefixes", "old_documents")}
-        return Exchange(**{**known, **lists})
+        waves = {name: tuple(map(tuple, known[name])) for name in ("new_documents", "old_documents")}
+        return Exchange(**{**known, **waves, "old_prefixes": tuple(known["old_prefixes"])})
     except (ValueError, TypeError, KeyError):
         reason = "the note of an interrupted exchange is damaged; the new node is stored whole beside it"
         raise StoreError(url=store.url, key=note, reason=reason) from None

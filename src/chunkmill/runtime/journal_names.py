@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 __all__ = ["JOB_PREFIX", "MARK_PREFIX", "PLAN", "RUNNING", "fingerprint", "journal_prefix", "new_mark", "new_run"]
-__all__ += ["staged_documents", "staged_prefix"]
+__all__ += ["exchange_sign", "staged_documents", "staged_prefix"]
 
 JOB_PREFIX = ".chunkmill-job-"
 """Prefix of the keys of every job's journal, at the root of a store."""
@@ -73,6 +73,11 @@ def staged_prefix(path: str, run: str) -> str:
 def staged_documents(path: str, run: str) -> str:
     """Return the prefix below which a run stores the documents of that node, where they are not below its own."""
     return f"{journal_prefix(path)}documents-{run}/"
+
+
+def exchange_sign(run: str) -> str:
+    """Return the name of the key that is in a node's folder while the one of that run takes its place by copies."""
+    return f"{new_mark(run)}-comes"
 
 
 def new_mark(run: str) -> str:

@@ -80,6 +80,16 @@ def jobs_at(store: Store, *paths: str, below: bool = False, own_run: str = "") -
     return [job for job in jobs if job.path in places or any(is_within(job.path, p) for p in paths)]
 
 
+def exchanged_now(store: Store, paths: Iterable[str]) -> UnfinishedJob | None:
+    """Return a job that is replacing a node at `paths`, or above, by copies; one whose client is alive may end soon."""
+    for seconds in (*plan_document.PAUSES, None):
+        job = next((job for job in jobs_at(store, *paths) if job.is_exchanging), None)
+        if job is None or not job.is_running or seconds is None:
+            return job
+        plan_document.pause(seconds)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """Right to write a place, which others respect.

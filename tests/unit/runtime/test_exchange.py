@@ -25,9 +25,10 @@ PLANNED = Exchange(
     staged=f"{JOURNAL}new-1/",
     mark=".chunkmill-new-1",
     documents=f"{JOURNAL}documents-1/",
-    last=("a/meta",),
+    new_documents=(("a/c/meta",), ("a/meta",)),
     old_prefixes=("a/",),
-    old_documents=("a/meta", "a/b/meta"),
+    old_documents=(("a/meta",), ("a/b/meta",)),
+    sign="a/sign",
 )
 PLACED = {"a/0": b"new", "a/meta": b"new", "a/c/meta": b"new", "other": b"other", f"a/{PLANNED.mark}": b""}
 

@@ -1,0 +1,129 @@
+"""Whoever reads while a node is replaced by copies gets the old one, the new one, or an error that says so."""
+
+import itertools
+import pickle
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import NodeBeingReplaced, NodeNotFound
+from chunkmill.runtime import attempts, plan_document
+from chunkmill.stores.memory import MemoryStore
+
+FORMATS = ["zarr2", "zarr3", "n5", "zarr3-draft"]
+OLD, NEW = np.arange(8), np.arange(8) + 100
+
+
+class Watched(MemoryStore):
+    """Cannot rename; looks before each change."""
+
+    stage = swap_in = can_replace = replace_prefix = pin = None
+
+    def set(self, key, value):
+        LOOKS[-1]()
+        super().set(key, value)
+
+    def set_if(self, key, value, version):
+        LOOKS[-1]()
+        return super().set_if(key, value, version)
+
+    def delete(self, key):
+        LOOKS[-1]()
+        super().delete(key)
+
+    def delete_prefix(self, prefix):
+        LOOKS[-1]()
+        super().delete_prefix(prefix)
+
+
+LOOKS = [lambda: None]  # not of the store, which is pickled
+
+
+@contextmanager
+def looking(look):
+    LOOKS.append(look)
+    try:
+        yield
+    finally:
+        LOOKS.pop()
+
+
+def stored(store, path, values, name, **options):
+    options |= {"format": name, "attributes": {"first": int(values[0])}}
+    cm.to_store(values, store, path, mode="w", **options)
+
+
+@pytest.fixture(autouse=True)
+def nobody_waits(monkeypatch):
+    monkeypatch.setattr(plan_document, "pause", lambda _: None)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_at_every_step(name):
+    store = Watched()
+    cm.create_group(store, "g", format=name)
+    stored(store, "g/a", OLD, name, chunks=4)
+    stored(store, "g/b", OLD, name, chunks=4)
+    group = cm.open_group(store, "g", consolidated=False)
+    seen = []
+
+    def by_name():
+        return cm.open_array(store, "g/a")
+
+    def by_group():
+        return group["a"]
+
+    def by_listing():
+        found = group.children()
+        assert set(found) == {"a", "b"}
+        return found["a"]
+
+    def look():
+        if not any("/exchange-" in key for key in store.list_prefix("")):
+            return
+        for read in (by_name, by_group, by_listing):
+            try:
+                array = read()
+            except NodeBeingReplaced:
+                seen.append("being replaced")
+            else:
+                which = OLD if array.attributes["first"] == 0 else NEW
+                np.testing.assert_array_equal(array[...], which)
+                seen.append("old" if which is OLD else "new")
+
+    with looking(look):
+        stored(store, "g/a", NEW, name, chunks=8)
+    assert set(seen) == {"old", "being replaced", "new"}
+    assert seen == sorted(seen, key=["old", "being replaced", "new"].index)
+    assert not [key for key in store.list_prefix("") if ".chunkmill" in key]
+    assert cm.check(store).ok
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_one_that_died_is_named_until_it_is_repaired(name, monkeypatch):
+    store = Watched()
+    cm.create_group(store, "g", format=name)
+    stored(store, "g/a", OLD, name)
+
+    steps = itertools.count()
+
+    def die():
+        if any("-comes" in key for key in store.list_prefix("")) and next(steps) > 2:  # documents are gone
+            raise KeyboardInterrupt
+
+    with looking(die), pytest.raises(KeyboardInterrupt):
+        stored(store, "g/a", NEW, name)
+    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    with pytest.raises(NodeBeingReplaced, match="check the store with repair=True") as refused:
+        cm.open_array(store, "g/a")
+    error = refused.value
+    assert error.path == "g/a"
+    assert isinstance(error, NodeNotFound)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    with pytest.raises(NodeBeingReplaced):
+        "a" in cm.open_group(store, "g")  # noqa: B015
+    assert {problem.kind for problem in cm.check(store).problems} == {"unfinished"}
+    cm.check(store, repair=True)
+    np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], NEW)
