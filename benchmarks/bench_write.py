@@ -2,7 +2,8 @@
 
 (Where chunks are replaced, ext4 begins to write the new ones out before the old ones are deleted, for every writer.)
 The bare loop encodes with numcodecs in two plain threads and writes each file in place: three system calls, and a
-reader may see half a chunk; so does zarrs. We, zarr-python and tensorstore write to a hidden file and rename it.
+reader may see half a chunk; so does zarrs. We, zarr-python and tensorstore write to a hidden file and rename it, as
+the second bare loop does.
 **new** is the whole of `to_store` where there is nothing, as users call it: documents, reservation, publication.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +32,7 @@ from chunkmill.dask_arrays.write_task import WriteCounts, WriteTask
 
 OURS, DIRECT, EMPTY = "chunkmill", "chunkmill a[...] = x", "empty tasks"
 NEW = "chunkmill, new"
+RENAMED = "bare loop, renamed"
 
 
 def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: ARG001 - one signature for all
@@ -47,10 +50,9 @@ def bench_write(layout: Layout, path: Path, *, quick: bool) -> list[Row]:
     x = da.from_array(values, chunks=layout.keys, name=False)
     a = cm.open_array(str(path), mode="r+")
     contenders: dict[str, Callable[[], Any]] = {OURS: lambda: cm.store(x, a)}
-    if layout.shards is None:
-        contenders = {BARE: lambda: bare_write(layout, path, values)} | contenders
-    else:
-        contenders = {BARE: lambda: bare_write_shards(layout, path, values)} | contenders
+    bare = bare_write if layout.shards is None else bare_write_shards
+    renamed = {RENAMED: lambda: bare(layout, path, values, write_and_rename)}
+    contenders = {BARE: lambda: bare(layout, path, values)} | renamed | contenders
     contenders[DIRECT] = lambda: a.__setitem__(..., values)
     contenders[EMPTY] = lambda: write_nothing(x, a)
     new = NewArrays(layout, path.with_name("new"))
@@ -116,13 +118,24 @@ def clear(layout: Layout, path: Path) -> None:
             Path(name).replace(aside / uuid4().hex)
 
 
-def bare_write(layout: Layout, path: Path, values: np.ndarray) -> None:
+WriteFile = Callable[[str, Any], None]
+
+
+def write_and_rename(path: str, data: Any) -> None:
+    """Write a file that readers see whole or not at all."""
+    folder, name = os.path.split(path)
+    hidden = f"{folder}/.{name}-{threading.get_ident()}"
+    harness.write_file(hidden, data)
+    os.replace(hidden, path)  # noqa: PTH105 - a system call more is what is measured
+
+
+def bare_write(layout: Layout, path: Path, values: np.ndarray, write: WriteFile = harness.write_file) -> None:
     header = a_header(layout)
 
     def one(stored: tuple[str, Any]) -> None:
         block = np.ascontiguousarray(values[stored[1]], layout.stored)
         data = layout.encode(block)
-        harness.write_file(stored[0], b"".join((header, data)) if header else data)
+        write(stored[0], b"".join((header, data)) if header else data)
 
     harness.in_threads(one, layout.store_keys(path))
 
@@ -133,7 +146,7 @@ def a_header(layout: Layout) -> bytes:
     return np.array([0, len(layout.chunks)], ">u2").tobytes() + np.array(layout.chunks[::-1], ">u4").tobytes()
 
 
-def bare_write_shards(layout: Layout, path: Path, values: np.ndarray) -> None:
+def bare_write_shards(layout: Layout, path: Path, values: np.ndarray, write: WriteFile = harness.write_file) -> None:
     """Write the shards the bare way; the index has no checksum, which would cost microseconds."""
     from google_crc32c import value as crc32c
 
@@ -146,7 +159,7 @@ def bare_write_shards(layout: Layout, path: Path, values: np.ndarray) -> None:
             index.append((offset, len(parts[-1])))
             offset += len(parts[-1])
         tail = np.array(index, "<u8").tobytes()
-        harness.write_file(stored[0], b"".join([*parts, tail, crc32c(tail).to_bytes(4, "little")]))
+        write(stored[0], b"".join([*parts, tail, crc32c(tail).to_bytes(4, "little")]))
 
     harness.in_threads(one, layout.store_keys(path))
 
@@ -177,7 +190,8 @@ def layout(request):
 def test_the_bare_loop_writes_what_we_read(layout, tmp_path):
     values = harness.volume(layout.shape, seed=1)
     fill(layout, tmp_path / "a")
-    (bare_write if layout.shards is None else bare_write_shards)(layout, tmp_path / "a", values)
+    bare = bare_write if layout.shards is None else bare_write_shards
+    bare(layout, tmp_path / "a", values, write_and_rename)
     np.testing.assert_array_equal(cm.open_array(str(tmp_path / "a"))[...], values)
 
 

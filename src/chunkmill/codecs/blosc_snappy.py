@@ -24,9 +24,9 @@ _SNAPPY = 2  # the compressor, in the highest three of the flags
 _MAX_SPLITS, _MIN_SPLIT = 16, 128  # a block is cut into one stream a byte of an element, if those are not too short
 
 
-def is_snappy(header: bytes) -> bool:
-    """Return whether the frame that begins with `header` is of snappy and compressed at all."""
-    return header[2] >> 5 == _SNAPPY and not header[2] & _COPIED
+def is_snappy(flags: int) -> bool:
+    """Return whether the frame whose header has these flags is of snappy and compressed at all."""
+    return flags >> 5 == _SNAPPY and not flags & _COPIED
 
 
 def unsnapped(data: Buffer, out: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import struct
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -171,9 +172,7 @@ class Blosc(DecompressesInto):
         size = buffer_size(data)
         if size < _BLOSC_HEADER:
             raise ValueError(f"{size} bytes cannot hold a blosc header of {_BLOSC_HEADER}")
-        header = bytes(byte_view(data)[:_BLOSC_HEADER])
-        stated = int.from_bytes(header[4:8], "little")
-        compressed = int.from_bytes(header[12:16], "little")
+        flags, stated, compressed = _BLOSC_FIELDS.unpack_from(data)  # type: ignore[arg-type]  # any buffer
         if compressed != size:
             raise ValueError(f"the blosc header states {compressed} compressed bytes, there are {size}")
         check_claim(stated, max_bytes, size, _BLOSC_RATIO)
@@ -182,7 +181,7 @@ class Blosc(DecompressesInto):
         # an array, unlike bytes, is writable: the chunk needs no copy
         if out is None or out.nbytes != stated:
             out = np.empty(stated, np.uint8)
-        if is_snappy(header):
+        if is_snappy(flags):
             return unsnapped(data, out)
         return numcodecs.blosc.decompress(data, out)  # type: ignore[no-any-return]
 
@@ -304,7 +303,8 @@ class Lzma:
 
 
 _SHUFFLES: tuple[Literal["noshuffle", "shuffle", "bitshuffle"], ...] = ("noshuffle", "shuffle", "bitshuffle")
-_BLOSC_HEADER = 16
+_BLOSC_FIELDS = struct.Struct("<2xBxI4xI")  # flags; bytes; compressed bytes
+_BLOSC_HEADER = _BLOSC_FIELDS.size
 _BLOSC_MAX = (1 << 31) - 1 - _BLOSC_HEADER
 _LZ4_HEADER = 4
 _LZ4_MAX = 0x7E000000

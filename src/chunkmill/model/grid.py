@@ -49,6 +49,11 @@ class RegularAxis:
         """Return the chunk that holds `element`."""
         return element // self.chunk
 
+    def chunk_at(self, element: int) -> tuple[int, int, int]:
+        """Return the chunk that holds `element`, its first element, and its declared length."""
+        index = element // self.chunk
+        return index, index * self.chunk, self.chunk
+
     @property
     def widest(self) -> int:
         """Length of the longest chunk."""
@@ -89,8 +94,14 @@ class RunsAxis:
 
     def index(self, element: int) -> int:
         """Return the chunk that holds `element`."""
+        return self.chunk_at(element)[0]
+
+    def chunk_at(self, element: int) -> tuple[int, int, int]:
+        """Return the chunk that holds `element`, its first element, and its declared length."""
         run = bisect_right(self._starts, element) - 1
-        return self._firsts[run] + (element - self._starts[run]) // self.runs[run][0]
+        first, length = self._starts[run], self.runs[run][0]
+        i = (element - first) // length
+        return self._firsts[run] + i, first + i * length, length
 
     @property
     def widest(self) -> int:
@@ -218,9 +229,8 @@ class ChunkGrid:
             begin, end = cut.start, cut.stop
             if begin >= end:
                 return None
-            i = axis.index(begin)
-            start = axis.start(i)
-            stop = min(start + axis.length(i), axis.size)
+            i, start, length = axis.chunk_at(begin)
+            stop = min(start + length, axis.size)
             if end > stop:
                 return None
             coords.append(i)

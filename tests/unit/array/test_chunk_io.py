@@ -1,5 +1,6 @@
 """What `read_region` hands out: writable, in C order, and nothing kept alive beside it."""
 
+import sys
 import tracemalloc
 
 import dask
@@ -71,3 +72,20 @@ def test_a_streamed_sum_holds_few_blocks(tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak <= 4 * 2 * (1 << 18) + 500_000  # four blocks a thread, and dask's graph
+
+
+@pytest.mark.parametrize(("codecs", "most"), [("raw", 37), ("blosc", 53), ("zstd", 42)])
+def test_a_chunk_takes_few_function_calls(tmp_path, codecs, most):
+    """Of a small chunk they take as long as the system calls."""
+    values = np.arange(64**3, dtype="i4").reshape(64, 64, 64)
+    a = cm.create_array(tmp_path / "a", shape=values.shape, dtype="i4", chunks=(32, 32, 32), codecs=codecs)
+    a[...] = values
+    region = (slice(32, 64), slice(0, 32), slice(0, 32))
+    read_region(a, region)
+    called = []
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_qualname) if event == "call" else None)
+    try:
+        read_region(a, region)
+    finally:
+        sys.setprofile(None)
+    assert len(called) <= most, called

@@ -65,7 +65,7 @@ def test_frames_of_tensorstore(tmp_path, shuffle, dtype, n):
     values = walk("i8", n).astype(dtype)
     data = written(tmp_path, values, shuffle)
     if n > 100 and values.itemsize > 1:
-        assert is_snappy(data[:16])  # short ones are copied, which numcodecs reads
+        assert is_snappy(data[2])  # short ones are copied, which numcodecs reads
     array = cm.open_array(str(tmp_path))
     assert array[...].tobytes() == values.tobytes()
 
