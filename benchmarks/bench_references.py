@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -208,6 +209,8 @@ def run(*, quick=False, cluster=False):  # noqa: ARG001 - one signature for all
     with tempfile.TemporaryDirectory() if kept is None else nullcontext(kept) as folder:
         results = bench_set(f"JSON, {n_json:,}", write_json(folder, n_json), (PARSER, OURS, FSSPEC), quick=quick)
         results += bench_set(f"parquet, {n_parquet:,}", write_parquet(folder, n_parquet), (OURS, FSSPEC), quick=quick)
+        if harness.PARTNER is not None:
+            return results
         got = measured(COLUMNS, Path(folder) / f"refs-{n_parquet}.parquet")
     counts = {"peak MB": got["peak"], "held MB": got["held"]}
     row = Row("references, all into memory", f"parquet, {n_parquet:,}", OURS, [got["open"]], counts=counts)
@@ -217,9 +220,11 @@ def run(*, quick=False, cluster=False):  # noqa: ARG001 - one signature for all
 def bench_set(case, path, names, *, quick):
     """Open and read one set by each contender in turn."""
     got = {name: [] for name in names}
-    for i in range(harness.rounds(quick, 3)):
+    for i in range(0 if harness.PARTNER else harness.rounds(quick, 3)):
         for name in names if i % 2 else names[::-1]:
             got[name].append(measured(name, path))
+    if harness.PARTNER is not None:
+        got = harness.PARTNER.turns({name: partial(measured, name, path) for name in names})
     medians = {
         name: {key: float(np.median([one[key] for one in each])) for key in each[0]} for name, each in got.items()
     }

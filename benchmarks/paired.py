@@ -3,7 +3,7 @@
 Two processes run the same benchmarks, those of the working tree: one imports chunkmill from COMMIT, the other one from
 the working tree. Before a contender is timed, both wait for their turn; the order is reversed every other round, after
 one round that is not counted. So whatever makes the machine slower does so for both, and the ratios round by round tell
-which version is. Peers and bare loops are left out, and what takes long to set up for one figure: `clusters`, `scale`.
+which version is. Peers and bare loops are left out, and what has rounds of its own: `clusters`, `remote`, `scale`.
 
 A row is marked where its rounds agree: three quarters of them are slower, or faster, by more than 5 %.
 """
@@ -40,7 +40,8 @@ from benchmarks.harness import RESULTS, Row, duration
 from benchmarks.run import known
 
 ROOT = Path(__file__).parents[1]
-ALONE = ("clusters", "scale")
+ALONE = ("clusters", "remote", "scale")
+LAST = ("references",)  # which take the longest to set up
 OURS = "chunkmill"
 LEAST, MOST = 3, 15  # counted rounds
 SLIGHT = 0.05
@@ -223,7 +224,7 @@ def save(rows: Sequence[Compared], about: dict[str, str]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    names = [name for name in known() if name not in ALONE]
+    names = [name for name in known() if name not in (*ALONE, *LAST)] + list(LAST)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paired", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"of: {', '.join(names)}")
     parser.add_argument("--base", metavar="COMMIT", help="whose sources are compared with those of the working tree")
