@@ -19,11 +19,10 @@ HERE = Path(__file__).parent
 PEERS = HERE.parents[1] / ".venv" / "peers"
 
 
-def interpreter(name: str, *, demanded: bool) -> Path:
+def interpreter(name: str, *, demanded: bool, way: str = "`make peers` makes it") -> Path:
     """Return the peer's interpreter; skip the test without it, fail it in CI when it is `demanded`."""
     python = PEERS / name / "bin" / "python"
     if not python.exists():
-        way = "`make peers` makes it" if demanded else "it is made by hand"
         why = f"no environment of the peer {name} in {python.parents[1]}: {way}"
         if demanded and os.environ.get("CI"):
             pytest.fail(why)

@@ -69,7 +69,7 @@ def test_the_newest_zarr_python(tmp_path):
 
 def test_pyn5(tmp_path):
     """Not in CI: pyn5 has wheels for Python 3.8 alone."""
-    python = interpreter("pyn5", demanded=False)
+    python = interpreter("pyn5", demanded=False, way="made by hand, with Python 3.8")
     (tmp_path / "stores").mkdir()
     jobs, wanted = [], []
     for golden, store, expected in copies({"n5"}, tmp_path / "stores"):  # the version alone is not ours
