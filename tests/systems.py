@@ -6,7 +6,15 @@ import pytest
 
 from chunkmill.stores import directory_lock, pinned_directory, posix_file
 
-__all__ = ["NEEDS_DESCRIPTORS", "NEEDS_FLOCK", "NEEDS_FORK", "NEEDS_NEW_NAMES", "NEEDS_PINS", "NEEDS_PIPES"]
+__all__ = [
+    "NEEDS_DESCRIPTORS",
+    "NEEDS_FLOCK",
+    "NEEDS_FORK",
+    "NEEDS_NEW_NAMES",
+    "NEEDS_PINS",
+    "NEEDS_PIPES",
+    "NEEDS_READS_INTO_ARRAYS",
+]
 
 NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="FORKS ARE NOT TESTED: this system has none")
 NEEDS_FLOCK = pytest.mark.skipif(not directory_lock.CAN_LOCK, reason="FLOCK IS NOT TESTED: this system has none")
@@ -15,6 +23,9 @@ NEEDS_NEW_NAMES = pytest.mark.skipif(
     posix_file._renameat2() is None, reason="CREATING WITHOUT A LOCK IS NOT TESTED: this system has no renameat2"
 )
 NEEDS_PINS = pytest.mark.skipif(not pinned_directory._CAN_PIN, reason="PINS ARE NOT TESTED: directories are not pinned")
+NEEDS_READS_INTO_ARRAYS = pytest.mark.skipif(
+    posix_file._read_into is None, reason="READING INTO ARRAYS IS NOT TESTED: this system has no preadv"
+)
 NEEDS_DESCRIPTORS = pytest.mark.skipif(
     not os.path.isdir("/proc/self/fd"),  # noqa: PTH112
     reason="OPEN FILES ARE NOT COUNTED: this system lists none",

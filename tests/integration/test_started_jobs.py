@@ -55,7 +55,8 @@ def test_a_job_that_is_cancelled_is_interrupted_on_record(tmp_path):
             job.result(60)
         assert {each.state for each in cm.jobs(target)} <= {"interrupted"}
         report = cm.plan_convert(source, target, format="n5").start().result(60)
-    assert report.n_keys == 225
+    assert report.n_keys <= 225  # what was stored before the job was cancelled is on record
+    np.testing.assert_array_equal(cm.open_array(target)[...], source[...])
     assert not cm.jobs(target)
 
 

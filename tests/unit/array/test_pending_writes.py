@@ -41,14 +41,16 @@ def test_a_thread_makes_many_calls_and_ends_with_the_last(most, monkeypatch):
     begun, start = [], threading.Thread.start
     monkeypatch.setattr(threading.Thread, "start", lambda thread: (begun.append(thread), start(thread)))
     for _ in range(3):
-        writes = PendingWrites()
+        writes, may_end = PendingWrites(), threading.Event()
+        writes.begin(may_end.wait, 1)  # threads end when none has a call: on a busy machine that happens in between
         for _ in range(200):
             writes.begin(lambda: most[2](1), 1)
+        may_end.set()
         writes.wait()
         for thread in begun:
-            thread.join(5)
+            thread.join(60)
     assert not any(thread.is_alive() for thread in begun)
-    assert len(begun) < 3 * (pending_writes.MAX_PENDING + 8)
+    assert len(begun) <= 3 * 2 * pending_writes.MAX_PENDING  # some are between a call and their next
 
 
 def test_so_many_bytes_at_once_and_large_values_alone(most, monkeypatch):

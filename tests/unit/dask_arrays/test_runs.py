@@ -165,10 +165,10 @@ def test_few_blocks_have_short_runs_or_none(arguments, length):
 def test_a_million_blocks_stay_symbolic():
     far = FarStore()
     cm.create_array(far.below, shape=(1000, 1000, 1000), dtype="u1", chunks=(10, 10, 10))
-    start = time.perf_counter()
+    start = time.process_time()
     x = cm.from_store(far)
     assert len(pickle.dumps(x.dask)) < 20_000
     x = (x + 1)[:15, :15, 500:510]
     (optimised,) = dask.optimize(x)
     assert len(dict(optimised.dask)) <= 16
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1

@@ -166,9 +166,7 @@ def test_get_many_runs_at_once_and_in_bounds(served):
     for i in range(100):
         LocalStore(served.folder).set(f"c/{i}", b"%d" % i)
     store = FsspecStore(served.url)
-    begin = time.perf_counter()
     assert list(store.get_many(ByteSpan(f"c/{i}") for i in range(100))) == [b"%d" % i for i in range(100)]
-    assert time.perf_counter() - begin < 100 * 0.02 / 2
     assert 8 < served.most_at_once <= 64
 
 

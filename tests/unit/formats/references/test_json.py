@@ -406,7 +406,7 @@ def test_bad_gens(gen):
 
 
 def test_a_product_of_ten_to_the_twelve_is_refused_before_it_exists():
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(
         MetadataError,
         match="1000000000000 references, expected at most 10000000: write .* parquet".replace(
@@ -416,7 +416,7 @@ def test_a_product_of_ten_to_the_twelve_is_refused_before_it_exists():
         generated(key="y/{{i}}.{{j}}", url="a", dimensions={"i": {"stop": 10**6}, "j": {"stop": 10**6}})
     with pytest.raises(MetadataError):
         generated(key="y/{{i}}", url="a", dimensions={"i": {"stop": 10**18}})
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_many_small_gens_count_together(monkeypatch):
@@ -435,7 +435,7 @@ def test_rows_that_must_be_rendered_are_fewer(monkeypatch):
 
 
 def test_a_million_generated_references_take_a_moment():
-    began = time.perf_counter()
+    began = time.process_time()
     references = generated(
         key="y/{{i}}.{{j}}",
         url="{{u}}/{{i}}",
@@ -443,7 +443,7 @@ def test_a_million_generated_references_take_a_moment():
         length="100",
         dimensions={"i": {"stop": 1000}, "j": {"stop": 1000}},
     )
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 3
     assert len(references) == 1_000_001
     assert references.locate("y/999.999") == Reference("http://h/999", 99900, 100)
     assert references.nbytes < 20_000_000
