@@ -17,9 +17,9 @@ from chunkmill.cli.main import main
 from chunkmill.errors import NodeNotFound, StoreError
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.journal_names import JOB_PREFIX
-from chunkmill.stores.directory_lock import PARTIAL_SUFFIX
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 
 pytestmark = WARNINGS
 

@@ -26,9 +26,9 @@ from servers import WARNINGS, s3_server, serve_flaky  # noqa: F401 - a fixture
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, NodeNotFound, StoreError
 from chunkmill.stores import local
-from chunkmill.stores.directory_lock import PARTIAL_SUFFIX
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 
 pytestmark = WARNINGS
 

@@ -21,8 +21,8 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.registry import known_implementations, registry
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.directory_lock import PARTIAL_SUFFIX
 from chunkmill.stores.fsspec_services import HttpService, Service, http_url, service_of
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 from chunkmill.stores.settings import setting
 
 __all__ = [

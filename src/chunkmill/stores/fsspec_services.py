@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from chunkmill.stores.base import ByteRange
-from chunkmill.stores.directory_lock import partial_name
+from chunkmill.stores.partial_files import partial_name
 
 __all__ = [
     "ABSENT",

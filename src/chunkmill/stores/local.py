@@ -14,16 +14,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from chunkmill.errors import StoreError
+from chunkmill.stores import partial_files
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
-from chunkmill.stores.directory_lock import (
-    PARTIAL_SUFFIX,
-    is_abandoned,
-    locked,
-    locks_reach_all,
-    partial_files,
-    partial_name,
-    replace_if,
-)
+from chunkmill.stores.directory_lock import locked, locks_reach_all, replace_if
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX, partial_name
 from chunkmill.stores.posix_file import (
     check_name,
     create,
@@ -365,14 +359,8 @@ class LocalStore(ReplacesDirectories):
         Only files directly below `prefix` unless `recursive`. Partial files of processes that are alive, or that run
         on other machines and are younger than an hour, stay.
         """
-        found = []
-        for path in partial_files(self._directory(prefix), recursive=recursive):
-            if is_abandoned(path):
-                found.append(os.path.relpath(path, self._root).replace(os.sep, "/"))
-                if remove:
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(path)  # noqa: PTH108
-        return sorted(found)
+        found = partial_files.sweep(self._directory(prefix), remove=remove, recursive=recursive)
+        return sorted(os.path.relpath(path, self._root).replace(os.sep, "/") for path in found)
 
     # --- names
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Self
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.directory_lock import PARTIAL_SUFFIX, is_abandoned, locked, partial_name
+from chunkmill.stores.directory_lock import locked
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX, is_abandoned, partial_name
 from chunkmill.stores.pinned_directory import PinsDirectories
 from chunkmill.stores.posix_file import exchange_names, sync_directory
 

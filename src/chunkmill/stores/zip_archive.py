@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import IO, Any, cast
 
 from chunkmill.stores.base import check_key
-from chunkmill.stores.local import PARTIAL_SUFFIX
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 from chunkmill.stores.zip_members import HEADER, copy_member, header_length
 
 __all__ = ["Archive", "shared_archive", "version_of"]

@@ -16,9 +16,9 @@ from chunkmill.runtime.cancellation import (
     remove_partial_files_beside,
     unless_cancelled,
 )
-from chunkmill.stores.directory_lock import PARTIAL_SUFFIX
 from chunkmill.stores.guarded import write_guard
 from chunkmill.stores.local import LocalStore
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 
 
 def test_a_task_writes_until_its_write_is_abandoned():
@@ -100,7 +100,7 @@ def partial(tmp_path):
 
 @pytest.fixture(autouse=True)
 def all_are_abandoned(monkeypatch):
-    monkeypatch.setattr("chunkmill.stores.local.is_abandoned", lambda _: True)
+    monkeypatch.setattr("chunkmill.stores.partial_files.is_abandoned", lambda _: True)
 
 
 class Arrays:

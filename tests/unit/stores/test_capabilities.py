@@ -9,11 +9,11 @@ from recording import RecordingStore
 import chunkmill as cm
 from chunkmill.stores import capabilities
 from chunkmill.stores.base import ByteRange, WritesParts
-from chunkmill.stores.directory_lock import PARTIAL_SUFFIX, _host
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
 from chunkmill.stores.overlay import OverlayStore
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX, _host
 from chunkmill.stores.zip import ZipStore
 
 

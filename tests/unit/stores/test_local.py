@@ -20,9 +20,10 @@ from servers import FORK_WARNING
 from systems import NEEDS_DESCRIPTORS, NEEDS_FLOCK, NEEDS_FORK, NEEDS_NEW_NAMES, NEEDS_PIPES
 
 from chunkmill.errors import StoreError
-from chunkmill.stores import directory_lock, local, posix_file
+from chunkmill.stores import directory_lock, local, partial_files, posix_file
 from chunkmill.stores.base import ByteRange, ByteSpan
-from chunkmill.stores.local import PARTIAL_SUFFIX, LocalStore
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX
 
 pytestmark = FORK_WARNING
 
@@ -283,7 +284,7 @@ def test_folders_deeper_than_the_stack(store, tmp_path, monkeypatch):
     partial = tmp_path / key / f".k.{'0' * 32}{PARTIAL_SUFFIX}"
     partial.touch()
     now = time.time()
-    monkeypatch.setattr(directory_lock.time, "time", lambda: now + 3700)
+    monkeypatch.setattr(partial_files.time, "time", lambda: now + 3700)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack(0)) + 100)
     try:
@@ -599,11 +600,11 @@ def test_sweep_takes_what_the_dead_left(store, tmp_path):
     store.set("a/k", b"1")
     pid = os.fork()
     if pid == 0:
-        (tmp_path / "a" / directory_lock.partial_name("k")).write_bytes(b"half")
+        (tmp_path / "a" / partial_files.partial_name("k")).write_bytes(b"half")
         os._exit(0)
     os.waitpid(pid, 0)
     (left,) = [name for name in files(tmp_path) if name != "a/k"]
-    mine = tmp_path / "a" / directory_lock.partial_name("k")
+    mine = tmp_path / "a" / partial_files.partial_name("k")
     mine.write_bytes(b"being written")
     others = tmp_path / "a" / f".k.another_host-1.{'0' * 32}{PARTIAL_SUFFIX}"
     others.write_bytes(b"being written, for all we know")
@@ -618,7 +619,7 @@ def test_sweep_takes_what_the_dead_left(store, tmp_path):
 def test_sweep_takes_the_old_of_other_machines(store, tmp_path, monkeypatch):
     (tmp_path / f".k.another_host-1.{'0' * 32}{PARTIAL_SUFFIX}").write_bytes(b"half")
     now = time.time()
-    monkeypatch.setattr(directory_lock.time, "time", lambda: now + 3700)
+    monkeypatch.setattr(partial_files.time, "time", lambda: now + 3700)
     assert len(store.sweep()) == 1
     assert files(tmp_path) == []
 
@@ -805,11 +806,11 @@ class TestWhatAWriteCosts:
 
 @NEEDS_FORK
 def test_a_child_names_its_partial_files_itself():
-    mine = directory_lock.partial_name("k")
+    mine = partial_files.partial_name("k")
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(theirs, directory_lock.partial_name("k").encode())
+        os.write(theirs, partial_files.partial_name("k").encode())
         os._exit(0)
     os.waitpid(pid, 0)
     name = os.read(ours, 1000).decode()
@@ -818,12 +819,12 @@ def test_a_child_names_its_partial_files_itself():
     assert f"-{pid}." in name
     assert f"-{os.getpid()}." in mine
     assert name.partition(f"-{pid}.")[2][:20] != mine.partition(f"-{os.getpid()}.")[2][:20]
-    assert directory_lock.is_abandoned(f"/nowhere/{name}")
-    assert not directory_lock.is_abandoned(f"/nowhere/{mine}")
+    assert partial_files.is_abandoned(f"/nowhere/{name}")
+    assert not partial_files.is_abandoned(f"/nowhere/{mine}")
 
 
 def test_partial_files_are_never_named_alike():
-    names = [directory_lock.partial_name("k") for _ in range(1000)]
+    names = [partial_files.partial_name("k") for _ in range(1000)]
     assert len(set(names)) == len(names)
     assert max(map(len, names)) < 255
 
