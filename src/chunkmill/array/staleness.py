@@ -32,7 +32,8 @@ from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import innermost, n_publications, pinned, uncached
 from chunkmill.stores.read_versions import has_versions, version_now
 
-__all__ = ["check_after_writing", "check_still_there", "check_unchanged", "read_published", "unchanged_while_written"]
+__all__ = ["as_it_is_now", "check_after_writing", "check_still_there", "check_unchanged", "read_published"]
+__all__ += ["unchanged_while_written"]
 
 A = TypeVar("A", bound=StoredArray)
 
@@ -66,17 +67,28 @@ def unchanged_while_written(array: A) -> Iterator[A]:
     has replaced this one, or to where it was deleted. In other stores it may, until the document is looked at again, a
     second later at most.
     """
-    store = _pinned(array)
+    there = as_it_is_now(array, may_grow=False)
     array.check_codecs()  # layouts are built once for the array, not for each copy of it
     try:
-        yield array if store is array.store else array.with_store(store)
+        yield there
     except (ChunkError, StoreError):
         _compare(array, may_grow=False)  # which says so if that is why
         raise
 
 
-def _pinned(array: StoredArray) -> Store:
-    """Return the array's store, pinned if it can be, after its document was compared there."""
+def as_it_is_now(array: A, *, may_grow: bool) -> A:
+    """Return the array over its store, pinned if it can be, after its document was compared there.
+
+    Parameters
+    ----------
+    may_grow
+        As of `check_unchanged`.
+    """
+    store = _pinned(array, may_grow=may_grow)
+    return array if store is array.store else array.with_store(store)
+
+
+def _pinned(array: StoredArray, *, may_grow: bool) -> Store:
     # an element written by itself takes 95 us; it took 160 where a directory was pinned for each
     seen, begun, n = array.last_seen, time.monotonic(), n_publications()
     store, version = None if seen.tree is None else seen.tree(), _version_at_root(array)
@@ -85,9 +97,9 @@ def _pinned(array: StoredArray) -> Store:
         return store
     store = pinned(array.store, array.prefix)
     if store is array.store:
-        check_unchanged(array, may_grow=False)
+        check_unchanged(array, may_grow=may_grow)
         return store
-    _compare(array.with_store(store), may_grow=False)
+    _compare(array.with_store(store), may_grow=may_grow)
     _PINNED.append(store)
     seen.tree, seen.tree_seen, seen.tree_valid_until = weakref.ref(store), (n, version), begun + CHECK_INTERVAL
     return store

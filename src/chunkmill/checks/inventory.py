@@ -5,7 +5,7 @@ Reads listings and documents only. Not here: whether chunks decode (`chunkmill.c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 
@@ -29,7 +29,7 @@ from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import may_have, node_keys
 from chunkmill.nodes.group import Group, Node
-from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
+from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
 from chunkmill.runtime.unfinished_jobs import UnfinishedJob, unfinished_jobs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
@@ -137,7 +137,7 @@ def take_inventory(store: Store, path: str = "") -> Inventory:
     _Keys(found, jobs).sort(_listed(store, found, top))
     if nothing is not None and not (jobs or found.arrays or found.groups):
         raise nothing
-    _leftovers(found)
+    _leftovers(found, {new_mark(job.run) for job in jobs})
     _unfinished_appends(found)
     undocumented = set(found.undocumented)  # not in consolidated metadata: no group leads to them
     listed = [node for node in found.nodes if node.path not in undocumented]
@@ -378,8 +378,8 @@ def _unfinished_appends(found: Inventory) -> None:
 _MAX_APPENDED = 5  # arrays named in one reason
 
 
-def _leftovers(found: Inventory) -> None:
-    """Find files of writers and jobs that are over."""
+def _leftovers(found: Inventory, marks: Collection[str]) -> None:
+    """Find files of writers and jobs that are over; the `marks` of unfinished jobs tell those that all is in place."""
     store, problems = found.store, found.problems
     reason = "a partial file of a writer that died"
     partial = sweep_partial_files(store, f"{found.path}/" if found.path else "", remove=False)
@@ -387,6 +387,8 @@ def _leftovers(found: Inventory) -> None:
     if found.path:
         return
     for name in store.list_dir(""):
+        if name in marks:
+            continue
         if name.startswith(MARK_PREFIX):
             problems.append(Problem("leftover", "", name, "the mark of a job that replaced what was here"))
         elif name.startswith(PROBE_PREFIX):

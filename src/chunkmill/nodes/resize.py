@@ -17,7 +17,7 @@ import numpy as np
 from dask.base import is_dask_collection
 
 from chunkmill.array.chunk_io import decode_chunk, encode_chunk, write_region
-from chunkmill.array.staleness import check_unchanged
+from chunkmill.array.staleness import as_it_is_now
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls, own_threads
 from chunkmill.codecs.is_fill import is_fill
@@ -34,7 +34,7 @@ from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.runtime.cluster_locks import automatic_lock, lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.runtime.unfinished_jobs import check_no_job, reserved
-from chunkmill.stores.base import REQUESTS_AT_ONCE
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import deletes_conditionally, flush
 
 __all__ = ["append", "resize"]
@@ -43,12 +43,12 @@ __all__ = ["append", "resize"]
 def resize(array: StoredArray, shape: int | Sequence[int]) -> ArrayMetadata:
     """Change the shape of an array in its store, and return its metadata (see `chunkmill.Array.resize`)."""
     new = _checked(shape, array)
-    with _at_work(array, "resize"):
-        stored, _ = _stored(array)
+    with _at_work(array, "resize") as there:
+        stored, _ = _stored(there)
         kept = tuple(map(min, stored.shape, new))
         if kept != stored.shape or kept == new:
-            _shrink(array, kept)
-        return _grow(array, new) if kept != new else _stored(array)[0]
+            _shrink(there, kept, array.store)
+        return _grow(there, new, array.store) if kept != new else _stored(there)[0]
 
 
 def append(array: StoredArray, values: Any, axis: int) -> ArrayMetadata:
@@ -59,8 +59,8 @@ def append(array: StoredArray, values: Any, axis: int) -> ArrayMetadata:
     axis %= array.ndim
     is_lazy = is_dask_collection(values) or isinstance(values, StoredArray) or _is_lazy(values)
     values = as_dask(values) if is_lazy else plain(values)
-    with _at_work(array, "append"):
-        stored, _ = _stored(array)
+    with _at_work(array, "append") as there:
+        stored, _ = _stored(there)
         region = _appended(stored.shape, values.shape, axis)
         longer = _resized(stored, [cut.stop for cut in region])
         before, target = replace(array, metadata=stored), replace(array, metadata=longer)
@@ -71,8 +71,8 @@ def append(array: StoredArray, values: Any, axis: int) -> ArrayMetadata:
         else:
             shape = tuple(cut.stop - cut.start for cut in region)
             block = spread(values, array.dtype, shape)
-            write_region(target, region, block, lock=automatic_lock, n_threads=own_threads())
-        return _publish(array, stored, longer.shape)
+            write_region(target.with_store(there.store), region, block, lock=automatic_lock, n_threads=own_threads())
+        return _publish(there, stored, longer.shape, array.store)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -111,12 +111,15 @@ def _appended(shape: tuple[int, ...], more: tuple[int, ...], axis: int) -> Regio
 
 
 @contextmanager
-def _at_work(array: StoredArray, what: str) -> Iterator[None]:
-    """Refuse other writers of the array inside, which must be as it was opened, or longer."""
-    check_unchanged(array, may_grow=True)
+def _at_work(array: StoredArray, what: str) -> Iterator[StoredArray]:
+    """Refuse other writers of the array inside, which must be as it was opened, or longer.
+
+    Its documents and chunks are those of the tree of keys that is there now, where the store can pin them: an
+    array that replaces it meanwhile gets neither a value nor a shape of this one.
+    """
     with reserved(array.store, array.path, f"{what} {array.path!r} in {array.url}") as own:
         check_no_job(array.store, array.path, own_run=own.run, waits=True)
-        yield
+        yield as_it_is_now(array, may_grow=True)
 
 
 def _stored(array: StoredArray) -> tuple[ArrayMetadata, documents.Documents]:
@@ -138,8 +141,10 @@ def _resized(metadata: ArrayMetadata, shape: Sequence[int]) -> ArrayMetadata:
     return replace(metadata, chunk_grid=metadata.chunk_grid.resized(shape))
 
 
-def _publish(array: StoredArray, expected: ArrayMetadata, shape: tuple[int, ...]) -> ArrayMetadata:
+def _publish(array: StoredArray, expected: ArrayMetadata, shape: tuple[int, ...], whole: Store) -> ArrayMetadata:
     """Write the document with another shape, beside whoever else changes attributes; consolidated metadata follow.
+
+    Those are read and written in the `whole` store: an array that replaces this one may be there meanwhile.
 
     Raises
     ------
@@ -150,7 +155,7 @@ def _publish(array: StoredArray, expected: ArrayMetadata, shape: tuple[int, ...]
     while True:
         stored, seen = _stored(array)
         if stored.identity != expected.identity:
-            refresh_consolidated(array.store, documents_format, [array.path])
+            refresh_consolidated(whole, documents_format, [array.path])
             reason = f"array {array.path!r} was changed by others meanwhile: its shape is {stored.shape}"
             raise StoreError(url=array.url, key=array.path, reason=f"{reason}; open it again, and do this again")
         changed = _resized(stored, shape)
@@ -159,10 +164,10 @@ def _publish(array: StoredArray, expected: ArrayMetadata, shape: tuple[int, ...]
         if any(a < b for a, b in zip(shape, stored.shape, strict=True)):
             # first, so that nobody reads by them what is removed next, even if this is interrupted
             ahead = partial(_document, emitted)
-            refresh_consolidated(array.store, documents_format, [array.path], edit=ahead)
+            refresh_consolidated(whole, documents_format, [array.path], edit=ahead)
         if documents.replace(array.store, documents_format, changes):
-            refresh_consolidated(array.store, documents_format, [array.path])
-            flush(array.store)
+            refresh_consolidated(whole, documents_format, [array.path])
+            flush(whole)
             return changed
 
 
@@ -174,10 +179,10 @@ def _document(emitted: Mapping[str, bytes], key: str, stored: bytes) -> bytes:
 # Chunks
 
 
-def _shrink(array: StoredArray, shape: tuple[int, ...]) -> None:
+def _shrink(array: StoredArray, shape: tuple[int, ...], whole: Store) -> None:
     """Publish a shape that is shorter, or the same, and remove what is stored outside it."""
     stored, _ = _stored(array)
-    after = replace(array, metadata=_publish(array, stored, shape))
+    after = replace(array, metadata=_publish(array, stored, shape, whole))
     grid = after.write_layout.grid
     with _calls(array) as calls:
         for key, coords in _stored_chunks(after):
@@ -187,7 +192,7 @@ def _shrink(array: StoredArray, shape: tuple[int, ...]) -> None:
                 calls.call(_reset, after, key, coords, grid)
 
 
-def _grow(array: StoredArray, shape: tuple[int, ...]) -> ArrayMetadata:
+def _grow(array: StoredArray, shape: tuple[int, ...], whole: Store) -> ArrayMetadata:
     """Publish a longer shape, and remove what interrupted writers left outside the old one.
 
     What is removed is what was there before the new shape was published: who opens the longer array may write at once.
@@ -202,7 +207,7 @@ def _grow(array: StoredArray, shape: tuple[int, ...]) -> ArrayMetadata:
             value, version = array.store.get_versioned(key)
             if value is not None and (_is_outside(grid, coords) or _must_change(before, coords, value)):
                 left.append((key, coords, version))
-    changed = _publish(array, stored, shape)
+    changed = _publish(array, stored, shape, whole)
     after = replace(array, metadata=changed)
     with _calls(array) as calls:
         for key, coords, version in left:

@@ -187,3 +187,24 @@ def test_files(tmp_path, url):
     array.resize((7, 3))
     np.testing.assert_array_equal(array[...], np.concatenate([values, values])[:7, :3])
     np.testing.assert_array_equal(cm.open_array(tmp_path / url, "g/a")[...], array[...])
+
+
+@pytest.mark.parametrize(
+    "change", [lambda array: array.append(np.ones((3, 7), "i4")), lambda array: array.resize((4, 7))]
+)
+def test_an_array_that_replaces_it_meanwhile_gets_nothing(change):
+    class Meanwhile(MemoryStore):
+        values = None
+
+        def set_if(self, key, value, version, **pin):
+            if self.values is not None and key.startswith("g/a/") and pin:
+                new, self.values = self.values, None
+                cm.to_store(da.from_array(new, chunks=(3, 3)), self, "g/a", chunks=(3, 3), mode="w")
+            return super().set_if(key, value, version, **pin)
+
+    store = Meanwhile()
+    array, values = make(store)
+    store.values = -values
+    with pytest.raises(StoreError, match="replaced meanwhile"):
+        change(array)
+    np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], -values)
