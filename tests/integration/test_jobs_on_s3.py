@@ -6,7 +6,7 @@ from recording import FailingStore
 from servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, JobError, NodeNotFound, StoreError
+from chunkmill.errors import ChunkError, JobError, NodeBeingReplaced, StoreError
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.capabilities import copy_value
@@ -99,7 +99,7 @@ def test_what_is_replaced_stays_until_the_new_is_stored_whole(s3_server, by):  #
     failing = FailingStore(store, every=2, methods=["delete"])
     with pytest.raises(StoreError):  # when the old one is given up already
         cm.convert((source, "a"), (failing, "a"), format="zarr3", codecs="raw", overwrite=True, resume=False)
-    with pytest.raises(NodeNotFound, match="has not ended"):
+    with pytest.raises(NodeBeingReplaced, match="repair=True"):
         cm.open_array(store, "a")
     assert any("is being copied there" in problem.reason for problem in cm.check(store).problems)
     cm.convert((source, "a"), (store, "a"), format="zarr3", codecs="raw", overwrite=True)
