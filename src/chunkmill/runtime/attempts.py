@@ -212,7 +212,7 @@ def is_live(heartbeat: bytes) -> bool:
         known = json.loads(heartbeat)
         age = (datetime.now(UTC) - datetime.fromisoformat(known["seen"])).total_seconds()
         host, pid = known["host"], int(known["pid"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return False
     if known.get("process") == _PROCESS and pid == os.getpid():
         return known.get("key") in _ALIVE

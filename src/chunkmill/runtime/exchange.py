@@ -271,7 +271,7 @@ def _unpacked(store: Store, note: str, value: bytes) -> Exchange:
         known = json.loads(value)
         waves = {name: tuple(map(tuple, known[name])) for name in ("new_documents", "old_documents")}
         return Exchange(**{**known, **waves, "old_prefixes": tuple(known["old_prefixes"])})
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         reason = "the note of an interrupted exchange is damaged; the new node is stored whole beside it"
         raise StoreError(url=store.url, key=note, reason=reason) from None
 

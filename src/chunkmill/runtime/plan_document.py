@@ -100,7 +100,7 @@ class Plan:
                 if (value := known.get(name)) is not None
             }
             return cls(_documents=dict(known.get("documents") or {}), **about)
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             return None
 
     @classmethod

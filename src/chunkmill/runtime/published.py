@@ -35,7 +35,8 @@ def withdraw_published(store: Store, path: str) -> None:
     value = store.get(f"{journal_prefix(path)}{_BELOW}")
     try:
         top, known = json.loads(value or b"")
-    except (ValueError, TypeError):  # absent, or damaged: discarding must not fail, and what is there is not replaced
+    except (ValueError, TypeError, RecursionError):
+        # absent, or damaged: discarding must not fail, and what is there is not replaced
         return
     if store.size(top) is not None:
         return

@@ -270,7 +270,7 @@ def _spans_of(tail: bytes) -> dict[int, ByteRange] | None:
     try:
         tasks, sizes = json.loads(tail[-_FOOTER - n_bytes : -_FOOTER])
         return _spans(tasks, sizes)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 

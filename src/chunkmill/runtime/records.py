@@ -216,7 +216,7 @@ class Record:
                 raise ValueError  # noqa: TRY301 - as for any other nonsense
             upto = None if parsed["upto"] is None else tuple(parsed["upto"])
             return cls(dict(parsed["counts"]), written, upto, parsed.get("reads"))
-        except (ValueError, TypeError, KeyError, zlib.error) as error:
+        except (ValueError, TypeError, KeyError, RecursionError, zlib.error) as error:
             msg = "the record is damaged"
             raise ValueError(msg) from error
 

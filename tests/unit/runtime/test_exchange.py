@@ -171,7 +171,9 @@ def test_another_node_is_not_replaced():
     assert racing.get(f"{PLANNED.staged}0") == b"new"  # and nothing is lost
 
 
-@pytest.mark.parametrize("note", [b"", b"[]", b"{}", b'{"last": 1, "old_prefixes": [], "old_documents": []}'])
+@pytest.mark.parametrize(
+    "note", [b"", b"[" * 100_000, b"[]", b"{}", b'{"last": 1, "old_prefixes": [], "old_documents": []}']
+)
 def test_a_damaged_note_is_one_error_and_deletes_nothing(note):
     store = MemoryStore()
     store.set(exchange.note_key("a", "r"), note)

@@ -25,7 +25,9 @@ def damaged_record():
     return Record({}, (WrittenKeys(("a",), 1, 1),)).pack()[:-4]
 
 
-@pytest.mark.parametrize("value", [b"", b"{", b"x", b'{"counts": {}}', damaged_record()])
+@pytest.mark.parametrize(
+    "value", [b"", b"{", b"x", b'{"written":' + b"[" * 100_000, b'{"counts": {}}', damaged_record()]
+)
 def test_damaged_bytes_are_no_record(value):
     assert read_record(value) is None
 
