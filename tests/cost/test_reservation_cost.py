@@ -10,7 +10,7 @@ from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
 
-@pytest.mark.parametrize(("mode", "most"), [("w-", 12), ("w", 3), ("r+", 6)])
+@pytest.mark.parametrize(("mode", "most"), [("w-", 12), ("w", 10), ("r+", 6)])
 def test_requests_for_jobs(mode, most):
     """Of these, those that look for jobs above are made at once."""
     store = RecordingStore(MemoryStore())

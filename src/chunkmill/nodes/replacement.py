@@ -26,6 +26,7 @@ from chunkmill.runtime.journal_names import (
     staged_documents,
     staged_prefix,
 )
+from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, reserved
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import (
     can_list,
@@ -81,16 +82,20 @@ class Replacement:
         Raises
         ------
         JobError
-            Others have changed the old node meanwhile.
+            Others have changed the old node meanwhile, or are at work there.
         """
         documents_format = format_of_store(self.store, self.format)
-        check_as_seen(self.store, self.seen, documents, f"replace {self.path!r} in {self.store.url}")
         prefix = _prefix(documents_format, self.path)
-        create_groups_above(self.store, documents_format, self.path, self.above)
-        for key, value in {**({} if self.path else documents_format.emit_root()), **documents}.items():
-            self.staged.set(key.removeprefix(prefix), value)
-        with _refreshed(self.store, documents_format, self.path, below):
-            swap_in(self.store, prefix, self.staged)
+        job = f"replace {self.path!r} in {self.store.url}"
+        with reserved(self.store, self.path, job) as own:
+            # one that began meanwhile would publish its documents in the new node, and its chunks go with the old one
+            discard_jobs(self.store, check_no_job(self.store, self.path, overwrite=True, own_run=own.run, waits=True))
+            check_as_seen(self.store, self.seen, documents, job)
+            create_groups_above(self.store, documents_format, self.path, self.above)
+            for key, value in {**({} if self.path else documents_format.emit_root()), **documents}.items():
+                self.staged.set(key.removeprefix(prefix), value)
+            with _refreshed(self.store, documents_format, self.path, below):
+                swap_in(self.store, prefix, self.staged)
 
     def discard(self) -> None:
         """Delete what was written; the old node stays."""
