@@ -358,14 +358,15 @@ class Journal:
             self._clear()
 
     def _clear(self, *, living: bool = False) -> None:
-        """Delete all but a plan, which is of another run by now, and attempts of the `living` that may begin one."""
-        for name in self.store.list_dir(self.prefix):
+        """Delete all, unless another run has a plan by now; but attempts of the `living`, which may begin one."""
+        names = self.store.list_dir(self.prefix)
+        for name in () if PLAN in names else names:
             if living and name == RUNNING:
                 end_dead(self.store, self._attempts())
                 remove_folder(self.store, self.prefix + RUNNING)
             elif name.endswith("/"):
                 self.store.delete_prefix(self.prefix + name)
-            elif name != PLAN:
+            else:
                 self.store.delete(self.prefix + name)
         remove_folder(self.store, self.prefix)
 

@@ -175,6 +175,22 @@ def test_who_finds_no_plan_ends_no_attempt_that_is_about_to_begin(store):
         journal.check(now=True)
 
 
+def test_who_found_no_plan_leaves_what_another_job_stores_since():
+    """Of two jobs that replaced one node at once, one lost what it wrote beside it, and the other was refused."""
+
+    class Begins(MemoryStore):
+        def list_dir(self, prefix):
+            if prefix == other.prefix and not other.run:
+                other.begin({})
+                self.set(f"{other.prefix}new-{other.run}/0", b"x")
+            return super().list_dir(prefix)
+
+    store = Begins()
+    other = Journal(store, "a", "put it", "plan")
+    assert Journal(store, "a", "another", "x").resume() is None
+    assert store.get(f"{other.prefix}new-{other.run}/0") == b"x"
+
+
 def test_a_job_whose_client_is_alive_is_not_discarded(store):
     journal = Journal(store, "a", "put it", "plan")
     journal.check_dead()
