@@ -26,7 +26,7 @@ from chunkmill.runtime.journal_names import (
     staged_documents,
     staged_prefix,
 )
-from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, reserved
+from chunkmill.runtime.unfinished_jobs import reserved_to_replace
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import (
     can_list,
@@ -86,11 +86,9 @@ class Replacement:
         """
         documents_format = format_of_store(self.store, self.format)
         prefix = _prefix(documents_format, self.path)
-        job = f"replace {self.path!r} in {self.store.url}"
-        with reserved(self.store, self.path, job) as own:
-            # one that began meanwhile would publish its documents in the new node, and its chunks go with the old one
-            discard_jobs(self.store, check_no_job(self.store, self.path, overwrite=True, own_run=own.run, waits=True))
-            check_as_seen(self.store, self.seen, documents, job)
+        # a job that began meanwhile would publish its documents in the new node, and its chunks go with the old one
+        with reserved_to_replace(self.store, self.path):
+            check_as_seen(self.store, self.seen, documents, f"replace {self.path!r} in {self.store.url}")
             create_groups_above(self.store, documents_format, self.path, self.above)
             for key, value in {**({} if self.path else documents_format.emit_root()), **documents}.items():
                 self.staged.set(key.removeprefix(prefix), value)

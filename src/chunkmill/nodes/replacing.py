@@ -26,7 +26,7 @@ from chunkmill.nodes.replacement import (
 )
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.journal_names import new_mark, new_run
-from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, reserved
+from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, reserved_to_replace
 from chunkmill.stores.base import Store
 
 __all__ = ["LaterReplacement", "can_keep", "prepare_beside", "put_array", "put_group", "replacing", "replacing_later"]
@@ -51,12 +51,11 @@ class LaterReplacement:
             A job, or another writer, is at work there; or others have deleted what was stored, or changed the old node.
         """
         store, path, new = self.new.store, self.new.path, self.new
-        job = f"replace {path!r} in {store.url}"
-        with reserved(store, path, job, old_prefix=new.old_prefix, run=new.run) as own:
-            discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=own.run, waits=True))
+        with reserved_to_replace(store, path, old_prefix=new.old_prefix, run=new.run):
             n_there = sum(1 for key in store.list_prefix(new.staged) if key != new.staged + new_mark(new.run))
             if n_there != n_stored:  # another writer of the node deletes what it finds beside it
                 reason = f"of {n_stored} chunks that were stored beside the node, {n_there} are there: others have "
+                job = f"replace {path!r} in {store.url}"
                 raise JobError(job=job, reason=f"{reason}replaced it meanwhile, or repaired the store", hint=_AGAIN)
             new.finish(documents)
 
@@ -114,8 +113,7 @@ def replacing(
         yield None
         return
     prefix = ReplacementOfJob(store, path, documents_format.name, "").old_prefix
-    with reserved(store, path, f"replace {path!r} in {store.url}", old_prefix=prefix) as own:
-        discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=own.run, waits=True))
+    with reserved_to_replace(store, path, old_prefix=prefix) as own:
         yield _of_run(store, path, documents_format, own.run)
 
 

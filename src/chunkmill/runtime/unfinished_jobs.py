@@ -30,9 +30,11 @@ __all__ = [
     "check_no_job",
     "discard_block_write",
     "discard_jobs",
+    "exchanged_now",
     "jobs_at",
     "reserved",
     "reserved_briefly",
+    "reserved_to_replace",
     "unfinished_jobs",
 ]
 
@@ -165,6 +167,19 @@ def reserved(
                 _release(journal)
                 return
         version, before, asks = _interrupted(journal)
+
+
+@contextmanager
+def reserved_to_replace(
+    store: Store, path: str, *, old_prefix: str | None = None, run: str = ""
+) -> Iterator[Reservation]:
+    """Reserve the place of a node that is replaced with all below it; interrupted jobs there are discarded.
+
+    Parameters, and `JobError` where somebody is at work there, as of `reserved`.
+    """
+    with reserved(store, path, f"replace {path!r} in {store.url}", old_prefix=old_prefix, run=run) as own:
+        discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=own.run, waits=True))
+        yield own
 
 
 @contextmanager

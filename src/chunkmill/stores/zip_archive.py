@@ -7,14 +7,13 @@ import contextlib
 import os
 import shutil
 import threading
-import uuid
 import weakref
 import zipfile
 from collections.abc import Callable, Iterable
 from typing import IO, Any, cast
 
 from chunkmill.stores.base import check_key
-from chunkmill.stores.partial_files import PARTIAL_SUFFIX
+from chunkmill.stores.partial_files import partial_name
 from chunkmill.stores.zip_members import HEADER, copy_member, header_length
 
 __all__ = ["Archive", "shared_archive", "version_of"]
@@ -165,7 +164,7 @@ class Archive:
     def _partial_name(self) -> str:
         directory, name = os.path.split(self.path)
         os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-        return os.path.join(directory, f".{name[:64]}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}")  # noqa: PTH118
+        return os.path.join(directory, partial_name(name))  # noqa: PTH118
 
     def _take(self, archive: zipfile.ZipFile, partial: str) -> None:
         self._zip, self._partial = archive, partial
