@@ -128,7 +128,7 @@ def test_a_job_that_dies_anywhere_where_values_are_copied(source, job, fmt, path
 
 @pytest.mark.parametrize(
     ("writer", "finisher"),
-    [("to_store", "again"), ("to_store", "repair"), ("dataset", "another"), ("create", "repair")],
+    [("to_store", "again"), ("to_store", "repair"), ("dataset", "another"), ("later", "again"), ("create", "repair")],
 )
 def test_a_write_that_dies_while_values_are_copied(writer, finisher):
     """Whoever writes there next, or repairs, finishes it; what is there is the old or the new, whole."""
@@ -137,9 +137,12 @@ def test_a_write_that_dies_while_values_are_copied(writer, finisher):
     def write(store):
         if writer == "to_store":
             cm.to_store(NEW, store, path, chunks=(2, 3), attributes={"new": 1}, mode="w")
-        elif writer == "dataset":
-            variable = xr.Variable(("x", "y"), NEW, {"new": 1})
-            cm.write_dataset(xr.Dataset({"x": variable}, attrs={"new": 1}), store, path, mode="w")
+        elif writer in {"dataset", "later"}:
+            variables = {"x": (("x", "y"), NEW, {"new": 1})}
+            if writer == "later":
+                variables["z"] = ("z", da.ones(4, chunks=2))
+            ds = xr.Dataset(variables, attrs={"new": 1})
+            cm.write_dataset(ds, store, path, mode="w", compute=writer == "dataset")
         else:
             about = {"shape": NEW.shape, "dtype": NEW.dtype, "fill_value": 1, "attributes": {"new": 2}}
             cm.create_array(store, path, overwrite=True, **about)

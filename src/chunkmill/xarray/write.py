@@ -87,7 +87,7 @@ def write_dataset(
         its own.
     mode
         ``"w-"``: create a group, or fail if there is a node. ``"w"``: replace the node, which stays until the new group
-        is complete (object stores then copy each value to its place), but is deleted first with ``compute=False``.
+        is complete (object stores then copy each value to its place): with ``compute=False`` that is before its values.
         ``"a"``: write into the existing group, or create it: existing variables are overwritten in place, others added.
         ``"r+"``: overwrite existing variables only. `append_dim` implies ``"a"``, `region` implies ``"r+"``. ``"a-"``,
         with `append_dim`: as ``"a"``, but stored variables without that dimension are left unchanged, and only index
@@ -180,19 +180,22 @@ def write_dataset(
         keeps=keeps,
         keys=chunk_key_encoding,
     )
-    lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
+    lazy = [planned for planned in plan.variables if _is_lazy(planned)]
     check_writers([planned.array for planned in lazy] if compute else [])
     publication = Publication(store, plan.documents_format, plan.path, consolidated)
     factory = lock_factory(lock)
     own = {} if root is not None else plan.nodes.pop(plan.path)
     with ExitStack() as held:
         replacement = None
-        if mode == "w" and compute:
+        if mode == "w":
             name = plan.documents_format.name
             replacement = held.enter_context(replacing.replacing(store, plan.path, name))
-        if replacement is not None:
-            plan.variables = [replace(each, array=replacement.array(each.array)) for each in plan.variables]
-            lazy = [planned for planned in plan.variables if isinstance(planned.data, da.Array)]
+        if replacement is not None:  # what is computed later is written when the new group is in its place
+            plan.variables = [
+                replace(each, array=replacement.array(each.array)) if compute or not _is_lazy(each) else each
+                for each in plan.variables
+            ]
+            lazy = [planned for planned in plan.variables if _is_lazy(planned)]
         arrays = [planned.array for planned in lazy]
         if root is not None:
             if compute:
@@ -294,6 +297,10 @@ def _mode(mode: Mode, region: Any, append_dim: Hashable | None) -> Mode:
 # Data
 
 
+def _is_lazy(planned: VariablePlan) -> bool:
+    return isinstance(planned.data, da.Array)
+
+
 def _write_lazily(planned: VariablePlan, lock: LockFactory, *, write_empty: bool) -> tuple[da.Array, int]:
     empty = write_empty if planned.write_empty is None else planned.write_empty
     return write_graph(planned.data, planned.array, planned.region, lock=lock, write_empty=empty, stored=planned.stored)
@@ -306,7 +313,7 @@ def _write_in_memory(
     reports = {}
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         for planned in variables:
-            if isinstance(planned.data, da.Array):
+            if _is_lazy(planned):
                 continue
             array, region = planned.array, planned.region
             if not array.write_layout.grid.aligned(region):
