@@ -159,11 +159,13 @@ def _job(name: str, mark: str, writer: TargetWriter) -> Job:
         beside=partial(_job_beside, name, mark, writer) if writer.overwrite and replacement is None else None,
         keeps_old=writer.keeps_old,
         old_prefix=None if replacement is None else replacement.old_prefix,
+        replaced={} if replacement is None else replacement.seen,
     )
 
 
-def _job_beside(name: str, mark: str, writer: TargetWriter, run: str) -> Job:
-    return _job(name, mark, writer.beside(run))
+def _job_beside(name: str, mark: str, writer: TargetWriter, run: str, replaced: Mapping[str, str] | None) -> Job | None:
+    beside = writer.beside(run, replaced)
+    return None if beside is None else _job(name, mark, beside)
 
 
 def check_apart(source: Node, store: Store, path: str, *, overwrite: bool) -> None:

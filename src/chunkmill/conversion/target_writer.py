@@ -94,9 +94,15 @@ class TargetWriter:
     replacement: ReplacementOfJob | None = None
     listed: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, compare=False, repr=False)
 
-    def beside(self, run: str) -> TargetWriter:
-        """Return the writer that writes beside what is at the target, in the run of that name."""
-        replacement = ReplacementOfJob(self.store, self.path, self.format.name, run)
+    def beside(self, run: str, replaced: Mapping[str, str] | None) -> TargetWriter | None:
+        """Return the writer that writes beside what is at the target, in the run of that name (`Job.beside`)."""
+        store, path, name = self.store, self.path, self.format.name
+        if replaced is None:
+            replacement = replacing.prepare_beside(store, path, name, run)
+        else:
+            replacement = ReplacementOfJob(store, path, name, run, seen=replaced)
+        if replacement is None:
+            return None
         plans = [replace(plan, target=replacement.array(plan.target)) for plan in self.plans]
         return replace(self, plans=plans, replacement=replacement)
 
@@ -106,10 +112,8 @@ class TargetWriter:
             return None
         return _COPIES if copies_to_replace(self.store, self.path, self.format.name) else ""
 
-    def prepare(self) -> Mapping[str, bytes] | None:
+    def prepare(self) -> Mapping[str, bytes]:
         """Make room, and return the documents of the topmost node and of its parents.
-
-        ``None``: the store cannot hold the new nodes beside those that they replace.
 
         Raises
         ------
@@ -117,7 +121,7 @@ class TargetWriter:
             A source was deleted or replaced since the job was planned; nothing is deleted then.
         """
         if self.replacement is not None:
-            return replacing.prepare_beside(self.store, self.path, self.format.name)
+            return self.replacement.above
         if self.intermediate is not None:
             self.intermediate.delete_prefix(self.prefix)  # of a job that was abandoned
         if self.overwrite is None:

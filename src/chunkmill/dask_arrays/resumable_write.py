@@ -8,7 +8,7 @@ Not here: the records (`chunkmill.runtime.journal`), conversions (`chunkmill.run
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -42,26 +42,31 @@ class WriteTarget:
     Attributes
     ----------
     prepare
-        Clears the path and returns the documents to publish; not called by a write that resumes. ``None``: the array
-        cannot be written here.
+        Clears the path and returns the documents to publish; not called by a write that resumes.
     publish
         Makes the array visible; called as ``publish(documents, again=resumes)`` when all blocks are written. A write
         that resumes may have published these documents before.
     old_prefix
         Prefix of the keys of the array that this one replaces, if it is written beside that.
+    replaced
+        What was seen of that array when the write began, for the plan.
     """
 
     array: StoredArray
-    prepare: Callable[[], Mapping[str, bytes] | None]
+    prepare: Callable[[], Mapping[str, bytes]]
     publish: Callable[..., None]
     old_prefix: str | None = None
+    replaced: Mapping[str, str] = field(default_factory=dict)
+
+
+Beside = Callable[[str, Mapping[str, str] | None], WriteTarget | None]
 
 
 def resumable_write(
     x: da.Array,
     target: WriteTarget,
     *,
-    beside: Callable[[str], WriteTarget] | None = None,
+    beside: Beside | None = None,
     lock: LockFactory,
     write_empty: bool,
     check_free: Callable[[str], object] | None = None,
@@ -72,7 +77,8 @@ def resumable_write(
     Parameters
     ----------
     beside
-        Returns, for the name of a run, the target beside the array that is replaced, which stays until all is written.
+        Returns, for the name of a run, the target beside the array that is replaced, which stays until all is written
+        (see `chunkmill.runtime.job.Job`).
     check_free
         Called with the name of the run when the write has begun: raises `NodeExists` where a node was made since
         `prepare`, whose chunks it would write over.
@@ -91,7 +97,7 @@ def resumable_write(
     documents = _resumed(journal, x)
     resumes = documents is not None
     if beside is not None and journal.old_prefix is not None:
-        target = beside(journal.run)
+        target = beside(journal.run, journal.replaced) or target
     if journal.is_over or (documents is not None and journal.is_exchanged):
         return _already_done(x, target, journal, documents or {})
     if documents is None:
@@ -118,17 +124,13 @@ def resumable_write(
     return replace(report(array, counts, n_regrouped), n_resumed=n_resumed)
 
 
-def _prepare(
-    target: WriteTarget, beside: Callable[[str], WriteTarget] | None, journal: Journal
-) -> tuple[WriteTarget, dict[str, bytes]]:
+def _prepare(target: WriteTarget, beside: Beside | None, journal: Journal) -> tuple[WriteTarget, dict[str, bytes]]:
     """Make room; return the target, or the one beside the array that is replaced, and the documents to publish."""
     journal.run = new_run()
-    new = None if beside is None else beside(journal.run)
-    documents = None if new is None else new.prepare()
-    if new is None or documents is None:
-        return target, dict(target.prepare() or {})
-    journal.old_prefix = new.old_prefix
-    return new, dict(documents)
+    new = None if beside is None else beside(journal.run, None)
+    if new is not None:
+        target, journal.old_prefix, journal.replaced = new, new.old_prefix, new.replaced
+    return target, dict(target.prepare())
 
 
 def _already_done(x: da.Array, target: WriteTarget, journal: Journal, documents: Mapping[str, bytes]) -> WriteReport:

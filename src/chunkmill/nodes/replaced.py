@@ -14,31 +14,25 @@ from chunkmill.formats.base import Format
 from chunkmill.nodes.documents import fetch, node_keys, present
 from chunkmill.stores.base import Store
 
-__all__ = ["REPLACED", "check_as_seen", "seen_documents"]
-
-REPLACED = "replaced"
-"""Name under which they are among the documents of a plan; the key of no document."""
+__all__ = ["check_as_seen", "seen_documents"]
 
 
-def seen_documents(store: Store, path: str, documents_format: Format) -> dict[str, bytes]:
+def seen_documents(store: Store, path: str, documents_format: Format) -> dict[str, str]:
     """Return what is to be known later of the documents of the node at `path`, consolidated metadata included."""
     keys = {*node_keys(documents_format, path), documents_format.consolidated_key(path)} - {None}
     found = fetch(store, sorted(key for key in keys if key is not None))
-    return {REPLACED: json.dumps({key: _hash(value) for key, value in found.items()}).encode()}
+    return {key: _hash(value) for key, value in found.items()}
 
 
-def check_as_seen(
-    store: Store, seen: Mapping[str, bytes], new: Mapping[str, bytes], job: str, *, note: str = ""
-) -> None:
+def check_as_seen(store: Store, seen: Mapping[str, str], new: Mapping[str, bytes], job: str, *, note: str = "") -> None:
     """Raise `JobError` where a document is another one than `seen_documents` saw.
 
     Deleted ones are not lost here, and those that are as in the `new` node already are of an earlier run. Where the key
     of a `note` is said, it is told once: whoever resumes after it replaces what was there then.
     """
-    expected = json.loads(seen.get(REPLACED, b"{}"))
-    found = present(fetch(store, expected))
+    found = present(fetch(store, seen))
     there = {key: _hash(value) for key, value in found.items()}
-    changed = sorted(key for key in there if there[key] != expected[key] and found[key] != new.get(key))
+    changed = sorted(key for key in there if there[key] != seen[key] and found[key] != new.get(key))
     if not changed:
         return
     now = json.dumps(there).encode()

@@ -16,7 +16,7 @@ from chunkmill.formats.registry import FORMATS
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
 from chunkmill.nodes.documents import create_groups_above, format_of_store, node_keys
-from chunkmill.nodes.replaced import REPLACED, check_as_seen
+from chunkmill.nodes.replaced import check_as_seen
 from chunkmill.runtime.exchange import Exchange, complete_exchange, is_decided, note_exchange
 from chunkmill.runtime.journal_names import (
     JOB_PREFIX,
@@ -61,7 +61,7 @@ class Replacement:
     format: str
     staged: Store
     above: Mapping[str, bytes]
-    seen: Mapping[str, bytes]
+    seen: Mapping[str, str]
 
     def array(self, array: Array) -> Array:
         """Return the new array, or one below the new group, where its chunks are written."""
@@ -111,7 +111,7 @@ class ReplacementOfJob:
     above
         Documents of groups above `path` that do not exist yet, where `finish` is not told.
     seen
-        What was seen of the node at `path` (`seen_documents`), where `finish` is not told.
+        What was seen of the node at `path` (`seen_documents`).
     """
 
     store: Store
@@ -119,7 +119,7 @@ class ReplacementOfJob:
     format: str
     run: str
     above: Mapping[str, bytes] = field(default_factory=dict)
-    seen: Mapping[str, bytes] = field(default_factory=dict)
+    seen: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def old_prefix(self) -> str:
@@ -157,11 +157,10 @@ class ReplacementOfJob:
         if not self.is_decided():
             if (self.old_prefix or not renames) and not self._is_staged():
                 raise self._ended()
-            above = {**self.above, **self.seen, **(above or {})}
             note = f"{journal_prefix(self.path)}changed-{self.run}.json"
-            check_as_seen(self.store, above, documents, self._job, note=note)
-            above.pop(REPLACED, None)
-            own = create_groups_above(self.store, documents_format, self.path, {**above, **documents})
+            check_as_seen(self.store, self.seen, documents, self._job, note=note)
+            above = {**self.above, **(above or {}), **documents}
+            own = create_groups_above(self.store, documents_format, self.path, above)
             own = {**({} if self.path else documents_format.emit_root()), **own}
             prefix = staged_documents(self.path, self.run)
             for key, value in own.items():
@@ -288,7 +287,7 @@ def _is_below_one_prefix(path: str, old: Format, new: Format) -> bool:
 
 
 def stage_replacement(
-    store: Store, path: str, old: Format, new: Format, *, above: Mapping[str, bytes], seen: Mapping[str, bytes]
+    store: Store, path: str, old: Format, new: Format, *, above: Mapping[str, bytes], seen: Mapping[str, str]
 ) -> Replacement | None:
     """Prepare to replace the node at `path`; ``None`` where the store, or one of the formats, cannot hold both."""
     if not _is_below_one_prefix(path, old, new):

@@ -135,8 +135,8 @@ def _of_run(store: Store, path: str, documents_format: Format, run: str) -> Repl
     return ReplacementOfJob(store, path, documents_format.name, run, above, seen)
 
 
-def prepare_beside(store: Store, path: str, format: str) -> dict[str, bytes] | None:  # noqa: A002
-    """Prepare to replace the node at `path` by a job (`ReplacementOfJob`); return what that is to know as its `above`.
+def prepare_beside(store: Store, path: str, format: str, run: str) -> ReplacementOfJob | None:  # noqa: A002
+    """Prepare to replace the node at `path` by one that a run of a job writes beside it.
 
     ``None`` where there is no node, or it must be deleted first.
 
@@ -145,8 +145,12 @@ def prepare_beside(store: Store, path: str, format: str) -> dict[str, bytes] | N
     NodeExists
         There is an array above `path`.
     """
-    found = _to_replace(store, path, format_of_store(store, format))
-    return {**found[1], **found[2]} if found is not None and can_keep(store, path, format) else None
+    documents_format = format_of_store(store, format)
+    found = _to_replace(store, path, documents_format)
+    if found is None or not can_keep(store, path, format):
+        return None
+    _, above, seen = found
+    return ReplacementOfJob(store, path, documents_format.name, run, above, seen)
 
 
 def can_keep(store: Store, path: str, format: str) -> bool:  # noqa: A002
@@ -168,7 +172,7 @@ def _format_at(store: Store, path: str) -> Format | None:
 
 def _to_replace(
     store: Store, path: str, documents_format: Format
-) -> tuple[Format, dict[str, bytes], dict[str, bytes]] | None:
+) -> tuple[Format, dict[str, bytes], dict[str, str]] | None:
     """Return the format of the node at `path`, documents of parents that it needs, and what was seen of it.
 
     ``None`` without a node.

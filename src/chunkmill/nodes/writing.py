@@ -335,17 +335,23 @@ class _Write:
         documents_format = format_of_store(store, self.array.format)
         check_own(store, documents_format, path, documents_format.emit_array(path, self.array.metadata))
 
-    def _beside(self, run: str) -> WriteTarget:
-        """Return where a run with a journal writes the array beside the one that it replaces."""
+    def _beside(self, run: str, replaced: Mapping[str, str] | None) -> WriteTarget | None:
+        """Return where a run with a journal writes the array beside the one that it replaces (see `Job.beside`)."""
         array = self.array
-        replacement = ReplacementOfJob(array.store, array.path, array.format, run)
+        if replaced is None:
+            replacement = replacing.prepare_beside(array.store, array.path, array.format, run)
+        else:
+            replacement = ReplacementOfJob(array.store, array.path, array.format, run, seen=replaced)
+        if replacement is None:
+            return None
 
         def publish(above: Mapping[str, bytes], *, again: bool) -> None:  # noqa: ARG001 - it finds what it exchanged
             own = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)
             replacement.finish(own, above=above)
 
-        prepare = partial(replacing.prepare_beside, array.store, array.path, array.format)
-        return WriteTarget(replacement.array(array), prepare, publish, replacement.old_prefix)
+        return WriteTarget(
+            replacement.array(array), lambda: replacement.above, publish, replacement.old_prefix, replacement.seen
+        )
 
     def replacing(self, replacement: AnyReplacement) -> WriteReport | Delayed:
         """Write beside the node at the place of the array, and exchange the two when all is written."""

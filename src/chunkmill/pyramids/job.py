@@ -59,13 +59,15 @@ class PyramidWriter:
         documents = self.documents
         return isinstance(documents, TargetWriter) and bool(documents.overwrite) and documents.replacement is None
 
-    def beside(self, run: str) -> PyramidWriter:
-        """Return the writer that writes beside what is at the target, in the run of that name."""
+    def beside(self, run: str, replaced: Mapping[str, str] | None) -> PyramidWriter | None:
+        """Return the writer that writes beside what is at the target, in the run of that name (`Job.beside`)."""
         assert isinstance(self.documents, TargetWriter)  # noqa: S101 - see `can_keep_old`
-        documents = self.documents.beside(run)
+        documents = self.documents.beside(run, replaced)
+        if documents is None:
+            return None
         return replace(self, documents=documents, levels=tuple(plan.target for plan in documents.plans))
 
-    def prepare(self) -> Mapping[str, bytes] | None:
+    def prepare(self) -> Mapping[str, bytes]:
         """Make room, and return the documents of the group and of its parents."""
         return self.documents.prepare()
 

@@ -5,6 +5,7 @@ Not here: describing levels (`chunkmill.pyramids.level_arrays`), running the job
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from math import lcm
@@ -150,12 +151,16 @@ def _job(name: str, mark: str, writer: PyramidWriter) -> Job:
         beside=partial(_job_beside, name, mark, writer) if writer.can_keep_old else None,
         keeps_old=documents.keeps_old,
         old_prefix=None if replacement is None else replacement.old_prefix,
+        replaced={} if replacement is None else replacement.seen,
     )
 
 
-def _job_beside(name: str, mark: str, writer: PyramidWriter, run: str) -> Job:
-    """Return the job that writes beside the node that it replaces, in the run of that name."""
-    return _job(name, mark, writer.beside(run))
+def _job_beside(
+    name: str, mark: str, writer: PyramidWriter, run: str, replaced: Mapping[str, str] | None
+) -> Job | None:
+    """Return the job that writes beside the nodes that it replaces, in the run of that name (`Job.beside`)."""
+    beside = writer.beside(run, replaced)
+    return None if beside is None else _job(name, mark, beside)
 
 
 def _shown(method: Method | Reduction) -> str:

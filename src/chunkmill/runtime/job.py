@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from chunkmill.array.stored_array import StoredArray
@@ -69,13 +69,16 @@ class Job:
         ``True``: `prepare` deletes what is there; ``False``: it refuses; ``None``: that is written into.
     beside
         Returns, for the name of a run, the same job writing beside the node that it replaces (see `old_prefix`): that
-        node stays until the new one is whole. Its `prepare` returns ``None`` where the store cannot hold both.
+        node stays until the new one is whole. Called as ``beside(run, replaced)`` with what the plan says, of a job
+        that is resumed; with ``None`` when it begins: returns ``None`` then where the store cannot hold both.
     keeps_old
         Returns whether the store can hold both, as it is now: ``None`` where it cannot, else what is to be said of it.
     old_prefix
         Of a job that `beside` returned: prefix of the keys of the node that it replaces. It writes below
         `chunkmill.runtime.journal_names.staged_prefix`, and `publish` calls
         `chunkmill.stores.capabilities.replace_prefix`.
+    replaced
+        Of such a job: what was seen of that node when it began, for the plan.
     """
 
     name: str
@@ -84,16 +87,17 @@ class Job:
     fingerprint: str
     sources: Sequence[StoredArray]
     targets: Sequence[StoredArray]
-    prepare: Callable[[], Mapping[str, bytes] | None]
+    prepare: Callable[[], Mapping[str, bytes]]
     stages: Callable[[str], Sequence[Stage]]
     publish: Callable[[Mapping[str, bytes]], Iterable[str] | None]
     writes: Sequence[Store] = ()
     check_free: Callable[[str], object] | None = None
     check_result: Callable[[], object] | None = None
     overwrite: bool | None = False
-    beside: Callable[[str], Job] | None = None
+    beside: Callable[[str, Mapping[str, str] | None], Job | None] | None = None
     keeps_old: Callable[[], str | None] | None = None
     old_prefix: str | None = None
+    replaced: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,7 @@ def _run(
     journal = Journal(job.store, job.path, job.name, job.fingerprint)
     documents = journal.resume() if resume else None
     if job.beside is not None and journal.old_prefix is not None:
-        job = job.beside(journal.run)
+        job = job.beside(journal.run, journal.replaced) or job
     if journal.is_over or (documents is not None and journal.is_exchanged):
         return _already_done(job, journal, documents or {}, start)
     interrupted, needs = documents is not None, None
@@ -229,12 +233,10 @@ def _nothing() -> None: ...
 def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:
     """Make room; return the job, or the one that writes beside what it replaces, and the documents to publish."""
     journal.run = new_run()
-    beside = None if job.beside is None else job.beside(journal.run)
-    documents = None if beside is None else beside.prepare()
-    if beside is None or documents is None:
-        return job, dict(job.prepare() or {})
-    journal.old_prefix = beside.old_prefix
-    return beside, dict(documents)
+    beside = None if job.beside is None else job.beside(journal.run, None)
+    if beside is not None:
+        job, journal.old_prefix, journal.replaced = beside, beside.old_prefix, beside.replaced
+    return job, dict(job.prepare())
 
 
 def _already_done(job: Job, journal: Journal, documents: Mapping[str, bytes], start: float) -> JobResult:

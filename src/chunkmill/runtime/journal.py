@@ -24,7 +24,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -46,6 +46,8 @@ from chunkmill.stores.metered import Written
 __all__ = ["FEW_RECORDS", "Journal"]
 
 _VERSION = 2
+_SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_reservation", "scope", "client"]  # by its plan
+_SAID += ["old_prefix", "replaced"]
 FEW_RECORDS = 256  # that the client itself compares with what is stored
 
 
@@ -73,8 +75,8 @@ class Journal:
         Names what is reserved of the node, where that is not all of it: others there do not meet this journal.
     client
         Heartbeat that the plan holds, of a brief reservation, which has no other.
-    old_prefix
-        Prefix of the keys of the node that is replaced, where the new one is written beside it (`staged_prefix`).
+    old_prefix, replaced
+        Of the node that is replaced, where the new one is written beside it (`staged_prefix`), as in `Plan`.
     asks_for_records
         Whether a task may be on record: not in a run that has just begun, where dask repeats none.
     """
@@ -91,6 +93,7 @@ class Journal:
     scope: str = ""
     client: str = ""
     old_prefix: str | None = None
+    replaced: Mapping[str, str] = field(default_factory=dict)
     asks_for_records: bool = True
 
     @property
@@ -127,7 +130,8 @@ class Journal:
             if plan.over:
                 return None
             raise self._another(plan)
-        self.run, self.is_over, self.old_prefix = plan.run, plan.over, plan.old_prefix
+        self.run, self.is_over = plan.run, plan.over
+        self.old_prefix, self.replaced = plan.old_prefix, plan.replaced
         if not self.is_over:
             end_dead(self.store, self._attempts())
             if not self.is_exchanged:
@@ -189,16 +193,8 @@ class Journal:
         plan = Plan.beginning(
             documents,
             version=_VERSION,
-            job=self.job,
-            path=self.path,
-            fingerprint=self.fingerprint,
-            run=self.run,
-            is_block_write=self.is_block_write,
-            is_reservation=self.is_reservation,
-            scope=self.scope,
-            client=self.client,
             follows_interrupted=bool(self.client) and replaces is not None,
-            old_prefix=self.old_prefix,
+            **{name: getattr(self, name) for name in _SAID},
         ).packed()
         if not plan_document.store_plan(self.store, self.plan_key, plan, self.run, replaces):
             hint = "wait until it is done, or stop it, and run this one again"

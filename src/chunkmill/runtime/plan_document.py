@@ -63,6 +63,8 @@ class Plan:
         Whether a brief reservation began in the place of a writer that had died.
     old_prefix
         Prefix of the keys of the node that it writes beside, which is there until it is done.
+    replaced
+        Store key -> hash of the documents of that node, as they were when the run began.
     over
         Whether all is done, and only the journal has to be deleted.
     """
@@ -79,6 +81,7 @@ class Plan:
     client: str = ""
     follows_interrupted: bool = False
     old_prefix: str | None = None
+    replaced: Mapping[str, str] = field(default_factory=dict, compare=False)
     over: bool = False
     _documents: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
@@ -126,7 +129,7 @@ class Plan:
         return is_live(self.client.encode()) if self.client else any_live(store, attempts)
 
 
-_DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(Plan) if not each.name.startswith("_")}
+_DEFAULTS: dict[str, Any] = {each.name: getattr(Plan(), each.name) for each in fields(Plan) if each.name[0] != "_"}
 
 
 def mark_over(store: Store, key: str, plan: bytes | None, version: str | None, run: str) -> bool | None:
