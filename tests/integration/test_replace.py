@@ -13,7 +13,7 @@ import xarray as xr
 from recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import JobError, NodeExists, NodeNotFound
+from chunkmill.errors import ChunkmillError, JobError, NodeExists, NodeNotFound
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.zip import ZipStore
@@ -118,6 +118,32 @@ def test_a_graph_whose_values_are_deleted_before_it_ends():
     with dask.config.set(scheduler="sync"), pytest.raises(JobError, match=r"of 6 chunks .*write it again"):
         cm.to_store(new + 1, store, "a", mode="w", compute=False).compute()
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD + 1)
+    assert cm.check(store).ok
+
+
+@pytest.mark.parametrize("how", ["now", "later", "resume", "convert"])
+def test_a_node_that_does_not_open_stays(make_store, how):
+    store, source = make_store(), MemoryStore()
+    cm.to_store(OLD, store, "a", chunks=(2, 2), codecs="gzip")
+    cm.to_store(NEW, source, "x", chunks=(2, 3), codecs="gzip")
+    store.set("a/zarr.json", b'{"zarr_format": 3, "node_type": "arr')
+    before = {key: store.get(key) for key in store.list_prefix("a/")}
+
+    def replace(new):
+        if how == "convert":
+            source.set("x/c/0/1", b"torn" if new is not NEW else source.get("x/c/0/0"))
+            cm.convert((source, "x"), (store, "a"), format="zarr3", codecs="raw", overwrite=True, resume=new is not NEW)
+        else:
+            resume = how == "resume" and new is not NEW
+            written = cm.to_store(new, store, "a", mode="w", resume=resume, compute=how != "later")
+            written.compute() if how == "later" else None
+
+    with pytest.raises((RuntimeError, ChunkmillError), match=r"broken|gzip"):
+        replace(NEW.map_blocks(fail, dtype="f8"))
+    assert {key: store.get(key) for key in store.list_prefix("a/")} == before
+    cm.check(store, repair=True)  # of an interrupted job
+    replace(NEW)
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], 1)
     assert cm.check(store).ok
 
 

@@ -215,26 +215,47 @@ def test_a_job_that_dies_anywhere_in_a_zip_file(source, job, path, tmp_path):
 def seen_or_copied(store, path, job, problems):
     """Return which is there; nothing only while `cm.check` says that the new one is being copied to its place."""
     if any("is being copied there" in problem.reason for problem in problems):
-        assert isinstance(store, Copying)
         with suppress(NodeNotFound):
             return seen(store, path, job)
         return ""
     return seen(store, path, job)
 
 
-def die_anywhere(make_store, source, job, fmt, path):
+@pytest.mark.parametrize(("make_store", "job"), [(MemoryStore, "convert"), (Copying, "to_store")])
+@pytest.mark.parametrize(("old", "fmt"), [("n5", "zarr3-draft"), ("zarr3-draft", "n5"), ("damaged zarr2", "zarr3")])
+def test_a_job_that_dies_anywhere_beside_another_format(source, make_store, job, old, fmt):
+    """Or beside a node that does not open."""
+    die_anywhere(make_store, source, job, fmt, "g/a", old=old)
+
+
+def damaged(store, path):
+    """Damage the array's document."""
+    store.set(f"{path}/.zarray", b'{"zarr_format": 2, "shape')
+
+
+def is_damaged(store, path):
+    """Return whether what `damaged` left is there, whole."""
+    n_keys = sum("chunkmill" not in key for key in store.list_prefix(f"{path}/"))
+    return store.get(f"{path}/.zarray") == b'{"zarr_format": 2, "shape' and n_keys == 2 + 6
+
+
+def die_anywhere(make_store, source, job, fmt, path, *, old=""):
     n, both, resumed = 0, [], 0
     while True:
         store = make_store()
-        cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt, codecs="gzip", attributes={"old": 1})
+        options = {"chunks": (2, 2), "codecs": "gzip", "attributes": {"old": 1}}
+        cm.to_store(OLD, store, path, format=old.removeprefix("damaged ") or fmt, **options)
+        if old.startswith("damaged"):
+            damaged(store, path)
         try:
             JOBS[job](source, Dying(store, n), path, fmt)
         except Died:
             problems = cm.check(store).problems
-            which = seen_or_copied(store, path, job, problems)
+            is_old = old.startswith("damaged") and is_damaged(store, path)
+            which = "old" if is_old else seen_or_copied(store, path, job, problems)
             both += [which] if which else []
             # leftover: the last requests delete the journal, of which records are ignored where its plan is gone
-            assert {problem.kind for problem in problems} <= {"unfinished", "leftover"}, problems
+            assert is_old or {problem.kind for problem in problems} <= {"unfinished", "leftover"}, problems
         else:
             break
         report = JOBS[job](source, store, path, fmt)

@@ -39,7 +39,7 @@ from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import placement, replacing
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import check_own, publish
-from chunkmill.nodes.replacement import ReplacementOfJob, copies_to_replace
+from chunkmill.nodes.replacement import ReplacementOfJob
 from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.runtime.published import note_published
 from chunkmill.runtime.stage import Stage
@@ -108,9 +108,8 @@ class TargetWriter:
 
     def keeps_old(self) -> str | None:
         """Return what to say of a node that stays until the new ones are complete; ``None`` where it cannot."""
-        if not replacing.can_keep(self.store, self.path, self.format.name):
-            return None
-        return _COPIES if copies_to_replace(self.store, self.path, self.format.name) else ""
+        way = replacing.way_to_keep(self.store, self.path, self.format.name)
+        return None if way is None else _COPIES if way == "copy" else ""
 
     def prepare(self) -> Mapping[str, bytes]:
         """Make room, and return the documents of the topmost node and of its parents.

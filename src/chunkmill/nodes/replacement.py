@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Literal
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.formats.base import Format
@@ -39,7 +40,10 @@ from chunkmill.stores.capabilities import (
     swap_in,
 )
 
-__all__ = ["Replacement", "ReplacementOfJob", "can_hold_both", "copies_to_replace", "stage_replacement"]
+__all__ = ["Replacement", "ReplacementOfJob", "Way", "stage_replacement", "way_to_replace"]
+
+Way = Literal["rename", "copy"]
+"""By which a new node is put in the place of the old one: by its name, or by copies, one a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ class ReplacementOfJob:
             The job has ended meanwhile, or others have changed the old node.
         """
         documents_format = format_of_store(self.store, self.format)
-        renames = _renames(self.store, self.path, documents_format)
+        renames = _renames(self.store, self.path, documents_format, self.seen)
         if not self.is_decided():
             if (self.old_prefix or not renames) and not self._is_staged():
                 raise self._ended()
@@ -181,8 +185,9 @@ class ReplacementOfJob:
 
     def _exchange(self, documents_format: Format, documents: Iterable[str]) -> Exchange:
         """Return what is to be copied where, and what of the old node is to be deleted before."""
-        prefixes = _old_prefixes(self.path, documents_format)
-        old = {*node_keys(documents_format, self.path)}
+        formats = [documents_format, *_formats_of(self.store, self.path, self.seen)]
+        prefixes = tuple(dict.fromkeys(prefix for each in formats for prefix in _prefixes(self.path, each)))
+        old = {key for each in formats for key in node_keys(each, self.path)}
         old |= {*_documents_below(self.store, documents_format, self.path, prefixes)}
         return Exchange(
             job=self._job,
@@ -220,27 +225,33 @@ def _refreshed(store: Store, documents_format: Format, path: str, below: Iterabl
     flush(store)
 
 
-def can_hold_both(store: Store, path: str, old: Format, new: Format) -> bool:
-    """Return whether a node can be written beside the one at `path` in the same store, and exchanged with it."""
-    if _renames(store, path, new):
-        return _is_below_one_prefix(path, old, new) and can_replace(store, _prefix(new, path))
+def way_to_replace(store: Store, path: str, old: Format, new: Format) -> Way | None:
+    """Return how a node that is written beside the one at `path` takes its place; ``None``: both cannot be there."""
+    if _renames(store, path, new, node_keys(old, path)):
+        return "rename" if can_replace(store, _prefix(new, path)) else None
     # copies in a zip file would leave their bytes in it; and what is copied is found by listing
-    is_below = set(_old_prefixes(path, old)) <= set(_old_prefixes(path, new))
-    return is_below and scratch_store(store) is None and can_list(store)
+    return "copy" if scratch_store(store) is None and can_list(store) else None
 
 
-def copies_to_replace(store: Store, path: str, name: str) -> bool:
-    """Return whether a new node at `path` is put in its place by copies, one a value, instead of by its name."""
-    return not _renames(store, path, format_of_store(store, name))
+def _renames(store: Store, path: str, new: Format, old_documents: Iterable[str]) -> bool:
+    prefix = _prefix(new, path)
+    is_below = all(key.startswith(prefix) for key in (*node_keys(new, path), *old_documents))
+    return is_below and can_rename(store, prefix)
 
 
-def _renames(store: Store, path: str, new: Format) -> bool:
-    return _is_below_one_prefix(path, new, new) and can_rename(store, _prefix(new, path))
-
-
-def _old_prefixes(path: str, new: Format) -> tuple[str, ...]:
+def _prefixes(path: str, documents_format: Format) -> tuple[str, ...]:
     """Return the prefixes below which nodes at and below `path` are stored."""
-    return tuple(dict.fromkeys((new.chunk_prefix(path), *new.list_prefixes(path)))) if path else ("",)
+    return (documents_format.chunk_prefix(path), *documents_format.list_prefixes(path)) if path else ("",)
+
+
+def _formats_of(store: Store, path: str, seen: Iterable[str]) -> list[Format]:
+    """Return the formats whose nodes at `path` have documents under some keys."""
+    keys = set(seen)
+    found = [each for each in FORMATS if each.node_keys_known and keys.issuperset(node_keys(each, path))]
+    if found or not keys:
+        return found
+    others = (format_of_store(store, each.name) for each in FORMATS if not each.node_keys_known)
+    return [each for each in others if keys.issuperset(node_keys(each, path))]
 
 
 def _documents_below(store: Store, documents_format: Format, path: str, prefixes: Iterable[str]) -> list[str]:
@@ -280,17 +291,12 @@ def _prefix(documents_format: Format, path: str) -> str:
     return documents_format.chunk_prefix(path) if path else ""
 
 
-def _is_below_one_prefix(path: str, old: Format, new: Format) -> bool:
-    """Return whether documents and chunks of a node are stored below one prefix, in both formats."""
-    prefix = _prefix(new, path)
-    return all(key.startswith(prefix) for each in (old, new) for key in node_keys(each, path))
-
-
 def stage_replacement(
     store: Store, path: str, old: Format, new: Format, *, above: Mapping[str, bytes], seen: Mapping[str, str]
 ) -> Replacement | None:
     """Prepare to replace the node at `path`; ``None`` where the store, or one of the formats, cannot hold both."""
-    if not _is_below_one_prefix(path, old, new):
+    prefix = _prefix(new, path)
+    if not all(key.startswith(prefix) for each in (old, new) for key in node_keys(each, path)):
         return None
-    staged = stage(store, _prefix(new, path))
+    staged = stage(store, prefix)
     return None if staged is None else Replacement(store, path, new.name, staged, above, seen)

@@ -20,16 +20,24 @@ from chunkmill.nodes.replaced import seen_documents
 from chunkmill.nodes.replacement import (
     Replacement,
     ReplacementOfJob,
-    can_hold_both,
-    copies_to_replace,
+    Way,
     stage_replacement,
+    way_to_replace,
 )
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.journal_names import new_mark, new_run
 from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, reserved_to_replace
 from chunkmill.stores.base import Store
 
-__all__ = ["LaterReplacement", "can_keep", "prepare_beside", "put_array", "put_group", "replacing", "replacing_later"]
+__all__ = [
+    "LaterReplacement",
+    "prepare_beside",
+    "put_array",
+    "put_group",
+    "replacing",
+    "replacing_later",
+    "way_to_keep",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ def replacing(
         return
     documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
-    if not copies_to_replace(store, path, format) or not can_keep(store, path, format):
+    if way_to_keep(store, path, format) != "copy":
         yield None
         return
     prefix = ReplacementOfJob(store, path, documents_format.name, "").old_prefix
@@ -124,13 +132,13 @@ def replacing_later(store: Store, path: str, format: str) -> Replacement | Later
         return replacement
     documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
-    if not copies_to_replace(store, path, format) or not can_keep(store, path, format):
+    if way_to_keep(store, path, format) != "copy":
         return None
     return LaterReplacement(_of_run(store, path, documents_format, new_run()))
 
 
 def _of_run(store: Store, path: str, documents_format: Format, run: str) -> ReplacementOfJob:
-    old, above = _format_at(store, path), _above(store, path, documents_format)
+    old, above = _format_at(store, path, documents_format), _above(store, path, documents_format)
     seen = {} if old is None else seen_documents(store, path, old)
     return ReplacementOfJob(store, path, documents_format.name, run, above, seen)
 
@@ -147,24 +155,28 @@ def prepare_beside(store: Store, path: str, format: str, run: str) -> Replacemen
     """
     documents_format = format_of_store(store, format)
     found = _to_replace(store, path, documents_format)
-    if found is None or not can_keep(store, path, format):
+    if found is None or way_to_replace(store, path, found[0], documents_format) is None:
         return None
     _, above, seen = found
     return ReplacementOfJob(store, path, documents_format.name, run, above, seen)
 
 
-def can_keep(store: Store, path: str, format: str) -> bool:  # noqa: A002
-    """Return whether the node at `path` can stay there while a job writes the one that replaces it."""
-    old = _format_at(store, path)
-    return old is not None and can_hold_both(store, path, old, format_of_store(store, format))
+def way_to_keep(store: Store, path: str, format: str) -> Way | None:  # noqa: A002
+    """Return how the one that a job writes takes the place of the node at `path`, which stays until then.
+
+    ``None`` where there is no node, or it must be deleted first.
+    """
+    documents_format = format_of_store(store, format)
+    old = _format_at(store, path, documents_format)
+    return None if old is None else way_to_replace(store, path, old, documents_format)
 
 
-def _format_at(store: Store, path: str) -> Format | None:
-    """Return the format of the node at `path`; ``None`` where there is none, or one that does not open."""
+def _format_at(store: Store, path: str, new: Format) -> Format | None:
+    """Return the format of the node at `path`, that of the `new` one where it does not open; ``None`` without one."""
     try:
         there = find_stored(store, path)
     except MetadataError:
-        return None
+        return new
     if there is None:
         return None
     return there.documents if isinstance(there, StoredGroup) else format_of_store(store, there.format)
@@ -178,7 +190,7 @@ def _to_replace(
     ``None`` without a node.
     """
     check_root(store, documents_format)
-    old = _format_at(store, path)
+    old = _format_at(store, path, documents_format)
     if old is None:
         return None
     discard_jobs(store, check_no_job(store, path, overwrite=True))

@@ -10,10 +10,11 @@ from chunkmill.stores.memory import MemoryStore
 
 @pytest.mark.parametrize("old_prefix", [None, "", "a/"])
 def test_what_is_written_is_read(old_prefix):
-    plan = Plan.beginning({"doc": b"x"}, job="put it", run="r1", version=2, is_block_write=True, old_prefix=old_prefix)
+    about = {"job": "put it", "run": "r1", "version": 2, "is_block_write": True, "replaced": {"a/doc": "a hash"}}
+    plan = Plan.beginning({"doc": b"x"}, **about, old_prefix=old_prefix)
     value = plan.packed()
     parsed = Plan.read(value, "put it", "key")
-    assert (parsed, parsed.documents) == (plan, {"doc": b"x"})
+    assert (parsed, parsed.documents, parsed.replaced) == (plan, {"doc": b"x"}, {"a/doc": "a hash"})
     assert is_of_run(value, "r1")
     assert not is_of_run(value, "r")
     assert not is_of_run(None, "r1")
@@ -21,7 +22,12 @@ def test_what_is_written_is_read(old_prefix):
     store.set("plan", value)
     assert mark_over(store, "plan", *store.get_versioned("plan"), "r1")
     over = Plan.parsed(store.get("plan"))
-    assert (over.over, over.documents, over.old_prefix) == (True, {"doc": b"x"}, old_prefix)
+    assert (over.over, over.documents, over.old_prefix, over.replaced) == (
+        True,
+        {"doc": b"x"},
+        old_prefix,
+        plan.replaced,
+    )
 
 
 @pytest.mark.parametrize("value", [b"{", b"[]", b"[" * 100_000, b'["client"]', b'{"client": 3}'])
