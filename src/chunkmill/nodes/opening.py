@@ -19,7 +19,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.being_replaced import settled
+from chunkmill.nodes.being_replaced import is_torn, settled
 from chunkmill.nodes.consolidated import write_consolidated
 from chunkmill.nodes.documents import (
     READ_ONLY_SET,
@@ -75,9 +75,12 @@ def open_as(
         There is one and its documents are wrong.
     """
 
-    def read() -> tuple[Array | G | None, list[str]]:
-        node = _find(kind, store, path, format=format, consolidated=consolidated, read_only=read_only)
-        return node, [path.strip("/")] if is_bare(node) else []
+    def read() -> tuple[Array | G | None, list[str] | None]:
+        node, documents = _find(kind, store, path, format=format, consolidated=consolidated, read_only=read_only)
+        if node is None or is_bare(node):
+            return node, [path.strip("/")]
+        documents_format = get_format(node.format) if isinstance(node, Array) else node.documents
+        return node, None if is_torn(store, documents_format, [node.path], documents) else []
 
     node = settled(store, read)
     if node is not None:
@@ -89,7 +92,7 @@ def open_as(
 
 def find_stored(store: Store, path: str) -> StoredNode | None:
     """Return the node at `path` by its own documents; ``None`` where no format knows one."""
-    return _find(StoredGroup, store, path, format=None, consolidated=False, read_only=True)
+    return _find(StoredGroup, store, path, format=None, consolidated=False, read_only=True)[0]
 
 
 def _find(
@@ -100,11 +103,12 @@ def _find(
     format: str | Format | None,  # noqa: A002
     consolidated: bool | None,
     read_only: bool,
-) -> Array | G | None:
+) -> tuple[Array | G | None, Documents]:
+    """Return the node at `path`, and the documents that were read."""
     formats = _candidates(format, path)
     array, documents = (None, {}) if consolidated else _open_array(kind, store, path, formats, read_only=read_only)
     if array is not None:
-        return array
+        return array, documents
     keys = {key for each in formats for key in _opening_keys(each, path, consolidated)}
     documents |= fetch(store, keys - documents.keys())
     for candidate in formats:
@@ -129,8 +133,8 @@ def _find(
         if isinstance(node, Array):
             node.check_codecs()
         if node is not None:
-            return node
-    return None
+            return node, documents
+    return None, documents
 
 
 def _open_array(

@@ -20,7 +20,7 @@ from chunkmill.model.json_values import Attributes
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_group
-from chunkmill.nodes.being_replaced import settled
+from chunkmill.nodes.being_replaced import is_torn, settled
 from chunkmill.nodes.documents import Documents, fetch, node_keys, present
 from chunkmill.nodes.folders import child_names, holds_chunks, is_folder, join_path, listed_children
 from chunkmill.nodes.group_display import group_html, group_text, tree_text
@@ -153,15 +153,18 @@ class StoredGroup(ChangesAttributes):
         read = partial(self._children_now, accepts)
         return settled(uncached(self.store), read) if self.settles else read()[0]
 
-    def _children_now(self, accepts: Callable[[str], bool]) -> tuple[dict[str, Array | Self | None], list[str]]:
-        """Return also the paths where documents are missed."""
+    def _children_now(self, accepts: Callable[[str], bool]) -> tuple[dict[str, Array | Self | None], list[str] | None]:
+        """Return also the paths where documents are missed (`settled`)."""
         names, shows_own = listed_children(self.store, self.documents, self.path)
-        opened = self._open_listed(filter(accepts, names))
+        opened, documents = self._open_listed(filter(accepts, names))
+        paths = [join_path(self.path, name) for name in opened]
+        if self.settles and is_torn(self.store, self.documents, paths, documents):
+            return opened, None
         missing = [join_path(self.path, name) for name, node in opened.items() if is_bare(node)]
         has_own = shows_own or any(fetch(self.store, self.documents.group_keys(self.path)[:1]).values())
         return opened, missing if has_own else [*missing, self.path]
 
-    def _open_listed(self, names: Iterable[str]) -> dict[str, Array | Self | None]:
+    def _open_listed(self, names: Iterable[str]) -> tuple[dict[str, Array | Self | None], Documents]:
         paths = {name: join_path(self.path, name) for name in sorted(names)}
         keys = {name: self.documents.array_keys(path) for name, path in paths.items()}
         documents = fetch(self.store, chain.from_iterable(keys.values()))
@@ -175,7 +178,7 @@ class StoredGroup(ChangesAttributes):
         }
         folders = {paths[name]: node for name, node in opened.items() if not isinstance(node, Array)}
         described = self._described_by_zarr(folders)
-        return {name: described.get(paths[name], node) for name, node in opened.items()}
+        return {name: described.get(paths[name], node) for name, node in opened.items()}, documents
 
     def _described_by_zarr(self, folders: Mapping[str, Self | None]) -> dict[str, Array | Self]:
         """Return the arrays, and groups with attributes, that Zarr's documents make of folders of an N5 tree, by path.
@@ -265,8 +268,11 @@ class StoredGroup(ChangesAttributes):
             node.check_codecs()
         return node
 
-    def _node_now(self, path: str) -> tuple[Array | Self | None, list[str]]:
-        node = self.parse_child(path, fetch(self.store, node_keys(self.documents, path)))
+    def _node_now(self, path: str) -> tuple[Array | Self | None, list[str] | None]:
+        documents = fetch(self.store, node_keys(self.documents, path))
+        node = self.parse_child(path, documents)
+        if is_torn(self.store, self.documents, [path], documents):
+            return node, None
         if not isinstance(node, Array):
             node = self._described_by_zarr({path: node}).get(path, node)
         return node, [path] if is_bare(node) else []

@@ -3,6 +3,7 @@
 import itertools
 import pickle
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -127,3 +128,74 @@ def test_one_that_died_is_named_until_it_is_repaired(name, monkeypatch):
     assert {problem.kind for problem in cm.check(store).problems} == {"unfinished"}
     cm.check(store, repair=True)
     np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], NEW)
+
+
+class Stepping(Watched):
+    """Calls what is next for a key once that was read, and counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.todo = {}
+        self.n_read = 0
+
+    def get(self, key, byte_range=None):
+        self.n_read += 1
+        value = super().get(key, byte_range)
+        for step in self.todo.get(key, ())[:1]:
+            self.todo[key] = self.todo[key][1:]
+            step()
+        return value
+
+
+WAYS = {
+    "by name": lambda store: cm.open(store, "g/a", consolidated=False),
+    "by group": lambda store: cm.open_group(store, "g", consolidated=False)["a"],
+    "by listing": lambda store: cm.open_group(store, "g", consolidated=False).children()["a"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("entry", "is_begun"), [(".zgroup", True), (".zarray", False)])
+def test_attributes_that_are_missed_are_those_of_the_node(way, entry, is_begun):
+    store = Stepping()
+    cm.create_group(store, "g", format="zarr2")
+    make = cm.create_group if entry == ".zgroup" else partial(cm.create_array, shape=(4,), dtype="i4", chunks=(2,))
+    make(store, "g/a", format="zarr2", attributes={"mark": 1})
+    kept = {key: store.get(key) for key in ("g/a/.zattrs", f"g/a/{entry}")}
+    sign = "g/a/.chunkmill-new-1-comes"
+
+    def delete():
+        store.set(sign, b"")
+        for key in kept:
+            store.delete(key)
+
+    def write():
+        for key, value in kept.items():
+            store.set(key, value)
+        store.delete(sign)
+
+    if is_begun:  # the exchange ends between the requests for its attributes and for itself
+        delete()
+        store.todo = {"g/a/.zattrs": [write]}
+    else:  # it begins between the other way round, and ends after the second look at the node
+        store.todo = {f"g/a/{entry}": [delete, write]}
+    assert WAYS[way](store).attributes == {"mark": 1}
+    assert not any(store.todo.values())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_only_nodes_without_attributes_are_looked_at_twice(way, monkeypatch):
+    store = Stepping()
+    cm.create_group(store, "g", format="zarr2")
+    cm.create_array(store, "g/a", shape=(4,), dtype="i4", chunks=(2,), format="zarr2")
+
+    def n_requests():
+        before = store.n_read
+        WAYS[way](store)
+        return store.n_read - before
+
+    usual = n_requests()
+    store.delete("g/a/.zattrs")
+    assert n_requests() == usual + 2
+    monkeypatch.setattr(Watched, "replace_prefix", MemoryStore.replace_prefix)
+    assert n_requests() == usual
