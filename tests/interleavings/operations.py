@@ -69,6 +69,8 @@ class Operation:
         Makes what must be there before.
     in_place
         Whether it changes chunks that are visible, one after the other.
+    puts_whole
+        Whether it writes some of these without reading them.
     replaces
         Whether it puts a new node in the place of an old one: by copies, where the store cannot rename.
     joins
@@ -83,6 +85,7 @@ class Operation:
     run: Callable[[Call], Any]
     needs: Callable[[Call], Any] | None = None
     in_place: bool = False
+    puts_whole: bool = False
     replaces: bool = False
     joins: bool = False
     restart: Callable[[Call], Any] | None = None
@@ -134,7 +137,7 @@ def _to_store(call: Call, **more: Any) -> None:
 
 
 def _region(call: Call) -> None:
-    region = call.region()
+    region = slice(call.region().start, call.region().stop - 1)  # covers no chunk whole
     cm.to_store(_blocks(call.mark)[region], call.store, call.path, region=region, mode="r+")
 
 
@@ -227,7 +230,7 @@ OPERATIONS = {
         ),
         Operation("region", _region, _array, in_place=True),
         Operation("resume", lambda call: _to_store(call, resume=True)),
-        Operation("store", _store, _array, in_place=True),
+        Operation("store", _store, _array, in_place=True, puts_whole=True),
         Operation("create_array", _create_array),
         Operation("create_group", _create_group),
         Operation("array-attributes", _array_attributes, _array, paths=("g/a", "g/b", "g")),
@@ -235,7 +238,7 @@ OPERATIONS = {
         Operation("consolidate", lambda call: len(cm.consolidate(call.store)), paths=_ROOT, formats=CONSOLIDATED),
         Operation("dataset", _write_dataset),
         Operation("append", _append, _stored_dataset),
-        Operation("dataset-region", _region_of_dataset, _stored_dataset, in_place=True),
+        Operation("dataset-region", _region_of_dataset, _stored_dataset, in_place=True, puts_whole=True),
         Operation("convert", _convert, _source, joins=True, restart=partial(_convert, resume=False), paths=_TARGETS),
         Operation("rechunk", _rechunk, _source, joins=True, restart=partial(_rechunk, resume=False), paths=_TARGETS),
         Operation("resize", _resize, _array, paths=("g/a", "g/b", "g")),
@@ -336,8 +339,8 @@ def scenarios(pair: tuple[str, str]) -> Iterator[Scenario]:
 def _formats_on(ground: str, a: Operation, b: Operation) -> tuple[str, ...]:
     if "copying" not in ground:
         return FORMATS
-    # a value that is written in place may get into the array that has replaced its own: nothing pins those stores
-    return COPYING_FORMATS if (a.replaces or b.replaces) and not (a.in_place or b.in_place) else ()
+    # a chunk that is written whole may get into the array that has replaced its own: nothing pins those stores
+    return COPYING_FORMATS if (a.replaces or b.replaces) and not (a.puts_whole or b.puts_whole) else ()
 
 
 def _meetings(a: Operation, b: Operation) -> Iterator[tuple[str, str]]:

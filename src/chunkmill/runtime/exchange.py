@@ -27,7 +27,7 @@ from chunkmill.runtime import plan_document
 from chunkmill.runtime.attempts import Attempt, any_live, end_dead
 from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import copy_value, has_folders, remove_folder
+from chunkmill.stores.capabilities import copy_value, flush, has_folders, remove_folder
 from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["Exchange", "complete_exchange", "delete_note", "is_decided", "is_exchanging", "note_exchange"]
@@ -125,6 +125,7 @@ def complete_exchange(store: Store, path: str, run: str, job: str = "") -> bool:
             found = _claimed(store, note_key(path, run), attempt)
             if isinstance(found, Exchange):
                 _exchange(store, found, attempt)
+        flush(store)  # a writer that finishes it for a dead one may have opened the old array before
     if job and not found:
         raise _ended(job)
     return bool(found)

@@ -5,11 +5,12 @@ import pickle
 from contextlib import contextmanager
 from functools import partial
 
+import dask.array as da
 import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.errors import NodeBeingReplaced, NodeNotFound
+from chunkmill.errors import NodeBeingReplaced, NodeNotFound, StoreError
 from chunkmill.runtime import attempts, plan_document
 from chunkmill.stores.memory import MemoryStore
 
@@ -128,6 +129,23 @@ def test_one_that_died_is_named_until_it_is_repaired(name, monkeypatch):
     assert {problem.kind for problem in cm.check(store).problems} == {"unfinished"}
     cm.check(store, repair=True)
     np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], NEW)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_who_finishes_it_does_not_write_into_it_by_what_was_opened_before(name, monkeypatch):
+    store = Watched()
+    stored(store, "", OLD, name, chunks=4)
+
+    def die():
+        if any("/exchange-" in key for key in store.list_prefix("")):
+            raise KeyboardInterrupt
+
+    with looking(die), pytest.raises(KeyboardInterrupt):
+        stored(store, "", NEW, name, chunks=8)
+    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    with pytest.raises(StoreError, match="it has been replaced"):
+        cm.to_store(da.zeros(4, dtype="i8"), store, region=slice(0, 4), mode="r+")
+    np.testing.assert_array_equal(cm.open_array(store)[...], NEW)
 
 
 class Stepping(Watched):
