@@ -4,7 +4,8 @@ Spec: zarr-extensions codecs/zstd; RFC 8878. Not here: zstd inside blosc (`chunk
 
 numcodecs decodes large frames that state their size as fast as it can be done, and streams those that do not without
 any bound. So the frames are walked first where that matters: a header of three bytes for each block of up to 128 KiB.
-Small frames are decoded by zstandard, which keeps its context: making one takes a sixth of the time of 64 KiB.
+Small frames are encoded and decoded by zstandard, which keeps its context. Making one takes a sixth of the time of
+decoding 64 KiB, and half of that of encoding them at the usual level 3 (464 µs, then 228), or 4 KiB at any.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Zstd(DecompressesInto):
 
     def encode(self, data: Buffer) -> bytes:
         """Compress into one frame that states its size."""
+        if self.level <= _LEVEL_KEPT and buffer_size(data) <= _SMALL:
+            return _contexts.compressor(self.level, self.checksum).compress(byte_view(data))
         return numcodecs.zstd.compress(data, self.level, self.checksum)  # type: ignore[no-any-return]
 
     def decode(self, data: Buffer, max_bytes: int) -> Buffer:
@@ -87,6 +90,7 @@ class Zstd(DecompressesInto):
 # the most that one byte of a frame can yield, generously: a block of 4 bytes yields 128 KiB at most
 _RATIO = 1 << 16
 _SMALL = 1 << 18
+_LEVEL_KEPT = 4  # the highest at which a context is kept: 1.5 MiB at most; above, making one is a small share
 _MAGIC = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50  # and the 15 after it
 _BLOCK = 1 << 17  # the most that one block yields
@@ -102,10 +106,18 @@ def _stated(data: Buffer) -> int:
 
 
 class _Contexts(threading.local):
-    """A decompressor for each thread: one is not safe among several."""
+    """A decompressor, and the compressor used last, for each thread: one is not safe among several."""
 
     def __init__(self) -> None:
         self.decompressor = zstandard.ZstdDecompressor()
+        self._options: tuple[int, bool] | None = None
+        self._compressor: zstandard.ZstdCompressor
+
+    def compressor(self, level: int, checksum: bool) -> zstandard.ZstdCompressor:
+        if self._options != (level, checksum):
+            self._compressor = zstandard.ZstdCompressor(level, write_checksum=checksum)
+            self._options = level, checksum
+        return self._compressor
 
 
 _contexts = _Contexts()
