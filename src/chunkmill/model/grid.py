@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, product
 from math import prod
+from typing import Any
 
 from chunkmill.errors import RegionError
 
@@ -31,6 +32,9 @@ class RegularAxis:
 
     size: int
     chunk: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RegularAxis, (self.size, self.chunk)  # a grid takes less than half the time of dataclasses
 
     @property
     def n_chunks(self) -> int:
@@ -143,6 +147,9 @@ class ChunkGrid:
     """
 
     axes: tuple[RegularAxis | RunsAxis, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ChunkGrid, (self.axes,)
 
     @classmethod
     def regular(cls, shape: Sequence[int], chunk_shape: Sequence[int]) -> ChunkGrid:
