@@ -23,6 +23,7 @@ from chunkmill.conversion.convert_tasks import (
 from chunkmill.conversion.rechunking.job import rechunk_stages
 from chunkmill.conversion.rechunking.sides import intermediate_codecs
 from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk
+from chunkmill.conversion.sliced_sources import check_slices, see_slices
 from chunkmill.conversion.source_guard import check_sources
 from chunkmill.conversion.sparse_sources import (
     Listed,
@@ -78,6 +79,8 @@ class TargetWriter:
         Where the target's nodes are written beside those that they replace; ``None``: in their places.
     listed
         What was listed when the run began.
+    sliced
+        Marks of the sources that are read by slices, of the same time.
     """
 
     job: str
@@ -93,6 +96,7 @@ class TargetWriter:
     ahead_bytes: int
     replacement: ReplacementOfJob | None = None
     listed: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, compare=False, repr=False)
+    sliced: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
 
     def beside(self, run: str, replaced: Mapping[str, str] | None) -> TargetWriter | None:
         """Return the writer that writes beside what is at the target, in the run of that name (`Job.beside`)."""
@@ -157,6 +161,8 @@ class TargetWriter:
             self._check_targets()
         self.listed.clear()
         self.listed.update(list_sources(self.plans, fresh=fresh))
+        self.sliced.clear()
+        self.sliced.update(see_slices(self.plans))
         return stages_of(self, run, fresh=fresh, listed=self.listed)
 
     def _check_targets(self) -> None:
@@ -180,14 +186,16 @@ class TargetWriter:
         Raises
         ------
         JobError
-            A source was deleted or replaced since the job was planned.
+            A source was deleted or replaced since the job was planned, or chunks were written that are read by slices.
         ChunkError
             A chunk of a source that was listed as absent has appeared.
         """
         if self.replacement is None or not self.replacement.is_decided():
             self._check_sources()
             check_still_absent(self.plans, self.listed)
+            check_slices(self.job, self.plans, self.sliced)
         self.listed.clear()
+        self.sliced.clear()
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:
         """Write all documents, the topmost last, and consolidated metadata where the format has them."""

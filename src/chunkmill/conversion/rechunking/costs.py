@@ -10,7 +10,10 @@ from typing import Literal, TypeAlias
 
 from chunkmill.model.grid import ChunkGrid
 
-__all__ = ["Estimate", "IntermediateFormat", "Limits", "Side", "Strategy", "UnitCosts"]
+__all__ = ["LEAST_SLICE", "Estimate", "IntermediateFormat", "Limits", "Side", "Strategy", "UnitCosts"]
+
+LEAST_SLICE = 1 << 16
+"""Bytes that slices of chunks have at least, on average: where disks seek, smaller ones cost more than a spill."""
 
 Strategy: TypeAlias = Literal["direct", "spill"]
 
@@ -32,6 +35,9 @@ class Side:
         Memory for chunks that are fetched ahead of their use: none where a request costs no latency.
     is_sharded
         Whether `chunks` are found through the index of their shard, even where a shard has one chunk only.
+    sliced
+        The axis along which any slice of one of `chunks` can be read by itself, as a range of bytes. `working_bytes`
+        are those of the whole length then, of which tasks with shorter blocks need a fraction.
     """
 
     keys: ChunkGrid
@@ -39,6 +45,7 @@ class Side:
     working_bytes: int
     ahead_bytes: int = 0
     is_sharded: bool = False
+    sliced: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from chunkmill.conversion.rechunking.sides import (
     intermediate_codecs,
     intermediate_files,
     read_side,
+    sliced_sides,
     store_costs,
     write_side,
 )
@@ -37,6 +38,7 @@ from chunkmill.conversion.rechunking.source_chunks import (
     write_reads,
     write_shows,
 )
+from chunkmill.conversion.rechunking.source_slices import Slices
 from chunkmill.conversion.rechunking.target_chunks import write_target_block
 from chunkmill.conversion.sparse_sources import Listed, n_left_out, narrowed, reads_little_twice, touched_blocks
 from chunkmill.errors import JobError
@@ -98,6 +100,7 @@ def plan_array_rechunk(source: StoredArray, target: StoredArray, settings: Setti
             costs=store_costs(source.store, intermediate, target.store),
             strategy=settings.strategy,
             intermediate=intermediate_files(intermediate, codecs, worker),
+            slices=sliced_sides(source, worker),
         )
     except JobError as error:
         raise JobError(job=f"{error.job} {source.path!r}", reason=error.reason, hint=error.hint) from None
@@ -178,7 +181,10 @@ _MANY_TASKS = 1024
 def estimate_rechunk(source: StoredArray, target: StoredArray, plan: RechunkPlan) -> dict[str, TransferEstimate]:
     """Return the estimated bytes and requests of each stage, by its name."""
     estimate = plan.estimate
-    read = stored_bytes(source, source.read_layout, estimate.n_chunk_reads, estimate.decoded_bytes)
+    if plan.source.sliced is None:
+        read = stored_bytes(source, source.read_layout, estimate.n_chunk_reads, estimate.decoded_bytes)
+    else:
+        read = Slices(source, plan.source.sliced).stored_bytes(estimate.decoded_bytes)
     read += estimate.n_index_reads * index_size(source.write_layout)
     written = stored_bytes(target, target.read_layout, target.read_layout.grid.n_chunks, estimate.written_bytes)
     if target.read_layout is not target.write_layout:
@@ -199,10 +205,14 @@ def explain_strategy(plan: RechunkPlan) -> str:
     text = f"each task owns {plan.writes.chunk_shape} of the target"
     if plan.reads is None:
         text += f" and reads what is under it, {estimate.amplification:.3g} times the source in all"
+        if plan.source.sliced is not None:
+            mean = format_bytes(estimate.decoded_bytes // max(estimate.n_chunk_reads, 1))
+            text += f", in {estimate.n_chunk_reads:,} slices of raw chunks of {mean} on average"
     else:
         file = prod(plan.reads.chunk_shape) * plan.itemsize
         text = f"{estimate.n_tasks[0]:,} files of up to {format_bytes(file)}, then {text}"
     for other in plan.others:
         times = f"{other.seconds / estimate.seconds:.2g} times as long" if estimate.seconds else "as long"
-        text += f"; {other.strategy} would take {times}, reading the source {other.amplification:.3g} times"
+        name = other.strategy if other.strategy != estimate.strategy else f"{other.strategy} with whole chunks"
+        text += f"; {name} would take {times}, reading the source {other.amplification:.3g} times"
     return text

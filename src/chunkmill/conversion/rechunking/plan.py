@@ -8,7 +8,8 @@ Say that the source is stored in six chunks, its columns, and the target in thre
             └─┴─┴─┴─┴─┴─┘                └───────────┘
 
 **direct**: each task owns whole target chunks, here a row, and reads the source chunks that they overlap: all columns
-are decoded three times over. Where blocks of target chunks fit both grids, once.
+are decoded three times over. Where blocks of target chunks fit both grids, once. Of chunks that are stored as they are
+in memory a task may read the slice that it needs, where that is contiguous: none is read twice then.
 
 **spill**: each task of stage 1 owns whole source chunks, here two columns, reads them once and writes one file, with a
 section for each task of stage 2. Each of those owns whole target chunks and reads one range of every file that they
@@ -35,7 +36,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from chunkmill.conversion.rechunking.costs import Estimate, IntermediateFormat, Limits, Side, Strategy, UnitCosts
+from chunkmill.conversion.rechunking.costs import (
+    LEAST_SLICE,
+    Estimate,
+    IntermediateFormat,
+    Limits,
+    Side,
+    Strategy,
+    UnitCosts,
+)
 from chunkmill.conversion.rechunking.strategies import Candidate, Direct, Spill, best_blocks, smallest_blocks
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
@@ -138,6 +147,7 @@ def choose_rechunk_strategy(
     costs: UnitCosts | None = None,
     strategy: Strategy | None = None,
     intermediate: IntermediateFormat | None = None,
+    slices: Sequence[Side] = (),
 ) -> RechunkPlan:
     """Plan a rechunk: the cheapest strategy, and the cheapest blocks for its tasks, within ``limits.max_mem``.
 
@@ -149,6 +159,8 @@ def choose_rechunk_strategy(
         Consider only this one.
     intermediate
         Format of the intermediate files, should there be any.
+    slices
+        The source as it can be read by slices of its chunks: only where no file is written.
 
     Raises
     ------
@@ -172,7 +184,7 @@ def choose_rechunk_strategy(
     budget = limits.max_mem // limits.n_threads - limits.overhead_bytes
     candidates: list[Direct | Spill] = []
     if strategy != "spill":
-        candidates.append(Direct(source, target, itemsize, limits, costs))
+        candidates += [Direct(side, target, itemsize, limits, costs) for side in (source, *slices)]
     if strategy != "direct":
         candidates.append(Spill(source, target, itemsize, limits, costs, intermediate=intermediate))
     found = [
@@ -180,6 +192,7 @@ def choose_rechunk_strategy(
         for i, candidate in enumerate(candidates)
         if (state := best_blocks(candidate, budget)) is not None
     ]
+    found = [each for each in found if each[2].source.sliced is None or _reads_enough(each[2].estimate(each[3]))]
     if not found:
         raise _too_small(candidates, limits)
     _, _, chosen, state = min(found, key=lambda weighed: weighed[:2])
@@ -187,10 +200,18 @@ def choose_rechunk_strategy(
         reads, writes, trailer_bytes = None, chosen.grid(state), 0
     else:
         (reads, writes), trailer_bytes = chosen.grids(state), chosen.trailer_bytes(state)
-    others = tuple(candidate.estimate(way) for _, _, candidate, way in found if candidate is not chosen)
-    return RechunkPlan(
-        source, target, itemsize, writes, reads, intermediate, trailer_bytes, chosen.estimate(state), others
+    others = tuple(
+        candidate.estimate(way)
+        for _, _, candidate, way in found
+        if candidate is not chosen and candidate.source.sliced is None
     )
+    estimate = chosen.estimate(state)
+    return RechunkPlan(chosen.source, target, itemsize, writes, reads, intermediate, trailer_bytes, estimate, others)
+
+
+def _reads_enough(estimate: Estimate) -> bool:
+    """Return whether slices of chunks are long enough to be read by themselves."""
+    return estimate.decoded_bytes >= LEAST_SLICE * estimate.n_chunk_reads
 
 
 def _too_small(candidates: Sequence[Candidate], limits: Limits) -> JobError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.pipeline import CodecPipeline
@@ -9,11 +11,13 @@ from chunkmill.codecs.registry import build_pipeline, default_serializer
 from chunkmill.conversion.chunk_memory import chunk_bytes, most_encoded, n_decoding, n_encoding
 from chunkmill.conversion.estimate import MOST_STORING
 from chunkmill.conversion.rechunking.plan import IntermediateFormat, Side, UnitCosts
+from chunkmill.conversion.rechunking.source_slices import Slices, sliced_axes
 from chunkmill.model.metadata import NamedConfig
 from chunkmill.runtime.worker import Worker
 from chunkmill.stores.base import Store
 
-__all__ = ["intermediate_codecs", "intermediate_files", "read_side", "store_costs", "write_side", "writes_at_once"]
+__all__ = ["intermediate_codecs", "intermediate_files", "read_side", "sliced_sides", "store_costs", "write_side"]
+__all__ += ["writes_at_once"]
 
 
 def read_side(array: StoredArray, worker: Worker) -> Side:
@@ -22,6 +26,16 @@ def read_side(array: StoredArray, worker: Worker) -> Side:
     ahead = worker.ahead_bytes if array.store.is_remote else 0
     working = most_encoded(array, layout) + chunk_bytes(array, layout) * n_decoding(layout.codecs)
     return Side(array.write_layout.grid, layout.grid, working, ahead, is_sharded=layout is not array.write_layout)
+
+
+def sliced_sides(array: StoredArray, worker: Worker) -> tuple[Side, ...]:
+    """Describe the source as slices of its chunks, along each axis that allows them."""
+    whole, found = read_side(array, worker), []
+    for axis in sliced_axes(array):
+        slices = Slices(array, axis)
+        working = slices.largest * (1 + n_decoding(array.read_layout.codecs))
+        found.append(replace(whole, chunks=slices.grid, working_bytes=working, sliced=axis))
+    return tuple(found)
 
 
 def write_side(array: StoredArray, worker: Worker) -> Side:

@@ -24,8 +24,9 @@ from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.conversion.rechunking.plan import RechunkPlan
+from chunkmill.conversion.rechunking.source_slices import Slices
 from chunkmill.conversion.source_guard import SeenSource, check_absent, check_still_there
-from chunkmill.model.grid import Region
+from chunkmill.model.grid import ChunkCoords, Overlap, Region
 from chunkmill.runtime.inputs import StoreKeys
 from chunkmill.stores.base import ByteSpan, Store
 
@@ -125,35 +126,56 @@ def source_values(
     rechunk: ArrayRechunk, source: StoredArray, region: Region, reads: SourceReads
 ) -> Iterator[RegionValues]:
     """Yield the overlap of every source chunk with `region`, in C order; of inner chunks, when sharded."""
-    layout = source.read_layout
+    axis = rechunk.plan.source.sliced
+    chunks: Any = _WholeChunks(source) if axis is None else Slices(source, axis)
+    layout, overlaps = chunks.layout, chunks.overlaps(region)
     reads.n_owned += prod(region_shape(region))
-    overlaps = layout.grid.overlaps(region)
-    largest = prod(layout.grid.chunk_shape) * source.dtype.itemsize
-    while batch := list(islice(overlaps, n_ahead(rechunk, largest))):
-        results = fetched(source.store, layout.locator.locate(source.store, [o.coords for o in batch]))
-        absent = []
-        for overlap in batch:
-            with chunk_step(source, layout, overlap.coords, "get"):
+    while batch := list(islice(overlaps, _BATCH)):
+        spans = chunks.locate(source.store, batch)
+        results = fetched(source.store, spans, n_ahead(rechunk, chunks.largest))
+        absent: dict[ChunkCoords, None] = {}
+        for each in batch:
+            with chunk_step(source, layout, each.coords, "get"):
                 data = next(results)
-            at = shifted(overlap.in_region, region)
-            if layout.is_cut(overlap.coords):
-                reads.n_elements += prod(layout.regular.shape)
-            else:
-                extent = overlap.in_chunk if overlap.whole else layout.grid.extent(overlap.coords)
-                reads.n_elements += prod(region_shape(extent))
+            at = shifted(each.in_region, region)
+            reads.n_elements += chunks.n_elements(each)
             if data is None:
-                check_missing(source, layout, overlap.coords)
-                absent.append(overlap.coords)
+                check_missing(source, layout, each.coords)
+                absent[each.coords] = None
                 yield at, None
                 continue
-            chunk = decode_chunk(source, layout, overlap.coords, data)[within(overlap.in_chunk)]
+            values = chunks.decode(each, data)
             del data
-            yield at, chunk
-            del chunk
+            yield at, values
+            del values
         reads.n_absent += len(absent)
-        check_absent(rechunk.source, layout, absent)
+        check_absent(rechunk.source, layout, list(absent))
     if reads.n_absent and rechunk.seen is not None:
         check_still_there(rechunk.source, rechunk.seen)
+
+
+class _WholeChunks:
+    """The chunks of an array, each read whole, as `Slices` are."""
+
+    def __init__(self, array: StoredArray) -> None:
+        self.layout = array.read_layout
+        self.largest = prod(self.layout.grid.chunk_shape) * array.dtype.itemsize
+        self._array = array
+
+    def overlaps(self, region: Region) -> Iterator[Overlap]:
+        return self.layout.grid.overlaps(region)
+
+    def locate(self, store: Store, overlaps: Sequence[Overlap]) -> Sequence[ByteSpan | None]:
+        return self.layout.locator.locate(store, [overlap.coords for overlap in overlaps])
+
+    def n_elements(self, overlap: Overlap) -> int:
+        if self.layout.is_cut(overlap.coords):
+            return prod(self.layout.regular.shape)
+        return prod(region_shape(overlap.in_chunk if overlap.whole else self.layout.grid.extent(overlap.coords)))
+
+    def decode(self, overlap: Overlap, data: bytes) -> NDArray[Any]:
+        chunk = decode_chunk(self._array, self.layout, overlap.coords, data)
+        return chunk[within(overlap.in_chunk)]  # type: ignore[no-any-return]
 
 
 def spill_reads(rechunks: Sequence[ArrayRechunk], spec: tuple[int, int]) -> Iterator[tuple[StoredArray, list[str]]]:
@@ -199,10 +221,11 @@ def n_ahead(rechunk: ArrayRechunk, largest_bytes: int) -> int:
     return max(1, min(_BATCH, rechunk.ahead_bytes // max(1, largest_bytes))) if rechunk.ahead_bytes else _BATCH
 
 
-def fetched(store: Store, spans: Sequence[ByteSpan | None]) -> Iterator[bytes | None]:
+def fetched(store: Store, spans: Sequence[ByteSpan | None], at_once: int = _BATCH) -> Iterator[bytes | None]:
     """Yield the bytes of `spans`: by `get_many` where that pays, which may keep a reference to what it has yielded."""
     if store.is_remote:
-        yield from store.get_many(spans)
+        for start in range(0, len(spans), at_once):
+            yield from store.get_many(spans[start : start + at_once])
         return
     for span in spans:
         yield None if span is None else store.get(span.key, span.byte_range)

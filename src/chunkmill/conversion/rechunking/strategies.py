@@ -6,6 +6,7 @@ Pure integers. Not here: the plan (`chunkmill.conversion.rechunking.plan`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import log, prod
 from typing import Protocol, TypeAlias
 
@@ -37,7 +38,7 @@ class Candidate(Protocol):
 
 
 class Direct:
-    """Each task writes whole target chunks, and reads the source chunks that they overlap.
+    """Each task writes whole target chunks, and reads the source chunks that they overlap, or slices of those.
 
     Memory of a thread: the block of a block, and either a source chunk that is being decoded into it, or a target chunk
     that is being encoded from it.
@@ -61,7 +62,11 @@ class Direct:
     def peak_bytes(self, state: State) -> int:
         """Return the memory of one thread."""
         block = self.itemsize * prod(ways[i].longest for ways, i in zip(self.options, state, strict=True))
-        return block + max(self.source.working_bytes + self.source.ahead_bytes, self.target.working_bytes)
+        reading = self.source.working_bytes
+        if (axis := self.source.sliced) is not None:
+            length = MeasuredAxis.of(self.source.chunks.axes[axis]).longest
+            reading = -(-reading * min(self.options[axis][state[axis]].longest, length) // length)
+        return block + max(reading + self.source.ahead_bytes, self.target.working_bytes)
 
     def estimate(self, state: State) -> Estimate:
         """Estimate the strategy with those blocks."""
@@ -69,6 +74,8 @@ class Direct:
         n_bytes = self.itemsize * prod(self.target.keys.shape)
         n_tasks = self.grid(state).n_chunks
         under = [meetings(0, i) for meetings, i in zip(self._chunks, state, strict=True)]
+        if (axis := self.source.sliced) is not None:  # nothing is read twice along that one
+            under[axis] = replace(under[axis], covered=self.source.chunks.shape[axis])
         decoded = self.itemsize * prod(meeting.covered for meeting in under)
         n_reads = prod(meeting.n_pairs for meeting in under)
         n_indexes = 0

@@ -21,8 +21,9 @@ from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.memory import MemoryStore
 
 
-def rechunk_of(source, ahead_bytes=0):
-    return SimpleNamespace(source=source, ahead_bytes=ahead_bytes, seen=None)
+def rechunk_of(source, ahead_bytes=0, sliced=None):
+    plan = SimpleNamespace(source=SimpleNamespace(sliced=sliced))
+    return SimpleNamespace(source=source, plan=plan, ahead_bytes=ahead_bytes, seen=None)
 
 
 @pytest.mark.parametrize("shards", [None, (4, 6)])

@@ -1,8 +1,11 @@
 """The search for blocks, and what a strategy costs with them."""
 
+from dataclasses import replace
+
 import pytest
 
 from chunkmill.conversion.rechunking.costs import IntermediateFormat, Limits, Side, UnitCosts
+from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import Direct, Spill, best_blocks, smallest_blocks
 from chunkmill.model.grid import ChunkGrid
 
@@ -67,3 +70,28 @@ def test_spilling_reads_once_and_counts_sections():
     assert (estimate.amplification, estimate.n_tasks) == (1.0, (64, 64))
     assert estimate.intermediate_bytes == 64 * 64 * 4 + 64 * 64 * candidate.trailer_bytes((0,) * 4)
     assert spill(format="coded").estimate((0,) * 4).intermediate_bytes > estimate.intermediate_bytes
+
+
+def sliced_images(n_columns):
+    """Images, whose rows are contiguous, and blocks of 16 rows of all of them."""
+    images, rows = (ChunkGrid.regular((8, 4096, n_columns), each) for each in ((1, 4096, n_columns), (8, 1024, 64)))
+    return Side(images, images, 4096 * n_columns * 4, sliced=1), Side(rows, rows, 1)
+
+
+def test_slices_are_read_once_within_less_memory():
+    sliced, target = sliced_images(64)
+    whole, slices = (
+        Direct(each, target, 4, Limits(1 << 20), UnitCosts()) for each in (replace(sliced, sliced=None), sliced)
+    )
+    estimates = [each.estimate((0, 0, 0)) for each in (whole, slices)]
+    assert [estimate.amplification for estimate in estimates] == [4, 1]
+    assert [estimate.n_chunk_reads for estimate in estimates] == [32, 32]
+    assert whole.peak_bytes((0, 0, 0)) - slices.peak_bytes((0, 0, 0)) == 3072 * 64 * 4
+
+
+@pytest.mark.parametrize(("n_columns", "is_taken"), [(16, True), (15, False)])
+def test_short_slices_are_not_taken(n_columns, is_taken):
+    sliced, target = sliced_images(n_columns)
+    whole, limits = replace(sliced, sliced=None), Limits(1024 * n_columns * 48)
+    plan = choose_rechunk_strategy(whole, target, 4, limits, strategy="direct", slices=(sliced,))
+    assert plan.source == (sliced if is_taken else whole)

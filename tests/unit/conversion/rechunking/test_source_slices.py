@@ -1,0 +1,92 @@
+"""Slices of raw chunks: where they are, and that their values are those of whole chunks."""
+
+import google_crc32c
+import numpy as np
+import pytest
+from rechunks import make
+from recording import RecordingStore
+
+from chunkmill.conversion.rechunking import source_slices
+from chunkmill.conversion.rechunking.source_slices import Slices, sliced_axes
+from chunkmill.errors import ChunkError
+from chunkmill.stores.memory import MemoryStore
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+RAW = {
+    "zarr3": {"codecs": "raw"},
+    "big endian": {"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]},
+    "zarr2": {"format": "zarr2", "codecs": "raw"},
+    "order F": {"codecs": [{"name": "transpose", "configuration": {"order": [2, 1, 0]}}, LITTLE]},
+    "another order": {"codecs": [{"name": "transpose", "configuration": {"order": [1, 2, 0]}}, LITTLE]},
+    "shards": {"codecs": "raw", "shards": (8, 9, 14)},
+}  # fmt: skip
+SHAPE, CHUNKS = (10, 11, 12), (4, 3, 7)
+REGION = (slice(1, 9), slice(2, 11), slice(3, 12))
+
+
+@pytest.fixture(autouse=True)
+def of_any_length(monkeypatch):
+    monkeypatch.setattr(source_slices, "LEAST_SLICE", 1)
+
+
+@pytest.mark.parametrize("layout", RAW)
+def test_values_are_those_of_whole_chunks(layout):
+    array, values = make(MemoryStore(), shape=SHAPE, chunks=CHUNKS, dtype="i2", **RAW[layout])
+    source = array.with_store(store := RecordingStore(array.store))
+    assert sorted(sliced_axes(array)) == [0, 1, 2]
+    for axis in sliced_axes(array):
+        slices, found = Slices(source, axis), np.zeros((8, 9, 9), "i2")
+        wanted = list(slices.overlaps(REGION))
+        for each, span in zip(wanted, slices.locate(source.store, wanted), strict=True):
+            assert each.n_bytes <= slices.largest
+            found[each.in_region] = slices.decode(each, store.get(span.key, span.byte_range))
+        np.testing.assert_array_equal(found, values[REGION])
+
+
+def test_a_slice_is_a_range_of_bytes():
+    array, _ = make(MemoryStore(), shape=SHAPE, chunks=CHUNKS, dtype="i2", codecs="raw")
+    slices = Slices(array, 1)
+    found = [
+        (each.coords, each.start, each.n_bytes) for each in slices.overlaps((slice(3, 5), slice(1, 3), slice(0, 7)))
+    ]
+    assert found == [((0, 0, 0), 3 * 42 + 14, 28), ((1, 0, 0), 14, 28)]
+    assert slices.grid.chunk_shape == (1, 3, 7)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"codecs": "zstd"},
+        {"codecs": [LITTLE, {"name": "crc32c"}]},
+        {"format": "n5", "codecs": "raw"},
+        {"codecs": "raw", "chunks": ((4, 6), (11,), (12,))},
+    ],
+    ids=["compressed", "checksum", "n5", "rectilinear"],
+)
+def test_of_others_none(options):
+    array, _ = make(MemoryStore(), **{"shape": SHAPE, "chunks": CHUNKS, **options})
+    assert sliced_axes(array) == ()
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: data + b"0"], ids=["short", "long"])
+def test_a_value_of_another_size_is_an_error_of_its_last_slice(change):
+    array, _ = make(MemoryStore(), shape=(8,), chunks=(8,), codecs="raw")
+    array.store.set("a/c/0", change(array.store.get("a/c/0")))
+    slices = Slices(array, 0)
+    (last,) = slices.overlaps((slice(4, 8),))
+    (span,) = slices.locate(array.store, [last])
+    with pytest.raises(ChunkError, match=r"chunk \(0,\)|a/c/0"):
+        slices.decode(last, array.store.get(span.key, span.byte_range))
+
+
+def test_a_shard_whose_index_names_another_size_is_an_error():
+    array, _ = make(MemoryStore(), shape=(8,), chunks=(4,), shards=(8,), codecs="raw")
+    shard = bytearray(array.store.get("a/c/0"))
+    index = np.frombuffer(shard, "<u8", 4, len(shard) - 36).copy()
+    index[1] -= 4
+    shard[-36:-4] = index.tobytes()
+    shard[-4:] = google_crc32c.value(index.tobytes()).to_bytes(4, "little")
+    array.store.set("a/c/0", bytes(shard))
+    slices = Slices(array, 0)
+    with pytest.raises(ChunkError, match=r"12 bytes by the shard's index, expected 16"):
+        slices.locate(array.store, list(slices.overlaps((slice(0, 4),))))
