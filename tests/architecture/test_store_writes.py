@@ -22,7 +22,7 @@ WRITERS = {
     },
     "nodes/consolidated.py": {"refresh_consolidated", "write_consolidated"},
     # documents that nobody sees: of a node written beside the one that it replaces, or of one that is being deleted
-    "nodes/replacement.py": {"Replacement.finish", "ReplacementOfJob.finish"},
+    "nodes/replacement.py": {"Replacement.finish", "ReplacementOfJob.finish", "ReplacementOfJob.mark_staged"},
     "nodes/replaced.py": {"check_as_seen"},  # a note in the journal
     "runtime/exchange.py": {
         "_claimed",

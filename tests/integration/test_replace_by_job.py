@@ -272,6 +272,54 @@ def die_anywhere(make_store, source, job, fmt, path, *, old=""):
     assert both == sorted(both, reverse=True)  # the old, and from some step on the new
 
 
+@pytest.mark.parametrize(("make_store", "fmt"), [(MemoryStore, "zarr3"), (Copying, "n5")])
+def test_levels_beside_an_array_that_die_anywhere(make_store, fmt):
+    """Each level is the old or the new, whole; the third one is not there before."""
+    values = np.arange(64.0).reshape(8, 8)
+
+    def write(store, n_levels, method):
+        return cm.pyramid((store, "s/s0"), levels=n_levels, method=method, overwrite=True)
+
+    def levels(method, n_levels):
+        store = MemoryStore()
+        cm.to_store(values, store, "s/s0", chunks=(2, 2))
+        write(store, n_levels, method)
+        return [cm.open_array(store, f"s/s{i}")[...] for i in range(1, n_levels)]
+
+    old, new = levels("mean", 3), levels("max", 4)
+    n, found, resumed = 0, [], 0
+    while True:
+        store = make_store()
+        cm.to_store(values, store, "s/s0", chunks=(2, 2), format=fmt)
+        write(store, 3, "mean")
+        try:
+            write(Dying(store, n), 4, "max")
+        except Died:
+            pass
+        else:
+            break
+        copied = any("is being copied there" in problem.reason for problem in cm.check(store).problems)
+        for i in range(3):
+            try:
+                there = cm.open_array(store, f"s/s{i + 1}", consolidated=False)[...]
+            except NodeNotFound:
+                assert i == 2 or copied
+                continue
+            is_new = np.array_equal(there, new[i])
+            assert is_new or np.array_equal(there, old[i])
+            found += [is_new] if not i else []
+        resumed += write(store, 4, "max").n_resumed > 0
+        for i in range(3):
+            np.testing.assert_array_equal(cm.open_array(store, f"s/s{i + 1}")[...], new[i])
+        assert cm.check(store).ok
+        assert not [key for key in store.list_prefix("") if "chunkmill" in key]
+        n += 1
+    assert n > 20
+    assert resumed > 10
+    assert found == sorted(found)
+    assert len(set(found)) == 2
+
+
 @pytest.mark.parametrize(("fmt", "path"), [("zarr3", "g/a"), ("n5", "a")])
 def test_a_source_that_fails_leaves_the_old(source, fmt, path, tmp_path):
     store, bad = LocalStore(tmp_path / "store"), MemoryStore()

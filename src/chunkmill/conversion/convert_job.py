@@ -159,7 +159,7 @@ def _job(name: str, mark: str, writer: TargetWriter) -> Job:
         beside=partial(_job_beside, name, mark, writer) if writer.overwrite and replacement is None else None,
         keeps_old=writer.keeps_old,
         old_prefix=None if replacement is None else replacement.old_prefix,
-        replaced={} if replacement is None else replacement.seen,
+        replaced=writer.replaced,
     )
 
 

@@ -48,7 +48,7 @@ from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush, is_empty
 
-__all__ = ["TargetWriter", "stages_of"]
+__all__ = ["COPIES", "TargetWriter", "stages_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +102,24 @@ class TargetWriter:
         """Return the writer that writes beside what is at the target, in the run of that name (`Job.beside`)."""
         store, path, name = self.store, self.path, self.format.name
         if replaced is None:
-            replacement = replacing.prepare_beside(store, path, name, run)
+            replacements = replacing.prepare_beside(store, [path], name, run)
         else:
-            replacement = ReplacementOfJob(store, path, name, run, seen=replaced)
-        if replacement is None:
+            replacements = replacing.resume_beside(store, [path], name, run, replaced)
+        if replacements is None:
             return None
+        (replacement,) = replacements
         plans = [replace(plan, target=replacement.array(plan.target)) for plan in self.plans]
         return replace(self, plans=plans, replacement=replacement)
 
+    @property
+    def replaced(self) -> Mapping[str, str]:
+        """Documents seen of the node that is replaced."""
+        return {} if self.replacement is None else self.replacement.seen
+
     def keeps_old(self) -> str | None:
         """Return what to say of a node that stays until the new ones are complete; ``None`` where it cannot."""
-        way = replacing.way_to_keep(self.store, self.path, self.format.name)
-        return None if way is None else _COPIES if way == "copy" else ""
+        way = replacing.way_to_keep(self.store, [self.path], self.format.name)
+        return None if way is None else COPIES if way == "copy" else ""
 
     def prepare(self) -> Mapping[str, bytes]:
         """Make room, and return the documents of the topmost node and of its parents.
@@ -232,7 +238,7 @@ class TargetWriter:
         return [*below, *top]
 
 
-_COPIES = ": each of its objects is then copied to its place, and there is none meanwhile"
+COPIES = ": each of its objects is then copied to its place, and there is none meanwhile"
 
 
 def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = MappingProxyType({})) -> list[Stage]:

@@ -14,7 +14,7 @@ from chunkmill.formats.base import Format
 from chunkmill.nodes.documents import fetch, node_keys, present
 from chunkmill.stores.base import Store
 
-__all__ = ["check_as_seen", "seen_documents"]
+__all__ = ["check_as_seen", "seen_documents", "seen_of"]
 
 
 def seen_documents(store: Store, path: str, documents_format: Format) -> dict[str, str]:
@@ -22,6 +22,12 @@ def seen_documents(store: Store, path: str, documents_format: Format) -> dict[st
     keys = {*node_keys(documents_format, path), documents_format.consolidated_key(path)} - {None}
     found = fetch(store, sorted(key for key in keys if key is not None))
     return {key: _hash(value) for key, value in found.items()}
+
+
+def seen_of(seen: Mapping[str, str], path: str) -> dict[str, str]:
+    """Return of what was seen of several nodes, none below another one, what concerns that at `path`."""
+    own = (f"{path}/", f"{path}.")  # as in a/zarr.json, meta/a.array.json
+    return {key: value for key, value in seen.items() if not path or any(f"/{each}" in f"/{key}" for each in own)}
 
 
 def check_as_seen(store: Store, seen: Mapping[str, str], new: Mapping[str, bytes], job: str, *, note: str = "") -> None:

@@ -22,7 +22,6 @@ from chunkmill.runtime.exchange import Exchange, complete_exchange, is_decided, 
 from chunkmill.runtime.journal_names import (
     JOB_PREFIX,
     exchange_sign,
-    journal_prefix,
     new_mark,
     staged_documents,
     staged_prefix,
@@ -116,6 +115,8 @@ class ReplacementOfJob:
         Documents of groups above `path` that do not exist yet, where `finish` is not told.
     seen
         What was seen of the node at `path` (`seen_documents`).
+    apart
+        Prefix below which it is written, where the job is that of another node, and replaces several.
     """
 
     store: Store
@@ -124,6 +125,7 @@ class ReplacementOfJob:
     run: str
     above: Mapping[str, bytes] = field(default_factory=dict)
     seen: Mapping[str, str] = field(default_factory=dict)
+    apart: str = ""
 
     @property
     def old_prefix(self) -> str:
@@ -133,7 +135,7 @@ class ReplacementOfJob:
     @property
     def staged(self) -> str:
         """Prefix of the keys of the new node until it takes its place."""
-        return staged_prefix(self.path, self.run)
+        return self.apart or staged_prefix(self.path, self.run)
 
     def array(self, array: Array) -> Array:
         """Return an array of the new node where its chunks are written."""
@@ -159,10 +161,9 @@ class ReplacementOfJob:
         documents_format = format_of_store(self.store, self.format)
         renames = _renames(self.store, self.path, documents_format, self.seen)
         if not self.is_decided():
-            if (self.old_prefix or not renames) and not self._is_staged():
+            if (self.old_prefix or not renames) and not self.is_staged():
                 raise self._ended()
-            note = f"{journal_prefix(self.path)}changed-{self.run}.json"
-            check_as_seen(self.store, self.seen, documents, self._job, note=note)
+            self.check_old(documents)
             above = {**self.above, **(above or {}), **documents}
             own = create_groups_above(self.store, documents_format, self.path, above)
             own = {**({} if self.path else documents_format.emit_root()), **own}
@@ -179,7 +180,7 @@ class ReplacementOfJob:
             try:
                 replace_prefix(self.store, self.old_prefix, self.staged, new_mark(self.run))
             except StoreError:
-                if self._is_staged():
+                if self.is_staged():
                     raise
                 raise self._ended() from None
 
@@ -201,8 +202,17 @@ class ReplacementOfJob:
             sign=documents_format.list_prefixes(self.path)[0] + exchange_sign(self.run),
         )
 
-    def _is_staged(self) -> bool:
+    def check_old(self, documents: Mapping[str, bytes]) -> None:
+        """Raise `JobError` where others have changed the old node, once; `documents` are those of the new one."""
+        check_as_seen(self.store, self.seen, documents, self._job, note=f"{self.staged.rstrip('/')}-changed.json")
+
+    def is_staged(self) -> bool:
+        """Return whether the new node is there, and has not been put in its place yet."""
         return self.store.get(self.staged + new_mark(self.run)) is not None
+
+    def mark_staged(self) -> None:
+        """Mark what is written as this run's, as a journal does with the node that it is named after."""
+        self.store.set_if(self.staged + new_mark(self.run), self.run.encode(), None)
 
     def _ended(self) -> JobError:
         reason = "the job has ended, or was replaced by another one, while this client was at its end"

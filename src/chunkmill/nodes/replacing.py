@@ -5,9 +5,10 @@ Not here: how the two are exchanged (`chunkmill.nodes.replacement`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from chunkmill.errors import JobError, MetadataError
 from chunkmill.formats.base import Format
@@ -16,7 +17,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import check_root, format_of_store
 from chunkmill.nodes.opening import array_at, find_stored
 from chunkmill.nodes.placement import add_array, add_group, parent_documents, root_documents
-from chunkmill.nodes.replaced import seen_documents
+from chunkmill.nodes.replaced import seen_documents, seen_of
 from chunkmill.nodes.replacement import (
     Replacement,
     ReplacementOfJob,
@@ -25,7 +26,8 @@ from chunkmill.nodes.replacement import (
     way_to_replace,
 )
 from chunkmill.nodes.stored_group import StoredGroup
-from chunkmill.runtime.journal_names import new_mark, new_run
+from chunkmill.runtime.exchange import delete_note
+from chunkmill.runtime.journal_names import new_mark, new_run, staged_prefix
 from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, reserved_to_replace
 from chunkmill.stores.base import Store
 
@@ -117,7 +119,7 @@ def replacing(
         return
     documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
-    if way_to_keep(store, path, format) != "copy":
+    if way_to_keep(store, [path], format) != "copy":
         yield None
         return
     prefix = ReplacementOfJob(store, path, documents_format.name, "").old_prefix
@@ -132,7 +134,7 @@ def replacing_later(store: Store, path: str, format: str) -> Replacement | Later
         return replacement
     documents_format = format_of_store(store, format)
     path = documents_format.normalize_path(path)
-    if way_to_keep(store, path, format) != "copy":
+    if way_to_keep(store, [path], format) != "copy":
         return None
     return LaterReplacement(_of_run(store, path, documents_format, new_run()))
 
@@ -143,32 +145,85 @@ def _of_run(store: Store, path: str, documents_format: Format, run: str) -> Repl
     return ReplacementOfJob(store, path, documents_format.name, run, above, seen)
 
 
-def prepare_beside(store: Store, path: str, format: str, run: str) -> ReplacementOfJob | None:  # noqa: A002
-    """Prepare to replace the node at `path` by one that a run of a job writes beside it.
+def prepare_beside(store: Store, paths: Sequence[str], format: str, run: str) -> list[ReplacementOfJob] | None:  # noqa: A002
+    """Prepare to replace the nodes at `paths` by those that a run of the job at the first of them writes beside them.
 
-    ``None`` where there is no node, or it must be deleted first.
+    Some may not be there yet. ``None`` where there is none, or one must be deleted first.
 
     Raises
     ------
     NodeExists
-        There is an array above `path`.
+        There is an array above one of `paths`.
     """
     documents_format = format_of_store(store, format)
-    found = _to_replace(store, path, documents_format)
-    if found is None or way_to_replace(store, path, found[0], documents_format) is None:
+    found = [_to_replace(store, path, documents_format) for path in paths]
+    if all(each is None for each in found):
         return None
-    _, above, seen = found
-    return ReplacementOfJob(store, path, documents_format.name, run, above, seen)
+    replaced: dict[str, str] = {}
+    for path, each in zip(paths, found, strict=True):
+        if each is None:
+            discard_jobs(store, check_no_job(store, path, overwrite=True))
+        elif way_to_replace(store, path, each[0], documents_format) is None:
+            return None
+        replaced |= seen_documents(store, path, documents_format) if each is None else each[2]
+    above = next(each[1] for each in found if each is not None)
+    return resume_beside(store, paths, format, run, replaced, above=above)
 
 
-def way_to_keep(store: Store, path: str, format: str) -> Way | None:  # noqa: A002
-    """Return how the one that a job writes takes the place of the node at `path`, which stays until then.
+def resume_beside(
+    store: Store,
+    paths: Sequence[str],
+    format: str,  # noqa: A002
+    run: str,
+    replaced: Mapping[str, str],
+    *,
+    above: Mapping[str, bytes] = MappingProxyType({}),
+) -> list[ReplacementOfJob]:
+    """Return what `prepare_beside` did when the run began, with what its plan says was seen of the nodes."""
+    name = format_of_store(store, format).name
+    return [
+        ReplacementOfJob(
+            store, path, name, run, above, seen_of(replaced, path), staged_prefix(paths[0], run, i) if i else ""
+        )
+        for i, path in enumerate(paths)
+    ]
 
-    ``None`` where there is no node, or it must be deleted first.
+
+def finish_all(
+    replacements: Sequence[ReplacementOfJob], documents: Sequence[Mapping[str, bytes]], above: Mapping[str, bytes]
+) -> None:
+    """Put the nodes of one job in their places, one after the other; that the first is there decides for the others.
+
+    Of the others each place is reserved meanwhile. What an earlier run has done of it is not done again.
+
+    Raises
+    ------
+    JobError
+        The job has ended meanwhile, or others have changed one of the old nodes, or are at work there.
     """
-    documents_format = format_of_store(store, format)
-    old = _format_at(store, path, documents_format)
-    return None if old is None else way_to_replace(store, path, old, documents_format)
+    first, *others = replacements
+    if not first.is_decided():
+        for new, own in zip(replacements, documents, strict=True):
+            new.check_old(own)
+        for new in others:
+            new.mark_staged()
+    first.finish(documents[0], above=above)
+    for new, own in zip(others, documents[1:], strict=True):
+        with reserved_to_replace(new.store, new.path, old_prefix=new.old_prefix, run=new.run):
+            if new.is_staged():
+                new.finish(own)
+                delete_note(new.store, new.path, new.run, new.old_prefix)
+
+
+def way_to_keep(store: Store, paths: Iterable[str], format: str) -> Way | None:  # noqa: A002
+    """Return how those that a job writes take the places of the nodes at `paths`, which stay until then.
+
+    ``None`` where there is no node, or one must be deleted first.
+    """
+    new = format_of_store(store, format)
+    there = {path: old for path in paths if (old := _format_at(store, path, new)) is not None}
+    ways = [way_to_replace(store, path, old, new) for path, old in there.items()]
+    return "copy" if "copy" in ways and None not in ways else None if None in ways or not ways else "rename"
 
 
 def _format_at(store: Store, path: str, new: Format) -> Format | None:

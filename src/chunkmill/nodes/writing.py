@@ -339,11 +339,12 @@ class _Write:
         """Return where a run with a journal writes the array beside the one that it replaces (see `Job.beside`)."""
         array = self.array
         if replaced is None:
-            replacement = replacing.prepare_beside(array.store, array.path, array.format, run)
+            replacements = replacing.prepare_beside(array.store, [array.path], array.format, run)
         else:
-            replacement = ReplacementOfJob(array.store, array.path, array.format, run, seen=replaced)
-        if replacement is None:
+            replacements = replacing.resume_beside(array.store, [array.path], array.format, run, replaced)
+        if replacements is None:
             return None
+        (replacement,) = replacements
 
         def publish(above: Mapping[str, bytes], *, again: bool) -> None:  # noqa: ARG001 - it finds what it exchanged
             own = format_of_store(array.store, array.format).emit_array(array.path, array.metadata)

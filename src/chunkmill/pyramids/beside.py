@@ -6,16 +6,18 @@ Not here: levels in a new group (`chunkmill.conversion.target_writer`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chunkmill.conversion.source_guard import SeenSource, check_sources
+from chunkmill.conversion.target_writer import COPIES
 from chunkmill.formats.base import Format
 from chunkmill.model.json_values import same_json
-from chunkmill.nodes import hierarchy, placement
+from chunkmill.nodes import hierarchy, placement, replacing
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import publish
+from chunkmill.nodes.replacement import ReplacementOfJob
 from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
@@ -38,7 +40,9 @@ class BesideWriter:
     attributes
         Path of the group, and of the array that exists -> attributes to set there.
     overwrite
-        Whether nodes at the new levels' paths are replaced; they are deleted first.
+        Whether nodes at the new levels' paths are replaced.
+    replacements
+        Where the levels are written beside those that they replace; empty: in their places.
     """
 
     job: str
@@ -50,21 +54,46 @@ class BesideWriter:
     seen: SeenSource
     attributes: Mapping[str, Mapping[str, Any]]
     overwrite: bool
+    replacements: Sequence[ReplacementOfJob] = ()
 
-    replacement = None
+    @property
+    def replacement(self) -> ReplacementOfJob | None:
+        """Replacement of the first level, which the job is named after."""
+        return self.replacements[0] if self.replacements else None
 
-    def keeps_old(self) -> None:
-        """Return ``None``: levels that are there are deleted first."""
-        return
+    @property
+    def replaced(self) -> Mapping[str, str]:
+        """Documents seen of the levels that are replaced."""
+        return {key: value for each in self.replacements for key, value in each.seen.items()}
+
+    def beside(self, run: str, replaced: Mapping[str, str] | None) -> BesideWriter | None:
+        """Return the writer that writes beside the levels that are there, in the run of that name (`Job.beside`)."""
+        store, paths, name = self.store, [level.path for level in self.levels], self.format.name
+        if replaced is None:
+            replacements = replacing.prepare_beside(store, paths, name, run)
+        else:
+            replacements = replacing.resume_beside(store, paths, name, run, replaced)
+        if replacements is None:
+            return None
+        levels = [new.array(level) for new, level in zip(replacements, self.levels, strict=True)]
+        return replace(self, levels=levels, replacements=replacements)
+
+    def keeps_old(self) -> str | None:
+        """Return what to say of levels that stay until the new ones are complete; ``None`` where they cannot."""
+        way = replacing.way_to_keep(self.store, [level.path for level in self.levels], self.format.name)
+        return None if way is None else COPIES if way == "copy" else ""
 
     def prepare(self) -> Mapping[str, bytes]:
         """Make room for every level; the group is there."""
+        if self.replacement is not None:
+            return self.replacement.above
         self._make_room("", overwrite=self.overwrite)
         return {}
 
     def check_free(self, run: str) -> None:
         """Raise `NodeExists` where a node was made at a level's path since `prepare`."""
-        self._make_room(run, overwrite=False)
+        if self.replacement is None:
+            self._make_room(run, overwrite=False)
 
     def _make_room(self, run: str, *, overwrite: bool) -> None:
         for level in self.levels:
@@ -78,14 +107,17 @@ class BesideWriter:
 
     def check_result(self) -> None:
         """Raise `JobError` where the base was deleted or replaced since the job was planned; nothing is published."""
-        check_sources(self.job, [self.base], [self.seen])
+        if self.replacement is None or not self.replacement.is_decided():
+            check_sources(self.job, [self.base], [self.seen])
 
-    def publish(self, documents: Mapping[str, bytes]) -> list[str]:  # noqa: ARG002 - the group's exist
+    def publish(self, documents: Mapping[str, bytes]) -> list[str]:
         """Write the documents of the levels, then the attributes that name them."""
-        above = self.path.rpartition("/")[0]
         nodes = {level.path: self.format.emit_array(level.path, level.metadata) for level in self.levels}
-        publish(self.store, self.format, above, {}, below=nodes, again=True)
-        refresh_consolidated(self.store, self.format, nodes)
+        if self.replacements:
+            replacing.finish_all(self.replacements, list(nodes.values()), documents)
+        else:
+            publish(self.store, self.format, self.path.rpartition("/")[0], {}, below=nodes, again=True)
+            refresh_consolidated(self.store, self.format, nodes)
         for path, attributes in self.attributes.items():
             node = hierarchy.open_node(self.store, path, read_only=False, consolidated=False)
             changed = {n: v for n, v in attributes.items() if not same_json(node.attributes.get(n, ...), v)}

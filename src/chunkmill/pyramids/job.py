@@ -56,16 +56,16 @@ class PyramidWriter:
     @property
     def can_keep_old(self) -> bool:
         """True if what is at the target is replaced, and may stay until the new is complete."""
-        documents = self.documents
-        return isinstance(documents, TargetWriter) and bool(documents.overwrite) and documents.replacement is None
+        return bool(self.documents.overwrite) and self.documents.replacement is None
 
     def beside(self, run: str, replaced: Mapping[str, str] | None) -> PyramidWriter | None:
         """Return the writer that writes beside what is at the target, in the run of that name (`Job.beside`)."""
-        assert isinstance(self.documents, TargetWriter)  # noqa: S101 - see `can_keep_old`
         documents = self.documents.beside(run, replaced)
         if documents is None:
             return None
-        return replace(self, documents=documents, levels=tuple(plan.target for plan in documents.plans))
+        if isinstance(documents, TargetWriter):
+            return replace(self, documents=documents, levels=tuple(plan.target for plan in documents.plans))
+        return replace(self, documents=documents, levels=(self.base, *documents.levels))
 
     def prepare(self) -> Mapping[str, bytes]:
         """Make room, and return the documents of the group and of its parents."""

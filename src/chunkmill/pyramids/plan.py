@@ -151,7 +151,7 @@ def _job(name: str, mark: str, writer: PyramidWriter) -> Job:
         beside=partial(_job_beside, name, mark, writer) if writer.can_keep_old else None,
         keeps_old=documents.keeps_old,
         old_prefix=None if replacement is None else replacement.old_prefix,
-        replaced={} if replacement is None else replacement.seen,
+        replaced=documents.replaced,
     )
 
 

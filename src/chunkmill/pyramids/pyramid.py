@@ -7,11 +7,13 @@ Not here: the source (`chunkmill.pyramids.base_image`), levels (`chunkmill.pyram
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from chunkmill.conversion.convert_job import check_apart
 from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.plan import Plan, Report
+from chunkmill.errors import NodeBeingReplaced
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.nodes.arguments import open_source, open_target
@@ -21,6 +23,7 @@ from chunkmill.pyramids.base_image import describe_base
 from chunkmill.pyramids.downsample import Method, Reduction, check_method
 from chunkmill.pyramids.level_arrays import LevelTarget, describe_levels
 from chunkmill.pyramids.plan import plan_levels_job
+from chunkmill.runtime.unfinished_jobs import finish_exchange
 from chunkmill.runtime.worker import current_worker
 from chunkmill.stores.capabilities import uncached
 
@@ -196,7 +199,8 @@ def pyramid(
     >>> [(level.array.shape, level.scale) for level in image]
     [((8, 8), (0.5, 0.5)), ((4, 4), (1.0, 1.0)), ((2, 2), (2.0, 2.0))]
     """
-    plan = plan_pyramid(
+    make_plan = partial(
+        plan_pyramid,
         source,
         target,
         factors=factors,
@@ -215,6 +219,12 @@ def pyramid(
         storage_options=storage_options,
         target_storage_options=target_storage_options,
     )
+    try:
+        plan = make_plan()
+    except NodeBeingReplaced as error:  # a level of the image, by a run of this that died
+        if not finish_exchange(open_source(source, storage_options).store, error.path):
+            raise
+        plan = make_plan()
     return plan.run(resume=resume, progress=progress)
 
 

@@ -65,9 +65,9 @@ def new_run() -> str:
     return uuid4().hex[:8]
 
 
-def staged_prefix(path: str, run: str) -> str:
-    """Return the prefix below which a run writes the node that is to replace the one at `path`."""
-    return f"{journal_prefix(path)}new-{run}/"
+def staged_prefix(path: str, run: str, number: int = 0) -> str:
+    """Return the prefix below which a run of the job at `path` writes what replaces the first, or another, node."""
+    return f"{journal_prefix(path)}new-{run}{f'-{number}' if number else ''}/"
 
 
 def staged_documents(path: str, run: str) -> str:

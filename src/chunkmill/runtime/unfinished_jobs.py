@@ -18,6 +18,7 @@ from chunkmill.hints import Hint
 from chunkmill.model.paths import is_within, parents_of
 from chunkmill.runtime import plan_document
 from chunkmill.runtime.attempts import LIVE_SECONDS, alive_briefly
+from chunkmill.runtime.exchange import complete_exchange
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, journal_prefix, new_run
 from chunkmill.runtime.unfinished_job import UnfinishedJob, described, with_state
@@ -31,6 +32,7 @@ __all__ = [
     "discard_block_write",
     "discard_jobs",
     "exchanged_now",
+    "finish_exchange",
     "jobs_at",
     "reserved",
     "reserved_briefly",
@@ -90,6 +92,12 @@ def exchanged_now(store: Store, paths: Iterable[str]) -> UnfinishedJob | None:
             return job
         plan_document.pause(seconds)
     return None
+
+
+def finish_exchange(store: Store, path: str) -> bool:
+    """Finish what a job that died was copying to `path`, or above; return whether there was one. The job remains."""
+    jobs = jobs_at(store, path)
+    return any(complete_exchange(store, j.path, j.run) for j in jobs if j.is_exchanging and not j.is_running)
 
 
 @dataclass(frozen=True, slots=True)
