@@ -314,5 +314,5 @@ def _is_implicit(store: Store, documents_format: Format, path: str, documents: D
         return True
     # tensorstore marks no root: a folder with an array right below it is meant as a group
     group = StoredGroup(store, path, GroupMetadata(), documents_format)
-    group.settles = False
-    return any(array.format == documents_format.name for array in group.arrays().values())
+    children = group.opened_children(settles=False).values()
+    return any(isinstance(each, Array) and each.format == documents_format.name for each in children)

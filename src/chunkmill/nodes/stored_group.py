@@ -52,7 +52,6 @@ class StoredGroup(ChangesAttributes):
         self.read_missing: ReadMissing = "fill"
         self.is_documented = True
         self.is_implicit = False
-        self.settles = True  # False where one looks for what is in the way: writers look for jobs themselves
 
     @property
     def format(self) -> str:
@@ -79,7 +78,7 @@ class StoredGroup(ChangesAttributes):
 
     def children(self, *, without: Collection[str] = ()) -> dict[str, Array | Self]:
         """Open every direct child but those named: one listing, then all documents at once where the store can."""
-        children = self._open_children(lambda name: name not in without)
+        children = self.opened_children(lambda name: name not in without)
         return {name: node for name, node in children.items() if node is not None}
 
     def members(self, *, without: Collection[str] = (), on_error: OnError | None = None) -> dict[str, Array | Self]:
@@ -107,8 +106,14 @@ class StoredGroup(ChangesAttributes):
         >>> list(cm.open_group(store).children()), list(cm.open_group(store).members())
         ([], ['plate'])
         """
+        return self.opened_members(without, on_error)
+
+    def opened_members(
+        self, without: Collection[str] = (), on_error: OnError | None = None, *, settles: bool = True
+    ) -> dict[str, Array | Self]:
+        """Return what `members` does; see `opened_children`."""
         try:
-            opened = self._open_children(lambda name: name not in without)
+            opened = self.opened_children(lambda name: name not in without, settles=settles)
             for node in opened.values() if on_error is not None else ():
                 if isinstance(node, Array):
                     node.check_codecs()
@@ -142,23 +147,29 @@ class StoredGroup(ChangesAttributes):
             node.is_documented = False
         return node if node is None else node.with_read_missing(self.read_missing)
 
-    def _open_children(self, accepts: Callable[[str], bool]) -> dict[str, Array | Self | None]:
+    def opened_children(
+        self, accepts: Callable[[str], bool] = lambda _: True, *, settles: bool = True
+    ) -> dict[str, Array | Self | None]:
         """Open the listed children whose names are accepted; ``None`` for folders that are not nodes.
+
+        Where it `settles`, those that are being replaced are waited for; not by writers, who look for jobs themselves.
 
         Raises
         ------
         NodeBeingReplaced
             One of them, or the group itself, is being replaced.
         """
-        read = partial(self._children_now, accepts)
-        return settled(uncached(self.store), read) if self.settles else read()[0]
+        read = partial(self._children_now, accepts, settles=settles)
+        return settled(uncached(self.store), read) if settles else read()[0]
 
-    def _children_now(self, accepts: Callable[[str], bool]) -> tuple[dict[str, Array | Self | None], list[str] | None]:
+    def _children_now(
+        self, accepts: Callable[[str], bool], *, settles: bool
+    ) -> tuple[dict[str, Array | Self | None], list[str] | None]:
         """Return also the paths where documents are missed (`settled`)."""
         names, shows_own = listed_children(self.store, self.documents, self.path)
         opened, documents = self._open_listed(filter(accepts, names))
         paths = [join_path(self.path, name) for name in opened]
-        if self.settles and is_torn(self.store, self.documents, paths, documents):
+        if settles and is_torn(self.store, self.documents, paths, documents):
             return opened, None
         missing = [join_path(self.path, name) for name, node in opened.items() if is_bare(node)]
         has_own = shows_own or any(fetch(self.store, self.documents.group_keys(self.path)[:1]).values())
@@ -282,7 +293,7 @@ class StoredGroup(ChangesAttributes):
         return {name: node for name, node in self.children().items() if isinstance(node, Array)}
 
     def _arrays_named(self, accepts: Callable[[str], bool]) -> dict[str, Array]:
-        return {name: node for name, node in self._open_children(accepts).items() if isinstance(node, Array)}
+        return {name: node for name, node in self.opened_children(accepts).items() if isinstance(node, Array)}
 
     def groups(self) -> dict[str, Self]:
         """Return the groups directly below, by name."""

@@ -46,8 +46,7 @@ def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> N
     if documents_format.implicit_groups or not can_list(store):
         return
     group = StoredGroup(store, path, GroupMetadata(), documents_format)
-    group.settles = False
-    hidden = group.members()
+    hidden = group.opened_members(settles=False)
     if hidden:
         hint = f"nodes are stored below it ({', '.join(map(repr, list(hidden)[:5]))}), in a folder without a document"
         raise NodeExists(url=store.url, path=path, found="group", hint=hint)
