@@ -1,9 +1,9 @@
 """What may come of two operations that run at the same time: what would come of them one after the other.
 
 An operation that dies has been done, or has not; or its nodes are partly old and partly new, each whole, or one is being
-replaced, and `chunkmill.check` names what is wrong; what is being replaced, it repairs. An operation that is refused has not been done. In both cases its repetition must
-bring what it brings in a serial order: nothing, where the dead one was a job that is over, of which only the journal
-was left. Operations that change visible chunks in place are serial for each element.
+replaced, and `chunkmill.check` names what is wrong; what is being replaced, it repairs. An operation that is refused
+has not been done. In both cases its repetition must bring what it brings in a serial order: nothing, where the dead one
+was a job whose result was in place. Operations that change visible chunks in place are serial for each element.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from interleavings.snapshot import REPLACED, UNREADABLE, Snapshot, snapshot
 
 import chunkmill as cm
 from chunkmill.model.paths import parents_of
+from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX, PLAN
 from chunkmill.stores.memory import MemoryStore
 
 __all__ = ["Oracle"]
@@ -99,6 +100,8 @@ class Oracle:
                 yield other
             if actor == dead and kinds[other] == "refused":
                 yield ""
+                if self.scenario.operations[other].in_place:  # some of its elements are written then
+                    yield other
 
     def _is_one_job(self) -> bool:
         (name, other), (path, other_path) = self.scenario.names, self.scenario.paths
@@ -222,9 +225,7 @@ class Oracle:
     def _repeated(self, store: MemoryStore, orders: Sequence[str], outcomes: Any) -> Iterator[str]:
         """Yield what is wrong when what died, and then what was refused, is done again."""
         begun = orders
-        is_over = any(
-            b'"over": true' in value for key, (value, _) in store._values.items() if key.endswith("plan.json")
-        )
+        is_over = any(_is_over(key, value) for key, (value, _) in store._values.items())
         for kind in ("died", "refused"):
             for actor in [actor for actor, outcome in outcomes.items() if outcome.kind == kind]:
                 again, store = self._again(actor, store)
@@ -277,6 +278,14 @@ def _strange(view: Snapshot, allowed: Sequence[Snapshot], name: str = "nodes", *
             continue
         if not alike or shown[1] == UNREADABLE or not all(map(contains, zip(*alike, strict=True), shown[1])):
             yield f"{path!r}{word}: {_text(shown)}, expected {' or '.join(sorted(set(map(_text, known))))}"
+
+
+def _is_over(key: str, value: bytes) -> bool:
+    """Return whether a key tells of a job whose result is in place, so that its repetition may have nothing to do."""
+    if key.startswith(JOB_PREFIX):
+        return key.endswith(PLAN) and b'"over": true' in value
+    name = key.rpartition("/")[2]
+    return name.startswith(MARK_PREFIX) and not name.endswith("-comes")  # but for the sign that it will be
 
 
 def _being_replaced(views: Views) -> bool:

@@ -22,7 +22,7 @@ somewhere, cannot be mistaken for tasks of the next run. Not here: who else writ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -117,7 +117,7 @@ class Journal:
         value = plan_document.awaited(self.store, self.plan_key)
         if value is None:
             if not self.store.is_remote:  # folders, of a job that was killed when all but these was deleted
-                self._clear(living=True)
+                self._clear()
             return None
         plan = self._parsed(value)
         if plan_document.is_dead_creation(plan):
@@ -144,8 +144,7 @@ class Journal:
 
     def check_dead(self) -> None:
         """Raise `JobError` where a client is at work on a job at the target, which is not to be discarded then."""
-        value = plan_document.awaited(self.store, self.plan_key)
-        if value is None:
+        if (value := plan_document.awaited(self.store, self.plan_key)) is None:
             return
         plan = Plan.parsed(value) or Plan()  # a damaged journal is discarded
         if not plan.over and plan.has_client(self.store, self._attempts()):
@@ -311,7 +310,7 @@ class Journal:
             self.attempt.stop()  # its object is deleted with the rest
         self._delete_mark(self.old_prefix, self.run)
         if not is_ours:
-            self._clear()
+            self._clear(self._own_attempt())
             return
         delete_listed(self.store, self.prefix, keys)
         if self._attempts(key for key in keys if key.startswith(self.prefix + RUNNING)):
@@ -330,7 +329,7 @@ class Journal:
         others = [] if plan is None or b'"is_reservation": true' in plan else self._attempts()  # as it is packed
         if plan is not None:
             self.store.delete(self.plan_key)
-        self._clear()
+        self._clear(others)
         if others:
             time.sleep(CHECK_SECONDS)
             self.tidy()
@@ -344,21 +343,23 @@ class Journal:
         if plan_document.is_of_run(value, self.run):
             delete_note(self.store, self.path, self.run, self.old_prefix)  # the mark is known by the plan
             self.store.delete(self.plan_key)
-            own = {self.plan_key} if self.attempt is None else {self.plan_key, self.attempt.key}
-            if found - own or not self.store.is_remote:  # a directory is deleted, too
-                self._clear()
+            own = self._own_attempt()
+            if found.difference(own, [self.plan_key]) or not self.store.is_remote:  # a directory is deleted, too
+                self._clear(own)
 
     def tidy(self) -> None:
         """Delete the records of tasks that ended after their job, which another process had joined and ended."""
         if self.store.get(self.plan_key) is None:
             self._clear()
 
-    def _clear(self, *, living: bool = False) -> None:
-        """Delete all, unless another run has a plan by now; but attempts of the `living`, which may begin one."""
+    def _clear(self, ended: Collection[str] = ()) -> None:
+        """Delete all, unless another run has a plan by now; of attempts `ended` and dead ones: one may begin."""
         names = self.store.list_dir(self.prefix)
         for name in () if PLAN in names else names:
-            if living and name == RUNNING:
-                end_dead(self.store, self._attempts())
+            if name == RUNNING:
+                for key in ended:
+                    self.store.delete(key)
+                end_dead(self.store, (key for key in self._attempts() if key not in ended))
                 remove_folder(self.store, self.prefix + RUNNING)
             elif name.endswith("/"):
                 self.store.delete_prefix(self.prefix + name)
@@ -378,10 +379,13 @@ class Journal:
                 self.store.delete_prefix(self.prefix + name)
             self.store.delete(old_prefix + new_mark(run))
 
+    def _own_attempt(self) -> list[str]:
+        return [] if self.attempt is None else [self.attempt.key]
+
     def _attempts(self, keys: Iterable[str] | None = None) -> list[str]:
         """Return the keys of the attempts of other clients."""
         found = attempts_below(self.store, self.prefix + RUNNING) if keys is None else keys
-        return [key for key in found if self.attempt is None or key != self.attempt.key]
+        return [key for key in found if key not in self._own_attempt()]
 
     def take_over(self, version: str | None, documents: Mapping[str, bytes], *, waits: bool = True) -> None:
         """Begin a run in the place of an interrupted one, whose plan has that version, and end its attempts.

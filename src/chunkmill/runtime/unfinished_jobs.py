@@ -291,8 +291,8 @@ def _dead(
 ) -> tuple[UnfinishedJob, bytes, str | None] | None:
     """Return the interrupted job at the journal's place, its plan and the version of that; ``None`` without one.
 
-    What it had begun to put in place is finished first, and it is gone then. `JobError` where it is running, or does
-    not give way.
+    What it had begun to put in place is finished first, and it is gone then; so is one of which only the journal was
+    left. `JobError` where it is running, or does not give way.
     """
     value, version = journal.store.get_versioned(journal.plan_key)
     if value is None:
@@ -300,7 +300,7 @@ def _dead(
     job = with_state(journal.store, described(journal.plan_key, value))
     if job.is_running or not gives_way(job):
         raise _refused(journal.store, journal.path, job)
-    if job.is_exchanging or job.is_exchanged:
+    if job.is_exchanging or job.is_exchanged or job.over:
         discard_jobs(journal.store, [job])
         return None
     return job, value, version
