@@ -4,7 +4,7 @@ The new one is stored whole beside its journal, chunks and documents. Then a not
 the old one is given up, and any client finishes what another one has begun. In this order: a sign is stored at the
 place, so that a listing shows it; the old documents are deleted, the topmost first, so that nobody reads new chunks by
 old metadata, and the other old keys that the new node lacks; the new chunks are copied; a mark at the place says that
-they are whole; the documents are written where there are none, the topmost last; sign, and what was staged, are
+they are whole; the documents are written where there are none, the topmost last; what was staged, and the sign, are
 deleted. Until the documents are written, it is there whole. One client at a time, whose heartbeat others see, does it.
 Whoever misses a document looks for the note (`chunkmill.nodes.being_replaced`).
 
@@ -124,7 +124,7 @@ def complete_exchange(store: Store, path: str, run: str, job: str = "") -> bool:
         with attempt.running():
             found = _claimed(store, note_key(path, run), attempt)
             if isinstance(found, Exchange):
-                _exchange(store, found, attempt)
+                _exchange(store, found, attempt, note_key(path, run))
         flush(store)  # a writer that finishes it for a dead one may have opened the old array before
     if job and not found:
         raise _ended(job)
@@ -172,7 +172,7 @@ def _claimed(store: Store, note: str, attempt: Attempt) -> Exchange | bool:
 _PAUSE_SECONDS = 1.0
 
 
-def _exchange(store: Store, exchange: Exchange, attempt: Attempt) -> None:
+def _exchange(store: Store, exchange: Exchange, attempt: Attempt, note: str) -> None:
     job = exchange.job
     if store.get(exchange.prefix + exchange.mark) is None:
         LOG.info("%s: puts the new node in place, one copy a value", job)
@@ -197,13 +197,13 @@ def _exchange(store: Store, exchange: Exchange, attempt: Attempt) -> None:
         _each(store, names, copy, attempt)
         attempt.check(now=True)
         store.set(exchange.prefix + exchange.mark, b"")
-    _write_documents(store, exchange, attempt)
-    store.delete(exchange.sign)
-    store.delete(exchange.staged + exchange.mark)
+    _write_documents(store, exchange, attempt, note)
+    store.delete(exchange.staged + exchange.mark)  # all is in place: from now on others may change the documents
     _delete_staged(store, exchange)
 
 
 def _delete_staged(store: Store, exchange: Exchange) -> None:
+    store.delete(exchange.sign)
     store.delete_prefix(exchange.documents)
     store.delete_prefix(exchange.staged)
 
@@ -242,13 +242,14 @@ def _delete_documents(store: Store, keys: Sequence[Sequence[str]], attempt: Atte
         _each(store, each, delete, attempt)
 
 
-def _write_documents(store: Store, exchange: Exchange, attempt: Attempt) -> None:
+def _write_documents(store: Store, exchange: Exchange, attempt: Attempt, note: str) -> None:
     def write(key: str) -> None:
         value = store.get(exchange.documents + key)
         if value is None or store.set_if(key, value, None) or store.get(key) == value:
             return
-        reason = "others have made a node here while the job put its own in place"
-        raise StoreError(url=store.url, key=key, reason=f"{reason}: delete it, and run the job again")
+        reason = "others have made or changed a node here while the job put its own in place"
+        way_out = f"delete it and run the job again, or keep it and delete the key {note!r}"
+        raise StoreError(url=store.url, key=key, reason=f"{reason}: {way_out}")
 
     for each in exchange.new_documents:
         attempt.check(now=True)

@@ -165,7 +165,7 @@ def test_another_node_is_not_replaced():
     racing = Racing()
     for key, (value, _) in store._values.items():
         racing.set(key, value)
-    with pytest.raises(StoreError, match="others have made a node here"):
+    with pytest.raises(StoreError, match="others have made or changed a node here"):
         complete_exchange(racing, "a", "1")
     assert racing.get("a/meta") == b"somebody's"
     assert racing.get(f"{PLANNED.staged}0") == b"new"  # and nothing is lost
