@@ -2,8 +2,8 @@
 
 (Where chunks are replaced, ext4 begins to write the new ones out before the old ones are deleted, for every writer.)
 The bare loop encodes with numcodecs in two plain threads and writes each file in place: three system calls, and a
-reader may see half a chunk; so does zarrs. We, zarr-python and tensorstore write to a hidden file and rename it, as
-the second bare loop does.
+reader may see half a chunk; so does zarrs. We, zarr-python and tensorstore write to another file and rename it, as
+the second bare loop does; tensorstore locks that file, too.
 **new** is the whole of `to_store` where there is nothing, as users call it: documents, reservation, publication.
 """
 
