@@ -202,7 +202,8 @@ class StoredGroup(ChangesAttributes):
         for path, (documents_format, documents) in documents_of_zarr(self.store, folders).items():
             node = parse_node(type(self), self.store, path, documents_format, documents, read_only=self.read_only)
             if isinstance(node, StoredGroup):
-                group = folders[path] or self._group_at(path)
+                group = folders[path]
+                group = self._group_at(path) if group is None else group  # an empty one is false, and to be opened
                 if not group.metadata.attributes:
                     group.metadata = node.metadata
                 node = group
