@@ -192,7 +192,10 @@ def choose_rechunk_strategy(
         for i, candidate in enumerate(candidates)
         if (state := best_blocks(candidate, budget)) is not None
     ]
-    found = [each for each in found if each[2].source.sliced is None or _reads_enough(each[2].estimate(each[3]))]
+    # where nothing else fits, short slices are better than none
+    found = [
+        each for each in found if each[2].source.sliced is None or _reads_enough(each[2].estimate(each[3]))
+    ] or found
     if not found:
         raise _too_small(candidates, limits)
     _, _, chosen, state = min(found, key=lambda weighed: weighed[:2])

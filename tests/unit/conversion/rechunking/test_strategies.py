@@ -7,6 +7,7 @@ import pytest
 from chunkmill.conversion.rechunking.costs import IntermediateFormat, Limits, Side, UnitCosts
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import Direct, Spill, best_blocks, smallest_blocks
+from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid
 
 SHAPE = (64, 64)
@@ -95,3 +96,13 @@ def test_short_slices_are_not_taken(n_columns, is_taken):
     whole, limits = replace(sliced, sliced=None), Limits(1024 * n_columns * 48)
     plan = choose_rechunk_strategy(whole, target, 4, limits, strategy="direct", slices=(sliced,))
     assert plan.source == (sliced if is_taken else whole)
+
+
+def test_short_slices_are_taken_where_nothing_else_fits():
+    sliced, target = sliced_images(15)
+    whole = replace(sliced, sliced=None)
+    with pytest.raises(JobError, match="smallest that works is") as caught:
+        choose_rechunk_strategy(whole, target, 4, Limits(1), slices=(sliced,))
+    smallest = int(str(caught.value).partition("give max_mem=")[2].split()[0])
+    plan = choose_rechunk_strategy(whole, target, 4, Limits(smallest), slices=(sliced,))
+    assert (plan.source, plan.estimate.peak_bytes) == (sliced, smallest)
