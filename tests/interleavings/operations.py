@@ -150,6 +150,11 @@ def _create_array(call: Call) -> None:
     _new_array(call, mark=call.mark)
 
 
+def _create_arrays(call: Call) -> None:
+    about: dict[str, Any] = {"shape": (8, 1), "dtype": "i4", "chunks": (4, 1), "attributes": {"mark": call.mark}}
+    cm.create_arrays(call.store, {call.path: about}, format=call.format)
+
+
 def _create_group(call: Call) -> None:
     cm.create_group(call.store, call.path, format=call.format, attributes={"mark": call.mark})
 
@@ -232,6 +237,7 @@ OPERATIONS = {
         Operation("resume", lambda call: _to_store(call, resume=True)),
         Operation("store", _store, _array, in_place=True, puts_whole=True),
         Operation("create_array", _create_array),
+        Operation("create_arrays", _create_arrays),
         Operation("create_group", _create_group),
         Operation("array-attributes", _array_attributes, _array, paths=("g/a", "g/b", "g")),
         Operation("group-attributes", _group_attributes, _group, paths=("g/a", "g", "")),

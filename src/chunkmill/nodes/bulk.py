@@ -32,7 +32,7 @@ from chunkmill.nodes.folders import join_path
 from chunkmill.nodes.new_array import describe_array
 from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
-from chunkmill.runtime.unfinished_jobs import check_no_job, jobs_at
+from chunkmill.runtime.unfinished_jobs import Reservation, check_no_job, jobs_at, reserved_briefly
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
@@ -89,11 +89,38 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
     documents = {each.path: documents_format.emit_array(each.path, each.metadata) for each in made}
     if not documents:
         return {}
-    check_no_job(store, *documents, below=True)
+    # one reservation for all: who begins at its place, or at a group above, waits for its end, and finds what is there
+    try:
+        with reserved_briefly(store, made[0].path, f"create {len(made):,} arrays in {store.url}") as own:
+            if own.follows_interrupted:
+                raise _InterruptedBefore  # noqa: TRY301 - out of the reservation, which puts the record back
+            suspected = _add_free(store, documents_format, made, documents, own)
+    except _InterruptedBefore:  # what that writer left is cleared where its place is reserved
+        suspected = made[:1]
+        add_arrays(store, {each.path: each.metadata for each in made[1:]}, format=format)
+    for each in suspected:
+        placement.add_array(store, each.path, each.metadata, format=format)
+    flush(store)
+    return dict(zip(arrays, made, strict=True))
+
+
+class _InterruptedBefore(Exception):
+    """A writer had reserved the place of the first array, and died: raised so that its record stays."""
+
+
+def _add_free(
+    store: Store,
+    documents_format: Format,
+    made: Sequence[Array],
+    documents: Mapping[str, Mapping[str, bytes]],
+    own: Reservation,
+) -> list[Array]:
+    """Create the arrays where nothing is; return the others, of interrupted writers or of those at work there."""
+    check_no_job(store, *documents, below=True, own_run=own.run, waits=True)
     check_root(store, documents_format)
     groups = _groups_to_make(store, documents_format, documents)
-    # nodes, and what an interrupted write left, are looked for by the names in the folders above; the latter is cleared
-    # one by one
+    # nodes, and what an interrupted write left, are looked for by the names in the folders above; the latter is
+    # cleared one by one
     folders = _folders(store, documents_format, {path.rpartition("/")[0] for path in documents if path})
     suspected = [each for each in made if each.path in folders or not each.path]
     _check_absent(store, documents_format, [each.path for each in suspected], len(made))
@@ -102,15 +129,16 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
         create_groups_above(store, documents_format, join_path(path, "below"), groups[path])
     publish(store, documents_format, "", {}, below=free)
     refresh_consolidated(store, documents_format, free, own=False)
-    # a writer that reserved a place before the documents were there writes its chunks: `add_array` waits its turn
-    for path in {job.path for job in jobs_at(store, *free, below=True) if not job.ends_soon} & free.keys():
+    own.check()
+    # others that reserved a place, or a group above, before the documents were there write chunks: `add_array` waits
+    # its turn, or is refused
+    waiting = {made[0].path, *parents_of(made[0].path)}
+    places = {job.path for job in jobs_at(store, *free, below=True) if not job.ends_soon} - waiting
+    for path in [path for path in free if places and not places.isdisjoint((path, *parents_of(path)))]:
         unpublish(store, documents_format, path, free[path])
         refresh_consolidated(store, documents_format, [path])
         suspected += [each for each in made if each.path == path]
-    for each in suspected:
-        placement.add_array(store, each.path, each.metadata, format=format)
-    flush(store)
-    return dict(zip(arrays, made, strict=True))
+    return suspected
 
 
 def _groups_to_make(
@@ -135,7 +163,9 @@ def _groups_to_make(
 
 
 def _check_absent(store: Store, documents_format: Format, paths: Sequence[str], n_wanted: int) -> None:
-    keys = {key: path for path in paths for key in node_keys(documents_format, path)}
+    # attributes alone are of a node that was half written: it is written again with those that are cleared
+    entries = ((path, (documents_format.array_keys(path), documents_format.group_keys(path))) for path in paths)
+    keys = {key: path for path, known in entries for key, *_ in known}
     if there := present(fetch(store, keys)):
         path = min(keys[key] for key in there)
         hint = f"{len({keys[key] for key in there}):,} of {n_wanted:,} arrays exist; nothing was created"

@@ -7,7 +7,8 @@ from recording import RecordingStore
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
 from chunkmill.nodes import bulk, new_array
-from chunkmill.runtime.unfinished_jobs import reserved
+from chunkmill.runtime import plan_document
+from chunkmill.runtime.unfinished_jobs import check_no_job, reserved
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
 
@@ -133,3 +134,27 @@ def test_a_place_that_is_reserved(store):
 
 def test_none(store):
     assert cm.create_arrays(store, {}) == {}
+
+
+def test_after_a_creator_that_died_between_the_documents_of_a_node(store):
+    cm.create_group(store, "g", format="zarr2")
+    store.set("g/a/.zattrs", b'{"left": 1}')
+    made = cm.create_arrays(store, {"g/a": ABOUT, "g/b": ABOUT})
+    assert list(made) == ["g/a", "g/b"]
+    assert cm.open_array(store, "g/a").attributes == {}
+
+
+def test_a_job_of_a_group_above_that_begins_meanwhile_is_refused(monkeypatch):
+    monkeypatch.setattr(plan_document, "pause", lambda _: None)
+
+    class Meanwhile(MemoryStore):
+        def set_if(self, key, value, version):
+            if key == "g/b/zarr.json":
+                with pytest.raises(JobError, match="create 2 arrays"), reserved(self, "g", "convert to 'g'") as own:
+                    check_no_job(self, "g", own_run=own.run, below=True, waits=True)
+            return super().set_if(key, value, version)
+
+    store = Meanwhile()
+    assert list(cm.create_arrays(store, {"g/a": ABOUT, "g/b": ABOUT})) == ["g/a", "g/b"]
+    assert not [key for key in store.list_prefix("") if ".chunkmill" in key]
+    assert cm.check(store).ok
