@@ -26,7 +26,7 @@ from chunkmill.nodes.replacement import (
     way_to_replace,
 )
 from chunkmill.nodes.stored_group import StoredGroup
-from chunkmill.runtime.exchange import delete_note
+from chunkmill.runtime.exchange import complete_exchange, delete_note
 from chunkmill.runtime.journal_names import new_mark, new_run, staged_prefix
 from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, reserved_to_replace
 from chunkmill.stores.base import Store
@@ -213,6 +213,8 @@ def finish_all(
             if new.is_staged():
                 new.finish(own)
                 delete_note(new.store, new.path, new.run, new.old_prefix)
+            else:  # an earlier run may have died before its sign was deleted
+                complete_exchange(new.store, new.path, new.run)
 
 
 def way_to_keep(store: Store, paths: Iterable[str], format: str) -> Way | None:  # noqa: A002
