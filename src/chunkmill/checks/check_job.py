@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from chunkmill.array.chunk_io import decode_chunk, read_chunk
 from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.checks.inventory import Inventory, Problem, take_inventory
+from chunkmill.checks.inventory import Inventory, Problem, job_problem, take_inventory
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import ChunkError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
-from chunkmill.runtime.journal_names import MARK_PREFIX
+from chunkmill.runtime.clearing import clear_journal
+from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
 from chunkmill.runtime.record_files import RecordFiles
 from chunkmill.runtime.running_stages import run_once
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
@@ -273,10 +274,11 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
     """Repair leftovers, stale consolidated metadata and interrupted copies, and mark those problems."""
     done: set[tuple[str, str]] = set()
     kinds = {problem.key: problem.kind for problem in problems}
-    for job in unfinished_jobs(found.store):
+    for job in unfinished_jobs(found.store):  # as they are now, since a check may take hours
+        problem = job_problem(found.store, job)
         key = next((key for key in (job.key, f"{job.key.rpartition('/')[0]}/") if key in kinds), None)
         is_decided = job.is_exchanging or (job.is_exchanged and job.is_reservation)
-        if key is not None and is_decided and not job.is_running:
+        if key is not None and (is_decided or problem.kind == "leftover") and not job.is_running:
             discard_jobs(found.store, [job])  # which puts the new node in place
             done.add((kinds[key], key))
     for problem in problems:
@@ -294,9 +296,13 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
 
 
 def _remove(store: Store, key: str) -> None:
-    if key.endswith("/"):
-        store.delete_prefix(key)
-    elif key.startswith((MARK_PREFIX, PROBE_PREFIX)):
-        store.delete(key)
+    if key.startswith(JOB_PREFIX):
+        clear_journal(store, key)  # unless a job has begun there since
+    elif key.startswith(PROBE_PREFIX):
+        remove = store.delete_prefix if key.endswith("/") else store.delete
+        remove(key)
+    elif key.startswith(MARK_PREFIX):
+        if key not in {new_mark(job.run) for job in unfinished_jobs(store)}:
+            store.delete(key)
     else:
         sweep_partial_files(store, key.rpartition("/")[0] + "/" if "/" in key else "")

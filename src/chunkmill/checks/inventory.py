@@ -36,7 +36,7 @@ from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.probe import PROBE_PREFIX
 from chunkmill.xarray.unfinished_append import UnfinishedAppend
 
-__all__ = ["Inventory", "Problem", "take_inventory"]
+__all__ = ["Inventory", "Problem", "job_problem", "take_inventory"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,11 +334,12 @@ def _unfinished(found: Inventory) -> list[UnfinishedJob]:
     for job in unfinished_jobs(found.store):
         if is_within(job.path, found.path):
             jobs.append(job)
-            found.problems.append(_job_problem(found.store, job))
+            found.problems.append(job_problem(found.store, job))
     return jobs
 
 
-def _job_problem(store: Store, job: UnfinishedJob) -> Problem:
+def job_problem(store: Store, job: UnfinishedJob) -> Problem:
+    """Return how a job that has not ended is reported: running, unfinished, or a leftover."""
     kind, key = ("running" if job.is_running else "unfinished"), job.key
     state = "is running" if job.is_running else "was interrupted: run it again to resume it"
     if job.is_reservation and not (job.is_running or job.is_exchanging):

@@ -87,6 +87,7 @@ class Attempt:
         finally:
             if self.stop():
                 self.end()
+            _ALIVE.pop(self.key, None)
 
     def begin(self) -> None:
         """Store the attempt's object where there is none."""
@@ -109,11 +110,15 @@ class Attempt:
                 self.begin()
 
     def stop(self) -> bool:
-        """End the heartbeats, and return whether this did: the caller deletes the attempt's object."""
-        heart = _ALIVE.pop(self.key, None)
-        if heart is not None:
-            heart.stop()
-        return heart is not None
+        """End the heartbeats, and return whether this did: the caller deletes the attempt's object.
+
+        To others the client is alive until it leaves the context: it still deletes what it has left.
+        """
+        heart = _ALIVE.get(self.key)
+        if heart is None or heart.stopped.is_set():
+            return False
+        heart.stop()
+        return True
 
     def end(self) -> None:
         """Delete the attempt's object, so that its tasks stop; nothing happens where it has ended."""

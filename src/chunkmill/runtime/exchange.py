@@ -27,7 +27,7 @@ from chunkmill.runtime import plan_document
 from chunkmill.runtime.attempts import Attempt, any_live, end_dead
 from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import copy_value, flush, has_folders, remove_folder
+from chunkmill.stores.capabilities import copy_value, flush, remove_empty_folders
 from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["Exchange", "complete_exchange", "delete_note", "is_decided", "is_exchanging", "note_exchange"]
@@ -181,9 +181,8 @@ def _exchange(store: Store, exchange: Exchange, attempt: Attempt, note: str) -> 
         names = _below(store, exchange.staged, exchange.mark)
         new = {exchange.sign, *(exchange.prefix + name for name in names)}
         _each(store, (key for key in _old_keys(store, exchange) if key not in new), store.delete, attempt)
-        if has_folders(store):  # which are groups, in some formats
-            for prefix in exchange.old_prefixes:
-                _remove_empty_folders(store, prefix)
+        for prefix in exchange.old_prefixes:  # folders are groups, in some formats
+            remove_empty_folders(store, prefix, besides=(JOB_PREFIX, PROBE_PREFIX))
         begun, n_copied = time.monotonic(), 0
 
         def copy(name: str) -> None:
@@ -219,13 +218,6 @@ def _old_keys(store: Store, exchange: Exchange) -> Iterator[str]:
         listed = [prefix] if prefix else [n for n in store.list_dir("") if not n.startswith((JOB_PREFIX, PROBE_PREFIX))]
         for name in listed:
             yield from list(store.list_prefix(name)) if name.endswith("/") else [name]
-
-
-def _remove_empty_folders(store: Store, prefix: str) -> None:
-    for name in store.list_dir(prefix):
-        if name.endswith("/") and not name.startswith((JOB_PREFIX, PROBE_PREFIX)):
-            _remove_empty_folders(store, prefix + name)
-            remove_folder(store, prefix + name)
 
 
 def _delete_documents(store: Store, keys: Sequence[Sequence[str]], attempt: Attempt) -> None:

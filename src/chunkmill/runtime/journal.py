@@ -22,7 +22,7 @@ somewhere, cannot be mistaken for tasks of the next run. Not here: who else writ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,13 +34,14 @@ from chunkmill.errors import JobError
 from chunkmill.hints import Hint
 from chunkmill.runtime import plan_document
 from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, attempts_below, end_dead
+from chunkmill.runtime.clearing import clear_journal, clear_listed
 from chunkmill.runtime.exchange import complete_planned, delete_note, is_decided
 from chunkmill.runtime.journal_names import PLAN, RUNNING, journal_prefix, new_mark, new_run, staged_prefix
 from chunkmill.runtime.plan_document import Plan
 from chunkmill.runtime.record_files import BEGUN, RecordFiles
 from chunkmill.runtime.records import Record, WrittenKeys, read_record
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import delete_listed, remove_folder
+from chunkmill.stores.capabilities import delete_listed
 from chunkmill.stores.metered import Written
 
 __all__ = ["FEW_RECORDS", "Journal"]
@@ -117,7 +118,7 @@ class Journal:
         value = plan_document.awaited(self.store, self.plan_key)
         if value is None:
             if not self.store.is_remote:  # folders, of a job that was killed when all but these was deleted
-                self._clear()
+                clear_journal(self.store, self.prefix)
             return None
         plan = self._parsed(value)
         if plan_document.is_dead_creation(plan):
@@ -310,7 +311,7 @@ class Journal:
             self.attempt.stop()  # its object is deleted with the rest
         self._delete_mark(self.old_prefix, self.run)
         if not is_ours:
-            self._clear(self._own_attempt())
+            clear_journal(self.store, self.prefix, ended=self._own_attempt())
             return
         delete_listed(self.store, self.prefix, keys)
         if self._attempts(key for key in keys if key.startswith(self.prefix + RUNNING)):
@@ -323,13 +324,13 @@ class Journal:
         Attempts at the job end with it; where there were others, but for a mere reservation's, this returns when their
         tasks must have learned of it. A new node that is being copied to its place is put there first.
         """
-        if (plan := self.store.get(self.plan_key)) is not None and complete_planned(self.store, self.path, plan):
+        plan, version = self.store.get_versioned(self.plan_key)
+        if plan is not None and complete_planned(self.store, self.path, plan):
             known = self._parsed(plan)
             self._delete_mark(known.old_prefix, known.run)
         others = [] if plan is None or b'"is_reservation": true' in plan else self._attempts()  # as it is packed
-        if plan is not None:
-            self.store.delete(self.plan_key)
-        self._clear(others)
+        if plan is None or self.store.set_if(self.plan_key, None, version):  # else another run has begun since
+            clear_journal(self.store, self.prefix, ended=others)
         if others:
             time.sleep(CHECK_SECONDS)
             self.tidy()
@@ -338,34 +339,18 @@ class Journal:
     def release(self) -> None:
         """Delete the journal, unless another run has taken it over: its client seemed dead, being suspended."""
         value, found = at_once(
-            self.store, lambda: self.store.get(self.plan_key), lambda: set(self.store.list_prefix(self.prefix))
+            self.store, lambda: self.store.get(self.plan_key), lambda: list(self.store.list_prefix(self.prefix))
         )
         if plan_document.is_of_run(value, self.run):
             delete_note(self.store, self.path, self.run, self.old_prefix)  # the mark is known by the plan
             self.store.delete(self.plan_key)
-            own = self._own_attempt()
-            if found.difference(own, [self.plan_key]) or not self.store.is_remote:  # a directory is deleted, too
-                self._clear(own)
+            if self.attempt is not None:
+                self.attempt.stop()  # its object is deleted with the rest
+            clear_listed(self.store, self.prefix, found, ended=self._own_attempt())
 
     def tidy(self) -> None:
         """Delete the records of tasks that ended after their job, which another process had joined and ended."""
-        if self.store.get(self.plan_key) is None:
-            self._clear()
-
-    def _clear(self, ended: Collection[str] = ()) -> None:
-        """Delete all, unless another run has a plan by now; of attempts `ended` and dead ones: one may begin."""
-        names = self.store.list_dir(self.prefix)
-        for name in () if PLAN in names else names:
-            if name == RUNNING:
-                for key in ended:
-                    self.store.delete(key)
-                end_dead(self.store, (key for key in self._attempts() if key not in ended))
-                remove_folder(self.store, self.prefix + RUNNING)
-            elif name.endswith("/"):
-                self.store.delete_prefix(self.prefix + name)
-            else:
-                self.store.delete(self.prefix + name)
-        remove_folder(self.store, self.prefix)
+        clear_journal(self.store, self.prefix)
 
     def _mark_new(self) -> None:
         """Mark what is written beside as this run's: `replace_prefix` puts nothing else in place, and that once."""

@@ -7,7 +7,7 @@ another one name it `below`, and are looked through. Writing a value in parts is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -21,6 +21,7 @@ __all__ = [
     "HoldsReferences",
     "LocatesValues",
     "can_list",
+    "delete_keys",
     "delete_listed",
     "deletes_conditionally",
     "documents_demanded",
@@ -39,6 +40,7 @@ __all__ += [
     "copy_value",
     "has_folders",
     "list_sizes",
+    "remove_empty_folders",
     "remove_folder",
     "replace_prefix",
     "scratch_store",
@@ -202,6 +204,24 @@ def remove_folder(store: Store, prefix: str) -> None:
     own = _ability(store, "remove_folder")
     if own is not None:
         own(prefix)
+
+
+def remove_empty_folders(store: Store, prefix: str, *, besides: tuple[str, ...] = ()) -> None:
+    """Remove the folders below a prefix in which nothing is left, but for those whose names begin in some way."""
+    for name in store.list_dir(prefix) if has_folders(store) else ():
+        if name.endswith("/") and not name.startswith(besides):
+            remove_empty_folders(store, prefix + name, besides=besides)
+            remove_folder(store, prefix + name)
+
+
+def delete_keys(store: Store, keys: Sequence[str]) -> None:
+    """Delete keys: by ``delete_many(keys)`` where a remote store has that, else one by one."""
+    own = getattr(store, "delete_many", None)
+    if own is None or not store.is_remote:
+        for key in keys:
+            store.delete(key)
+    elif keys:
+        own(list(keys))
 
 
 def delete_listed(store: Store, prefix: str, keys: Iterable[str]) -> None:

@@ -1,6 +1,7 @@
 """The journal of a job: records, resuming, runs."""
 
 import threading
+from contextlib import ExitStack
 
 import pytest
 from recording import SlowStore
@@ -175,20 +176,35 @@ def test_who_finds_no_plan_ends_no_attempt_that_is_about_to_begin(store):
         journal.check(now=True)
 
 
-def test_who_found_no_plan_leaves_what_another_job_stores_since():
+@pytest.mark.parametrize("n_requests", [1, 2, 3])
+def test_who_found_no_plan_leaves_what_another_job_stores_since(n_requests):
     """Of two jobs that replaced one node at once, one lost what it wrote beside it, and the other was refused."""
+    with ExitStack() as meanwhile:
 
-    class Begins(MemoryStore):
-        def list_dir(self, prefix):
-            if prefix == other.prefix and not other.run:
-                other.begin({})
-                self.set(f"{other.prefix}new-{other.run}/0", b"x")
-            return super().list_dir(prefix)
+        class Begins(MemoryStore):
+            n_left = 0
 
-    store = Begins()
-    other = Journal(store, "a", "put it", "plan")
-    assert Journal(store, "a", "another", "x").resume() is None
-    assert store.get(f"{other.prefix}new-{other.run}/0") == b"x"
+            def get(self, key, byte_range=None):
+                return self._asked(super().get(key, byte_range))
+
+            def list_prefix(self, prefix):
+                return self._asked(list(super().list_prefix(prefix)))
+
+            def _asked(self, found):
+                self.n_left -= 1
+                if self.n_left == 0:
+                    meanwhile.enter_context(other.running())
+                    other.begin({})
+                    self.set(f"{other.prefix}new-{other.run}/0", b"x")
+                return found
+
+        store = Begins()
+        other = Journal(store, "a", "put it", "plan")
+        store.set(f"{other.prefix}new-gone/0", b"x")
+        store.n_left = n_requests  # the plan, all that is there, the plan
+        assert Journal(store, "a", "another", "x").resume() is None
+        assert store.get(f"{other.prefix}new-{other.run}/0") == b"x"
+        other.check(now=True)
 
 
 def test_a_job_whose_client_is_alive_is_not_discarded(store):

@@ -3,7 +3,6 @@
 import pytest
 
 from chunkmill.errors import JobError
-from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.plan_document import Plan, delete_plan, is_held_briefly, is_of_run, mark_over, store_plan
 from chunkmill.stores.memory import MemoryStore
 
@@ -46,23 +45,3 @@ def test_a_plan_is_stored_and_deleted_while_there_is_no_other():
     assert not delete_plan(store, "plan", other)
     assert delete_plan(store, "plan", mine)
     assert delete_plan(store, "plan", mine)
-
-
-def test_who_finds_no_plan_leaves_one_that_comes_then():
-    """It deletes what it takes for the rest of a job: the reservation of a creator went with it."""
-
-    class Late(MemoryStore):
-        def list_dir(self, prefix):
-            if self.get(journal.plan_key) is None:
-                self.set(journal.plan_key, b"{}")
-            return super().list_dir(prefix)
-
-    store = Late()
-    journal = Journal(store, "a", "put it", "plan")
-    store.set(f"{journal.prefix}0/3-old", b"a record")
-    assert journal.resume() is None
-    assert store.get(journal.plan_key) == b"{}"
-    store.delete(journal.plan_key)
-    with Journal(store, "a", "another", "x").running():  # its tasks found that it was over
-        journal.resume()
-        assert len(store.list_dir(f"{journal.prefix}running/")) == 1

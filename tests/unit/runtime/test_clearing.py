@@ -1,0 +1,47 @@
+"""What a job that is over has left: deleted, but nothing of the job that has begun since."""
+
+import pytest
+
+from chunkmill.runtime.clearing import clear_journal, clear_listed
+from chunkmill.runtime.journal import Journal
+from chunkmill.runtime.journal_names import PLAN, RUNNING
+from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
+
+DEAD = b'{"seen": "2020-01-01T00:00:00+00:00", "host": "elsewhere", "pid": 1}'
+
+
+@pytest.fixture(params=["memory", "local"])
+def journal(request, tmp_path):
+    store = MemoryStore() if request.param == "memory" else LocalStore(str(tmp_path))
+    journal = Journal(store, "a", "put it", "plan")
+    for name in ("0/0-gone", "new-gone/c/0", f"{RUNNING}dead"):
+        store.set(journal.prefix + name, DEAD)
+    return journal
+
+
+def test_all_of_a_job_that_is_over_is_deleted_with_its_folders(journal):
+    clear_journal(journal.store, journal.prefix)
+    assert not journal.store.list_dir("")
+
+
+def test_nothing_is_deleted_where_there_is_a_plan(journal):
+    journal.store.set(f"{journal.prefix}{PLAN}", b"{}")
+    before = sorted(journal.store.list_prefix(""))
+    clear_journal(journal.store, journal.prefix)
+    assert sorted(journal.store.list_prefix("")) == before
+
+
+def test_who_is_about_to_begin_is_left_alone(journal):
+    with journal.running():
+        clear_journal(journal.store, journal.prefix)
+        assert list(journal.store.list_prefix("")) == [journal.attempt.key]
+        clear_listed(journal.store, journal.prefix, [journal.attempt.key], ended=[journal.attempt.key])
+        assert not list(journal.store.list_prefix(""))
+
+
+def test_what_was_not_listed_stays(journal):
+    listed = list(journal.store.list_prefix(journal.prefix))
+    journal.store.set(f"{journal.prefix}0/0-next", b"x")
+    clear_listed(journal.store, journal.prefix, listed)
+    assert list(journal.store.list_prefix("")) == [f"{journal.prefix}0/0-next"]
