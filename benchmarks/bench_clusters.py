@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -38,6 +39,8 @@ from chunkmill.stores.local import LocalStore
 N_WORKERS = (10, 50, 200)
 EMPTY = "empty tasks of Dask"
 BRIEF = "Dask's tasks of 0.1 ms"
+MEMORY = "memory of the scheduler"
+CASES = ("convert", "rechunk", "read", "write", MEMORY)
 LARGE = 64 << 20  # bytes of a chunk that has a task of its own
 MOST = 1.2
 MOST_MEMORY = 1.1
@@ -58,30 +61,36 @@ _LAST_MESSAGES = 0.3  # seconds: of each task's release, which were counted with
 def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: ARG001 - one signature for all
     results = []
     for n_workers in N_WORKERS[:1] if quick else N_WORKERS:
-        with tempfile.TemporaryDirectory() as name, idle_cluster(n_workers) as client:
-            results += bench_cluster(client, n_workers, Path(name), n_tasks=100 if quick else 800, quick=quick)
-            if n_workers == N_WORKERS[0]:
-                results.append(memory_of_waves(client, n_workers, Path(name), n_tasks=100 if quick else N_MEMORY))
+        if not any(re.search(harness.ONLY, name(n_workers, case)) for case in CASES):
+            continue
+        with tempfile.TemporaryDirectory() as folder, idle_cluster(n_workers) as client:
+            results += bench_cluster(client, n_workers, Path(folder), n_tasks=100 if quick else 800, quick=quick)
+            if n_workers == N_WORKERS[0] and re.search(harness.ONLY, name(n_workers, MEMORY)):
+                results.append(memory_of_waves(client, n_workers, Path(folder), n_tasks=100 if quick else N_MEMORY))
     return results
+
+
+def name(n_workers: int, case: str) -> str:
+    return f"{n_workers} workers, {case}"
 
 
 def bench_cluster(client: Client, n_workers: int, folder: Path, *, n_tasks: int, quick: bool) -> list[Row]:
     results = []
     scheduler = SchedulerProcess(client)
     for case, (ours, *theirs) in cases(client, folder, n_tasks).items():
+        if not re.search(harness.ONLY, name(n_workers, case)):
+            continue
         order = [("chunkmill", ours), *zip((EMPTY, BRIEF), theirs, strict=False)]
-        cpu: dict[str, list[float]] = {name: [] for name, _ in order}
-        counts: dict[str, dict[str, float]] = {name: {} for name, _ in order}
-        for i in range(-1, harness.rounds(quick, 5)):
-            for name, function in order if i % 2 else order[::-1]:
+        cpu: dict[str, list[float]] = {contender: [] for contender, _ in order}
+        counts: dict[str, dict[str, float]] = {contender: {} for contender, _ in order}
+        for i in range(-1, harness.rounds(quick)):
+            for contender, function in order if i % 2 else order[::-1]:
                 found = scheduler.measure(function)
                 if i >= 0:
-                    cpu[name].append(found["cpu"] / found["n_tasks"])
-                    counts[name] = found
+                    cpu[contender].append(found["cpu"] / found["n_tasks"])
+                    counts[contender] = found
         limit = {"chunkmill": (EMPTY, MOST)}
-        results += harness.rows(
-            "clusters", f"{n_workers} workers, {case}", cpu, baseline=EMPTY, targets=limit, counts=counts
-        )
+        results += harness.rows("clusters", name(n_workers, case), cpu, baseline=EMPTY, targets=limit, counts=counts)
     return results
 
 
@@ -244,7 +253,7 @@ def memory_of_waves(client: Client, n_workers: int, folder: Path, *, n_tasks: in
         plan = cm.plan_convert(source, (folder / f"target-{n}", "a"), format="zarr2", codecs="gzip")
         seconds = scheduler.measure(lambda plan=plan: run_stages(idle_stages(plan)))["seconds"]
         peaks[n] = scheduler.resident_peak()
-    row = Row("clusters", f"{n_workers} workers, memory of the scheduler", f"{N_WAVES} waves", [seconds])
+    row = Row("clusters", name(n_workers, MEMORY), f"{N_WAVES} waves", [seconds])
     row.counts = {"peak_1": peaks[1], f"peak_{N_WAVES}": peaks[N_WAVES]}
     grown = peaks[N_WAVES] / peaks[1]
     row.target, row.met = f"{grown:.2f} of one wave, target {MOST_MEMORY:.2f}", grown <= MOST_MEMORY
@@ -257,7 +266,9 @@ def memory_of_waves(client: Client, n_workers: int, folder: Path, *, n_tasks: in
 def test_cases_have_the_number_of_tasks_that_they_are_compared_with(tmp_path):
     with Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0") as client:
         scheduler = client.cluster.scheduler
-        for functions in cases(client, tmp_path, 64).values():
+        found = cases(client, tmp_path, 64)
+        assert (*found, MEMORY) == CASES
+        for functions in found.values():
             counts = []
             for function in functions:
                 before = _n_finished(scheduler)

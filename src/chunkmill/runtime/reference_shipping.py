@@ -9,13 +9,14 @@ here: which keys those are (the stage's ``reads``), single reads through dask ar
 from __future__ import annotations
 
 import io
-import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 from uuid import uuid4
+
+import cloudpickle
 
 from chunkmill.array.references import held_references
 from chunkmill.array.stored_array import StoredArray
@@ -83,7 +84,7 @@ class ReferenceSender:
         return tuple(found)
 
 
-class _LeanPickler(pickle.Pickler):
+class _LeanPickler(cloudpickle.Pickler):  # type: ignore[misc]  # classes of scripts and notebooks go by value
     def __init__(self, buffer: io.BytesIO, token: Callable[[HoldsReferences], str]) -> None:
         super().__init__(buffer)
         self._token = token
@@ -93,7 +94,7 @@ class _LeanPickler(pickle.Pickler):
         is_store = hasattr(type(value), "subset") and isinstance(value, HoldsReferences)
         if is_store and isinstance(value.references, ReferenceSet):
             return _lean_store, (self._token(value), value.targets, value.url, value.is_remote)
-        return NotImplemented
+        return super().reducer_override(value)
 
 
 # --------------------------------------------------------------------------------------------------------------------

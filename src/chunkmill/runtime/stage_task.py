@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+import cloudpickle
+
 from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.inputs import Inputs, mark_now
 from chunkmill.runtime.journal import Journal
@@ -73,7 +75,7 @@ class PackedStage:
     @classmethod
     def of(cls, stage: LocalStage, needs: Needs | None, sender: ReferenceSender | None) -> PackedStage:
         """Pack a stage; with a sender of references, without those."""
-        packed = sender.pack(stage) if sender else pickle.dumps(stage)
+        packed = sender.pack(stage) if sender else cloudpickle.dumps(stage)
         return cls(uuid4().hex, zlib.compress(packed), pickle.dumps(needs))
 
     def open(self) -> LocalStage:

@@ -1,6 +1,7 @@
 """The task of a stage in the process that runs it."""
 
 import pickle
+import sys
 
 import pytest
 from small_jobs import put
@@ -8,6 +9,7 @@ from small_jobs import put
 from chunkmill.runtime import stage_task
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.records import read_record
+from chunkmill.runtime.reference_shipping import ReferenceSender
 from chunkmill.runtime.stage_task import LocalStage, PackedStage, run_task
 from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.memory import MemoryStore
@@ -24,6 +26,21 @@ def test_a_packed_stage_is_opened_once():
     assert there.open() is there.open()
     assert (there.open().number, there.open().common) == (7, "abc")
     assert there.open().open() is there.open()
+
+
+@pytest.mark.parametrize("sends_references", [False, True])
+def test_what_a_script_defines_is_packed_by_value(monkeypatch, sends_references):
+    """Workers have another ``__main__``: a store or a codec of a notebook was not found there."""
+
+    class Codec:
+        level = 7
+
+    Codec.__module__, Codec.__qualname__ = "__main__", "CodecOfScript"
+    monkeypatch.setattr(sys.modules["__main__"], "CodecOfScript", Codec, raising=False)
+    sender = ReferenceSender(lambda *_: [], None) if sends_references else None
+    packed = PackedStage.of(LocalStage(len, Codec(), None, 0), None, sender)
+    monkeypatch.delattr(sys.modules["__main__"], "CodecOfScript")
+    assert packed.open().common.level == 7
 
 
 class Interrupted(Exception):
