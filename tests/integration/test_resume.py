@@ -62,14 +62,14 @@ def check(target, values):
 
 
 @pytest.mark.parametrize(
-    ("methods", "every"), [(["set", "set_if"], 23), (["get", "get_versioned"], 13)], ids=["set", "get"]
+    ("methods", "every", "step"), [(["set", "set_if"], 23, 4), (["get", "get_versioned"], 13, 1)], ids=["set", "get"]
 )
-def test_a_store_that_fails_again_and_again(source, target, methods, every):
+def test_a_store_that_fails_again_and_again(source, target, methods, every, step):
     url, values = source
     store = LocalStore(target)
     n_failed, report = 0, None
     while report is None and n_failed < 50:
-        failing = FailingStore(store, every=every + 4 * n_failed, methods=methods, times=1)
+        failing = FailingStore(store, every=every + step * n_failed, methods=methods, times=1)
         try:
             report = cm.convert(url, failing, format="zarr3")
         except (StoreError, ChunkError) as error:
