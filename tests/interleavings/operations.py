@@ -172,7 +172,8 @@ def _write_dataset(call: Call) -> None:
 
 
 def _replace_dataset(call: Call) -> None:
-    cm.write_dataset(_dataset(4, call.mark).chunk(x=3), call.store, call.path, mode="w", format=call.format)
+    # chunks that are larger than the old ones: smaller blocks of N5 can be decoded by the old documents
+    cm.write_dataset(_dataset(4, call.mark).chunk(x=4), call.store, call.path, mode="w", format=call.format)
 
 
 def _append(call: Call) -> None:

@@ -55,7 +55,10 @@ def reserved_additions(plan: DatasetPlan, publication: Publication) -> Iterator[
             path = next(path for path in plan.nodes if plan.nodes[path].keys() & there.keys())
             raise NodeExists(url=store.url, path=path, found="node", hint="it was made meanwhile: write again")
         if plan.growth:
-            held.enter_context(reserved(store, plan.path, f"append to {plan.path!r} in {store.url}", scope="append"))
+            job = f"append to {plan.path!r} in {store.url}"
+            own = held.enter_context(reserved(store, plan.path, job, scope="append"))
+            # who replaces what grows may have begun, and died, since the plan was made: the new one is put in place
+            check_no_job(store, plan.path, *(each.path for each in plan.growth), own_run=own.run, waits=True)
             publication.check_unchanged(plan.growth, plan.marks)
         yield
 
