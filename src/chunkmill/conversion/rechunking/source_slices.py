@@ -33,15 +33,21 @@ __all__ = ["Slice", "Slices", "sliced_axes"]
 def sliced_axes(array: StoredArray) -> tuple[int, ...]:
     """Return the axes along which slices of the chunks of `array` are ranges of bytes; none where none are.
 
-    Of axes along which whole slices are shorter than `LEAST_SLICE`, none.
+    Of axes along which whole slices are shorter than `LEAST_SLICE`, none; nor where there are more store keys than a
+    run compares within seconds (`chunkmill.conversion.sliced_sources`), however few are stored.
     """
     layout = array.read_layout
     order = _order(layout)
     if order is None or array.metadata.edge_chunks == "truncated" or not layout.grid.is_regular or layout.n_cut:
         return ()
+    if array.write_layout.grid.n_chunks > _MOST_KEYS:
+        return ()
     shape = layout.regular.shape
     sizes = _strides(layout)
     return tuple(axis for axis in order if shape[axis] > 1 and sizes[axis] * shape[axis] >= LEAST_SLICE)
+
+
+_MOST_KEYS = 1 << 18  # each is looked at twice, some 10 us on a disk
 
 
 def _order(layout: ChunkLayout) -> tuple[int, ...] | None:
