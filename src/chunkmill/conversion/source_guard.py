@@ -65,7 +65,8 @@ class SeenSource:
         """Return whether the documents describe the chunks as `array` does, which was opened before."""
         known = self.format.parse_array(array.path, self.documents)
         if known is None:
-            return not self.documents  # it may be known from consolidated metadata only
+            # it may be known from consolidated metadata only
+            return not self.documents and not array.last_seen.was_found
         return (known.chunk_grid, known.chunk_keys, known.codecs) == (
             array.metadata.chunk_grid,
             array.metadata.chunk_keys,

@@ -96,3 +96,13 @@ def test_absent_chunks_are_looked_for_again(shards):
     with pytest.raises(ChunkError, match="is present now") as caught:
         check_absent(array, array.read_layout, [(0, 0), (3, 0)])
     assert caught.value.coords == (3, 0)
+
+
+def test_a_source_whose_document_is_gone_when_it_is_first_looked_at():
+    """It was taken for one that is known from consolidated metadata: new chunks were copied by old documents."""
+    store = MemoryStore()
+    cm.create_array(store, "a", shape=(4,), dtype="i4", chunks=(2,))
+    opened = cm.open_array(store, "a")
+    store.delete("a/zarr.json")
+    with pytest.raises(JobError, match="was replaced after it was opened"):
+        see_sources([opened])
