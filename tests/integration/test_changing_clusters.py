@@ -3,9 +3,11 @@
 Each time all values are right, and how often each key was written is counted: nothing is repeated but what was at work.
 """
 
+import sys
 import threading
 import time
 
+import dask.array as da
 import numpy as np
 import pytest
 from clusters import cluster_of, scheduler_of_its_own
@@ -176,3 +178,18 @@ def test_a_scheduler_that_dies_is_one_error_and_another_one_resumes(source, targ
         report = plan.run()
     assert report.n_resumed >= n_before // KEYS_OF_A_TASK - 2
     check(target, n_repeated=2)
+
+
+def test_classes_of_a_script_reach_workers_that_do_not_have_them(tmp_path, monkeypatch):
+    """A job ended before its first task: what workers are checked for was sent by name."""
+
+    class StoreOfScript(LocalStore):
+        pass
+
+    StoreOfScript.__module__, StoreOfScript.__qualname__ = "__main__", "StoreOfScript"
+    monkeypatch.setattr(sys.modules["__main__"], "StoreOfScript", StoreOfScript, raising=False)
+    source, target = StoreOfScript(tmp_path / "source"), StoreOfScript(tmp_path / "target")
+    with scheduler_of_its_own(tmp_path, n_workers=1):
+        cm.to_store(da.arange(8, chunks=2), source, "a", format="zarr2")
+        cm.convert(source, target, format="zarr3")
+        assert cm.verify(source, target).equal

@@ -282,7 +282,7 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
             discard_jobs(found.store, [job])  # which puts the new node in place
             done.add((kinds[key], key))
     for problem in problems:
-        if problem.kind == "leftover":
+        if problem.kind == "leftover" and ("leftover", problem.key) not in done:
             _remove(found.store, problem.key)
             done.add(("leftover", problem.key))
     by_path = {problem.path: problem for problem in problems if problem.kind == "stale"}

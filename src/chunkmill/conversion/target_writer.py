@@ -48,7 +48,7 @@ from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush, is_empty
 
-__all__ = ["COPIES", "TargetWriter", "stages_of"]
+__all__ = ["TargetWriter", "stages_of", "what_is_kept"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,7 @@ class TargetWriter:
 
     def beside(self, run: str, replaced: Mapping[str, str] | None) -> TargetWriter | None:
         """Return the writer that writes beside what is at the target, in the run of that name (`Job.beside`)."""
-        store, path, name = self.store, self.path, self.format.name
-        if replaced is None:
-            replacements = replacing.prepare_beside(store, [path], name, run)
-        else:
-            replacements = replacing.resume_beside(store, [path], name, run, replaced)
+        replacements = replacing.beside(self.store, [self.path], self.format.name, run, replaced)
         if replacements is None:
             return None
         (replacement,) = replacements
@@ -118,8 +114,7 @@ class TargetWriter:
 
     def keeps_old(self) -> str | None:
         """Return what to say of a node that stays until the new ones are complete; ``None`` where it cannot."""
-        way = replacing.way_to_keep(self.store, [self.path], self.format.name)
-        return None if way is None else COPIES if way == "copy" else ""
+        return what_is_kept(self.store, [self.path], self.format.name)
 
     def prepare(self) -> Mapping[str, bytes]:
         """Make room, and return the documents of the topmost node and of its parents.
@@ -238,7 +233,12 @@ class TargetWriter:
         return [*below, *top]
 
 
-COPIES = ": each of its objects is then copied to its place, and there is none meanwhile"
+def what_is_kept(store: Store, paths: Sequence[str], format: str) -> str | None:  # noqa: A002
+    """Return what to say of nodes that stay until the new ones are complete; ``None`` where they cannot."""
+    way = replacing.way_to_keep(store, paths, format)
+    if way is None:
+        return None
+    return ": each of its objects is then copied to its place, and there is none meanwhile" if way == "copy" else ""
 
 
 def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = MappingProxyType({})) -> list[Stage]:

@@ -9,7 +9,6 @@ partly: those are changed under a lock and a version check. Not here: what a tas
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -23,6 +22,7 @@ from dask.base import optimize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.utils import format_bytes
+from distributed.protocol.pickle import dumps
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import LockFactory
@@ -218,7 +218,7 @@ def write_blocks(
         # unique: dask must not take it for a result that it has
         name=f"write-{array.path.rpartition('/')[2] or 'array'}-{uuid4().hex}",
         client_process=os.getpid(),
-        needs=pickle.dumps(describe_needs(writes_to([array]), targets=[array])),
+        needs=dumps(describe_needs(writes_to([array]), targets=[array])),
     )
     n_regrouped = 0
     if chunks != x.chunks:

@@ -244,9 +244,13 @@ def way_to_replace(store: Store, path: str, old: Format, new: Format) -> Way | N
 
 
 def _renames(store: Store, path: str, new: Format, old_documents: Iterable[str]) -> bool:
+    return _is_below_one_prefix(path, new, old_documents) and can_rename(store, _prefix(new, path))
+
+
+def _is_below_one_prefix(path: str, new: Format, old_documents: Iterable[str]) -> bool:
+    """Return whether documents and chunks of both nodes are stored below one prefix."""
     prefix = _prefix(new, path)
-    is_below = all(key.startswith(prefix) for key in (*node_keys(new, path), *old_documents))
-    return is_below and can_rename(store, prefix)
+    return all(key.startswith(prefix) for key in (*node_keys(new, path), *old_documents))
 
 
 def _prefixes(path: str, documents_format: Format) -> tuple[str, ...]:
@@ -305,8 +309,7 @@ def stage_replacement(
     store: Store, path: str, old: Format, new: Format, *, above: Mapping[str, bytes], seen: Mapping[str, str]
 ) -> Replacement | None:
     """Prepare to replace the node at `path`; ``None`` where the store, or one of the formats, cannot hold both."""
-    prefix = _prefix(new, path)
-    if not all(key.startswith(prefix) for each in (old, new) for key in node_keys(each, path)):
+    if not _is_below_one_prefix(path, new, node_keys(old, path)):
         return None
-    staged = stage(store, prefix)
+    staged = stage(store, _prefix(new, path))
     return None if staged is None else Replacement(store, path, new.name, staged, above, seen)

@@ -33,7 +33,7 @@ from chunkmill.stores.base import Store
 
 __all__ = [
     "LaterReplacement",
-    "prepare_beside",
+    "beside",
     "put_array",
     "put_group",
     "replacing",
@@ -145,10 +145,21 @@ def _of_run(store: Store, path: str, documents_format: Format, run: str) -> Repl
     return ReplacementOfJob(store, path, documents_format.name, run, above, seen)
 
 
-def prepare_beside(store: Store, paths: Sequence[str], format: str, run: str) -> list[ReplacementOfJob] | None:  # noqa: A002
+def beside(
+    store: Store,
+    paths: Sequence[str],
+    format: str,  # noqa: A002
+    run: str,
+    replaced: Mapping[str, str] | None,
+) -> list[ReplacementOfJob] | None:
     """Prepare to replace the nodes at `paths` by those that a run of the job at the first of them writes beside them.
 
     Some may not be there yet. ``None`` where there is none, or one must be deleted first.
+
+    Parameters
+    ----------
+    replaced
+        What the plan of a run that is resumed says was seen of the nodes; ``None`` for a run that begins.
 
     Raises
     ------
@@ -156,34 +167,35 @@ def prepare_beside(store: Store, paths: Sequence[str], format: str, run: str) ->
         There is an array above one of `paths`.
     """
     documents_format = format_of_store(store, format)
+    if replaced is not None:
+        return _beside(store, paths, documents_format, run, replaced)
     found = [_to_replace(store, path, documents_format) for path in paths]
     if all(each is None for each in found):
         return None
-    replaced: dict[str, str] = {}
+    seen: dict[str, str] = {}
     for path, each in zip(paths, found, strict=True):
         if each is None:
             discard_jobs(store, check_no_job(store, path, overwrite=True))
         elif way_to_replace(store, path, each[0], documents_format) is None:
             return None
-        replaced |= seen_documents(store, path, documents_format) if each is None else each[2]
+        seen |= seen_documents(store, path, documents_format) if each is None else each[2]
     above = next(each[1] for each in found if each is not None)
-    return resume_beside(store, paths, format, run, replaced, above=above)
+    return _beside(store, paths, documents_format, run, seen, above=above)
 
 
-def resume_beside(
+def _beside(
     store: Store,
     paths: Sequence[str],
-    format: str,  # noqa: A002
+    documents_format: Format,
     run: str,
-    replaced: Mapping[str, str],
+    seen: Mapping[str, str],
     *,
     above: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[ReplacementOfJob]:
-    """Return what `prepare_beside` did when the run began, with what its plan says was seen of the nodes."""
-    name = format_of_store(store, format).name
+    name = documents_format.name
     return [
         ReplacementOfJob(
-            store, path, name, run, above, seen_of(replaced, path), staged_prefix(paths[0], run, i) if i else ""
+            store, path, name, run, above, seen_of(seen, path), staged_prefix(paths[0], run, i) if i else ""
         )
         for i, path in enumerate(paths)
     ]
@@ -225,7 +237,9 @@ def way_to_keep(store: Store, paths: Iterable[str], format: str) -> Way | None: 
     new = format_of_store(store, format)
     there = {path: old for path in paths if (old := _format_at(store, path, new)) is not None}
     ways = [way_to_replace(store, path, old, new) for path, old in there.items()]
-    return "copy" if "copy" in ways and None not in ways else None if None in ways or not ways else "rename"
+    if not ways or None in ways:
+        return None
+    return "copy" if "copy" in ways else "rename"
 
 
 def _format_at(store: Store, path: str, new: Format) -> Format | None:

@@ -338,10 +338,7 @@ class _Write:
     def _beside(self, run: str, replaced: Mapping[str, str] | None) -> WriteTarget | None:
         """Return where a run with a journal writes the array beside the one that it replaces (see `Job.beside`)."""
         array = self.array
-        if replaced is None:
-            replacements = replacing.prepare_beside(array.store, [array.path], array.format, run)
-        else:
-            replacements = replacing.resume_beside(array.store, [array.path], array.format, run, replaced)
+        replacements = replacing.beside(array.store, [array.path], array.format, run, replaced)
         if replacements is None:
             return None
         (replacement,) = replacements

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chunkmill.conversion.source_guard import SeenSource, check_sources
-from chunkmill.conversion.target_writer import COPIES
+from chunkmill.conversion.target_writer import what_is_kept
 from chunkmill.formats.base import Format
 from chunkmill.model.json_values import same_json
 from chunkmill.nodes import hierarchy, placement, replacing
@@ -68,11 +68,8 @@ class BesideWriter:
 
     def beside(self, run: str, replaced: Mapping[str, str] | None) -> BesideWriter | None:
         """Return the writer that writes beside the levels that are there, in the run of that name (`Job.beside`)."""
-        store, paths, name = self.store, [level.path for level in self.levels], self.format.name
-        if replaced is None:
-            replacements = replacing.prepare_beside(store, paths, name, run)
-        else:
-            replacements = replacing.resume_beside(store, paths, name, run, replaced)
+        paths = [level.path for level in self.levels]
+        replacements = replacing.beside(self.store, paths, self.format.name, run, replaced)
         if replacements is None:
             return None
         levels = [new.array(level) for new, level in zip(replacements, self.levels, strict=True)]
@@ -80,8 +77,7 @@ class BesideWriter:
 
     def keeps_old(self) -> str | None:
         """Return what to say of levels that stay until the new ones are complete; ``None`` where they cannot."""
-        way = replacing.way_to_keep(self.store, [level.path for level in self.levels], self.format.name)
-        return None if way is None else COPIES if way == "copy" else ""
+        return what_is_kept(self.store, [level.path for level in self.levels], self.format.name)
 
     def prepare(self) -> Mapping[str, bytes]:
         """Make room for every level; the group is there."""

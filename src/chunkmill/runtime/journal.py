@@ -370,7 +370,8 @@ class Journal:
     def _attempts(self, keys: Iterable[str] | None = None) -> list[str]:
         """Return the keys of the attempts of other clients."""
         found = attempts_below(self.store, self.prefix + RUNNING) if keys is None else keys
-        return [key for key in found if key not in self._own_attempt()]
+        own = self._own_attempt()
+        return [key for key in found if key not in own]
 
     def take_over(self, version: str | None, documents: Mapping[str, bytes], *, waits: bool = True) -> None:
         """Begin a run in the place of an interrupted one, whose plan has that version, and end its attempts.

@@ -22,6 +22,7 @@ from uuid import uuid4
 from dask._task_spec import Task
 from distributed import Client
 from distributed.comm.core import CommClosedError
+from distributed.protocol.pickle import dumps  # what a script defines, by value: workers do not have it
 from distributed.worker import get_worker
 
 from chunkmill.array.layout import build_layouts
@@ -104,7 +105,7 @@ def check_writers(arrays: Sequence[StoredArray]) -> None:
     needs = describe_needs(writes_to(arrays), targets=arrays)
     if scheduler.client is not None:
         check_client_workers(scheduler.client, needs, again=False)
-    elif (key := ("", hash(pickle.dumps(needs)))) not in _FIT:
+    elif (key := ("", hash(dumps(needs)))) not in _FIT:
         check_scheduler(scheduler.get, needs)
         _FIT[key] = set()
 
@@ -120,7 +121,7 @@ _FIT: dict[tuple[str, int], set[str]] = {}  # scheduler and hash of the needs ->
 
 def check_client_workers(client: Client, needs: Needs, *, again: bool = True) -> None:
     """Check the workers of a cluster (unless `again`, the new ones); `JobError` names each that lacks something."""
-    packed = pickle.dumps(needs)
+    packed = dumps(needs)
     about = client.scheduler_info(n_workers=-1)
     if not about["workers"]:
         await_workers(client)
@@ -145,7 +146,7 @@ def check_scheduler(get: Any, needs: Needs) -> None:
     """Check one process that the local scheduler `get` runs tasks in; its other processes are alike."""
     with _probing(needs) as probe:
         key = f"preflight-{uuid4().hex}"
-        name, text = get({key: Task(key, _check, pickle.dumps(needs), probe)}, key)
+        name, text = get({key: Task(key, _check, dumps(needs), probe)}, key)
         _raise_lacking(needs, {name: (name, text)}, probe)
 
 

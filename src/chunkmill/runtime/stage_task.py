@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-import cloudpickle
+from distributed.protocol.pickle import dumps
 
 from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.inputs import Inputs, mark_now
@@ -75,8 +75,8 @@ class PackedStage:
     @classmethod
     def of(cls, stage: LocalStage, needs: Needs | None, sender: ReferenceSender | None) -> PackedStage:
         """Pack a stage; with a sender of references, without those."""
-        packed = sender.pack(stage) if sender else cloudpickle.dumps(stage)
-        return cls(uuid4().hex, zlib.compress(packed), pickle.dumps(needs))
+        packed = sender.pack(stage) if sender else dumps(stage)
+        return cls(uuid4().hex, zlib.compress(packed), dumps(needs))
 
     def open(self) -> LocalStage:
         """Unpack the stage, once in this process, and check the process then."""

@@ -7,7 +7,7 @@ another one name it `below`, and are looked through. Writing a value in parts is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -216,8 +216,8 @@ def remove_empty_folders(store: Store, prefix: str, *, besides: tuple[str, ...] 
 
 def delete_keys(store: Store, keys: Sequence[str]) -> None:
     """Delete keys: by ``delete_many(keys)`` where a remote store has that, else one by one."""
-    own = getattr(store, "delete_many", None)
-    if own is None or not store.is_remote:
+    own = _delete_many(store)
+    if own is None:
         for key in keys:
             store.delete(key)
     elif keys:
@@ -226,11 +226,16 @@ def delete_keys(store: Store, keys: Sequence[str]) -> None:
 
 def delete_listed(store: Store, prefix: str, keys: Iterable[str]) -> None:
     """Delete all below `prefix`, which a remote store has just listed: by ``delete_many(keys)``, or listed again."""
-    own = getattr(store, "delete_many", None)  # of this store alone: what it wraps would write past it
-    if own is None or not store.is_remote:
+    own = _delete_many(store)
+    if own is None:
         store.delete_prefix(prefix)
     else:
         own(list(keys))
+
+
+def _delete_many(store: Store) -> Callable[[list[str]], None] | None:
+    # of this store alone: what it wraps would write past it
+    return getattr(store, "delete_many", None) if store.is_remote else None
 
 
 def set_parts(store: Store, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
