@@ -213,6 +213,30 @@ def test_a_job_that_resumes_writes_over_no_array_that_others_have_made():
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], np.arange(8))
 
 
+@pytest.mark.parametrize("format_", ["zarr2", "zarr3", "n5"])
+def test_a_job_that_resumes_puts_no_array_below_a_group_that_others_have_made(format_):
+    """It died before its first look, and found only at its end whose group that is: its arrays were visible there."""
+    source, target, others = MemoryStore(), MemoryStore(), MemoryStore()
+    cm.to_store(np.arange(8), source, "a", chunks=(4,), format=format_)
+    died = StoreError(url="", key="", reason="died")
+
+    class Dying(RecordingStore):
+        def set_if(self, key, value, version):
+            if super().set_if(key, value, version) and key.endswith("plan.json"):
+                raise died
+            return True
+
+    with pytest.raises(StoreError, match="died"):
+        cm.convert(source, (Dying(target), "g"), format=format_)
+    assert len(unfinished_jobs(target)) == 1
+    cm.create_group(others, "g", format=format_, attributes={"made": "by others"})
+    for key in others.list_prefix(""):
+        target.set(key, others.get(key))
+    with pytest.raises(NodeExists, match="made by others"):
+        cm.convert(source, (target, "g"), format=format_)
+    assert content(target) == content(others)
+
+
 class _Meeting(MemoryStore):
     """Calls `meet` once, just before the document of a group at ``g`` is written."""
 

@@ -168,13 +168,14 @@ class TargetWriter:
 
     def _check_targets(self) -> None:
         """Raise `NodeExists` where others have made a node while this job was interrupted, before writing over it."""
+        nodes = [*self._node_documents().items()]
 
         def check(part: slice) -> None:
-            for target in (plan.target for plan in self.plans[part]):
-                check_own(self.store, self.format, target.path, self.format.emit_array(target.path, target.metadata))
+            for path, documents in nodes[part]:
+                check_own(self.store, self.format, path, documents)
 
         n_threads = REQUESTS_AT_ONCE if self.store.is_remote else 1
-        in_threads(check, cut_evenly(len(self.plans), n_threads), n_threads)
+        in_threads(check, cut_evenly(len(nodes), n_threads), n_threads)
 
     def is_fresh(self) -> bool:
         """Return whether there is nothing yet where the nodes are written."""
@@ -210,11 +211,14 @@ class TargetWriter:
     def _check_sources(self) -> None:
         check_sources(self.job, [plan.source for plan in self.plans], [plan.seen for plan in self.plans])
 
-    def _write_documents(self, documents: Mapping[str, bytes]) -> list[str]:
+    def _node_documents(self) -> dict[str, dict[str, bytes]]:
+        """Return the documents of each node by its path, groups first."""
         nodes = {path: self.format.emit_group(path, group) for path, group in self.groups.items()}
-        nodes |= {
-            plan.target.path: self.format.emit_array(plan.target.path, plan.target.metadata) for plan in self.plans
-        }
+        arrays = (plan.target for plan in self.plans)
+        return nodes | {array.path: self.format.emit_array(array.path, array.metadata) for array in arrays}
+
+    def _write_documents(self, documents: Mapping[str, bytes]) -> list[str]:
+        nodes = self._node_documents()
         below = {key: value for documents in nodes.values() for key, value in documents.items()}
         consolidated = {}
         if self.path in self.groups and self.format.consolidated_key(self.path) is not None:

@@ -16,7 +16,7 @@ from functools import partial
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
-from chunkmill.errors import JobError
+from chunkmill.errors import JobError, NodeExists
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import remove_partial_files, remove_partial_files_beside
 from chunkmill.runtime.job_monitor import JobMonitor
@@ -197,7 +197,7 @@ def _run(
                 journal.asks_for_records = not scheduler.in_process
                 _, stages = at_once(job.store, lambda: _check_begun(job, journal), lambda: job.stages(journal.run))
             else:
-                stages, recorded = job.stages(journal.run), journal.recorded()
+                stages, recorded = _resumed_stages(job, journal), journal.recorded()
             monitor.begin(journal.run, journal.attempt, resumes=not begins)
             if not job.store.compares_versions:
                 LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
@@ -237,6 +237,16 @@ def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:
     if beside is not None:
         job, journal.old_prefix, journal.replaced = beside, beside.old_prefix, beside.replaced
     return job, dict(job.prepare())
+
+
+def _resumed_stages(job: Job, journal: Journal) -> Sequence[Stage]:
+    """Return the stages; where others have made a node meanwhile, forget a job that has done nothing yet."""
+    try:
+        return job.stages(journal.run)
+    except NodeExists:
+        if not journal.records.names():
+            journal.discard()
+        raise
 
 
 def _already_done(job: Job, journal: Journal, documents: Mapping[str, bytes], start: float) -> JobResult:
