@@ -47,7 +47,7 @@ WRITERS = {
     "runtime/published.py": {"note_published", "withdraw_published.withdraw"},
     "runtime/preflight.py": {"_lacks"},
     # files of reference sets
-    "references/files.py": {"SetFile.write"},
+    "references/files.py": {"SetFile._put", "SetFile._write_files", "SetFile.write"},
 }
 """Module -> functions that write values, sorted by what they write."""
 

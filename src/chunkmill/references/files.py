@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -23,7 +24,10 @@ from chunkmill.formats.references.parquet_write import emit_reference_parquet
 from chunkmill.hints import Hint
 from chunkmill.model.references import References, ReferenceSet
 from chunkmill.nodes.open_store import may_be_reference_file, open_plain_store
+from chunkmill.runtime.journal_names import JOB_PREFIX
+from chunkmill.runtime.unfinished_jobs import reserved
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, Store
+from chunkmill.stores.capabilities import delete_keys, stage, swap_in
 from chunkmill.stores.reference_targets import split_url
 
 __all__ = ["SetFile", "in_memory"]
@@ -31,6 +35,7 @@ __all__ = ["SetFile", "in_memory"]
 _KINDS = ("json", "parquet")
 _LEVEL = 3
 _CANNOT = "cannot write the reference set"
+_RECORDS = re.compile(r"refs\.\d+\.parq")
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # gzip, zstd
 
 
@@ -85,11 +90,16 @@ class SetFile:
         """Url of the file or folder."""
         return f"{self.store.url.removesuffix('/')}/{self.key}" if self.key else self.store.url
 
-    def check_free(self, *, overwrite: bool, source: str | None = None) -> None:
-        """Raise `StoreError` if something is there that must not be replaced."""
-        is_there = self.store.size(self.key) is not None if self.key else bool(self.store.list_dir(""))
-        if not is_there:
-            return
+    def check_free(self, *, overwrite: bool, source: str | None = None) -> str | None:
+        """Return the version of the set that is to be replaced, ``None`` where nothing is there.
+
+        Raises
+        ------
+        StoreError
+            Something is there that must not be replaced.
+        """
+        if not (self.store.size(self.key) is not None if self.key else self._has_others()):
+            return None
         reason: Hint | None = None
         if not self._is_set():
             reason = Hint(f"{_CANNOT}: what is there is not a reference set: give another url")
@@ -100,6 +110,7 @@ class SetFile:
             reason = Hint(f"{_CANNOT}: the target is the source: give another url")
         if reason is not None:
             raise StoreError(url=self.store.url, key=self.key, reason=reason)
+        return self._version()
 
     def _is_set(self) -> bool:
         if self.key:
@@ -107,20 +118,74 @@ class SetFile:
             return head is not None and (head.startswith(_COMPRESSED) or is_reference_json(head))
         return is_reference_root(self.store.get(ROOT_KEY))
 
-    def write(self, references: ReferenceSet, *, overwrite: bool) -> None:
-        """Write the set; the file that makes a folder a set is written last."""
+    def _version(self) -> str | None:
+        return self.store.get_versioned(self.key or ROOT_KEY)[1]
+
+    def _has_others(self) -> bool:
+        """Return whether anything is in the folder besides journals, and files of a set whose writer was killed."""
+        names = self.store.list_dir("")
+        if not any(name.startswith(JOB_PREFIX) for name in names):
+            return bool(names)
+        return not all(_RECORDS.fullmatch(key.rpartition("/")[2]) for key in self._keys())
+
+    def _keys(self) -> Iterator[str]:
+        return (key for key in self.store.list_prefix("") if not key.startswith(JOB_PREFIX))
+
+    def write(self, references: ReferenceSet, *, replaces: str | None) -> None:
+        """Write the set while nothing but the version that it `replaces` is there (see `check_free`).
+
+        The file that makes a folder a set is written last. A set in a folder is written beside the old one and then
+        takes its place, where the store can hold both; else the old one is deleted first.
+
+        Raises
+        ------
+        StoreError
+            Others have written there meanwhile.
+        JobError
+            Another writer is at work in the folder.
+        """
         if self.key:
-            self.store.set(self.key, self._compressed(b"".join(emit_reference_json(references, version=self.version))))
+            document = b"".join(emit_reference_json(references, version=self.version))
+            self._put(self.store, self.key, self._compressed(document), replaces)
             return
-        if overwrite:
-            self.store.delete_prefix("")
+        with reserved(self.store, "", f"write the reference set {self.url}"):
+            if self._version() != replaces or (replaces is None and self._has_others()):
+                raise self._changed(ROOT_KEY)
+            staged = None if replaces is None else stage(self.store, "")
+            if staged is not None:
+                try:
+                    self._write_files(references, staged)
+                    swap_in(self.store, "", staged)
+                except BaseException:
+                    staged.delete_prefix("")
+                    raise
+                return
+            if replaces is not None and not self.store.set_if(ROOT_KEY, None, replaces):
+                raise self._changed(ROOT_KEY)
+            delete_keys(self.store, list(self._keys()))
+            try:
+                self._write_files(references, self.store)
+            except BaseException:  # what is not a set yet must not look like somebody else's files to the next writer
+                delete_keys(self.store, [key for key in self._keys() if _RECORDS.fullmatch(key.rpartition("/")[2])])
+                raise
+
+    def _write_files(self, references: ReferenceSet, store: Store) -> None:
         files = emit_reference_parquet(references, record_size=self.record_size)
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             # in batches: files are generated as they are written, and the last one is written after all others
             while batch := list(islice(files, REQUESTS_AT_ONCE)):
-                *others, last = batch
-                list(pool.map(lambda file: self.store.set(*file), others))
-                self.store.set(*last)
+                list(pool.map(lambda file: store.set(*file), (file for file in batch if file[0] != ROOT_KEY)))
+                for key, value in (file for file in batch if file[0] == ROOT_KEY):
+                    self._put(store, key, value, None)
+
+    def _put(self, store: Store, key: str, value: bytes, replaces: str | None) -> None:
+        # a client of a service asks again when a response is lost, and is refused because of its own write
+        if not store.set_if(key, value, replaces) and not (store.is_remote and store.get(key) == value):
+            raise self._changed(key)
+
+    def _changed(self, key: str) -> StoreError:
+        reason = f"{_CANNOT}: others have written there meanwhile, and what they wrote is left as it is"
+        return StoreError(url=self.store.url, key=key, reason=reason)
 
     def _compressed(self, document: bytes) -> bytes:
         if self.key.endswith(".gz"):

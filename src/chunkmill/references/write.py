@@ -137,7 +137,8 @@ def to_references(
         N5 truncates blocks at the ends of axes, Zarr does not. ``"inline"``: they are decoded, padded, encoded again
         and stored in the set. ``"refuse"``: they are an error.
     overwrite : bool
-        Replace the reference set that is at the target.
+        Replace the reference set that is at the target. A file, and a folder of a local disk or in memory, is the old
+        set until the new one is whole; in other stores a folder's old set is deleted when the ranges are known.
     storage_options, target_storage_options : dict, optional
         Options for the filesystems of source and target, as in fsspec; the target uses the source's by default.
     progress : bool or str, optional
@@ -155,7 +156,9 @@ def to_references(
     ChunkError
         A shard or a block is damaged.
     StoreError
-        The target exists, or a member of a zip file is compressed.
+        The target exists, or others have written there meanwhile; a member of a zip file is compressed.
+    JobError
+        Another writer is at work in the target's folder.
 
     Examples
     --------
@@ -176,7 +179,7 @@ def to_references(
     url, path = target if isinstance(target, tuple) else (target, "")
     options = storage_options if target_storage_options is None else target_storage_options
     file = SetFile.at(url, options, kind=format, version=version, record_size=record_size)
-    file.check_free(overwrite=overwrite, source=node.url)
+    replaces = file.check_free(overwrite=overwrite, source=node.url)
     groups, arrays = nodes_in_set(node, path)
     referenced = strip_containers(arrays, inline_ends=end_blocks == "inline")
     # an array that cannot be described fails before anything is looked up
@@ -194,7 +197,7 @@ def to_references(
         url_ids, located[at] = _with_urls(urls, referenced[at].array, located[at])
         _add_chunks(builder, metadata, documents_format.chunk_prefix(at), url_ids, located[at])
     built = builder.build()
-    file.write(ReferenceSet(urls, built.tables, built.named, built.blob), overwrite=overwrite)
+    file.write(ReferenceSet(urls, built.tables, built.named, built.blob), replaces=replaces)
     tables = located.values()
     return ReferencesReport(
         source=f"{node.url}/{node.path}" if node.path else node.url,

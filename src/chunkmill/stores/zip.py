@@ -25,7 +25,11 @@ from chunkmill.stores.zip_archive import Archive, shared_archive, version_of
 
 __all__ = ["ZipStore"]
 
-_MAX_MEMBER_BYTES = 8 * 2**30  # of a compressed member, decompressed, where the reader says nothing (`limited_to`)
+_MAX_MEMBER_BYTES = 8 * 2**30  # of a compressed member, decompressed
+_MAX_UNLIMITED_BYTES = (
+    2**28
+)  # of one where the reader says nothing (`limited_to`): a document; more where more is stored
+_MAX_RATIO = 200  # to what is stored of it; consolidated metadata of alike arrays: 58, indented 95
 
 
 class ZipStore:
@@ -64,7 +68,7 @@ class ZipStore:
         self.url = f"zip://{self._prefix[:-1]}::file://{self._path}"
         self._pid = os.getpid()  # the only process that may write
         self._archive: Archive | None = None
-        self._max_member_bytes = _MAX_MEMBER_BYTES
+        self._max_member_bytes: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_archive": None}
@@ -96,7 +100,7 @@ class ZipStore:
     def limited_to(self, n_bytes: int) -> ZipStore:
         """Return the store, such that it decompresses no member to more than `n_bytes`."""
         other = copy(self)
-        other._max_member_bytes = min(n_bytes, self._max_member_bytes)  # noqa: SLF001
+        other._max_member_bytes = min(n_bytes, self._max_member_bytes or n_bytes)  # noqa: SLF001
         return other
 
     def flush(self) -> None:
@@ -140,9 +144,11 @@ class ZipStore:
             archive = self._open()
             if (member := archive.members().get(name)) is None:
                 return None, None
-            if member.compress_type != zipfile.ZIP_STORED and member.file_size > self._max_member_bytes:
+            unlimited = max(_MAX_UNLIMITED_BYTES, _MAX_RATIO * member.compress_size)
+            n_most = min(_MAX_MEMBER_BYTES, self._max_member_bytes or unlimited)
+            if member.compress_type != zipfile.ZIP_STORED and member.file_size > n_most:
                 reason = f"the member decompresses to {member.file_size} bytes, expected at most "
-                reason += f"{self._max_member_bytes}: it is damaged, or was made to fill memory"
+                reason += f"{n_most}: it is damaged, or was made to fill memory"
                 raise StoreError(url=self.url, key=key, reason=reason)
             start, stop = 0, member.file_size
             if byte_range is not None:

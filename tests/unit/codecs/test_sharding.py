@@ -222,6 +222,12 @@ def test_wrong_configurations(codec):
         pipeline_of([codec], ChunkSpec((2, 4), np.dtype("i4"), None))
 
 
+def test_an_index_of_more_axes_than_numpy_has():
+    """Creating such an array succeeded, and no shard of it could be written."""
+    with pytest.raises(MetadataError, match="shards of 64 axes"):
+        pipeline_of([sharding([1] * 64)], ChunkSpec((1,) * 64, np.dtype("u1"), None))
+
+
 def test_index_codecs_that_are_absent_are_the_usual_ones():
     codec = sharding([2, 2])
     del codec["configuration"]["index_codecs"]

@@ -35,6 +35,8 @@ def test_shapes_and_unknown_chunks_are_refused():
         check_source(x, (5,))
     with pytest.raises(AlignmentError, match="compute_chunk_sizes"):
         check_source(x[x > 0], (4,))
+    with pytest.raises(AlignmentError, match="got 64, expected a dask array of at most 63 axes"):
+        check_source(da.ones((1,) * 64), (1,) * 64)
 
 
 @pytest.mark.parametrize(("chunks", "n_regrouped"), [(4, 0), ((8, 4), 0), ((12, 8), 0), (3, 12), ((4, 3), 9)], ids=str)

@@ -4,11 +4,17 @@ import gzip
 import json
 
 import pytest
+from recording import DyingStore
 
+import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.formats.references.json import parse_reference_json
+from chunkmill.formats.references.parquet import ParquetReferences
 from chunkmill.nodes.open_store import open_reference_store
+from chunkmill.references import files
 from chunkmill.references.files import SetFile, in_memory
+from chunkmill.runtime import attempts
+from chunkmill.stores.memory import MemoryStore
 
 ARRAY = {
     "zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None, "fill_value": 0, "order": "C",
@@ -46,8 +52,7 @@ def test_arguments_that_are_wrong(name, value, tmp_path):
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.json.zst", "a.parq"])
 def test_written_and_read_back(name, tmp_path):
     file = file_at(tmp_path / name)
-    file.check_free(overwrite=False)
-    file.write(references(), overwrite=False)
+    file.write(references(), replaces=file.check_free(overwrite=False))
     found = in_memory(open_reference_store(tmp_path / name).references)
     assert found.locate(".zgroup").data == b'{"zarr_format": 2}'
     assert (found.locate("x/0").url, found.locate("x/0").offset, found.locate("x/1")) == ("s3://b/f", 1, None)
@@ -58,7 +63,7 @@ def test_written_and_read_back(name, tmp_path):
 @pytest.mark.parametrize("name", ["a.json", "a.parq"])
 def test_what_must_not_be_replaced(name, tmp_path):
     file = file_at(tmp_path / name)
-    file.write(references(), overwrite=False)
+    file.write(references(), replaces=None)
     with pytest.raises(StoreError, match="overwrite=True"):
         file.check_free(overwrite=False)
     file.check_free(overwrite=True)
@@ -72,3 +77,69 @@ def test_what_must_not_be_replaced(name, tmp_path):
         (other / "file").write_text("x")
     with pytest.raises(StoreError, match="not a reference set"):
         file_at(other).check_free(overwrite=True)
+
+
+def _others():
+    return parse_reference_json(json.dumps({**SET, "refs": {**SET["refs"], "x/0": ["s3://b/other", 1, 2]}}).encode())
+
+
+def _shown(url):
+    return in_memory(open_reference_store(url).references).locate("x/0").url
+
+
+@pytest.mark.parametrize("replaces", [False, True], ids=["new", "replaced"])
+@pytest.mark.parametrize("name", ["a.json", "a.parq"])
+def test_what_others_wrote_meanwhile_stays(name, replaces, tmp_path):
+    """The later of two replaced the finished one."""
+    file = file_at(tmp_path / name)
+    if replaces:
+        file.write(references(), replaces=None)
+    seen = file.check_free(overwrite=replaces)
+    file.write(_others(), replaces=seen)
+    with pytest.raises(StoreError, match="others have written there meanwhile"):
+        file.write(references(), replaces=seen)
+    assert _shown(tmp_path / name) == "s3://b/other"
+
+
+def test_a_store_that_was_made_meanwhile_stays(tmp_path):
+    """Its consolidated metadata were replaced by those of the set."""
+    file = file_at(tmp_path / "a.parq")
+    cm.create_array(tmp_path / "a.parq", "a", shape=(4,), dtype="i4", format="zarr2")
+    cm.consolidate(tmp_path / "a.parq")
+    with pytest.raises(StoreError, match="others have written there meanwhile"):
+        file.write(references(), replaces=None)
+    assert list(cm.open_group(tmp_path / "a.parq")) == ["a"]
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["new", "replaced"])
+@pytest.mark.parametrize("stages", [True, False], ids=["exchanged", "deleted first"])
+def test_a_writer_that_dies_anywhere(stages, old, monkeypatch):
+    """Nothing was left of the old set, and what was half written was refused ever after."""
+    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    if not stages:
+        monkeypatch.setattr(files, "stage", lambda *_: None)
+
+    def write(store, given, *, overwrite):
+        file = SetFile(store, "", "parquet", 1, 10)
+        file.write(given, replaces=file.check_free(overwrite=overwrite))
+
+    def shown(store):
+        return ParquetReferences(store.get).locate("x/0").url
+
+    n, died = 0, True
+    while died:
+        store = MemoryStore()
+        if old:
+            write(store, _others(), overwrite=False)
+        died = False
+        try:
+            write(DyingStore(store, n, ["set", "set_if", "delete", "delete_prefix"]), references(), overwrite=old)
+        except StoreError:
+            died = True
+        is_there = store.get(".zmetadata") is not None
+        assert is_there or (died and not (old and stages))
+        assert not is_there or shown(store) in ({"s3://b/other", "s3://b/f"} if old else {"s3://b/f"})
+        write(store, references(), overwrite=is_there)
+        assert shown(store) == "s3://b/f"
+        n += 1
+    assert n > 3

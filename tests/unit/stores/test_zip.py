@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import subprocess
@@ -179,6 +180,19 @@ def test_bombs_are_refused(path, monkeypatch):
         archive.writestr("k", bytes(10_001))
     with pytest.raises(StoreError, match="decompresses to 10001 bytes"):
         ZipStore(path).get("k")
+
+
+def test_a_document_that_decompresses_to_far_more(path, monkeypatch):
+    """512 MiB of consolidated metadata took 1.5 GiB of memory before they were refused."""
+    monkeypatch.setattr(zip_module, "_MAX_UNLIMITED_BYTES", 10_000)
+    alike = json.dumps({str(i): {"shape": [10], "dtype": "<f4", "chunks": [5]} for i in range(300)})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(".zmetadata", b" " * 2**20)
+        archive.writestr("alike", alike)
+    with pytest.raises(StoreError, match=r"'.zmetadata'.*decompresses to 1048576 bytes"):
+        ZipStore(path).get(".zmetadata")
+    assert len(alike) > 10_000
+    assert ZipStore(path).get("alike") == alike.encode()
 
 
 @pytest.mark.parametrize("open_limited", [ZipStore, lambda path: FsspecStore(f"zip://::file://{path}")])
