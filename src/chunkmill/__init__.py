@@ -8,6 +8,7 @@
 
 import sys
 from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from chunkmill import errors
@@ -139,13 +140,16 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
+_IMPORTING = RLock()
+
 if not TYPE_CHECKING:  # or type checkers would take any name for one of these
 
     def __getattr__(name: str) -> Any:
         """Import a public name when it is first used."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        with _IMPORTING:  # two threads that import modules of a circle at once each find one of them half made
+            value = globals()[name] = getattr(import_module(_MODULES[name]), name)
         return value
 
 

@@ -40,7 +40,7 @@ WRITERS = {
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals, heartbeats and probes, under names that no format takes for a node
     "runtime/record_files.py": {"RecordFiles._merge", "RecordFiles.forget"},
-    "runtime/journal.py": {"Journal._mark_new", "Journal.discard", "Journal.record"},
+    "runtime/journal.py": {"Journal._mark_new", "Journal.discard", "Journal.finish", "Journal.record"},
     "runtime/plan_document.py": {"delete_plan", "mark_over", "store_plan"},
     "runtime/unfinished_jobs.py": {"_release_briefly"},
     "runtime/attempts.py": {"Attempt.begin", "Attempt._beat"},

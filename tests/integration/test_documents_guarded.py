@@ -163,6 +163,54 @@ def test_of_two_writes_to_one_path_one_is_refused_and_the_other_whole(name, writ
     assert np.array_equal(cm.open_array(store, "g/a")[...], VALUES if first_is_whole else VALUES + 100)
 
 
+class _BothHaveWritten(_Here):
+    """Lets a group's writer come first, write its entry between an array's and the look for it, and withdraw it last."""
+
+    def __init__(self, below):
+        super().__init__(below)
+        self.group_comes, self.array_is_there, self.group_is_there, self.seen = (threading.Event() for _ in range(4))
+
+    def _before(self, method, key, byte_range=None): ...
+
+    def get_many(self, spans):
+        spans = list(spans)
+        values = list(super().get_many(spans))
+        if self.group_is_there.is_set() and [span.key for span in spans] == ["g/.zgroup"]:
+            self.seen.set()
+        return iter(values)
+
+    def set_if(self, key, value, version):
+        if key == "g/.zgroup":
+            self.group_comes.set()
+            (self.array_is_there if value is not None else self.seen).wait(20)
+        written = super().set_if(key, value, version)
+        if key == "g/.zgroup":
+            self.group_is_there.set()
+        elif key == "g/.zarray":
+            self.array_is_there.set()
+            self.group_is_there.wait(20)
+        return written
+
+
+def test_of_an_array_and_a_group_at_one_path_the_array_stays():
+    """Their entries are two documents: each writer saw the other's, both withdrew their own, and nothing was there."""
+    store, refused = _BothHaveWritten(MemoryStore()), []
+
+    def create_below():
+        try:
+            cm.create_array(store, "g/a", shape=(4,), dtype="i4", format="zarr2")
+        except NodeExists as error:
+            refused.append(error)
+
+    other = threading.Thread(target=create_below)
+    other.start()
+    store.group_comes.wait(20)
+    write(store, "g", VALUES, format="zarr2")
+    other.join()
+    assert len(refused) == 1
+    assert np.array_equal(cm.open_array(store, "g")[...], VALUES)
+
+
 @pytest.mark.parametrize("name", ["zarr2", "zarr3"])
 def test_of_parallel_writes_below_a_consolidated_group_all_are_visible(name):
     store = MemoryStore()

@@ -126,8 +126,6 @@ class TargetWriter:
         """
         if self.replacement is not None:
             return self.replacement.above
-        if self.intermediate is not None:
-            self.intermediate.delete_prefix(self.prefix)  # of a job that was abandoned
         if self.overwrite is None:
             return {}
         if self.overwrite:
@@ -156,6 +154,10 @@ class TargetWriter:
 
         Intermediate files are named after the run: tasks of an interrupted one may still be writing theirs.
         """
+        if self.intermediate is not None:  # of jobs that were abandoned: their place is this run's by now
+            for name in self.intermediate.list_dir(self.prefix):
+                if name != f"{run}/":
+                    self.intermediate.delete_prefix(self.prefix + name)
         self._check_sources()
         fresh = self.is_fresh()
         if self.overwrite is False and not fresh:

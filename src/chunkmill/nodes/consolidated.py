@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from chunkmill.errors import NodeBeingReplaced
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.registry import FORMATS
 from chunkmill.model.json_values import same_json
 from chunkmill.model.paths import is_within, parents_of
-from chunkmill.nodes.documents import fetch, may_have, node_keys, own_part, present
+from chunkmill.nodes.documents import fetch, may_have, node_keys, own_part, present, put_back
 from chunkmill.stores.base import Store
 
 __all__ = ["forget_consolidated", "refresh_consolidated", "write_consolidated"]
@@ -94,19 +95,27 @@ def forget_consolidated(store: Store, path: str) -> None:
 def write_consolidated(store: Store, documents_format: Format, path: str, collect: Collect) -> None:
     """Write the consolidated metadata of the group at `path` from what `collect` finds below it.
 
-    What is found is collected again after writing: a node that was made in between is not left out.
+    What is found is collected again after writing: a node that was made in between is not left out. Where one is being
+    replaced, which `collect` raises, the metadata are again what they were: they may hold documents of both nodes.
     """
     key = documents_format.consolidated_key(path)
     written: dict[str, bytes] | None = None
+    before: bytes | None = None
+    value: bytes | None = None
     while True:
-        _, version = (None, None) if key is None else store.get_versioned(key)
-        documents = collect()
+        there, version = (None, None) if key is None else store.get_versioned(key)
+        try:
+            documents = collect()
+        except NodeBeingReplaced:
+            if key is not None and written is not None:
+                put_back(store, key, value, before)
+            raise
         if written is not None and _alike(documents, written):
             return
         emitted = documents_format.emit_consolidated(path, documents)  # or UnsupportedFeature
         ((key, value),) = emitted.items()
         if store.set_if(key, value, version):
-            written = documents
+            before, written = there if written is None else before, documents
 
 
 Collect = Callable[[], dict[str, bytes]]

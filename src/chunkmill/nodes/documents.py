@@ -6,7 +6,7 @@ Bytes by key, and which keys a format has for a node. Not here: what documents s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -17,13 +17,11 @@ from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.references.parquet import is_reference_root
 from chunkmill.formats.registry import get_format
-from chunkmill.hints import Hint
 from chunkmill.log import LOG
 from chunkmill.model.json_values import same_json
 from chunkmill.model.paths import parents_of
-from chunkmill.runtime.journal_names import JOB_PREFIX
+from chunkmill.runtime import plan_document
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
-from chunkmill.stores.capabilities import explain_absence
 
 __all__ = [
     "READ_ONLY_SET",
@@ -32,7 +30,6 @@ __all__ = [
     "check_own",
     "check_root",
     "create_groups_above",
-    "explain_missing",
     "fetch",
     "format_of_store",
     "is_reference_folder",
@@ -178,7 +175,7 @@ def _create_node(
         looks += [partial(store.get_versioned, key) for key in others]
         found, *versions = at_once(store, *looks)
         seen = dict(zip(others, versions, strict=True))
-        if replaced is not None and present(found):
+        if replaced is not None and _stays(store, found, yields=entry in documents_format.group_keys(path)):
             # array and group have entries of their own in some formats, and others wrote theirs meanwhile
             put_back(store, entry, documents[entry], None)
             for key, value in replaced.items():
@@ -187,6 +184,19 @@ def _create_node(
     # written again: one that began while there was no node may be about to replace what it saw then
     _write(store, others, again=True, seen=seen)
     _write(store, further)
+
+
+def _stays(store: Store, found: Documents, *, yields: bool) -> bool:
+    """Return whether another node is there: a group's writer yields to an array's, who waits for that.
+
+    Each wrote its own entry before it looked for the other's. Would both yield, neither node was there in the end.
+    """
+    for seconds in () if yields else plan_document.PAUSES:
+        if not present(found):
+            return False
+        plan_document.pause(seconds)
+        found = fetch(store, found)
+    return bool(present(found))
 
 
 def check_own(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
@@ -367,27 +377,3 @@ def check_free(documents_format: Format, new: Iterable[str], there: Documents) -
 def _of_another_format(documents_format: Format, key: str) -> UnsupportedFeature:
     feature = "nodes in a store of another format, of which both need one document"
     return UnsupportedFeature(format=documents_format.name, feature=feature, key=key, hint="give another url")
-
-
-def explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
-    """Return the hint of `NodeNotFound`: what is stored there instead, and the way out."""
-    looked = "of a known format" if len(formats) > 1 else f"of format {formats[0].name!r}"
-    if (why := explain_absence(store)) is not None:
-        return why
-    try:
-        listed = store.list_dir(f"{path.strip('/')}/" if path.strip("/") else "")
-        at_root = store.list_dir("") if path.strip("/") else listed
-    except (OSError, ValueError):
-        return f"nothing {looked} answers there"
-    if any(name.startswith(JOB_PREFIX) for name in at_root):
-        return "a job that writes to this store has not ended: it runs, or was interrupted; run it again to resume it"
-    if not listed and path.strip("/"):
-        text = "the store has no keys there: is the url right, and the path? Without {} its root is opened"
-        return Hint(text, ("path", ...))
-    if not listed:
-        return "the store has no keys there: is the url right?"
-    more = ", …" if len(listed) > _MAX_LISTED else ""
-    return f"nothing {looked} there, only {', '.join(map(repr, listed[:_MAX_LISTED]))}{more}"
-
-
-_MAX_LISTED = 8

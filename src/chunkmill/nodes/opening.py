@@ -17,6 +17,7 @@ from typing import TypeVar
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
+from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.being_replaced import is_torn, settled
@@ -24,7 +25,6 @@ from chunkmill.nodes.consolidated import write_consolidated
 from chunkmill.nodes.documents import (
     READ_ONLY_SET,
     Documents,
-    explain_missing,
     fetch,
     format_of_store,
     is_reference_folder,
@@ -35,8 +35,9 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.nodes.folders import is_folder
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_bare, parse_node
+from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import can_list, documents_demanded, uncached
+from chunkmill.stores.capabilities import can_list, documents_demanded, explain_absence, uncached
 from chunkmill.stores.overlay import OverlayStore
 from chunkmill.stores.remembered import RememberedReads
 
@@ -86,8 +87,32 @@ def open_as(
     if node is not None:
         return node
     looked = _candidates(format, path)
-    hint = explain_missing(store, path, looked) if read_only or not is_reference_folder(store) else READ_ONLY_SET
+    hint = _explain_missing(store, path, looked) if read_only or not is_reference_folder(store) else READ_ONLY_SET
     raise NodeNotFound(url=store.url, path=path, hint=hint)
+
+
+def _explain_missing(store: Store, path: str, formats: Sequence[Format]) -> str:
+    """Return the hint of `NodeNotFound`: what is stored there instead, and the way out."""
+    looked = "of a known format" if len(formats) > 1 else f"of format {formats[0].name!r}"
+    if (why := explain_absence(store)) is not None:
+        return why
+    try:
+        listed = store.list_dir(f"{path.strip('/')}/" if path.strip("/") else "")
+        at_root = store.list_dir("") if path.strip("/") else listed
+    except (OSError, ValueError):
+        return f"nothing {looked} answers there"
+    if any(name.startswith(JOB_PREFIX) for name in at_root):
+        return "a job that writes to this store has not ended: it runs, or was interrupted; run it again to resume it"
+    if not listed and path.strip("/"):
+        text = "the store has no keys there: is the url right, and the path? Without {} its root is opened"
+        return Hint(text, ("path", ...))
+    if not listed:
+        return "the store has no keys there: is the url right?"
+    more = ", …" if len(listed) > _MAX_LISTED else ""
+    return f"nothing {looked} there, only {', '.join(map(repr, listed[:_MAX_LISTED]))}{more}"
+
+
+_MAX_LISTED = 8
 
 
 def find_stored(store: Store, path: str) -> StoredNode | None:

@@ -175,7 +175,7 @@ class ReplacementOfJob:
                 note_exchange(self.store, self.path, self.run, self._exchange(documents_format, own))
         with _refreshed(self.store, documents_format, self.path, below):
             if not renames:
-                complete_exchange(self.store, self.path, self.run, self._job)
+                complete_exchange(self.store, self.path, self.run, self._job, self.old_prefix)
                 return
             try:
                 replace_prefix(self.store, self.old_prefix, self.staged, new_mark(self.run))
@@ -190,6 +190,7 @@ class ReplacementOfJob:
         prefixes = tuple(dict.fromkeys(prefix for each in formats for prefix in _prefixes(self.path, each)))
         old = {key for each in formats for key in node_keys(each, self.path)}
         old |= {*_documents_below(self.store, documents_format, self.path, prefixes)}
+        consolidated = documents_format.consolidated_key(self.path)
         return Exchange(
             job=self._job,
             prefix=self.old_prefix,
@@ -200,6 +201,9 @@ class ReplacementOfJob:
             old_prefixes=prefixes,
             old_documents=tuple(_waves(old)),
             sign=documents_format.list_prefixes(self.path)[0] + exchange_sign(self.run),
+            derived=tuple(
+                key for key in documents if key == consolidated and key not in documents_format.group_keys(self.path)
+            ),
         )
 
     def check_old(self, documents: Mapping[str, bytes]) -> None:

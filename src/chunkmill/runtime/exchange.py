@@ -63,6 +63,8 @@ class Exchange:
         Key that is there meanwhile, in the folder of the node.
     owner
         Key of the attempt of the client that does it.
+    derived
+        Those of the new documents that say again what others say, and may be written by anybody: consolidated metadata.
     """
 
     job: str
@@ -75,6 +77,7 @@ class Exchange:
     old_documents: tuple[tuple[str, ...], ...]
     sign: str
     owner: str = ""
+    derived: tuple[str, ...] = ()
 
 
 def note_key(path: str, run: str) -> str:
@@ -106,7 +109,7 @@ def note_exchange(store: Store, path: str, run: str, exchange: Exchange) -> None
     store.set_if(note_key(path, run), _packed(exchange), None)  # refused: another client of this job has noted it
 
 
-def complete_exchange(store: Store, path: str, run: str, job: str = "") -> bool:
+def complete_exchange(store: Store, path: str, run: str, job: str = "", old_prefix: str | None = None) -> bool:
     """Finish the exchange that a run has noted; return whether the new node is in place.
 
     Where another client is at work on it, this waits until that one has ended.
@@ -114,7 +117,7 @@ def complete_exchange(store: Store, path: str, run: str, job: str = "") -> bool:
     Raises
     ------
     JobError
-        There is nothing to put in place, where a `job` is said to be named then.
+        There is nothing to put in place, nor is it there, below `old_prefix`, where a `job` is said to be named then.
     StoreError
         Somebody has made another node there meanwhile.
     """
@@ -126,7 +129,7 @@ def complete_exchange(store: Store, path: str, run: str, job: str = "") -> bool:
             if isinstance(found, Exchange):
                 _exchange(store, found, attempt, note_key(path, run))
         flush(store)  # a writer that finishes it for a dead one may have opened the old array before
-    if job and not found:
+    if job and not found and (old_prefix is None or store.size(old_prefix + new_mark(run)) is None):
         raise _ended(job)
     return bool(found)
 
@@ -236,12 +239,13 @@ def _delete_documents(store: Store, keys: Sequence[Sequence[str]], attempt: Atte
 
 def _write_documents(store: Store, exchange: Exchange, attempt: Attempt, note: str) -> None:
     def write(key: str) -> None:
-        value = store.get(exchange.documents + key)
-        if value is None or store.set_if(key, value, None) or store.get(key) == value:
-            return
-        reason = "others have made or changed a node here while the job put its own in place"
-        way_out = f"delete it and run the job again, or keep it and delete the key {note!r}"
-        raise StoreError(url=store.url, key=key, reason=f"{reason}: {way_out}")
+        value, there, version = store.get(exchange.documents + key), None, None
+        while value not in {None, there} and not store.set_if(key, value, version):
+            there, version = store.get_versioned(key)
+            if there != value and key not in exchange.derived:
+                reason = "others have made or changed a node here while the job put its own in place"
+                way_out = f"delete it and run the job again, or keep it and delete the key {note!r}"
+                raise StoreError(url=store.url, key=key, reason=f"{reason}: {way_out}")
 
     for each in exchange.new_documents:
         attempt.check(now=True)
@@ -264,7 +268,14 @@ def _unpacked(store: Store, note: str, value: bytes) -> Exchange:
     try:
         known = json.loads(value)
         waves = {name: tuple(map(tuple, known[name])) for name in ("new_documents", "old_documents")}
-        return Exchange(**{**known, **waves, "old_prefixes": tuple(known["old_prefixes"])})
+        return Exchange(
+            **{
+                **known,
+                **waves,
+                "old_prefixes": tuple(known["old_prefixes"]),
+                "derived": tuple(known.get("derived", ())),
+            }
+        )
     except (ValueError, TypeError, KeyError, RecursionError):
         reason = "the note of an interrupted exchange is damaged; the new node is stored whole beside it"
         raise StoreError(url=store.url, key=note, reason=reason) from None

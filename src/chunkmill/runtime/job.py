@@ -195,7 +195,7 @@ def _run(
             if begins:
                 journal.begin(documents)
                 journal.asks_for_records = not scheduler.in_process
-                _, stages = at_once(job.store, lambda: _check_begun(job, journal), lambda: job.stages(journal.run))
+                stages = _begun_stages(job, journal)
             else:
                 stages, recorded = _resumed_stages(job, journal), journal.recorded()
             monitor.begin(journal.run, journal.attempt, resumes=not begins)
@@ -239,6 +239,11 @@ def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:
     return job, dict(job.prepare())
 
 
+def _begun_stages(job: Job, journal: Journal) -> Sequence[Stage]:
+    is_free, stages = at_once(job.store, lambda: _is_free(job, journal), lambda: job.stages(journal.run))
+    return stages if is_free else _resumed_stages(job, journal)
+
+
 def _resumed_stages(job: Job, journal: Journal) -> Sequence[Stage]:
     """Return the stages; where others have made a node meanwhile, forget a job that has done nothing yet."""
     try:
@@ -266,16 +271,20 @@ def _already_done(job: Job, journal: Journal, documents: Mapping[str, bytes], st
     return JobResult(tuple(results), time.perf_counter() - start)
 
 
-def _check_begun(job: Job, journal: Journal) -> None:
+def _is_free(job: Job, journal: Journal) -> bool:
     """Give a job that has begun up where another writer has reserved or taken the target since room was made.
 
     Others look for jobs after they have reserved a place: of two that begin at once, at least one sees the other.
+    Returns ``False`` where another client, which has resumed this job, may have made the node that is there.
     """
     try:
         waits = job.check_free is not None  # what it says afterwards is true after waiting, too
         check_no_job(job.store, job.path, own_run=journal.run, below=job.overwrite is not None, waits=waits)
         if job.check_free is not None:
             job.check_free(journal.run)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, NodeExists) and journal.is_joined():
+            return False
         journal.discard()
         raise
+    return True

@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -41,7 +40,7 @@ from chunkmill.runtime.plan_document import Plan
 from chunkmill.runtime.record_files import BEGUN, RecordFiles
 from chunkmill.runtime.records import Record, WrittenKeys, read_record
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import delete_listed
+from chunkmill.stores.capabilities import remove_folder
 from chunkmill.stores.metered import Written
 
 __all__ = ["FEW_RECORDS", "Journal"]
@@ -215,6 +214,10 @@ class Journal:
         with self.attempt.running(told):
             yield
 
+    def is_joined(self) -> bool:
+        """Return whether another client has resumed this run: one that died may have made what is there."""
+        return bool(self._attempts()) and plan_document.is_of_run(self.store.get(self.plan_key), self.run)
+
     def check(self, *, now: bool = False) -> None:
         """Raise `JobError` when this client's attempt is over: its tasks must not write any more."""
         if self.attempt is None:
@@ -302,9 +305,8 @@ class Journal:
         `seen`: the plan and its version before the result was published; another run's, of since then, stays.
         """
         plan, version = seen or self.store.get_versioned(self.plan_key)
-        below = self.prefix if self.store.is_remote else self.prefix + RUNNING
-        mark = partial(plan_document.mark_over, self.store, self.plan_key, plan, version, self.run)
-        is_ours, keys = at_once(self.store, mark, lambda: [*self.store.list_prefix(below)])
+        keys = list(self.store.list_prefix(self.prefix))  # while nobody else may begin here
+        is_ours = plan_document.mark_over(self.store, self.plan_key, plan, version, self.run)
         if is_ours is False:
             return
         if self.attempt is not None:
@@ -313,8 +315,17 @@ class Journal:
         if not is_ours:
             clear_journal(self.store, self.prefix, ended=self._own_attempt())
             return
-        delete_listed(self.store, self.prefix, keys)
-        if self._attempts(key for key in keys if key.startswith(self.prefix + RUNNING)):
+        others = self._attempts(key for key in keys if key.startswith(self.prefix + RUNNING))
+        ended = [*others, *self._own_attempt()]
+        _, (plan, version) = at_once(
+            self.store,
+            lambda: clear_listed(self.store, self.prefix, keys, ended=ended),
+            lambda: self.store.get_versioned(self.plan_key),
+        )
+        if plan_document.is_of_run(plan, self.run):  # and not of one that has begun since
+            self.store.set_if(self.plan_key, None, version)
+        remove_folder(self.store, self.prefix)
+        if others:
             time.sleep(CHECK_SECONDS)
             self.tidy()
 
@@ -360,8 +371,7 @@ class Journal:
     def _delete_mark(self, old_prefix: str | None, run: str) -> None:
         """Delete the records, then the mark by which it is known where the values are that they name."""
         if old_prefix is not None:
-            for name in filter(lambda name: name.endswith("/"), self.store.list_dir(self.prefix)):
-                self.store.delete_prefix(self.prefix + name)
+            RecordFiles(self.store, self.prefix, run).delete()
             self.store.delete(old_prefix + new_mark(run))
 
     def _own_attempt(self) -> list[str]:

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.runtime.records import Record, read_record
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, ByteSpan, Store
-from chunkmill.stores.capabilities import scratch_store
+from chunkmill.stores.capabilities import delete_keys, scratch_store
 
 __all__ = ["BEGUN", "GROUP", "RecordFiles"]
 
@@ -127,6 +127,10 @@ class RecordFiles:
                 value, version = self.store.get_versioned(key)
                 kept = {task: record for task, record in _unpacked(value).items() if task not in forgotten}
                 is_written = self.store.set_if(key, _packed(kept), version)  # else `merge` might bring one back
+
+    def delete(self) -> None:
+        """Delete the records of the run, those of tasks that are not done included."""
+        delete_keys(self.store, [key for _, key, name in self._keys() if name.split("-")[-1].split(".")[0] == self.run])
 
     def merge(self, stage: int) -> None:
         """Merge the records of neighbouring tasks of a stage, where there are enough of them."""
@@ -241,13 +245,18 @@ class RecordFiles:
 
     def _listed(self, stage: int | None = None) -> Iterator[tuple[int, int, str, str]]:
         """Yield stage, number of the task or group, run and key of every object with records."""
+        for of, key, name in self._keys(stage):
+            match = _NAME.fullmatch(name)
+            if match is not None and self.run in {"", match[2]}:
+                yield of, int(match[1]), match[2], key
+
+    def _keys(self, stage: int | None = None) -> Iterator[tuple[int, str, str]]:
+        """Yield stage, key and name of every object below the prefixes of stages."""
         names = [f"{stage}/"] if stage is not None else self.store.list_dir(self.prefix)
         stages = [name for name in names if name.endswith("/") and name[:-1].isdigit()]  # values may be stored beside
         for key in chain.from_iterable(self.store.list_prefix(self.prefix + name) for name in stages):
             of, _, name = key[len(self.prefix) :].partition("/")
-            match = _NAME.fullmatch(name)
-            if match is not None and self.run in {"", match[2]}:
-                yield int(of), int(match[1]), match[2], key
+            yield int(of), key, name
 
 
 def _packed(records: Mapping[int, bytes]) -> bytes:

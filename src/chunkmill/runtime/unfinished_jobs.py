@@ -332,7 +332,7 @@ def check_no_job(
         for the other to give up. The caller looks afterwards whether its place still is free. Everybody waits for the
         end of a brief reservation.
     """
-    pauses = iter(plan_document.PAUSES)
+    pauses, n_pauses = plan_document.PAUSES, 0
     while True:
         jobs = jobs_at(store, *paths, below=below or bool(overwrite), own_run=own_run)
         dead = [job for job in jobs if job.is_reservation and job.is_exchanging and not job.is_running]
@@ -340,10 +340,13 @@ def check_no_job(
         jobs = [job for job in jobs if job not in dead]
         rivals = [job.run for job in jobs if job.is_running and not job.ends_soon]
         gives_up = bool(rivals) and (not waits or min(rivals) < own_run)
-        others_end = bool(rivals) or any(job.ends_soon for job in jobs)
-        if gives_up or not others_end or (seconds := next(pauses, None)) is None:
+        brief = [job.run for job in jobs if job.ends_soon]
+        # of two brief ones that wait for each other, one gives up while the other still waits
+        most = len(pauses) // 2 if min(brief, default="~") < own_run else len(pauses)
+        if gives_up or not (rivals or brief) or n_pauses == most:
             break
-        plan_document.pause(seconds)
+        plan_document.pause(pauses[n_pauses])
+        n_pauses += 1
     discarded = []
     for job in jobs:
         refuses_nobody = job.is_reservation and not job.is_running

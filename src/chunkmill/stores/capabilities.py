@@ -22,7 +22,6 @@ __all__ = [
     "LocatesValues",
     "can_list",
     "delete_keys",
-    "delete_listed",
     "deletes_conditionally",
     "documents_demanded",
     "explain_absence",
@@ -221,15 +220,6 @@ def delete_keys(store: Store, keys: Sequence[str]) -> None:
         for key in keys:
             store.delete(key)
     elif keys:
-        own(list(keys))
-
-
-def delete_listed(store: Store, prefix: str, keys: Iterable[str]) -> None:
-    """Delete all below `prefix`, which a remote store has just listed: by ``delete_many(keys)``, or listed again."""
-    own = _delete_many(store)
-    if own is None:
-        store.delete_prefix(prefix)
-    else:
         own(list(keys))
 
 

@@ -1,0 +1,145 @@
+"""What another client does while a job ends, or begins: at one request, always the same."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import NodeBeingReplaced
+from chunkmill.runtime import attempts, journal, plan_document
+from chunkmill.stores.memory import MemoryStore
+
+OLD, NEW = np.arange(20).reshape(4, 5), np.arange(20).reshape(4, 5) + 100
+
+
+class Died(BaseException):
+    """Nobody catches it: the process is gone."""
+
+
+class Copying(MemoryStore):
+    """Cannot rename, as object stores: what is replaced is exchanged by copies."""
+
+    stage = swap_in = can_replace = replace_prefix = None
+
+
+class Meanwhile(RecordingStore):
+    """Calls `act` with the store below, once, before the first request that `when` says; or dies there."""
+
+    def __init__(self, below, when, act=None):
+        super().__init__(below)
+        self.when, self.act, self.done = when, act, False
+        self.replace_prefix = getattr(below, "replace_prefix", None)
+
+    def _before(self, method, key, byte_range=None):
+        if self.act is None and (self.done or self.when(method, key)):
+            self.done = True
+            raise Died
+        if not self.done and self.when(method, key):
+            self.done = True
+            self.act(self.below)
+
+
+@pytest.fixture(autouse=True)
+def everybody_who_died_is_dead(monkeypatch):
+    """Heartbeats of this process are taken for those of one that has ended."""
+    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(journal, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(plan_document, "pause", lambda _: None)
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def replace(store, values):
+    x = da.from_array(values, chunks=(2, 5))
+    cm.to_store(x, store, "a", format="zarr2", mode="w", resume=True, attributes={"sum": int(values.sum())})
+
+
+def whole(store):
+    array = cm.open_array(store, "a", consolidated=False)
+    assert array.attributes["sum"] == array[...].sum()
+    return array[...]
+
+
+def test_a_job_that_ends_deletes_nothing_of_one_that_has_begun_since():
+    """Its journal's folder was deleted whole: with the next one's new values, while those took the old one's place."""
+    store = Copying()
+    cm.to_store(OLD, store, "a", format="zarr2", attributes={"sum": int(OLD.sum())})
+
+    def begin_another(below):
+        with pytest.raises(Died):
+            replace(Meanwhile(below, lambda method, key: key == "a/.zattrs" and method == "set_if"), NEW + 1)
+
+    def is_at_its_end(method, key):
+        return method in {"delete", "delete_prefix"} and "/0/" in key
+
+    first = Meanwhile(store, is_at_its_end, begin_another)
+    replace(first, NEW)
+    assert first.done
+    cm.check(store, repair=True)  # which finishes what the second one had begun
+    assert np.array_equal(whole(store), NEW + 1)
+
+
+@pytest.mark.parametrize("format_", ["n5", "zarr2", "zarr3"])
+def test_a_job_goes_on_where_another_client_joined_it_and_died(format_, monkeypatch):
+    """The first client took the group for somebody else's, and deleted the journal: its attributes were never stored."""
+    monkeypatch.setattr(attempts, "is_live", lambda _: True)  # the first client is
+    source, store = MemoryStore(), MemoryStore()
+    cm.create_group(source, format=format_, attributes={"made": "for this"})
+    cm.to_store(OLD, source, "a", chunks=(2, 5), format=format_)
+    entry = {"n5": "attributes.json", "zarr2": ".zgroup", "zarr3": "zarr.json"}[format_]
+
+    def join(below):
+        with pytest.raises(Died):
+            cm.convert(
+                source, (Meanwhile(below, lambda m, key: m == "set_if" and key == f"g/{entry}"), "g"), format=format_
+            )
+
+    def has_begun(method, key):
+        return method == "list_dir" and not key and any(key.endswith("plan.json") for key in store.list_prefix(""))
+
+    first = Meanwhile(store, has_begun, join)
+    cm.convert(source, (first, "g"), format=format_)
+    assert first.done
+    assert cm.open_group(store, "g").attributes == {"made": "for this"}
+    assert np.array_equal(cm.open_array(store, "g/a")[...], OLD)
+    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
+
+
+def test_metadata_that_were_consolidated_of_two_nodes_are_as_before():
+    """Documents of the old node and of the new one were stored together, and the error came after."""
+    store = Copying()
+    cm.to_store(OLD, store, "a", format="zarr2", chunks=(4, 5), attributes={"sum": int(OLD.sum())})
+
+    def exchange(below):
+        dying = Meanwhile(below, lambda method, key: method == "set_if" and key == "a/.zarray" and whose(below))
+        with pytest.raises(Died):
+            replace(dying, NEW)
+
+    def whose(below):
+        return below.get("a/.zarray") is None
+
+    with pytest.raises(NodeBeingReplaced):
+        cm.consolidate(Meanwhile(store, lambda method, key: method == "set_if" and key == ".zmetadata", exchange))
+    assert store.get(".zmetadata") is None
+    replace(store, NEW)
+    assert np.array_equal(whole(store), NEW)
+
+
+def test_consolidated_metadata_that_come_meanwhile_stop_no_exchange():
+    """The new dataset's were written only where there were none: its last document was never stored."""
+    store = Copying()
+    ds = xr.Dataset({"t": ("x", np.arange(4))}, attrs={"mark": 1})
+    cm.write_dataset(ds, store, format="zarr2")
+
+    def is_last(method, key):
+        return (
+            method == "set_if" and key == ".zmetadata" and store.get(key) is None and store.get(".zgroup") is not None
+        )
+
+    replacing = Meanwhile(store, is_last, lambda below: below.set(".zmetadata", b'{"metadata": {}}'))
+    cm.write_dataset(ds + 100, replacing, format="zarr2", mode="w")
+    assert replacing.done
+    assert np.array_equal(xr.open_dataset(store, engine="chunkmill")["t"], np.arange(4) + 100)
