@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from multiprocessing import get_context
 
 from interleavings.exploration import Found, explore_share, replay
@@ -57,14 +58,17 @@ def _explore(args: argparse.Namespace) -> int:
     n_run: Counter[tuple[str, str]] = Counter()
     n_failed: Counter[tuple[str, str]] = Counter()
     begun = time.perf_counter()
-    for pair, n, failed in _explored(todo, args):
-        n_run[pair] += n
-        n_failed[pair] += len(failed)
-        for complaint, text in failed:
-            kind = pair, re.sub(r"[\d\[\],()]+|memory-store\S*", "", complaint)[:100]
-            if args.all or kind not in shown:
-                print(text, flush=True)
-            shown.add(kind)
+    with suppress(KeyboardInterrupt):
+        for pair, n, failed in _explored(todo, args):
+            n_run[pair] += n
+            n_failed[pair] += len(failed)
+            for complaint, text in failed:
+                kind = pair, re.sub(r"[\d\[\],()]+|memory-store\S*", "", complaint)[:100]
+                if args.all or kind not in shown:
+                    print(text, flush=True)
+                shown.add(kind)
+            if n_run.total() % 1000 == 0:
+                print(f"\r{n_run.total():,} of {args.count:,}", end="", file=sys.stderr, flush=True)
     seconds = time.perf_counter() - begun
     for pair in pairs:
         print(f"{' + '.join(pair):32} {n_run[pair]:9,} interleavings, {n_failed[pair]:7,} fail")
