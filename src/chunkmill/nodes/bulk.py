@@ -97,6 +97,7 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
             suspected = _add_free(store, documents_format, made, documents, own)
     except _InterruptedBefore:  # what that writer left is cleared where its place is reserved
         suspected = made[:1]
+        refresh_consolidated(store, documents_format, documents, own=False)  # it may have died before it did so
         add_arrays(store, {each.path: each.metadata for each in made[1:]}, format=format)
     for each in suspected:
         placement.add_array(store, each.path, each.metadata, format=format)

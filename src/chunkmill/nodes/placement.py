@@ -5,7 +5,7 @@ Not here: what replaces a node that stays until the new one is complete (`chunkm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
@@ -43,6 +43,7 @@ from chunkmill.stores.capabilities import flush
 __all__ = [
     "add_array",
     "add_group",
+    "consolidating_interrupted",
     "create_array",
     "create_group",
     "delete_stored_chunks",
@@ -202,8 +203,28 @@ def _reserved(
         if interrupted:
             _delete_node(store, path, get_format(format))
 
-    with (reserved if overwrite else reserved_briefly)(store, path, f"create {path!r} in {store.url}") as own:
+    reserve = reserved if overwrite else reserved_briefly
+    with (
+        reserve(store, path, f"create {path!r} in {store.url}") as own,
+        consolidating_interrupted(store, [path], format, own),
+    ):
         yield own, delete_interrupted
+
+
+@contextmanager
+def consolidating_interrupted(
+    store: Store,
+    paths: Iterable[str],
+    format: str,  # noqa: A002
+    own: Reservation,
+) -> Iterator[None]:
+    """Bring consolidated metadata up to date where nodes are met inside whose writer died before it did so."""
+    try:
+        yield
+    except NodeExists:
+        if own.follows_interrupted:
+            refresh_consolidated(store, format_of_store(store, format), paths)
+        raise
 
 
 def withdraw_interrupted(store: Store, own: Reservation) -> None:

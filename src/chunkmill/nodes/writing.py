@@ -296,7 +296,8 @@ class _Write:
             return self.into(where, self._make_room(overwrite=overwrite))
         job = f"write to {self.array.path!r} in {self.array.url}"
         with reserved(self.array.store, self.array.path, job) as own:
-            documents = self._make_room(overwrite=overwrite, run=own.run)
+            with placement.consolidating_interrupted(self.array.store, [self.array.path], self.array.format, own):
+                documents = self._make_room(overwrite=overwrite, run=own.run)
             try:
                 return self.into(where, documents)
             except BaseException:  # what was written would be values of whatever is created there next

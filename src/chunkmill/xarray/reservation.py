@@ -1,7 +1,7 @@
 """Reserve what a dataset is written to: a new group, new arrays in a group, and the end of arrays for an append.
 
-Writers of regions reserve nothing: many write to one dataset at a time. Nothing is reserved either where the data are
-written later (``compute=False``): what others made meanwhile is met when the documents are published.
+Writers of regions reserve nothing: many write to one dataset at a time. Where the data are written later
+(``compute=False``), the reservation ends when the documents are published.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from chunkmill.errors import NodeExists
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.model.paths import parents_of
+from chunkmill.model.paths import is_within, parents_of
 from chunkmill.nodes import placement
 from chunkmill.nodes.documents import fetch, node_keys, present, unpublish
 from chunkmill.runtime.unfinished_jobs import check_no_job, reserved
@@ -32,7 +32,8 @@ def reserved_group(plan: DatasetPlan, *, overwrite: bool) -> Iterator[dict[str, 
     with reserved(store, path, f"write a dataset to {path!r} in {store.url}", documents=below) as own:
         if not _is_visible(plan):
             placement.withdraw_interrupted(store, own)
-        above = make_room(plan, overwrite=overwrite, run=own.run)
+        with placement.consolidating_interrupted(store, [path, *plan.nodes], plan.documents_format.name, own):
+            above = make_room(plan, overwrite=overwrite, run=own.run)
         try:
             yield above
         except BaseException as error:
@@ -51,8 +52,12 @@ def reserved_additions(plan: DatasetPlan, publication: Publication) -> Iterator[
             if not plan.nodes.keys() & set(parents_of(path)):
                 own = held.enter_context(reserved(store, path, f"add {path!r} to a dataset in {store.url}"))
                 check_no_job(store, path, own_run=own.run, waits=True)
-        if there := present(fetch(store, (key for path in plan.nodes for key in plan.nodes[path]))):
-            path = next(path for path in plan.nodes if plan.nodes[path].keys() & there.keys())
+                if own.follows_interrupted:
+                    _clear(plan, path)
+        # of Zarr v2, attributes alone are of a writer that died
+        entries = {path: _entries(plan, path) for path in plan.nodes}
+        if there := present(fetch(store, (key for its in entries.values() for key in its))):
+            path = next(path for path, its in entries.items() if not there.keys().isdisjoint(its))
             raise NodeExists(url=store.url, path=path, found="node", hint="it was made meanwhile: write again")
         if plan.growth:
             job = f"append to {plan.path!r} in {store.url}"
@@ -60,7 +65,12 @@ def reserved_additions(plan: DatasetPlan, publication: Publication) -> Iterator[
             # who replaces what grows may have begun, and died, since the plan was made: the new one is put in place
             check_no_job(store, plan.path, *(each.path for each in plan.growth), own_run=own.run, waits=True)
             publication.check_unchanged(plan.growth, plan.marks)
-        yield
+        try:
+            yield
+        except BaseException:  # what was written would be values of whatever is created there next
+            with suppress(OSError):
+                _clear(plan, "")
+            raise
 
 
 def make_room(plan: DatasetPlan, *, overwrite: bool, run: str = "") -> dict[str, bytes]:
@@ -92,10 +102,24 @@ def make_room(plan: DatasetPlan, *, overwrite: bool, run: str = "") -> dict[str,
     return {key: value for key, value in documents.items() if key not in documents_format.group_keys(plan.path)}
 
 
+def _clear(plan: DatasetPlan, path: str) -> None:
+    """Delete chunks of new arrays at or below `path` that no document shows."""
+    for planned in plan.variables:
+        if planned.path in plan.nodes and is_within(planned.path, path) and not _exists(plan, planned.path):
+            placement.delete_stored_chunks(planned.array)
+
+
+def _entries(plan: DatasetPlan, path: str) -> tuple[str, str]:
+    """Return the keys of the documents that make an array or a group of what is at `path`."""
+    return plan.documents_format.array_keys(path)[0], plan.documents_format.group_keys(path)[0]
+
+
+def _exists(plan: DatasetPlan, path: str) -> bool:
+    return bool(present(fetch(plan.store, _entries(plan, path))))
+
+
 def _is_visible(plan: DatasetPlan) -> bool:
-    documents_format = plan.documents_format
-    entries = documents_format.array_keys(plan.path)[0], documents_format.group_keys(plan.path)[0]
-    return bool(present(fetch(plan.store, entries)))
+    return _exists(plan, plan.path)
 
 
 def _take_back(plan: DatasetPlan) -> None:

@@ -28,6 +28,7 @@ from chunkmill.model.grid import Overlap
 from chunkmill.nodes import hierarchy, replacing
 from chunkmill.nodes.arguments import open_existing
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.open_store import open_target_store
@@ -38,7 +39,7 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.xarray.dataset_report import DatasetReport
 from chunkmill.xarray.duplicates import OnDuplicate, append_others, check_choice, find_duplicates
 from chunkmill.xarray.publication import Publication
-from chunkmill.xarray.reservation import make_room, reserved_additions, reserved_group
+from chunkmill.xarray.reservation import reserved_additions, reserved_group
 from chunkmill.xarray.write_plan import (
     DatasetPlan,
     LabelledGroup,
@@ -198,16 +199,13 @@ def write_dataset(
             lazy = [planned for planned in plan.variables if _is_lazy(planned)]
         arrays = [planned.array for planned in lazy]
         if root is not None:
-            if compute:
-                held.enter_context(reserved_additions(plan, publication))
+            held.enter_context(reserved_additions(plan, publication))
             create = partial(publication.add, plan.nodes, plan.attributes)
         else:
             if replacement is not None:
                 above: Mapping[str, bytes] = replacement.above
-            elif compute:
-                above = held.enter_context(reserved_group(plan, overwrite=mode == "w"))
             else:
-                above = make_room(plan, overwrite=mode == "w")
+                above = held.enter_context(reserved_group(plan, overwrite=mode == "w"))
             create = partial(publication.create, {**above, **own}, plan.nodes, replacement)
         reports = _write_in_memory(plan.variables, factory, write_empty=write_empty_chunks)
         written = [_write_lazily(planned, factory, write_empty=write_empty_chunks) for planned in lazy]
@@ -244,7 +242,10 @@ def _plan(
         adds = mode == "a"
         options = {"append_dim": append_dim, "adds": adds, "keeps": keeps, "chunk_key_encoding": keys}
         plan = plan_existing(groups, root, region=region, **options)
-        check_no_job(store, plan.path, *(planned.array.path for planned in plan.variables))
+        paths = [planned.array.path for planned in plan.variables]
+        dead = check_no_job(store, plan.path, *paths, *(path.rpartition("/")[0] for path in paths))
+        if dead or (adds and append_dim is None):  # who published some of these may have died before it did so
+            refresh_consolidated(store, plan.documents_format, (path for path in paths if path not in plan.nodes))
         find_duplicates(groups, root, append_dim, "error")  # of other choices none are left
         return plan
     name = format or format_above(store, groups[0].path)

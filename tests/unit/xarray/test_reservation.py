@@ -2,6 +2,7 @@
 
 import os
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import xarray as xr
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, JobError, NodeExists
+from chunkmill.nodes import placement
+from chunkmill.runtime import attempts
 from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 
@@ -197,3 +200,30 @@ def test_a_write_that_fails_leaves_nothing(store):
     with pytest.raises(ZeroDivisionError):
         cm.write_dataset(dataset(then=fail), store, "g")
     assert list(store.list_prefix("")) == []
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["fails", "dies"])
+def test_what_a_failed_addition_has_stored_is_no_value_of_the_next(store, dies, monkeypatch):
+    """Read before it was computed, the new variable had the values of the one that failed."""
+    cm.create_group(store)
+
+    calls = []
+
+    def second_fails(block):
+        calls.append(block)
+        if len(calls) > 1:
+            raise RuntimeError("no source")
+        return block + 100
+
+    x = da.zeros(8, dtype="i8", chunks=4).map_blocks(second_fails, dtype="i8", meta=np.empty(0, "i8"))
+    failing = xr.Dataset({"t": ("x", x)})
+    with dask.config.set(scheduler="sync"), pytest.MonkeyPatch.context() as patch:
+        if dies:  # nothing that it does afterwards reaches the store
+            patch.setattr(placement, "delete_stored_chunks", lambda _: None)
+            patch.setattr("chunkmill.runtime.unfinished_jobs._release", lambda _: None)
+        with pytest.raises(RuntimeError, match="no source"):
+            cm.write_dataset(failing, store, mode="a")
+    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    later = xr.Dataset({"t": ("x", da.zeros(8, dtype="i8", chunks=4))})
+    cm.write_dataset(later, store, mode="a", compute=False)
+    assert not cm.open_array(store, "t")[...].any()
