@@ -22,7 +22,7 @@ from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.runtime.journal_names import JOB_PREFIX, journal_prefix
 from chunkmill.runtime.unfinished_jobs import check_no_job, jobs_at, reserved
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.stores.capabilities import flush, pinned, sweep_partial_files
+from chunkmill.stores.capabilities import flush, is_link, pinned, sweep_partial_files
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.probe import PROBE_PREFIX
 
@@ -34,8 +34,9 @@ def delete(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | Non
 
     Consolidated metadata forget it first, then the document that makes it a node is deleted, then its chunks: whoever
     reads an array without some of its chunks finds it deleted, and gets an error. Keys that belong to no node stay; the
-    warning `chunkmill.errors.KeysLeft` names them. After an interruption, the same call deletes the rest. Other writers
-    are refused meanwhile.
+    warning `chunkmill.errors.KeysLeft` names them. Where a folder at or below `path` is a symbolic link, the link is
+    deleted, and nodes that it leads to stay. After an interruption, the same call deletes the rest. Other writers are
+    refused meanwhile.
 
     Parameters
     ----------
@@ -77,18 +78,15 @@ def delete_node(store: Store, path: str) -> None:
         check_no_job(store, path, own_run=own.run, below=True, waits=True)
         record = f"{journal_prefix(path)}{_RECORD}"
         held = _recorded(store, record) if own.follows_interrupted else {}
-        nodes = _described(store, path, held)
-        try:
-            for node in walk(open_stored(store, path, consolidated=False, read_only=False)):
-                if isinstance(node, Array) or node.path not in nodes:  # folders of chunks are groups, in some formats
-                    nodes[node.path] = node
-        except NodeNotFound:
-            if not nodes:
-                raise
+        nodes = _found(store, path, held)
+        links = _links(store, path, nodes)
+        nodes = {each: node for each, node in nodes.items() if not f"{each}/".startswith(links)}
         if own.run:
             held |= _documents(store, nodes.values())
             store.set(record, emit_json(record, {k: base64.b64encode(v).decode() for k, v in held.items()}))
         forget_consolidated(store, path)
+        for link in links:
+            store.delete_prefix(link)
         for _, node in sorted(nodes.items(), reverse=True):  # what is below first: the group leads to what is left
             tree = pinned(store, node.prefix) if isinstance(node, Array) else store
             further = _delete_documents(tree, node)
@@ -104,6 +102,19 @@ def delete_node(store: Store, path: str) -> None:
         named = ", ".join(map(repr, left[:_MAX_NAMED]))
         msg = f"deleted {path!r} in {store.url}, but for {len(left)} keys that belong to no node: {named}{more}"
         warnings.warn(msg, KeysLeft, stacklevel=3)
+
+
+def _found(store: Store, path: str, held: Mapping[str, bytes]) -> dict[str, StoredNode]:
+    """Return the nodes at and below `path`, by path: those that are there, and those of an interrupted deletion."""
+    nodes = _described(store, path, held)
+    try:
+        for node in walk(open_stored(store, path, consolidated=False, read_only=False)):
+            if isinstance(node, Array) or node.path not in nodes:  # folders of chunks are groups, in some formats
+                nodes[node.path] = node
+    except NodeNotFound:
+        if not nodes:
+            raise
+    return nodes
 
 
 _MAX_NAMED = 10
@@ -126,6 +137,15 @@ def _described(store: Store, path: str, held: Mapping[str, bytes]) -> dict[str, 
         apart.set(key, value)
     nodes = walk(open_stored(apart, path, consolidated=False))
     return {node.path: node.with_store(store) if isinstance(node, Array) else node for node in nodes}
+
+
+def _links(store: Store, path: str, nodes: Iterable[str]) -> tuple[str, ...]:
+    """Return the folders at or below `path` on the way to nodes that are symbolic links."""
+    folders = {path}
+    for each in nodes:
+        names = each.split("/")
+        folders.update(folder for n in range(1, len(names) + 1) if len(folder := "/".join(names[:n])) > len(path))
+    return tuple(f"{folder}/" for folder in sorted(folders) if folder and is_link(store, f"{folder}/"))
 
 
 def _documents(store: Store, nodes: Collection[StoredNode]) -> dict[str, bytes]:

@@ -27,7 +27,7 @@ from chunkmill.runtime import plan_document
 from chunkmill.runtime.attempts import Attempt, any_live, end_dead
 from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import copy_value, flush, remove_empty_folders
+from chunkmill.stores.capabilities import copy_value, flush, links, remove_empty_folders
 from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["Exchange", "complete_exchange", "delete_note", "is_decided", "is_exchanging", "note_exchange"]
@@ -180,6 +180,9 @@ def _exchange(store: Store, exchange: Exchange, attempt: Attempt, note: str) -> 
     if store.get(exchange.prefix + exchange.mark) is None:
         LOG.info("%s: puts the new node in place, one copy a value", job)
         store.set(exchange.sign, b"")
+        for prefix in exchange.old_prefixes:  # what links lead to is not of the old node
+            for link in links(store, prefix):
+                store.delete_prefix(link)
         _delete_documents(store, exchange.old_documents, attempt)
         names = _below(store, exchange.staged, exchange.mark)
         new = {exchange.sign, *(exchange.prefix + name for name in names)}

@@ -38,6 +38,8 @@ __all__ += [
     "can_replace",
     "copy_value",
     "has_folders",
+    "is_link",
+    "links",
     "list_sizes",
     "remove_empty_folders",
     "remove_folder",
@@ -281,6 +283,18 @@ def can_rename(store: Store, prefix: str) -> bool:
 def has_folders(store: Store) -> bool:
     """Return whether the store has folders, which stay when nothing is in them (``remove_folder(prefix)``)."""
     return _ability(store, "remove_folder") is not None
+
+
+def is_link(store: Store, prefix: str) -> bool:
+    """Return whether the folder of `prefix` is a symbolic link, which `delete_prefix` deletes (``is_link(prefix)``)."""
+    own = _ability(store, "is_link")
+    return own is not None and bool(own(prefix))
+
+
+def links(store: Store, prefix: str) -> list[str]:
+    """Return the prefixes below `prefix` whose folders are symbolic links, none below another (``links(prefix)``)."""
+    own = _ability(store, "links")
+    return [] if own is None else own(prefix)
 
 
 def copy_value(store: Store, source: str, target: str) -> None:

@@ -337,9 +337,15 @@ class LocalStore(ReplacesDirectories):
                     todo.append((f"{keys}{name}/", below))
 
     def list_dir(self, prefix: str) -> list[str]:
-        """Return the sorted names directly below `prefix`; directories, empty ones too, end with ``/``."""
-        entries = self._scan(prefix, self._directory(prefix))
-        return sorted(name + "/" if is_directory else name for name, is_directory, _ in entries)
+        """Return the sorted names directly below `prefix`; directories, empty ones too, end with ``/``.
+
+        Links up the tree are left out, as by `list_prefix`.
+        """
+        path, names = self._directory(prefix), []
+        for name, is_directory, is_link in self._scan(prefix, path):
+            if not (is_directory and is_link and leads_up(os.path.join(path, name), path)):  # noqa: PTH118
+                names.append(name + "/" if is_directory else name)
+        return sorted(names)
 
     def _scan(self, prefix: str, path: str) -> Iterator[tuple[str, bool, bool]]:
         try:

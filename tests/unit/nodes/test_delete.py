@@ -194,6 +194,29 @@ def test_a_replaced_array_is_left_as_it_is(monkeypatch):
     assert cm.open_array(store, "g/a").shape == (3,)
 
 
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "n5"])
+@pytest.mark.parametrize("path", ["g/link", "g", ""])
+def test_of_a_symbolic_link_the_link_is_deleted(kind, path, tmp_path):
+    store, elsewhere = make(str(tmp_path / "a"), kind), make(str(tmp_path / "elsewhere"), kind)
+    link = tmp_path / "a" / "g" / "link"
+    link.symlink_to(elsewhere)
+    cm.delete(store, path)
+    assert not link.is_symlink()
+    assert list(cm.open_group(elsewhere)) == ["g", "h"]
+    for each in ("g/a", "g/deep/b", "h"):
+        np.testing.assert_array_equal(cm.open_array(elsewhere, each)[...], np.arange(1, 17).reshape(4, 4))
+    if path == "g/link":
+        assert list(cm.open_group(store, "g")) == ["a", "deep"]
+
+
+def test_what_is_named_behind_a_symbolic_link_is_deleted_there(tmp_path):
+    store, elsewhere = make(str(tmp_path / "a")), make(str(tmp_path / "elsewhere"))
+    (tmp_path / "a" / "link").symlink_to(elsewhere)
+    cm.delete(store, "link/h")
+    assert list(cm.open_group(elsewhere)) == ["g"]
+    assert (tmp_path / "a" / "link").is_symlink()
+
+
 def test_messages(tmp_path):
     store = make(str(tmp_path / "a"))
     with pytest.raises(NodeNotFound, match="'x'"):

@@ -229,6 +229,7 @@ def test_links_are_followed(store, tmp_path):
         store.get("a/broken")  # as git-annex leaves it where contents were not fetched: no fill value
     assert caught.value.key == "a/broken"
     assert store.list_dir("") == ["a/", "linked/"]
+    assert store.list_dir("a/") == ["0", "broken"]
     assert sorted(store.list_prefix("")) == ["a/0", "a/broken", "linked/x/0"]  # and it ends
     store.delete_prefix("linked/")
     assert store.list_dir("") == ["a/"]

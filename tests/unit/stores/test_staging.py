@@ -119,6 +119,20 @@ def test_what_cannot_be_renamed(tmp_path):
     assert not LocalStore(tmp_path / "not there").can_replace("")
 
 
+def test_links_are_told_from_directories(tmp_path):
+    store = LocalStore(tmp_path / "store")
+    store.set("g/deep/k", b"")
+    (tmp_path / "elsewhere" / "x").mkdir(parents=True)
+    for name in ("g/deep/link", "link"):
+        (tmp_path / "store" / name).symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "nested").symlink_to(tmp_path / "store")
+    assert store.links("") == ["g/deep/link/", "link/"]
+    assert store.links("g/") == ["g/deep/link/"]
+    assert store.links("link/") == ["link/nested/"]  # the link itself is not below
+    assert store.links("absent/") == []
+    assert [prefix for prefix in ("", "g/", "link/", "absent/") if store.is_link(prefix)] == ["link/"]
+
+
 def test_what_dead_writers_left(tmp_path, monkeypatch):
     (tmp_path / "store").mkdir()
     store = LocalStore(tmp_path / "store")
