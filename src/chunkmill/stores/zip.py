@@ -39,7 +39,7 @@ class ZipStore:
 
     What is written is stored uncompressed (chunks are compressed already) and seen at once by every `ZipStore` of the
     path in this process; the file changes when one of them is closed, or the process ends. Other processes can read
-    only: to write from many, write a directory store and zip it.
+    only: to write from many, write a directory store and zip it. Of a symbolic link, the file that it leads to changes.
 
     Parameters
     ----------
@@ -302,5 +302,5 @@ class ZipStore:
 
     def _open(self) -> Archive:
         if self._archive is None or self._archive.pid != os.getpid():
-            self._archive = shared_archive(self._path)
+            self._archive = shared_archive(os.path.realpath(self._path))
         return self._archive

@@ -366,3 +366,17 @@ def test_a_reader_meets_an_exchange(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ZipStore, "_open", exchanged_in_between)
     assert store.get("a") == b"new, longer"
+
+
+def test_through_a_symbolic_link_the_file_itself_is_written(tmp_path):
+    with ZipStore(tmp_path / "a.zip") as store:
+        store.set("k", b"old")
+    link = tmp_path / "link.zip"
+    link.symlink_to(tmp_path / "a.zip")
+    with ZipStore(link) as linked, ZipStore(tmp_path / "a.zip") as store:
+        linked.set("k", b"new")
+        store.set("other", b"1")  # two names of one file have one writer
+        assert store.get("k") == b"new"
+    assert link.is_symlink()
+    with ZipStore(tmp_path / "a.zip") as store:
+        assert (store.get("k"), store.get("other")) == (b"new", b"1")
