@@ -1,4 +1,4 @@
-"""Who writes to stores: documents by `chunkmill.nodes.documents` alone, everything else by functions named here."""
+"""Who changes stores: documents by `chunkmill.nodes.documents` alone, everything else by functions named here."""
 
 import ast
 from pathlib import Path
@@ -8,6 +8,8 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] != "stores")
 WRITES = {"set", "set_if", "set_parts"}
+DELETES = {"delete", "delete_keys", "delete_listed", "delete_many", "delete_prefix"}
+MOVES = {"copy_value", "replace_prefix", "swap_in"}
 NO_STORES = {"config", "write_guard", "axis", "stopped"}  # dask's settings, a context variable, a plot's, an event
 
 WRITERS = {
@@ -51,28 +53,68 @@ WRITERS = {
 }
 """Module -> functions that write values, sorted by what they write."""
 
+DELETERS = {
+    # nodes, their documents first
+    "nodes/placement.py": {"_delete_node", "delete_stored_chunks"},
+    "nodes/delete.py": {"_delete_folders", "_delete_keys"},
+    "conversion/target_writer.py": {"TargetWriter.publish", "TargetWriter.stages"},
+    "xarray/reservation.py": {"make_room"},
+    "checks/check_job.py": {"_remove"},
+    # chunks
+    "array/chunk_io.py": {"write_chunk"},
+    "array/pending_writes.py": {"_Later.delete"},
+    "conversion/convert_tasks.py": {"_put"},
+    "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
+    "conversion/rechunking/target_chunks.py": {"_delete"},
+    "nodes/resize.py": {"_shrink"},
+    "pyramids/tasks.py": {"_Work._below"},
+    # what was written beside a node, and journals
+    "nodes/replacement.py": {"Replacement.discard"},
+    "runtime/exchange.py": {"_delete_staged", "_exchange", "delete_note"},
+    "runtime/attempts.py": {"Attempt.end", "end_dead"},
+    "runtime/clearing.py": {"clear_listed"},
+    "runtime/journal.py": {"Journal._delete_mark", "Journal.record", "Journal.release"},
+    "runtime/plan_document.py": {"mark_over"},
+    "runtime/preflight.py": {"_probing"},
+    "runtime/record_files.py": {"RecordFiles.delete", "RecordFiles.forget", "RecordFiles.that_hold.true"},
+    "runtime/stored_status.py": {"end_attempts"},
+    "runtime/unfinished_jobs.py": {"_release_briefly"},
+    # files of reference sets
+    "references/files.py": {"SetFile.write"},
+}
+MOVERS = {
+    "nodes/replacement.py": {"Replacement.finish", "ReplacementOfJob.finish"},
+    "runtime/exchange.py": {"_exchange.copy"},
+    "references/files.py": {"SetFile.write"},
+}
 
-def writers(source):
-    """Yield the functions in which a method of a store is named that writes a value; lambdas belong to theirs."""
+
+def callers(source, methods):
+    """Yield the functions in which one of these methods of a store is named; lambdas belong to theirs."""
 
     def visit(node, names):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names = (*names, node.name)
-        if isinstance(node, ast.Attribute) and node.attr in WRITES:
+        if isinstance(node, ast.Attribute) and node.attr in methods:
             receiver = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
             if receiver not in NO_STORES:
                 yield ".".join(names)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WRITES - {"set"}:
-            yield ".".join(names)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            asked = [arg.value for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
+            if node.func.id in methods - {"set"} or (node.func.id == "getattr" and not methods.isdisjoint(asked)):
+                yield ".".join(names)
         for child in ast.iter_child_nodes(node):
             yield from visit(child, names)
 
     return set(visit(ast.parse(source), ()))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_values_are_stored_by_the_functions_that_may(path):
-    assert writers(path.read_text()) == set(WRITERS.get(str(path.relative_to(PACKAGE)), ()))
+@pytest.mark.parametrize(
+    ("methods", "allowed"), [(WRITES, WRITERS), (DELETES, DELETERS), (MOVES, MOVERS)], ids=["write", "delete", "move"]
+)
+def test_stores_are_changed_by_the_functions_that_may(methods, allowed):
+    found = {str(path.relative_to(PACKAGE)): callers(path.read_text(), methods) for path in SOURCES}
+    assert {module: functions for module, functions in found.items() if functions} == allowed
 
 
 def test_every_way_to_write_is_met():
@@ -82,5 +124,6 @@ class A:
     def g(self): return lambda: guarded(self.store).set_if("k", b"", None)
 def h(store): write = store.set; set_parts(store, "k", [])
 def i(): set([1]); config.set(x=1); dask.config.set(x=1); write_guard.set(None)
+async def j(store): getattr(store, "set_if")("k", b"", None)
 """
-    assert writers(text) == {"A.f", "A.g", "h"}
+    assert callers(text, WRITES) == {"A.f", "A.g", "h", "j"}
