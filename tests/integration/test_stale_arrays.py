@@ -47,7 +47,8 @@ def place(request, tmp_path):
 def test_reading(place, layout, change, shown):
     """The new chunks have as many bytes as the old ones, and no codec notices."""
     codecs = "gzip" if layout["format"] == "n5" else None
-    x = create(place, codecs=codecs, **layout).to_dask()
+    stored = create(place, codecs=codecs, **layout)
+    x, of_dask = stored.to_dask(), da.from_array(stored)
     np.testing.assert_array_equal(x.compute(scheduler="sync"), np.arange(16).reshape(4, 4))
     create(place, codecs=codecs, overwrite=True, **layout, **change)
     with pytest.raises(StoreError, match=REPLACED) as caught:
@@ -56,6 +57,8 @@ def test_reading(place, layout, change, shown):
     assert x.dask.layers[x.name].collection_annotations["url"] in message
     with pytest.raises(StoreError, match=shown):
         x.sum().compute(scheduler="threads")
+    with pytest.raises(StoreError, match=shown):
+        of_dask.compute(scheduler="sync")
 
 
 @pytest.mark.parametrize("change", [{"fill_value": 7}, {"codecs": "zstd"}], ids=["fill value", "codecs"])

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.array.chunk_io import write_region
 from chunkmill.array.selection import as_region, full_region, region_shape, select
-from chunkmill.array.staleness import read_published, unchanged_while_written
+from chunkmill.array.staleness import check_unchanged, read_published, unchanged_while_written
 from chunkmill.array.stored_array import CHECK_INTERVAL, LastSeen, ReadMissing, StoredArray
 from chunkmill.array.threads import own_threads
 from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs
@@ -66,6 +66,7 @@ class Array(StoredArray, ChangesAttributes):
     def __getitem__(self, index: Any) -> Any:
         """Read elements by basic indexing, or by integer or boolean arrays, from their bounding region."""
         selection = select(index, self.shape)
+        check_unchanged(self, may_grow=True)  # also for `da.from_array`, whose graph may be older than what is stored
         block = read_published(self, selection.region, n_threads=own_threads())
         return block[selection.picks]
 
