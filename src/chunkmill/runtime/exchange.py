@@ -162,6 +162,8 @@ def _claimed(store: Store, note: str, attempt: Attempt) -> Exchange | bool:
             if is_done:
                 _delete_staged(store, exchange)
             return is_done
+        if exchange.owner == attempt.key:  # the answer to its claim was lost
+            return exchange
         if exchange.owner and any_live(store, [exchange.owner]):
             plan_document.pause(_PAUSE_SECONDS)
             continue

@@ -140,6 +140,22 @@ def test_one_client_at_a_time(monkeypatch):
     assert values(store) == PLACED
 
 
+def test_a_lost_answer_to_the_claim_is_not_another_client(monkeypatch):
+    class LosesAnswers(MemoryStore):
+        def set_if(self, key, value, version):
+            return super().set_if(key, value, version) and key != NOTE
+
+    def waited(_):
+        pytest.fail("waits for itself")
+
+    store = LosesAnswers()
+    for key, value in ((key, noted().get(key)) for key in noted().list_prefix("")):
+        store.set(key, value)
+    monkeypatch.setattr(plan_document, "pause", waited)
+    assert complete_exchange(store, "a", "1")
+    assert values(store) == PLACED
+
+
 def test_nothing_is_deleted_where_nothing_is_staged():
     store = staged()
     assert not is_decided(store, "a", "1", "a/")
