@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from chunkmill.display.report import printable
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.runtime.journal_names import PLAN
@@ -49,7 +50,9 @@ class StoredJob:
 
     def __str__(self) -> str:
         done = f", {self.n_tasks_done:,} tasks done" if self.n_tasks_done else ""
-        return f"{self.state}: {self.job or 'damaged journal'}, begun {self.began or 'at an unknown time'}{done}"
+        return printable(
+            f"{self.state}: {self.job or 'damaged journal'}, begun {self.began or 'at an unknown time'}{done}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes."""

@@ -1,5 +1,7 @@
 """Jobs of a store, as any process sees them."""
 
+from dataclasses import replace
+
 import dask
 import dask.array as da
 import numpy as np
@@ -36,6 +38,7 @@ def test_an_interrupted_job_is_listed_until_it_is_done(tmp_path):
     assert (job.state, job.path) == ("interrupted", "")
     assert job.job.startswith("rechunk to file://")
     assert str(job).startswith(f"interrupted: {job.job}, begun 20")
+    assert str(replace(job, job="\x1b[31m")).startswith(r"interrupted: \x1b[31m, begun 20")  # as a store may name it
     shown = CliRunner().invoke(main, ["jobs", target])
     assert (shown.exit_code, shown.stdout.splitlines()[0][:24]) == (0, "interrupted: rechunk to ")
     assert '"state": "interrupted"' in CliRunner().invoke(main, ["jobs", "--json", target]).stdout
