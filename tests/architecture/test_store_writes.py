@@ -56,7 +56,7 @@ WRITERS = {
 DELETERS = {
     # nodes, their documents first
     "nodes/placement.py": {"_delete_node", "delete_stored_chunks"},
-    "nodes/delete.py": {"_delete_folders", "_delete_keys"},
+    "nodes/delete.py": {"_delete_folders", "_delete_keys", "delete_node"},
     "conversion/target_writer.py": {"TargetWriter.publish", "TargetWriter.stages"},
     "xarray/reservation.py": {"make_room"},
     "checks/check_job.py": {"_remove"},
