@@ -37,7 +37,8 @@ from chunkmill.runtime.cluster_locks import ClusterLock, no_lock
 
 KIB, MIB = 2**10, 2**20
 ALIGNED, SHIFTED = "chunkmill, aligned", "chunkmill, unaligned"
-EACH, RECHUNKED = "chunkmill, a region a block", "da.store, rechunked first"
+EACH, EMPTY = "chunkmill, a region a block", "bare loop, then empty tasks"
+RECHUNKED, XARRAY_RECHUNKED = "da.store, rechunked first", "xarray, rechunked first"
 STORE, XARRAY, TENSORSTORE, ZARR = "da.store, its lock", "xarray, unsafe", "tensorstore", "zarr-python"
 REGION_ARRAYS = ("aligned", "bare", "shifted", "each", "store", "rechunked", "tensorstore")
 ONE, UNGUARDED = "chunkmill a[i] = v", "chunkmill, no lock"
@@ -206,8 +207,8 @@ def bench_region(case: Case, folder: Path, name: str, *, quick: bool, client: An
     (report,) = contenders[SHIFTED]()
     counts = {SHIFTED: {"keys": report.n_keys, "partial": report.n_partial, "regrouped": report.n_regrouped}}
     return harness.rows(
-        "region", name, times, peers=(STORE, RECHUNKED, XARRAY, TENSORSTORE), counts=counts,
-        targets={SHIFTED: [(ALIGNED, 1.5), (STORE, 0.5)], EACH: (RECHUNKED, 1.0)},
+        "region", name, times, peers=(STORE, RECHUNKED, XARRAY, XARRAY_RECHUNKED, TENSORSTORE), counts=counts,
+        targets={SHIFTED: [(ALIGNED, 1.5), (STORE, 0.5)], EACH: [(RECHUNKED, 1.0), (EMPTY, 1.15)]},
     )  # fmt: skip
 
 
@@ -234,17 +235,23 @@ def region_contenders(case: Case, folder: Path, client: Any = None) -> dict[str,
     ]
     blocks = [x.blocks[block] for block in np.ndindex(x.numblocks)]
     lengths = (case.side // 2, *[case.side] * (case.n_chunks - 1), case.side - case.side // 2)
-    dataset = xr.Dataset({"a": (("y", "x"), x)})
+    empty = [harness.empty_graph(block) for block in blocks]
     template = xr.Dataset({"a": (("y", "x"), da.from_array(harness.volume(case.shape), chunks=case.chunks))})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        template.to_zarr(folder / "xarray", zarr_format=2, consolidated=False, encoding={"a": {"chunks": case.chunks}})
+        for name in ("xarray", "xarray_rechunked"):
+            template.to_zarr(folder / name, zarr_format=2, consolidated=False, encoding={"a": {"chunks": case.chunks}})
 
-    def xarray() -> None:
+    def xarray(name: str, x: da.Array) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             region = dict(zip(("y", "x"), shifted, strict=True))
-            dataset.to_zarr(folder / "xarray", region=region, safe_chunks=False, consolidated=False)
+            dataset = xr.Dataset({"a": (("y", "x"), x)})
+            dataset.to_zarr(folder / name, region=region, safe_chunks=False, consolidated=False)
+
+    def then_empty() -> None:
+        bare_region(case, folder / "bare", values)
+        da.compute(*empty)
 
     return {
         ALIGNED: lambda: cm.store(x, arrays["aligned"], regions=case.region(shifted=False)),
@@ -252,8 +259,10 @@ def region_contenders(case: Case, folder: Path, client: Any = None) -> dict[str,
         SHIFTED: lambda: cm.store(x, [arrays["shifted"]], regions=shifted),
         EACH: lambda: cm.store(blocks, [arrays["each"]] * len(blocks), regions=regions),
         STORE: lambda: da.store(x, z, regions=shifted),
+        EMPTY: then_empty,
         RECHUNKED: lambda: da.store(x.rechunk((lengths, lengths)), rechunked, regions=shifted, lock=False),
-        XARRAY: xarray,
+        XARRAY: lambda: xarray("xarray", x),
+        XARRAY_RECHUNKED: lambda: xarray("xarray_rechunked", x.rechunk((lengths, lengths))),
         TENSORSTORE: lambda: t[shifted].write(values).result(),
     }
 

@@ -2,6 +2,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.selection import as_region
@@ -42,6 +43,33 @@ def test_each_key_is_written_once(array, compute):
     assert sum(r.n_keys for r in reports) == 12  # one by one, 24 are written
     assert sum(r.n_partial for r in reports) == 10
     assert [r.n_regrouped for r in reports] == [values(r).npartitions for r in shuffled]
+
+
+def test_each_key_is_read_once_at_most():
+    store = RecordingStore(MemoryStore())
+    array = cm.create_array(store, "a", shape=SHAPE, dtype="i4", chunks=CHUNKS)
+    array[...] = -1
+    store.clear()
+    cm.store([values(r) for r in REGIONS], [array] * 6, regions=REGIONS)
+    np.testing.assert_array_equal(array[...], expected(REGIONS))
+    written, changed = store.keys("set", "set_if"), store.keys("set_if")
+    assert len(set(written)) == len(written) == 12
+    assert len(changed) == 10
+    assert sorted(key for key in store.keys("get_versioned") if "/c/" in key) == sorted(changed)
+
+
+def test_a_failing_block_loses_nothing(array):
+    def fail(block):
+        raise ValueError("no block")
+
+    sources = [values(r) for r in REGIONS]
+    sources[4] = sources[4].map_blocks(fail, dtype="i4", meta=np.empty((0, 0), "i4"))
+    with pytest.raises(ValueError, match="no block"):
+        cm.store(sources, [array] * 6, regions=REGIONS)
+    found, whole = array[...], expected(REGIONS)
+    assert ((found == whole) | (found == -1)).all()
+    cm.store([values(r) for r in REGIONS], [array] * 6, regions=REGIONS)
+    np.testing.assert_array_equal(array[...], whole)
 
 
 def test_counts_belong_to_the_region_of_the_first_element():

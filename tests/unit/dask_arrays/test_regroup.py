@@ -69,3 +69,12 @@ def test_what_lies_in_one_piece_is_not_copied():
     x = da.from_array(np.zeros((8, 8)), chunks=(4, 8))
     _, _, views = written(x, ((2, 4, 2), (8,)))
     assert all(views)
+
+
+def test_other_names_of_a_block_are_no_tasks():
+    x = da.arange(12, chunks=4).map_blocks(np.negative)
+    y = x.blocks[::-1].blocks[1:]  # dask gives each step a name of its own
+    result, graph, _ = written(y, ((2, 4, 2),))
+    np.testing.assert_array_equal(result, y.compute())
+    needed = set().union(*(task.dependencies for key, task in graph.items() if key[0] == "write-x"))
+    assert {key[0] for key in needed} == {x.name}
