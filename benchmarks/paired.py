@@ -5,7 +5,8 @@ the working tree. Before a contender is timed, both wait for their turn; the ord
 one round that is not counted. So whatever makes the machine slower does so for both, and the ratios round by round tell
 which version is. Peers and bare loops are left out, and what has rounds of its own: `clusters`, `remote`, `scale`.
 
-A row is marked where its rounds agree: three quarters of them are slower, or faster, by more than 5 %.
+A row is marked where its median ratio is off by more than 5 % and a sign test of its rounds says that this is not by
+chance (p < 0.05, at least six rounds): of a hundred rows without a difference some five are.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import Pipe
@@ -34,6 +35,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
 from benchmarks import harness, report
 from benchmarks.harness import RESULTS, Row, duration
@@ -43,9 +46,9 @@ ROOT = Path(__file__).parents[1]
 ALONE = ("clusters", "remote", "scale")
 LAST = ("references",)  # which take the longest to set up
 OURS = "chunkmill"
-LEAST, MOST = 3, 15  # counted rounds
-SLIGHT = 0.05
-ENDED, BEGIN, DONE = "ended", "begin", "done"
+LEAST, MOST = 6, 15  # counted rounds
+SLIGHT, CHANCE = 0.05, 0.05
+ENDED, BEGIN, DONE, FAILED = "ended", "begin", "done", "failed"
 
 
 # --- in each of the two processes
@@ -62,15 +65,27 @@ class Turns:
         for name, function in functions.items():
             if once or name.startswith(OURS):
                 self._connection.send((BEGIN, name, once))
-                results[name] = list(self._repeated(function))[0 if once else 1 :]
+                found = self._repeated(function, once=once)[0 if once else 1 :]
+                if found:
+                    results[name] = found
         return results
 
-    def _repeated(self, function: Callable[[], Any]) -> Iterator[Any]:
+    def _repeated(self, function: Callable[[], Any], *, once: bool) -> list[Any]:
+        """Run a function as often as the other side says; without results where it fails, once."""
+        results: list[Any] = []
         while go := self._connection.recv():
-            yield function()
-            self._connection.send((DONE,))
+            try:
+                results.append(function())
+            except Exception as error:
+                if once:
+                    raise
+                results.clear()
+                self._connection.send((FAILED, f"{type(error).__name__}: {error}"))
+            else:
+                self._connection.send((DONE,))
         if go is None:
             raise RuntimeError("the other version has ended")
+        return results
 
 
 def follow(connection: Connection, run: Callable[..., list[Row]]) -> None:
@@ -113,22 +128,43 @@ class Compared:
         return statistics.median([now / before for now, before in pairs]) if all(map(all, pairs)) else math.nan
 
     @property
+    def ratio(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
     def verdict(self) -> str:
-        if len(self.ratios) < LEAST:
+        if abs(self.ratio - 1) <= SLIGHT or sign_test(self.ratios) >= CHANCE:
             return ""
-        low, high = report.quartiles(self.ratios)
-        return "slower" if low > 1 + SLIGHT else "faster" if high < 1 - SLIGHT else ""
+        return "slower" if self.ratio > 1 else "faster"
+
+
+def sign_test(ratios: Sequence[float]) -> float:
+    """Return how probable it is that as many rounds, or more, are on one side of 1 where nothing differs."""
+    n = sum(ratio != 1 for ratio in ratios)
+    most = max(sum(ratio > 1 for ratio in ratios), sum(ratio < 1 for ratio in ratios))
+    return min(1.0, 2 * sum(math.comb(n, k) for k in range(most, n + 1)) / 2**n)
 
 
 def compare(
-    pair: Sequence[Connection], name: str, *, quick: bool, seconds: float, until: float = math.inf
-) -> list[Compared]:
-    """Let both versions run one benchmark, for `seconds` each of its contenders, or the least number of rounds."""
+    pair: Sequence[Connection],
+    name: str,
+    *,
+    quick: bool,
+    seconds: float,
+    until: float = math.inf,
+    tell: Callable[[str], object] = lambda _: None,
+) -> tuple[list[Compared], list[str]]:
+    """Let both versions run one benchmark, for `seconds` each of its contenders, or the least number of rounds.
+
+    Returns the rows that both have, and what is not compared, with the reason. After `until` no contender is begun.
+    """
     for connection in pair:
         connection.send((name, quick))
     last = [connection.recv() for connection in pair]
+    failed: list[str] = []
     while last[0] == last[1] and last[0][0] == BEGIN:
-        _alternate(pair, last, min(time.perf_counter() + seconds, until))
+        tell(f"{name}: {last[0][1]}")
+        failed += _alternate(pair, last, seconds, until)
     for i, connection in enumerate(pair):
         while last[i][0] != ENDED:  # since the other one has, or they differ in what they run
             connection.send(None)
@@ -136,29 +172,37 @@ def compare(
     (_, base, base_error), (_, now, now_error) = last
     if base_error or now_error:
         raise RuntimeError(f"base: {base_error or 'interrupted'}; now: {now_error or 'interrupted'}")
-    others = {(row.benchmark, row.case, row.contender): row.times for row in base}
-    keys = [(row, others.get((row.benchmark, row.case, row.contender), [])) for row in now]
-    return [
-        Compared(row.benchmark, row.case, row.contender, before, row.times)
-        for row, before in keys
-        if row.times and len(before) == len(row.times)
-    ]
+    before = {(row.benchmark, row.case, row.contender): row.times for row in base if row.times}
+    after = {(row.benchmark, row.case, row.contender): row.times for row in now if row.times}
+    failed += [f"{': '.join(key)}: measured with one version only" for key in sorted(before.keys() ^ after.keys())]
+    rows = []
+    for key in (key for key in after if key in before):
+        n = min(len(before[key]), len(after[key]))
+        rows.append(Compared(*key, before[key][:n], after[key][:n]))
+    return rows, failed
 
 
-def _alternate(pair: Sequence[Connection], last: list[Any], until: float) -> None:
-    """Let both run one contender in turn; `last` has the last message of each, and then the next one."""
-    _, _, once = last[0]
-    n = 0
-    while n < 1 or (not once and (n <= LEAST or (n <= MOST and time.perf_counter() < until))):
+def _alternate(pair: Sequence[Connection], last: list[Any], seconds: float, until: float) -> list[str]:
+    """Let both run one contender in turn; return what failed. `last` has the last message of each, then the next."""
+    _, name, once = last[0]
+    n, begun, failed = 0, time.perf_counter(), list[str]()
+    if begun > until and not once:
+        failed.append(f"{name}: the time was over")
+    while not failed and (
+        n < 1 or (not once and (n <= LEAST or (n <= MOST and time.perf_counter() < begun + seconds)))
+    ):
         for i in (0, 1) if n % 2 else (1, 0):
             pair[i].send(True)
             last[i] = pair[i].recv()
             if last[i][0] == ENDED:
-                return
+                return failed
+            if last[i][0] == FAILED:
+                failed.append(f"{name}, {'now' if i else 'base'}: {last[i][1]}")
         n += 1
     for connection in pair:
         connection.send(False)
     last[:] = [connection.recv() for connection in pair]
+    return failed
 
 
 # --- the two versions
@@ -194,33 +238,35 @@ def sources_of(commit: str, folder: Path) -> Path:
     return folder / "src"
 
 
-def table(rows: Sequence[Compared]) -> str:
-    """Return the rows as one Markdown table, after the geometric means of each benchmark."""
+def table(rows: Sequence[Compared], failed: Sequence[str] = ()) -> str:
+    """Return the rows as one Markdown table, the slower ones first, after the geometric means of each benchmark."""
     lines = []
     for name in dict.fromkeys(row.benchmark for row in rows):
         own = [row for row in rows if row.benchmark == name]
-        mean = statistics.geometric_mean(statistics.median(row.ratios) for row in own)
+        mean = statistics.geometric_mean(row.ratio for row in own)
         marked = [sum(row.verdict == verdict for row in own) for verdict in ("slower", "faster")]
         lines.append(f"- {name}: {mean:.2f} of the time, {len(own)} rows, {marked[0]} slower, {marked[1]} faster")
+    lines += ["", *(f"- not compared: {each}" for each in failed), ""]
     lines += [
-        "",
-        "| benchmark | case | contender | before | now | ratio | quartiles | rounds | CPU | |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| | benchmark | case | contender | before | now | ratio | quartiles | rounds | p | CPU |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row in rows:
+    for row in sorted(rows, key=lambda row: -row.ratio if row.verdict == "slower" else 0):
         low, high = report.quartiles(row.ratios)
         before, now = (duration(statistics.median(times)) for times in (row.before, row.now))
-        ratio, cpu = statistics.median(row.ratios), "" if math.isnan(row.cpu) else f"{row.cpu:.2f}"
-        cells = (row.benchmark, row.case, row.contender, before, now, f"{ratio:.2f}", f"{low:.2f} to {high:.2f}")
-        lines.append("| " + " | ".join([*cells, str(len(row.ratios)), cpu, row.verdict]) + " |")
+        cpu = "" if math.isnan(row.cpu) else f"{row.cpu:.2f}"
+        cells = (row.verdict, row.benchmark, row.case, row.contender, before, now, f"{row.ratio:.2f}")
+        rounds = (f"{low:.2f} to {high:.2f}", str(len(row.ratios)), f"{sign_test(row.ratios):.3f}", cpu)
+        lines.append("| " + " | ".join([*cells, *rounds]) + " |")
     return "\n".join([*lines, ""])
 
 
-def save(rows: Sequence[Compared], about: dict[str, str]) -> None:
-    document = {"about": about, "rows": [vars(row) | {"cpu": row.cpu} for row in rows]}
+def save(rows: Sequence[Compared], failed: Sequence[str], about: dict[str, str]) -> None:
+    known = [vars(row) | {"cpu": None if math.isnan(row.cpu) else row.cpu} for row in rows]
+    document = {"about": about, "rows": known, "not compared": list(failed)}
     (RESULTS / "paired.json").write_text(json.dumps(document, indent=1) + "\n")
     head = "\n".join(f"- {key}: {value}" for key, value in about.items())
-    (RESULTS / "paired.md").write_text(f"# paired\n\n{head}\n\n{table(rows)}")
+    (RESULTS / "paired.md").write_text(f"# paired\n\n{head}\n\n{table(rows, failed)}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -229,7 +275,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="name", help=f"of: {', '.join(names)}")
     parser.add_argument("--base", metavar="COMMIT", help="whose sources are compared with those of the working tree")
     parser.add_argument("--seconds", type=float, default=1.5, help="for the rounds of each contender")
-    parser.add_argument("--minutes", type=float, default=15, help="after which no benchmark is begun")
+    parser.add_argument("--minutes", type=float, default=35, help="after which nothing is begun")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything works")
     parser.add_argument("--only", default="", metavar="REGEX", help="cases to run; their results are not saved")
     parser.add_argument("--follow", help=argparse.SUPPRESS)
@@ -240,24 +286,36 @@ def main(argv: list[str] | None = None) -> int:
     if not arguments.base or set(arguments.names) - set(names):
         parser.error(f"give --base COMMIT, and names of: {', '.join(names)}")
     rows: list[Compared] = []
+    failed: list[str] = []
     until = time.perf_counter() + 60 * arguments.minutes
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        pair = [stack.enter_context(version(source)) for source in (sources_of(arguments.base, folder), ROOT / "src")]
-        for name in arguments.names or names:
+    about = report.machine() | {
+        "command": " ".join(["python -m benchmarks.paired", *(sys.argv[1:] if argv is None else argv)])
+    }
+    wanted = arguments.names or names
+    with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True)) as progress:
+        base = sources_of(arguments.base, Path(folder))
+        bar = progress.add_task("", total=len(wanted))
+        options = {"quick": arguments.quick, "seconds": arguments.seconds, "until": until}
+        for name in wanted:
             start = time.perf_counter()
             try:
                 if start > until:
-                    raise TimeoutError(f"not begun, {arguments.minutes:g} minutes have passed")  # noqa: TRY301
-                compared = compare(pair, name, quick=arguments.quick, seconds=arguments.seconds, until=until)
-            except (RuntimeError, TimeoutError) as error:
-                print(f"{name}: NOT COMPARED: {error}", flush=True)
+                    raise TimeoutError(f"not begun, {arguments.minutes:g} minutes have passed")
+                with version(base) as before, version(ROOT / "src") as now:  # new ones: one may die
+                    found, not_compared = compare(
+                        (before, now), name, **options, tell=lambda text: progress.update(bar, description=text)
+                    )
+            except (RuntimeError, OSError, EOFError) as error:
+                failed.append(f"{name}: {type(error).__name__}: {error}")
             else:
-                print(table(compared), flush=True)
-                rows += compared
+                print(table(found), flush=True)
+                rows += found
+                failed += not_compared
             print(f"{name}: {time.perf_counter() - start:.0f} s\n", flush=True)
-    if not (arguments.quick or arguments.only or arguments.names):
-        save(rows, report.machine() | {"command": f"python -m benchmarks.paired --base {arguments.base}"})
+            progress.advance(bar)
+            if not (arguments.quick or arguments.only or arguments.names):
+                save(rows, failed, about)
+    print("\n".join(failed))
     return 0
 
 
@@ -309,18 +367,33 @@ def pair():
 
 
 def test_versions_take_turns(pair):
-    rows = compare(pair, "any", quick=True, seconds=0)
+    rows, failed = compare(pair, "any", quick=True, seconds=0)
     assert [row.contender for row in rows] == ["chunkmill", "chunkmill, last", "a job"]
     assert [len(row.ratios) for row in rows] == [LEAST, LEAST, 1]
     assert all(row.ratios[0] == pytest.approx(3) and row.cpu == 1 for row in rows)
     assert [row.verdict for row in rows] == ["slower", "slower", ""]
+    assert failed == []
     assert "b: 3.00 of the time, 3 rows, 2 slower, 0 faster" in table(rows)
 
 
-def test_a_benchmark_that_fails_in_one_version_is_named_and_the_next_one_runs(pair):
-    with pytest.raises(RuntimeError, match="now: KeyError: 'fails'"):
-        compare(pair, "fails", quick=True, seconds=0)
-    assert len(compare(pair, "any", quick=True, seconds=0)) == 3
+def test_a_contender_that_fails_in_one_version_is_named_and_the_next_one_runs(pair):
+    rows, failed = compare(pair, "fails", quick=True, seconds=0)
+    assert [row.contender for row in rows] == ["chunkmill", "a job"]
+    assert failed == ["chunkmill, last, now: KeyError: 'fails'"]
+    assert "not compared: chunkmill, last, now: KeyError" in table(rows, failed)
+
+
+def test_no_contender_is_begun_when_the_time_is_over(pair):
+    rows, failed = compare(pair, "any", quick=True, seconds=0, until=0)
+    assert [row.contender for row in rows] == ["a job"]
+    assert failed == ["chunkmill: the time was over", "chunkmill, last: the time was over"]
+
+
+def test_rounds_that_agree_by_chance_are_not_marked():
+    assert sign_test([1.1] * 5) > CHANCE > sign_test([1.1] * 6)
+    mixed = Compared("b", "c", "chunkmill", [1.0] * 8, [1.2, 1.3, 1.2, 1.1, 1.2, 0.9, 0.9, 1.2])
+    assert mixed.ratio > 1 + SLIGHT
+    assert not mixed.verdict
 
 
 if __name__ == "__main__":
