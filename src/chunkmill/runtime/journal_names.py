@@ -6,6 +6,7 @@ Not here: what is stored there (`chunkmill.runtime.journal`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
@@ -55,6 +56,7 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
     yield "]" if type(value) is list else ")"
 
 
+@lru_cache  # every record of a task asks for it
 def journal_prefix(path: str, scope: str = "") -> str:
     """Return the prefix of the keys of the journal of a job that writes the node at `path`, or what `scope` names."""
     return f"{JOB_PREFIX}{sha256(path.encode()).hexdigest()[:16]}{f'-{scope}' if scope else ''}/"

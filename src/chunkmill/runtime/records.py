@@ -25,6 +25,7 @@ _FEW = 16  # keys of a record that have a checksum each: damage is then told by 
 _LARGE = 4096  # bytes of a record that is worth compressing
 _MOST_BYTES, _MOST_KEYS = 64 << 20, 1 << 24  # of a record, and of a checksum in it: more was not written by a task
 _NUMBER = re.compile(r"(\d+)")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))  # `json.dumps` makes one a call
 
 
 class _Run(NamedTuple):
@@ -200,7 +201,7 @@ class Record:
         written = [(each.runs, each.n_bytes, each.checksum) for each in self.written]
         record: dict[str, Any] = {"counts": self.counts, "upto": self.upto, "written": written}
         record |= {} if self.reads is None else {"reads": self.reads}
-        value = json.dumps(record, separators=(",", ":")).encode()
+        value = _ENCODER.encode(record).encode()
         return value if len(value) < _LARGE else zlib.compress(value)
 
     @classmethod

@@ -226,7 +226,8 @@ class _Watched:
         finally:
             with self._changed:
                 self._n_running -= 1
-                self._changed.notify_all()
+                if self._stopped:
+                    self._changed.notify_all()  # type: ignore[unreachable]  # another thread has set it meanwhile
 
     def stop(self) -> None:
         """Refuse further calls, and return when none is running: nothing is written after the caller's error."""

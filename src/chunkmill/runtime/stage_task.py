@@ -41,8 +41,11 @@ def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
     {'n_keys': 3, 'peak_memory_bytes': 9}
     """
     for name, value in counts.items():
-        before = total.get(name, 0)
-        total[name] = max(before, value) if name.startswith("peak_") else before + value
+        before = total.get(name)
+        if before is None:
+            total[name] = value
+        else:
+            total[name] = max(before, value) if name.startswith("peak_") else before + value
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ _SharedStage: TypeAlias = LocalStage | PackedStage
 _OPENED: OrderedDict[str, LocalStage] = OrderedDict()
 _OPENED_LOCK = threading.Lock()
 _RECORD_BYTES, _RECORD_SECONDS = 64 << 20, 10.0  # a task that is interrupted repeats no more
+_NOTHING = nullcontext()
 _MAX_OPENED = 8  # stages of jobs that run at the same time
 
 
@@ -111,8 +115,8 @@ def run_task(
     counts = progress.counts
     details: list[Any] = []
     attempt = None if journal is None else journal.attempt
-    check = nullcontext() if attempt is None else unless_cancelled(attempt.key, attempt.check)
-    with check, references_in_scope(references):
+    check = _NOTHING if attempt is None else unless_cancelled(attempt.key, attempt.check)
+    with check, references_in_scope(references) if references else _NOTHING:
         last = len(specs) - 1
         for i, spec in enumerate(specs):
             if upto is not None and spec[:2] <= upto:
