@@ -19,8 +19,9 @@ from contextlib import suppress
 from multiprocessing import get_context
 
 from interleavings.exploration import Found, explore_share, replay
-from interleavings.operations import COPYING_FORMATS, GROUNDS, OPERATIONS, Scenario, scenarios
+from interleavings.operations import COPYING_FORMATS, OPERATIONS
 from interleavings.processes import one_actor_at_a_time
+from interleavings.scenarios import GROUNDS, Scenario, scenarios
 
 
 def main() -> int:

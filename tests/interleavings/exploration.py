@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from interleavings.operations import Scenario
 from interleavings.oracle import Oracle
 from interleavings.processes import one_actor_at_a_time
+from interleavings.scenarios import Scenario
 from interleavings.scheduler import Access, Choose, Run, Step, following, pack, unpack, wandering
 
-from chunkmill.errors import NodeExists
+from chunkmill.errors import NodeExists, NodeNotFound
 
 __all__ = ["Explored", "Found", "differing", "explore", "explore_all", "explore_share", "replay"]
 
@@ -88,7 +88,7 @@ def explore(scenario: Scenario, count: int, seed: int = 0) -> Iterator[Explored]
     """Run at most `count` interleavings of a scenario."""
     try:
         oracle = Oracle(scenario)
-    except NodeExists:  # what one of both needs is in the way of what the other needs
+    except (NodeExists, NodeNotFound):  # what one of both needs is in the way of what the other needs
         return
     if not oracle.is_telling():
         return

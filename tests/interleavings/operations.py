@@ -1,13 +1,14 @@
 """The public operations that meet each other, and the places where they do.
 
 Every operation writes values that tell who wrote them, to an array of eight rows in two chunks, so that a run takes
-some twenty store operations. Two operations at their places, in a format and on a ground, are a scenario.
+some twenty store operations.
+
+Not here: which of them meet, and where both begin (`interleavings.scenarios`).
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -23,11 +24,20 @@ from chunkmill.errors import NodeExists, StoreError
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["FORMATS", "GROUNDS", "OPERATIONS", "Operation", "Scenario", "scenarios"]
+__all__ = [
+    "CONSOLIDATED",
+    "COPYING_FORMATS",
+    "FORMATS",
+    "MARKS",
+    "OPERATIONS",
+    "Call",
+    "CopyingStore",
+    "Operation",
+    "needs_source",
+]
 
 FORMATS = ("zarr3", "zarr2", "n5")
 CONSOLIDATED = FORMATS[:2]
-GROUNDS = ("bare", "consolidated", "copying", "consolidated-copying")
 COPYING_FORMATS = (*FORMATS, "zarr3-draft")  # below the root, the draft copies whatever the store can
 MARKS = {"a": 100, "b": 200}
 
@@ -77,6 +87,8 @@ class Operation:
         Whether two alike, at one place, are one job that both run.
     restart
         Does it again where an interrupted run of another plan is in the way: its source has changed since.
+    begins
+        Does what others see, and may change, before the rest is done.
     paths
         Where it is done.
     """
@@ -89,6 +101,7 @@ class Operation:
     replaces: bool = False
     joins: bool = False
     restart: Callable[[Call], Any] | None = None
+    begins: Callable[[Call], Any] | None = None
     paths: tuple[str, ...] = ("g/a", "g/b", "g", "")
     formats: tuple[str, ...] = COPYING_FORMATS
 
@@ -215,6 +228,47 @@ def _convert_over(call: Call) -> None:
     cm.rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3, 1), codecs="raw", overwrite=True)
 
 
+def _begin_dataset(call: Call, mode: Any = "w-") -> Any:
+    data = _dataset(4, call.mark).chunk(x=4 if mode == "w" else 2)
+    return cm.write_dataset(data, call.store, call.path, mode=mode, format=call.format, compute=False)
+
+
+def _delayed_dataset(call: Call, mode: Any = "w-") -> None:
+    _begin_dataset(call, mode).compute()
+
+
+def _pyramid(call: Call, **more: Any) -> None:
+    source = cm.open_array(call.store, "src/a")  # a folder that a deletion has left is a group in N5, of no image
+    cm.pyramid(source, (call.store, call.path), levels=2, method="stride", format=call.format, **more)
+
+
+def _replace_pyramid(call: Call, **more: Any) -> None:
+    _pyramid(call, chunks=(3, 1), codecs="raw", overwrite=True, **more)
+
+
+def _old_pyramid(call: Call) -> None:
+    _source(call)
+    _pyramid(call)
+
+
+def _levels(call: Call, **more: Any) -> None:
+    cm.pyramid((call.store, f"{call.path}/0"), levels=3, method="stride", **more)
+
+
+def _replace_levels(call: Call, **more: Any) -> None:
+    _levels(call, chunks=(3, 1), codecs="raw", overwrite=True, **more)
+
+
+def _base(call: Call) -> None:
+    _group(call)
+    _array(Call(call.store, f"{call.path}/0", call.format, call.mark))
+
+
+def _old_levels(call: Call) -> None:
+    _base(call)
+    _levels(call)
+
+
 def _source_and_array(call: Call) -> None:
     _source(call)
     _array(call)
@@ -222,6 +276,11 @@ def _source_and_array(call: Call) -> None:
 
 def _repair(call: Call) -> None:
     cm.check(call.store, repair=True)
+
+
+def _job(name: str, run: Callable[..., Any], needs: Callable[[Call], Any]) -> Operation:
+    again, replaces = partial(run, resume=False), name.startswith("replace")
+    return Operation(name, run, needs, replaces=replaces, joins=True, restart=again, paths=_TARGETS)
 
 
 _TARGETS = ("g/a", "g/b", "g")  # of jobs, whose source is below the root
@@ -254,112 +313,31 @@ OPERATIONS = {
         Operation("replace-resume", _replace_resuming, _array, replaces=True),
         Operation("replace-convert", _convert_over, _source_and_array, replaces=True, joins=True, paths=_TARGETS),
         Operation("replace-dataset", _replace_dataset, _stored_dataset, replaces=True),
+        Operation("delayed-dataset", _delayed_dataset, in_place=True, begins=_begin_dataset),
+        Operation(
+            "replace-delayed-dataset",
+            partial(_delayed_dataset, mode="w"),
+            _stored_dataset,
+            in_place=True,
+            puts_whole=True,
+            replaces=True,
+            begins=partial(_begin_dataset, mode="w"),
+        ),
+        *(
+            _job(name, run, needs)
+            for name, run, needs in (
+                ("pyramid", _pyramid, _source),
+                ("replace-pyramid", _replace_pyramid, _old_pyramid),
+                ("levels", _levels, _base),
+                ("replace-levels", _replace_levels, _old_levels),
+            )
+        ),
         Operation("repair", _repair, paths=_ROOT),
         Operation("reader", lambda call: snapshot(call.store, raises=True), paths=_ROOT),
     )
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """Two operations at their places, in a format and on a ground."""
-
-    format: str
-    ground: str
-    names: tuple[str, str]
-    paths: tuple[str, str]
-
-    def __str__(self) -> str:
-        return f"{self.format},{self.ground},{self.names[0]}@{self.paths[0]},{self.names[1]}@{self.paths[1]}"
-
-    @classmethod
-    def parse(cls, text: str) -> Scenario:
-        """Read what `str` wrote."""
-        name, ground, *calls = text.split(",")
-        (a, path_a), (b, path_b) = (call.split("@") for call in calls)
-        return cls(name, ground, (a, b), (path_a, path_b))
-
-    @property
-    def is_copying(self) -> bool:
-        """Whether the store cannot rename."""
-        return "copying" in self.ground
-
-    @property
-    def operations(self) -> dict[str, Operation]:
-        return {actor: OPERATIONS[name] for actor, name in zip(MARKS, self.names, strict=True)}
-
-    def actions(self) -> dict[str, Callable[[Store], Any]]:
-        """Return what each actor does."""
-        return {actor: self._action(actor) for actor in MARKS}
-
-    def _action(self, actor: str) -> Callable[[Store], Any]:
-        run = self.operations[actor].run
-        return lambda store: run(self._call(actor, store))
-
-    def restart(self, actor: str, store: Store) -> None:
-        """Do the operation of an actor again, as the error says that it was refused with."""
-        run = self.operations[actor].restart
-        assert run is not None
-        run(self._call(actor, store))
-
-    def _call(self, actor: str, store: Store) -> Call:
-        return Call(store, dict(zip(MARKS, self.paths, strict=True))[actor], self.format, MARKS[actor])
-
-    def ground_store(self) -> MemoryStore:
-        """Return the store in which both begin.
-
-        Raises
-        ------
-        ChunkmillError
-            Both cannot begin in one store.
-        """
-        store = CopyingStore() if self.is_copying else MemoryStore()
-        if "consolidated" in self.ground:
-            cm.create_group(store, format=self.format, attributes={"title": "ground"})
-        made = set()
-        for actor, operation in self.operations.items():
-            call = self._call(actor, store)
-            if operation.needs is not None and (made_by := (operation.needs, call.path)) not in made:
-                operation.needs(call)
-                made.add(made_by)
-        if "consolidated" in self.ground and self.format in CONSOLIDATED:
-            cm.consolidate(store)
-        return store
-
-
-def scenarios(pair: tuple[str, str]) -> Iterator[Scenario]:
-    """Yield the scenarios of two operations: the most telling first."""
-    a, b = (OPERATIONS[name] for name in pair)
-    seen = set()
-    for paths in _meetings(a, b):
-        for ground, name in itertools.product(GROUNDS, COPYING_FORMATS):
-            if name not in _formats_on(ground, a, b):
-                continue
-            if name in a.formats and name in b.formats and (name in CONSOLIDATED or "consolidated" not in ground):
-                mirrored = (name, ground, paths[::-1])
-                if a is b and mirrored in seen:
-                    continue
-                seen.add((name, ground, paths))
-                yield Scenario(name, ground, pair, paths)
-
-
-def _formats_on(ground: str, a: Operation, b: Operation) -> tuple[str, ...]:
-    if "copying" not in ground:
-        return FORMATS
-    # a chunk that is written whole may get into the array that has replaced its own: nothing pins those stores
-    return COPYING_FORMATS if (a.replaces or b.replaces) and not (a.puts_whole or b.puts_whole) else ()
-
-
-def _meetings(a: Operation, b: Operation) -> Iterator[tuple[str, str]]:
-    """Yield the paths of both: one place, neighbours, one above the other, and one what the other reads."""
-    met = [("g/a", "g/a"), ("g/a", "g/b"), ("g/a", "g"), ("g", "g/a"), ("g/a", ""), ("", "g/a"), ("", "")]
-    met += [("g/a", "src/a"), ("src/a", "g/a"), ("g/a", "src"), ("src", "g/a")]
-    for one, other in met:
-        if _goes(a, one, b) and _goes(b, other, a):
-            yield one, other
-
-
-def _goes(operation: Operation, path: str, other: Operation) -> bool:
-    if path.startswith("src"):
-        return other.needs is _source and operation.needs in {_array, _group, None} and operation.paths != _ROOT
-    return path in operation.paths
+def needs_source(reads: Operation, other: Operation) -> bool:
+    """Return whether one reads a source, and what the other needs may be that source."""
+    return reads.needs is _source and other.needs in {_array, _group, None}

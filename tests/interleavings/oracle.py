@@ -12,11 +12,12 @@ import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import contains
 from typing import Any
 
-from interleavings.operations import Scenario
 from interleavings.processes import anonymous
+from interleavings.scenarios import Scenario
 from interleavings.scheduler import Choose, Outcome, Run, attempt, play
 from interleavings.snapshot import REPLACED, UNREADABLE, Snapshot, snapshot
 
@@ -77,12 +78,21 @@ class Oracle:
         if order not in self._serials:
             before = self._serial(order[:-1])
             store = copy.copy(before.store)
-            kind = attempt(lambda: self._actions[order[-1]](store)).kind
+            actor = order[-1]
+            action = self._actions[actor] if actor.islower() else partial(self.scenario.begin, actor.lower())
+            kind = attempt(lambda: action(store)).kind
             self._serials[order] = _Serial(store, self._views(store), (*before.kinds, kind))
         return self._serials[order]
 
     def _orders(self, outcomes: dict[str, Outcome]) -> Iterator[str]:
-        """Yield the serial orders of which the store may be the result."""
+        """Yield the serial orders of which the store may be the result; capitals stand for what has only begun."""
+        orders = list(self._whole_orders(outcomes))
+        yield from orders
+        for actor, outcome in outcomes.items():  # refused: what it had begun has been changed by the other
+            if outcome.kind != "done" and self.scenario.operations[actor].begins is not None:
+                yield from (order.replace(actor, actor.upper()) for order in orders if actor in order)
+
+    def _whole_orders(self, outcomes: dict[str, Outcome]) -> Iterator[str]:
         kinds = {actor: outcome.kind for actor, outcome in outcomes.items()}
         dead = "".join(actor for actor, kind in kinds.items() if kind == "died")
         for order in ("ab", "ba"):
@@ -143,7 +153,8 @@ class Oracle:
         """Yield what a reader saw that was neither there before the other operation nor after it."""
         for actor, other in ("ab", "ba"):
             if self.scenario.operations[actor].name == "reader" and run.outcomes[actor].kind == "done":
-                allowed = [self._serial(order).views for order in ("", other)]
+                begins = [other.upper()] if self.scenario.operations[other].begins is not None else []
+                allowed = [self._serial(order).views for order in ("", *begins, other)]
                 for name, seen in self._without_traces(run.outcomes[actor].value, allowed, [other]).items():
                     strange = _strange(seen, [each[name] for each in allowed])
                     yield from (f"the reader saw {text}" for text in strange)

@@ -8,8 +8,9 @@ from typing import TypeVar
 import pytest
 from interleavings.exploration import explore_all
 from interleavings.known import KNOWN
-from interleavings.operations import OPERATIONS, Scenario, scenarios
+from interleavings.operations import OPERATIONS
 from interleavings.processes import one_actor_at_a_time
+from interleavings.scenarios import Scenario, scenarios
 
 T = TypeVar("T")
 
@@ -21,9 +22,17 @@ N_RUNS_OF_KNOWN = 71  # so that what is known to fail is seen to
 N_RUNS_BRIEFLY = 12
 N_SCENARIOS = 3  # of the thirty or so of a pair: the serial orders of one take as long as a dozen runs
 
+LONG = {"delayed-dataset", "replace-delayed-dataset", "pyramid", "replace-pyramid", "levels", "replace-levels"}
+# one pair in thirteen of the long ones, within some 10 s: the command runs them all
+EVERY = [
+    pair
+    for pair in itertools.combinations_with_replacement(OPERATIONS, 2)
+    if not LONG & {*pair} or sum(map(list(OPERATIONS).index, pair)) % 13 == 0
+]
+
 PAIRS = [
     pytest.param(*pair, id="+".join(pair), marks=[pytest.mark.xfail(reason=KNOWN[pair])] if pair in KNOWN else [])
-    for pair in itertools.combinations_with_replacement(OPERATIONS, 2)
+    for pair in EVERY
 ]
 
 
@@ -46,9 +55,7 @@ def turned(items: list[T], n: int) -> list[T]:
     return items[n:] + items[:n]
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [p for p in itertools.combinations_with_replacement(OPERATIONS, 2) if p not in KNOWN]
-)
+@pytest.mark.parametrize(("first", "second"), [p for p in EVERY if p not in KNOWN])
 def test_pair_briefly(first, second):
     every = list(explore_all(chosen((first, second)), N_RUNS_BRIEFLY, n_scenarios=1))
     assert every

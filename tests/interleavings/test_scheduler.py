@@ -7,8 +7,8 @@ import threading
 import pytest
 from interleavings import scheduler
 from interleavings.exploration import differing, explore_all, replay
-from interleavings.operations import Scenario, scenarios
 from interleavings.processes import one_actor_at_a_time
+from interleavings.scenarios import Scenario, scenarios
 from interleavings.scheduler import following, pack, play, unpack, wandering
 
 from chunkmill.stores.memory import MemoryStore

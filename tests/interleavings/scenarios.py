@@ -1,0 +1,140 @@
+"""Two operations at their places, in a format and on a ground; those of each pair."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from interleavings.operations import (
+    CONSOLIDATED,
+    COPYING_FORMATS,
+    FORMATS,
+    MARKS,
+    OPERATIONS,
+    Call,
+    CopyingStore,
+    Operation,
+    needs_source,
+)
+
+import chunkmill as cm
+from chunkmill.stores.base import Store
+from chunkmill.stores.memory import MemoryStore
+
+__all__ = ["GROUNDS", "Scenario", "scenarios"]
+
+GROUNDS = ("bare", "consolidated", "copying", "consolidated-copying")
+_ROOT = ("",)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Two operations at their places, in a format and on a ground."""
+
+    format: str
+    ground: str
+    names: tuple[str, str]
+    paths: tuple[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.format},{self.ground},{self.names[0]}@{self.paths[0]},{self.names[1]}@{self.paths[1]}"
+
+    @classmethod
+    def parse(cls, text: str) -> Scenario:
+        """Read what `str` wrote."""
+        name, ground, *calls = text.split(",")
+        (a, path_a), (b, path_b) = (call.split("@") for call in calls)
+        return cls(name, ground, (a, b), (path_a, path_b))
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether the store cannot rename."""
+        return "copying" in self.ground
+
+    @property
+    def operations(self) -> dict[str, Operation]:
+        return {actor: OPERATIONS[name] for actor, name in zip(MARKS, self.names, strict=True)}
+
+    def actions(self) -> dict[str, Callable[[Store], Any]]:
+        """Return what each actor does."""
+        return {actor: self._action(actor) for actor in MARKS}
+
+    def _action(self, actor: str) -> Callable[[Store], Any]:
+        run = self.operations[actor].run
+        return lambda store: run(self._call(actor, store))
+
+    def restart(self, actor: str, store: Store) -> None:
+        """Do the operation of an actor again, as the error says that it was refused with."""
+        run = self.operations[actor].restart
+        assert run is not None
+        run(self._call(actor, store))
+
+    def begin(self, actor: str, store: Store) -> None:
+        """Do what others see of the operation of an actor before the rest is done."""
+        run = self.operations[actor].begins
+        assert run is not None
+        run(self._call(actor, store))
+
+    def _call(self, actor: str, store: Store) -> Call:
+        return Call(store, dict(zip(MARKS, self.paths, strict=True))[actor], self.format, MARKS[actor])
+
+    def ground_store(self) -> MemoryStore:
+        """Return the store in which both begin.
+
+        Raises
+        ------
+        ChunkmillError
+            Both cannot begin in one store.
+        """
+        store = CopyingStore() if self.is_copying else MemoryStore()
+        if "consolidated" in self.ground:
+            cm.create_group(store, format=self.format, attributes={"title": "ground"})
+        made = set()
+        for actor, operation in self.operations.items():
+            call = self._call(actor, store)
+            if operation.needs is not None and (made_by := (operation.needs, call.path)) not in made:
+                operation.needs(call)
+                made.add(made_by)
+        if "consolidated" in self.ground and self.format in CONSOLIDATED:
+            cm.consolidate(store)
+        return store
+
+
+def scenarios(pair: tuple[str, str]) -> Iterator[Scenario]:
+    """Yield the scenarios of two operations: the most telling first."""
+    a, b = (OPERATIONS[name] for name in pair)
+    seen = set()
+    for paths in _meetings(a, b):
+        for ground, name in itertools.product(GROUNDS, COPYING_FORMATS):
+            if name not in _formats_on(ground, a, b):
+                continue
+            if name in a.formats and name in b.formats and (name in CONSOLIDATED or "consolidated" not in ground):
+                mirrored = (name, ground, paths[::-1])
+                if a is b and mirrored in seen:
+                    continue
+                seen.add((name, ground, paths))
+                yield Scenario(name, ground, pair, paths)
+
+
+def _formats_on(ground: str, a: Operation, b: Operation) -> tuple[str, ...]:
+    if "copying" not in ground:
+        return FORMATS
+    # a chunk that is written whole may get into the array that has replaced its own: nothing pins those stores
+    return COPYING_FORMATS if (a.replaces or b.replaces) and not (a.puts_whole or b.puts_whole) else ()
+
+
+def _meetings(a: Operation, b: Operation) -> Iterator[tuple[str, str]]:
+    """Yield the paths of both: one place, neighbours, one above the other, and one what the other reads."""
+    met = [("g/a", "g/a"), ("g/a", "g/b"), ("g/a", "g"), ("g", "g/a"), ("g/a", ""), ("", "g/a"), ("", "")]
+    met += [("g/a", "src/a"), ("src/a", "g/a"), ("g/a", "src"), ("src", "g/a")]
+    for one, other in met:
+        if _goes(a, one, b) and _goes(b, other, a):
+            yield one, other
+
+
+def _goes(operation: Operation, path: str, other: Operation) -> bool:
+    if path.startswith("src"):
+        return needs_source(other, operation) and operation.paths != _ROOT
+    return path in operation.paths
