@@ -6,6 +6,7 @@ Not here: planning (`chunkmill.conversion.convert_job`), running stages (`chunkm
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -38,7 +39,7 @@ from chunkmill.formats.base import Format
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import placement, replacing
-from chunkmill.nodes.consolidated import refresh_consolidated
+from chunkmill.nodes.consolidated import refreshed
 from chunkmill.nodes.documents import check_own, publish
 from chunkmill.nodes.replacement import ReplacementOfJob
 from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
@@ -233,9 +234,8 @@ class TargetWriter:
         if others:
             below = {key: value for documents in others.values() for key, value in documents.items()}
             note_published(self.store, self.path, self.format.group_keys(self.path)[0], below)
-        publish(self.store, self.format, self.path, top, below=others, again=True)
-        if self.path:
-            refresh_consolidated(self.store, self.format, nodes)
+        with refreshed(self.store, self.format, nodes) if self.path else nullcontext():
+            publish(self.store, self.format, self.path, top, below=others, again=True)
         return [*below, *top]
 
 

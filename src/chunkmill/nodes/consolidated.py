@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
-from chunkmill.errors import NodeBeingReplaced
+from chunkmill.errors import NodeBeingReplaced, NodeExists
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.registry import FORMATS
 from chunkmill.model.json_values import same_json
@@ -12,7 +13,7 @@ from chunkmill.model.paths import is_within, parents_of
 from chunkmill.nodes.documents import fetch, may_have, node_keys, own_part, present, put_back
 from chunkmill.stores.base import Store
 
-__all__ = ["forget_consolidated", "refresh_consolidated", "write_consolidated"]
+__all__ = ["forget_consolidated", "refresh_consolidated", "refreshed", "write_consolidated"]
 
 
 def refresh_consolidated(
@@ -69,6 +70,20 @@ def refresh_consolidated(
             emitted = documents_format.emit_consolidated(group, after)[above[group]]
             if store.set_if(above[group], emitted, version):
                 break
+
+
+@contextmanager
+def refreshed(store: Store, documents_format: Format, paths: Iterable[str], *, own: bool = True) -> Iterator[None]:
+    """Publish nodes inside, then bring consolidated metadata up to date (`refresh_consolidated`).
+
+    Also where that is refused: others may have consolidated a document since that was withdrawn.
+    """
+    try:
+        yield
+    except NodeExists:
+        refresh_consolidated(store, documents_format, paths, own=own)
+        raise
+    refresh_consolidated(store, documents_format, paths, own=own)
 
 
 def _groups(paths: Iterable[str], *, own: bool) -> set[str]:

@@ -16,7 +16,7 @@ from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.model.paths import parents_of
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
+from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated, refreshed
 from chunkmill.nodes.documents import (
     check_free,
     check_root,
@@ -254,8 +254,8 @@ def publish_and_refresh(
     if documents:
         documents_format = format_of_store(store, format)
         path = documents_format.normalize_path(path)
-        publish(store, documents_format, path, documents, again=again)
-        refresh_consolidated(store, documents_format, [path], own=False)
+        with refreshed(store, documents_format, [path], own=False):
+            publish(store, documents_format, path, documents, again=again)
     flush(store)
 
 

@@ -15,7 +15,7 @@ from chunkmill.errors import DatasetError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes import documents, hierarchy
-from chunkmill.nodes.consolidated import refresh_consolidated
+from chunkmill.nodes.consolidated import refresh_consolidated, refreshed
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.replacement import Replacement, ReplacementOfJob
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
@@ -92,9 +92,9 @@ class Publication:
             last = set(self.documents_format.group_keys(self.path)) if self.path else own.keys()
             above = {key: value for key, value in own.items() if key not in last}
             publish = partial(documents.publish, self.store, self.documents_format, self.path)
-            publish(above, below=below, again=True)
-            publish({key: own[key] for key in own if key in last})  # of equal ones in Zarr v2 one may be another's
-            refresh_consolidated(self.store, self.documents_format, [self.path, *below])
+            with refreshed(self.store, self.documents_format, [self.path, *below]):
+                publish(above, below=below, again=True)
+                publish({key: own[key] for key in own if key in last})  # of equal ones in Zarr v2 one may be another's
         self._consolidate(is_needed=bool(self.path) and is_new_root and has_consolidated)
         flush(self.store)
 
