@@ -48,11 +48,13 @@ def regroup(
     call = SharedFunction(_Assembling(function))
     axes = [list(_spans(old, new)) for old, new in zip(x.chunks, chunks, strict=True)]
     graph: dict[Any, Any] = {}
+    used = set()
     for index in np.ndindex(*map(len, axes)):
         spans = tuple(axis[i] for axis, i in zip(axes, index, strict=True))
         is_extracted, references = [], []
         for numbers, needed in _needed(spans):
-            source: Any = _computed(x, (x.name, *numbers))
+            source = _computed(x, (x.name, *numbers))
+            used.add(source[0])  # a layer has the name that its keys have
             shape = tuple(lengths[number] for lengths, number in zip(x.chunks, numbers, strict=True))
             is_extracted.append(_is_worth_extracting(shape, region_shape(needed), x.dtype.itemsize))
             if is_extracted[-1]:
@@ -62,8 +64,9 @@ def regroup(
             references.append(TaskRef(source))
         key = (name, *index, 0)
         graph[key] = Task(key, call, spans, tuple(is_extracted), *references)
+    layers = HighLevelGraph({**x.dask.layers, name: MaterializedLayer(graph)}, {**x.dask.dependencies, name: used})
     return da.Array(
-        HighLevelGraph.from_collections(name, graph, dependencies=[x]),  # type: ignore[list-item]  # dask's own protocol does not fit dask.array
+        layers.cull_layers([name]),  # without those of names alone: dask culls layer by layer
         name,
         (*((1,) * len(axis) for axis in axes), (n_results,)),
         meta=np.empty((0,) * (x.ndim + 1), np.int64),

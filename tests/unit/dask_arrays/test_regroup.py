@@ -78,3 +78,4 @@ def test_other_names_of_a_block_are_no_tasks():
     np.testing.assert_array_equal(result, y.compute())
     needed = set().union(*(task.dependencies for key, task in graph.items() if key[0] == "write-x"))
     assert {key[0] for key in needed} == {x.name}
+    assert not [key for key in graph if key_split(key) == "blocks"]
