@@ -250,10 +250,10 @@ def test_get(reading, options):
 
 
 def test_get_of_the_second_shard():
-    """Two indexes are asked for at once, and the second fails."""
+    """The document is looked at, then two indexes are asked for at once, and the second fails."""
     below = MemoryStore()
     array = filled(below, shards=(4, 4))
-    array = array.with_store(FailingStore(below, 2, ("get",)))
+    array = array.with_store(FailingStore(below, 3, ("get",)))
     with pytest.raises(ChunkError) as caught:
         array[1:7, 1:3]
     assert (caught.value.step, caught.value.key) == ("get", "a/c/1/0")

@@ -24,7 +24,7 @@ from chunkmill.array.chunk_io import read_region
 from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray
 from chunkmill.errors import ChunkError, ChunkmillError, StoreError
 from chunkmill.formats.base import Format
-from chunkmill.formats.registry import get_format
+from chunkmill.formats.registry import format_as_opened, get_format
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.paths import parents_of
@@ -183,7 +183,7 @@ def _compare(array: StoredArray, *, may_grow: bool) -> None:
 def _documents(array: StoredArray) -> tuple[Format, str, dict[str, bytes]]:
     """Return the format, the key of the array's document, and the documents that exist."""
     store = uncached(array.store)
-    documents_format = get_format(array.format)
+    documents_format = format_as_opened(array.format, array.stored_metadata)
     if not documents_format.node_keys_known:
         root = {key: value for key in documents_format.root_keys() if (value := store.get(key)) is not None}
         documents_format = documents_format.configured(root) or documents_format

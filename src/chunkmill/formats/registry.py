@@ -9,8 +9,9 @@ from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.formats.zarr_v3 import ZarrV3
 from chunkmill.formats.zarr_v3_draft import ZarrV3Draft
 from chunkmill.formats.zarr_v3_experimental import ZarrV3Experimental
+from chunkmill.model.metadata import ArrayMetadata
 
-__all__ = ["FORMATS", "READ_ONLY", "get_format"]
+__all__ = ["FORMATS", "READ_ONLY", "format_as_opened", "get_format"]
 
 # Zarr v3 before v2, since both may be in one folder after a migration; N5 last, since any folder may be an N5 group
 FORMATS: tuple[Format, ...] = (ZarrV3(), ZarrV2(), ZarrV3Draft(), ZarrV3Experimental(), N5())
@@ -38,3 +39,17 @@ def get_format(name: str) -> Format:
         return known
     names = ", ".join(repr(known.name) for known in FORMATS)
     raise UnsupportedFeature(format="chunkmill", feature=f"format {name!r}", hint=f"the formats are {names}")
+
+
+def format_as_opened(name: str, metadata: ArrayMetadata) -> Format:
+    """Return the format with which an array was opened: Zarr v2 with the separator that its document may leave out.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> nested = cm.create_array("memory://doc-as-opened", shape=4, dtype="i4", format="zarr2", chunk_key_encoding="/")
+    >>> format_as_opened("zarr2", nested.metadata)
+    ZarrV2(separator_override='/')
+    """
+    documents_format = get_format(name)
+    return ZarrV2(metadata.chunk_keys.separator) if isinstance(documents_format, ZarrV2) else documents_format
