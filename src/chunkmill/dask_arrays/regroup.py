@@ -54,7 +54,7 @@ def regroup(
         is_extracted, references = [], []
         for numbers, needed in _needed(spans):
             source = _computed(x, (x.name, *numbers))
-            used.add(source[0])  # a layer has the name that its keys have
+            used.add(source[0])
             shape = tuple(lengths[number] for lengths, number in zip(x.chunks, numbers, strict=True))
             is_extracted.append(_is_worth_extracting(shape, region_shape(needed), x.dtype.itemsize))
             if is_extracted[-1]:
@@ -64,9 +64,14 @@ def regroup(
             references.append(TaskRef(source))
         key = (name, *index, 0)
         graph[key] = Task(key, call, spans, tuple(is_extracted), *references)
-    layers = HighLevelGraph({**x.dask.layers, name: MaterializedLayer(graph)}, {**x.dask.dependencies, name: used})
+    layers = {**x.dask.layers, name: MaterializedLayer(graph)}
+    if used <= x.dask.layers.keys():  # a layer has the name that its keys have, but for graphs made by hand
+        # without the layers that hold names alone: dask culls layer by layer
+        tasks = HighLevelGraph(layers, {**x.dask.dependencies, name: used}).cull_layers([name])
+    else:
+        tasks = HighLevelGraph(layers, {**x.dask.dependencies, name: {*x.dask.layers}})
     return da.Array(
-        layers.cull_layers([name]),  # without those of names alone: dask culls layer by layer
+        tasks,
         name,
         (*((1,) * len(axis) for axis in axes), (n_results,)),
         meta=np.empty((0,) * (x.ndim + 1), np.int64),

@@ -4,6 +4,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.utils import key_split
 
 from chunkmill.dask_arrays import regroup as module
@@ -79,3 +80,11 @@ def test_other_names_of_a_block_are_no_tasks():
     needed = set().union(*(task.dependencies for key, task in graph.items() if key[0] == "write-x"))
     assert {key[0] for key in needed} == {x.name}
     assert not [key for key in graph if key_split(key) == "blocks"]
+
+
+def test_a_layer_that_has_not_the_name_of_its_keys():
+    """A graph made by hand: what is not known to be of names alone stays."""
+    tasks = {("x", i): (np.full, 3, i) for i in range(4)}
+    x = da.Array(HighLevelGraph({"odd": MaterializedLayer(tasks)}, {"odd": set()}), "x", ((3,) * 4,), dtype=int)
+    result, *_ = written(x, ((4,) * 3,))
+    np.testing.assert_array_equal(result, np.repeat(np.arange(4), 3))
