@@ -273,14 +273,8 @@ def _unpacked(store: Store, note: str, value: bytes) -> Exchange:
     try:
         known = json.loads(value)
         waves = {name: tuple(map(tuple, known[name])) for name in ("new_documents", "old_documents")}
-        return Exchange(
-            **{
-                **known,
-                **waves,
-                "old_prefixes": tuple(known["old_prefixes"]),
-                "derived": tuple(known.get("derived", ())),
-            }
-        )
+        tuples = {"old_prefixes": tuple(known["old_prefixes"]), "derived": tuple(known.get("derived", ()))}
+        return Exchange(**{**known, **waves, **tuples})
     except (ValueError, TypeError, KeyError, RecursionError):
         reason = "the note of an interrupted exchange is damaged; the new node is stored whole beside it"
         raise StoreError(url=store.url, key=note, reason=reason) from None

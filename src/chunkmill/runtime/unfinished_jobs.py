@@ -343,7 +343,7 @@ def check_no_job(
         brief = [job.run for job in jobs if job.ends_soon]
         # of two brief ones that wait for each other, one gives up while the other still waits
         most = len(pauses) // 2 if min(brief, default="~") < own_run else len(pauses)
-        if gives_up or not (rivals or brief) or n_pauses == most:
+        if gives_up or not (rivals or brief) or n_pauses >= most:
             break
         plan_document.pause(pauses[n_pauses])
         n_pauses += 1

@@ -26,9 +26,7 @@ from chunkmill.stores.zip_archive import Archive, shared_archive, version_of
 __all__ = ["ZipStore"]
 
 _MAX_MEMBER_BYTES = 8 * 2**30  # of a compressed member, decompressed
-_MAX_UNLIMITED_BYTES = (
-    2**28
-)  # of one where the reader says nothing (`limited_to`): a document; more where more is stored
+_MAX_UNLIMITED_BYTES = 2**28  # where the reader says nothing (`limited_to`), of a document; more where more is stored
 _MAX_RATIO = 200  # to what is stored of it; consolidated metadata of alike arrays: 58, indented 95
 
 
