@@ -25,7 +25,8 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
-STAGE, MEMORY, FILES, EMPTY = "stage", "stage, journal in memory", "stage, journal in files", "empty tasks"
+STAGE, EMPTY = "chunkmill", "empty tasks"
+MEMORY, FILES = "chunkmill, journal in memory", "chunkmill, journal in files"
 SCHEDULERS = ("sync", "threads")
 N_TASKS = 10_000
 RESULT = TaskResult({"n_keys": 1, "bytes_written": 1})

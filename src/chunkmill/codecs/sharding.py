@@ -22,6 +22,7 @@ from chunkmill.codecs.is_fill import is_fill
 from chunkmill.codecs.pipeline import BuildPipeline, CodecPipeline
 from chunkmill.codecs.rows import copy_rows
 from chunkmill.errors import CodecError
+from chunkmill.model.grid import MOST_AXES
 from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = ["INDEX_CODECS", "ShardingIndexed", "sharding_factory"]
@@ -234,7 +235,6 @@ class ShardingIndexed(Memo, DecodesInto):
         return product(*cuts, [...])  # the dots make an array, not a scalar, of a chunk without axes
 
 
-_MOST_AXES = 64  # of an array of numpy
 INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
 """Codecs of the index where nothing else is said."""
 
@@ -255,8 +255,8 @@ def sharding_factory(build_pipeline: BuildPipeline, parse_named_config: Callable
         shape = configuration.get("chunk_shape")
         if not isinstance(shape, list | tuple) or not all(type(length) is int for length in shape):
             raise ValueError(f"chunk_shape is {shape!r}, expected a list of integers")
-        if len(shape) >= _MOST_AXES:
-            raise ValueError(f"shards of {len(shape)} axes: the index has one more, and numpy's arrays {_MOST_AXES}")
+        if len(shape) >= MOST_AXES:
+            raise ValueError(f"shards of {len(shape)} axes: the index has one more, and numpy's arrays {MOST_AXES}")
         index_spec = ChunkSpec((*(1 for _ in shape), 2), np.dtype(np.uint64), None)
         codec = ShardingIndexed(
             tuple(shape),

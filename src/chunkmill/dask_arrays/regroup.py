@@ -64,14 +64,12 @@ def regroup(
             references.append(TaskRef(source))
         key = (name, *index, 0)
         graph[key] = Task(key, call, spans, tuple(is_extracted), *references)
+    if not used <= x.dask.layers.keys():  # a layer has the name that its keys have, but in graphs made by hand
+        used = {*x.dask.layers}
     layers = {**x.dask.layers, name: MaterializedLayer(graph)}
-    if used <= x.dask.layers.keys():  # a layer has the name that its keys have, but for graphs made by hand
-        # without the layers that hold names alone: dask culls layer by layer
-        tasks = HighLevelGraph(layers, {**x.dask.dependencies, name: used}).cull_layers([name])
-    else:
-        tasks = HighLevelGraph(layers, {**x.dask.dependencies, name: {*x.dask.layers}})
     return da.Array(
-        tasks,
+        # without the layers that hold names alone: dask culls layer by layer
+        HighLevelGraph(layers, {**x.dask.dependencies, name: used}).cull_layers([name]),
         name,
         (*((1,) * len(axis) for axis in axes), (n_results,)),
         meta=np.empty((0,) * (x.ndim + 1), np.int64),

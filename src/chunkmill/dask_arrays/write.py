@@ -36,7 +36,7 @@ from chunkmill.dask_arrays.regroup import regroup
 from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import AlignmentError
-from chunkmill.model.grid import Region
+from chunkmill.model.grid import MOST_AXES, Region
 from chunkmill.model.user_values import as_dtype, is_text
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
 from chunkmill.runtime.cluster_locks import check_guarded
@@ -47,7 +47,6 @@ from chunkmill.runtime.scheduler import Scheduler, optimised
 __all__ = ["WriteReport", "check_source", "joined_write_graph", "report", "run", "write_blocks", "write_graph"]
 
 T = TypeVar("T")
-_MOST_AXES = 64  # of an array of numpy
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -99,9 +98,9 @@ class WriteReport(ReportMixin):
 
 def check_source(x: da.Array, shape: tuple[int, ...]) -> None:
     """Raise `AlignmentError` where `x` cannot be written to a region of `shape`."""
-    if x.ndim >= _MOST_AXES:  # the counts of a block have one axis more
+    if x.ndim >= MOST_AXES:  # the counts of a block have one axis more
         fix = "write it from memory: a[...] = x.compute()"
-        raise AlignmentError(expected=f"a dask array of at most {_MOST_AXES - 1} axes", got=x.ndim, fix=fix)
+        raise AlignmentError(expected=f"a dask array of at most {MOST_AXES - 1} axes", got=x.ndim, fix=fix)
     if any(np.isnan(n) for axis in x.chunks for n in axis):
         fix = "call x.compute_chunk_sizes() first"
         raise AlignmentError(expected="known chunk sizes", got=f"unknown chunk sizes: {x.chunks}", fix=fix)

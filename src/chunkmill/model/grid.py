@@ -15,13 +15,16 @@ from typing import Any
 from chunkmill.errors import RegionError
 
 __all__ = ["ChunkCoords", "ChunkGrid", "DaskChunks", "Overlap", "Region", "RegularAxis", "RunsAxis", "Shape"]
-__all__ += ["run_lengths"]
+__all__ += ["MOST_AXES", "run_lengths"]
 
 Shape = tuple[int, ...]
 ChunkCoords = tuple[int, ...]
 DaskChunks = tuple[tuple[int, ...], ...]  # the length of each chunk along each axis
 Region = tuple[slice, ...]  # steps are 1, bounds are ints, inside the array
 
+
+MOST_AXES = 64
+"""Axes that an array of numpy may have."""
 
 _MAX_LISTED = 10_000_000  # lengths along an axis: dask's tuples of them take 80 MB
 

@@ -110,14 +110,14 @@ def note_exchange(store: Store, path: str, run: str, exchange: Exchange) -> None
 
 
 def complete_exchange(store: Store, path: str, run: str, job: str = "", old_prefix: str | None = None) -> bool:
-    """Finish the exchange that a run has noted; return whether the new node is in place.
+    """Finish the exchange that a run has noted; return whether the new node is in place, below `old_prefix` if given.
 
     Where another client is at work on it, this waits until that one has ended.
 
     Raises
     ------
     JobError
-        There is nothing to put in place, nor is it there, below `old_prefix`, where a `job` is said to be named then.
+        There is nothing to put in place, nor is it there, where a `job` is said to be named then.
     StoreError
         Somebody has made another node there meanwhile.
     """
@@ -129,9 +129,10 @@ def complete_exchange(store: Store, path: str, run: str, job: str = "", old_pref
             if isinstance(found, Exchange):
                 _exchange(store, found, attempt, note_key(path, run))
         flush(store)  # a writer that finishes it for a dead one may have opened the old array before
-    if job and not found and (old_prefix is None or store.size(old_prefix + new_mark(run)) is None):
+    is_there = bool(found) or (old_prefix is not None and store.size(old_prefix + new_mark(run)) is not None)
+    if job and not is_there:
         raise _ended(job)
-    return bool(found)
+    return is_there
 
 
 def complete_planned(store: Store, path: str, plan: bytes) -> bool:
@@ -139,8 +140,7 @@ def complete_planned(store: Store, path: str, plan: bytes) -> bool:
     known = plan_document.Plan.parsed(plan)
     if known is None or known.old_prefix is None:
         return False
-    mark = f"{known.old_prefix}{new_mark(known.run)}"
-    return complete_exchange(store, path, known.run) or store.size(mark) is not None
+    return complete_exchange(store, path, known.run, old_prefix=known.old_prefix)
 
 
 def delete_note(store: Store, path: str, run: str, old_prefix: str | None) -> None:

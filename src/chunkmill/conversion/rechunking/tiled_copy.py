@@ -12,12 +12,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from chunkmill.codecs.rows import copy_rows
-from chunkmill.model.grid import Region
+from chunkmill.model.grid import MOST_AXES, Region
 
 __all__ = ["MAX_TILED_AXES", "put_in_tiles"]
 
-MAX_TILED_AXES = 32
-"""numpy has at most 64 axes, and tiles have two for each axis of the array."""
+MAX_TILED_AXES = MOST_AXES // 2
+"""Tiles have two axes for each of the array."""
 
 
 def put_in_tiles(tiles: NDArray[Any], at: Region, values: NDArray[Any]) -> None:
