@@ -13,13 +13,13 @@ from typing import Self
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import REPLACED, ByteRange, ByteSpan, Store
+from chunkmill.stores.posix_file import DESCRIPTORS
 from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["PinsDirectories"]
 
-_DESCRIPTORS = "/proc/self/fd"
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0)
-_CAN_PIN = bool(_DIRECTORY) and os.path.isdir(_DESCRIPTORS)  # noqa: PTH112 - a chroot may have none
+_CAN_PIN = bool(_DIRECTORY) and os.path.isdir(DESCRIPTORS)  # noqa: PTH112 - a chroot may have none
 
 
 class PinsDirectories:
@@ -38,7 +38,7 @@ class PinsDirectories:
             fd = -1
         if fd < 0:
             return self
-        tree = type(self)(f"{_DESCRIPTORS}/{fd}", fsync=self._fsync)  # type: ignore[call-arg]
+        tree = type(self)(f"{DESCRIPTORS}/{fd}", fsync=self._fsync)  # type: ignore[call-arg]
         tree.url = f"{self.url}/{prefix}"
         return _PinnedStore(self, tree, prefix, path, fd)  # type: ignore[arg-type]
 
