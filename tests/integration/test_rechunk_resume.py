@@ -7,9 +7,11 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import dask
+import numpy as np
 import pytest
 from clusters import cluster_of, kill_worker, worker_pids
 from rechunks import check, make, planned_tightly
@@ -50,8 +52,8 @@ def test_goes_on_where_it_failed(tmp_path, strategy):
         try:
             report = planned_tightly(array, failing, **arguments).run()
         except (StoreError, ChunkError):
-            with pytest.raises(NodeNotFound):
-                cm.open_array(store)
+            with suppress(NodeNotFound):  # nothing, or all, when what failed was to say that it is over
+                np.testing.assert_array_equal(cm.open_array(store)[...], values)
             continue
         n_resumed = report.n_resumed
         break
@@ -164,7 +166,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("part", "n_keys"), [("/intermediate/", 3), ("c/", 10)], ids=["while spilling", "while writing"]
+    ("part", "n_keys"), [("/intermediate/", 9), ("c/", 10)], ids=["while spilling", "while writing"]
 )
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
 def test_goes_on_where_a_killed_client_stopped(tmp_path, number, part, n_keys):

@@ -6,9 +6,10 @@ Layout, below the prefix of a journal::
     <stage>/<task>-<run>.begun      the same, of a task that is not done yet
     <stage>/<group>-<run>.merged    records of the tasks of a group, one after the other, and an index at the end
 
-Merging writes the merged object first, and then deletes each record that it holds, unless that has changed: a client
-that dies in between leaves both. A record of its own counts before a merged one, so several clients may merge, and
-tasks may be recorded again meanwhile. Not here: what a record says (`chunkmill.runtime.records`).
+Those of short tasks are put into the merged object at once (`chunkmill.runtime.record_batch`). Merging writes the
+merged object first, and then deletes each record that it holds, unless that has changed: a client that dies in between
+leaves both. A record of its own counts before a merged one, so several clients may merge, and tasks may be recorded
+again meanwhile. Not here: what a record says (`chunkmill.runtime.records`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ BEGUN = ".begun"
 _MERGED = ".merged"
 _NAME = re.compile(r"(\d+)-([^.]*)(\.merged)?")
 _WORTH = 16  # records of a group that are worth writing its merged object again
+_TOGETHER = 4  # records that take longer to store one by one than into a merged object, which is read for that
 _AT_WORK = 8  # groups below the last one whose tasks may still be at work: of those before, any record is worth it
 _TAIL = ByteRange(-8192)  # holds the index of a merged object
 _FOOTER = 8  # bytes: the length of the index, at the end
@@ -131,6 +133,22 @@ class RecordFiles:
     def delete(self) -> None:
         """Delete the records of the run, those of tasks that are not done included."""
         delete_keys(self.store, [key for _, key, name in self._keys() if name.split("-")[-1].split(".")[0] == self.run])
+
+    def put(self, stage: int, records: Mapping[int, bytes]) -> None:
+        """Store records of tasks: many of one group at once, as `merge` would leave them."""
+        groups: dict[int, dict[int, bytes]] = defaultdict(dict)
+        for task, value in records.items():
+            groups[task // GROUP][task] = value
+        for own in groups.values():
+            if len(own) < _TOGETHER or scratch_store(self.store) is not None:
+                self._each(lambda each: self.store.set(self.key(stage, each[0]), each[1]), [*own.items()])
+                continue
+            at = self._merged_key(stage, next(iter(own)))
+            merged = own
+            version: str | None = None  # of most groups, there is none yet
+            while not self.store.set_if(at, _packed(merged), version):
+                there, version = self.store.get_versioned(at)
+                merged = {**_unpacked(there), **own}
 
     def merge(self, stage: int) -> None:
         """Merge the records of neighbouring tasks of a stage, where there are enough of them."""

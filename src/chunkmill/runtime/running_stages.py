@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed import Client
@@ -21,6 +21,7 @@ from chunkmill.runtime.job_monitor import JobMonitor
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
 from chunkmill.runtime.progress import JobProgress
+from chunkmill.runtime.record_batch import RecordBatch
 from chunkmill.runtime.record_files import GROUP
 from chunkmill.runtime.reference_shipping import ReferenceSender
 from chunkmill.runtime.resumed import ResumedTasks
@@ -151,7 +152,9 @@ def _tasks_running(
     """Yield what runs tasks of a stage: called with their function, their arguments, and what takes their results."""
     here = LocalStage(stage.function, stage.common, journal, number, stage.inputs)
     if scheduler.in_process:
-        yield lambda function, tasks, on_result: scheduler.run(stage.name, function, here, tasks, on_result)
+        with nullcontext() if journal is None else RecordBatch(journal, number) as batch:
+            own = replace(here, batch=batch)
+            yield lambda function, tasks, on_result: scheduler.run(stage.name, function, own, tasks, on_result)
         return
     sender = None if stage.reads is None else ReferenceSender(stage.reads, stage.common)
     packed = PackedStage.of(here, needs, sender)

@@ -23,6 +23,7 @@ from chunkmill.runtime.inputs import Inputs, mark_now
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import Needs, check_process
 from chunkmill.runtime.process_memory import peak_memory
+from chunkmill.runtime.record_batch import RecordBatch
 from chunkmill.runtime.records import Record, WrittenKeys
 from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
 from chunkmill.runtime.stage import TaskResult
@@ -57,6 +58,7 @@ class LocalStage:
     journal: Journal | None
     number: int
     inputs: Inputs | None = None
+    batch: RecordBatch | None = None  # in the client's process
 
     def reads_now(self, specs: Sequence[Any]) -> int | None:
         """Return the mark of what some specs would read now; ``None``: not known."""
@@ -186,7 +188,11 @@ class _Progress:
 
     def record(self, upto: tuple[int, ...] | None = None) -> None:
         """Record what is done; all, without `upto`."""
-        if self._journal is not None:
+        batch = self._stage.batch
+        if batch is not None and upto is None and not self._earlier:
+            record = Record(self.counts, [*WrittenKeys.of(self._writes)], reads=self._reads)
+            batch.add(self._task, record, seconds=time.monotonic() - self._since)
+        elif self._journal is not None:
             self._earlier = self._journal.record(
                 self._stage.number,
                 self._task,
