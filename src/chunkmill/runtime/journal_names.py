@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 __all__ = ["JOB_PREFIX", "MARK_PREFIX", "PLAN", "RUNNING", "fingerprint", "journal_prefix", "new_mark", "new_run"]
-__all__ += ["exchange_sign", "staged_documents", "staged_prefix"]
+__all__ += ["STAGED", "exchange_sign", "staged_documents", "staged_prefix"]
 
 JOB_PREFIX = ".chunkmill-job-"
 """Prefix of the keys of every job's journal, at the root of a store."""
@@ -22,6 +22,9 @@ PLAN = "plan.json"
 
 RUNNING = "running/"
 """Prefix of the attempts' heartbeats, below a journal's."""
+
+STAGED = "new-"
+"""Start of the prefixes, below a journal's, of what is to replace nodes: `staged_prefix`."""
 
 MARK_PREFIX = ".chunkmill-new-"
 """Start of the name of the key that tells a new node from the one that it has replaced, until the job is over."""
@@ -69,7 +72,7 @@ def new_run() -> str:
 
 def staged_prefix(path: str, run: str, number: int = 0) -> str:
     """Return the prefix below which a run of the job at `path` writes what replaces the first, or another, node."""
-    return f"{journal_prefix(path)}new-{run}{f'-{number}' if number else ''}/"
+    return f"{journal_prefix(path)}{STAGED}{run}{f'-{number}' if number else ''}/"
 
 
 def staged_documents(path: str, run: str) -> str:

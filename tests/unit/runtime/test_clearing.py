@@ -1,10 +1,13 @@
 """What a job that is over has left: deleted, but nothing of the job that has begun since."""
 
+import subprocess
+import sys
+
 import pytest
 
 from chunkmill.runtime.clearing import clear_journal, clear_listed
 from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import PLAN, RUNNING
+from chunkmill.runtime.journal_names import PLAN, RUNNING, new_mark
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -32,6 +35,17 @@ def test_nothing_is_deleted_where_there_is_a_plan(journal):
     assert sorted(journal.store.list_prefix("")) == before
 
 
+def test_what_a_later_write_has_claimed_since_is_left_alone(journal):
+    """It has no plan while it is stored: its mark is the first sign of it."""
+    note = f"{journal.prefix}new-gone-changed.json"
+    journal.store.set(note, b"{}")
+    keys = list(journal.store.list_prefix(journal.prefix))
+    mark = f"{journal.prefix}new-gone/{new_mark('gone')}"
+    assert journal.store.set_if(mark, b"gone", None)
+    clear_listed(journal.store, journal.prefix, keys)
+    assert sorted(journal.store.list_prefix(journal.prefix)) == sorted([mark, f"{journal.prefix}new-gone/c/0"])
+
+
 def test_who_is_about_to_begin_is_left_alone(journal):
     with journal.running():
         clear_journal(journal.store, journal.prefix)
@@ -45,3 +59,13 @@ def test_what_was_not_listed_stays(journal):
     journal.store.set(f"{journal.prefix}0/0-next", b"x")
     clear_listed(journal.store, journal.prefix, listed)
     assert list(journal.store.list_prefix("")) == [f"{journal.prefix}0/0-next"]
+
+
+def test_what_a_killed_client_left_half_written_is_removed_too(tmp_path):
+    store = LocalStore(tmp_path)
+    store.set("job/0/1-r", b"{}")
+    script = "from chunkmill.stores.partial_files import partial_name; print(partial_name('2-r'))"
+    name = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.strip()
+    (tmp_path / "job" / "0" / name).write_bytes(b"{")  # of a process that has ended
+    clear_journal(store, "job/")
+    assert not (tmp_path / "job").exists()
