@@ -111,7 +111,7 @@ def test_the_glossary_has_its_terms():
 
 
 def _table_rows():
-    table = README[README.index("## What is supported") : README.index("### What it is not")]
+    table = README[README.index("## What is supported") : README.index("### Guarantees by store")]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")
     ]
