@@ -24,15 +24,16 @@ WRITERS = {
     },
     "nodes/consolidated.py": {"refresh_consolidated", "write_consolidated"},
     # documents that nobody sees: of a node written beside the one that it replaces, or of one that is being deleted
-    "nodes/replacement.py": {"Replacement.finish", "ReplacementOfJob.finish", "ReplacementOfJob.mark_staged"},
+    "nodes/replacement.py": {"Replacement.finish", "ReplacementOfJob.mark_staged", "ReplacementOfJob.stage"},
     "nodes/replaced.py": {"check_as_seen"},  # a note in the journal
     "runtime/exchange.py": {
         "_claimed",
         "_delete_documents.delete",
         "_exchange",
         "_write_documents.write",
-        "note_exchange",
+        "store_note",
     },
+    "runtime/exchange_together.py": {"note_others"},
     "nodes/delete.py": {"delete_node", "_described"},
     # chunks
     "array/chunk_io.py": {"update_chunk", "write_chunk"},
@@ -41,7 +42,8 @@ WRITERS = {
     "conversion/convert_tasks.py": {"_put", "_put_shard"},
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals, heartbeats and probes, under names that no format takes for a node
-    "runtime/record_files.py": {"RecordFiles._merge", "RecordFiles.forget"},
+    "runtime/record_files.py": {"RecordFiles._merge", "RecordFiles.forget", "RecordFiles.put"},
+    "runtime/clearing.py": {"_claimed"},
     "runtime/journal.py": {"Journal._mark_new", "Journal.discard", "Journal.finish", "Journal.record"},
     "runtime/plan_document.py": {"delete_plan", "mark_over", "store_plan"},
     "runtime/unfinished_jobs.py": {"_release_briefly"},
@@ -85,6 +87,7 @@ DELETERS = {
 MOVERS = {
     "nodes/replacement.py": {"Replacement.finish", "ReplacementOfJob.finish"},
     "runtime/exchange.py": {"_exchange.copy"},
+    "runtime/exchange_together.py": {"complete_others"},
     "references/files.py": {"SetFile.write"},
 }
 

@@ -213,11 +213,21 @@ def test_a_job_that_resumes_writes_over_no_array_that_others_have_made():
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], np.arange(8))
 
 
+def convert_or_reduce(what, source, target, format_):
+    if what == "convert":
+        cm.convert(source, (target, "g"), format=format_)
+    else:
+        cm.pyramid((source, "a"), (target, "g"), levels=2, format=format_)
+
+
 @pytest.mark.parametrize("format_", ["zarr2", "zarr3", "n5"])
-def test_a_job_that_resumes_puts_no_array_below_a_group_that_others_have_made(format_):
+@pytest.mark.parametrize(
+    ("what", "made"), [("convert", {"made": "by others"}), ("pyramid", {"made": 1}), ("pyramid", {})]
+)
+def test_a_job_that_resumes_puts_no_array_below_a_group_that_others_have_made(format_, what, made):
     """It died before its first look, and found only at its end whose group that is: its arrays were visible there."""
     source, target, others = MemoryStore(), MemoryStore(), MemoryStore()
-    cm.to_store(np.arange(8), source, "a", chunks=(4,), format=format_)
+    cm.to_store(np.arange(16).reshape(2, 8), source, "a", chunks=(2, 4), format=format_)
     died = StoreError(url="", key="", reason="died")
 
     class Dying(RecordingStore):
@@ -227,13 +237,13 @@ def test_a_job_that_resumes_puts_no_array_below_a_group_that_others_have_made(fo
             return True
 
     with pytest.raises(StoreError, match="died"):
-        cm.convert(source, (Dying(target), "g"), format=format_)
+        convert_or_reduce(what, source, Dying(target), format_)
     assert len(unfinished_jobs(target)) == 1
-    cm.create_group(others, "g", format=format_, attributes={"made": "by others"})
+    cm.create_group(others, "g", format=format_, attributes=made)
     for key in others.list_prefix(""):
         target.set(key, others.get(key))
     with pytest.raises(NodeExists, match="made by others"):
-        cm.convert(source, (target, "g"), format=format_)
+        convert_or_reduce(what, source, target, format_)
     assert content(target) == content(others)
 
 

@@ -1,5 +1,7 @@
 """What another client does while a job ends, or begins: at one request, always the same."""
 
+from contextlib import ExitStack
+
 import dask
 import dask.array as da
 import numpy as np
@@ -8,8 +10,10 @@ import xarray as xr
 from recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.errors import NodeBeingReplaced
+from chunkmill.errors import JobError, NodeBeingReplaced, NodeNotFound
 from chunkmill.runtime import attempts, journal, plan_document
+from chunkmill.runtime.journal_names import new_mark
+from chunkmill.runtime.unfinished_jobs import reserved_to_replace
 from chunkmill.stores.memory import MemoryStore
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(20).reshape(4, 5) + 100
@@ -143,3 +147,49 @@ def test_consolidated_metadata_that_come_meanwhile_stop_no_exchange():
     cm.write_dataset(ds + 100, replacing, format="zarr2", mode="w")
     assert replacing.done
     assert np.array_equal(xr.open_dataset(store, engine="chunkmill")["t"], np.arange(4) + 100)
+
+
+def test_a_write_that_replaces_looks_for_others_when_it_has_begun(monkeypatch):
+    """Another one had reserved the place above in between: both exchanged their nodes, and the values were gone."""
+    store, held = Copying(), ExitStack()
+    cm.to_store(OLD, store, "a", format="zarr2", attributes={"sum": int(OLD.sum())})
+
+    def reserve_the_place_above(below):
+        held.enter_context(reserved_to_replace(below, "", run="9"))
+
+    first = Meanwhile(store, lambda method, key: method == "set_if" and "/running/" in key, reserve_the_place_above)
+    monkeypatch.setattr(attempts, "is_live", lambda _: True)
+    with held, pytest.raises(JobError, match="a job that writes there is running"):
+        replace(first, NEW)
+    assert first.done
+    np.testing.assert_array_equal(whole(store), OLD)
+
+
+def test_what_a_later_write_has_stored_is_not_taken_when_others_have_claimed_it():
+    """A reservation that ended listed it, and deleted it when the later write had counted it: old and new gone."""
+    store = Copying()
+    cm.to_store(OLD, store, "a", format="zarr2", attributes={"sum": int(OLD.sum())})
+
+    def claim(below):
+        (key, *_) = (key for key in below.list_prefix("") if "/new-" in key)
+        staged, run = key[: key.index("/", key.index("/new-") + 1) + 1], key.partition("/new-")[2][:8]
+        below.set(staged + new_mark(run), b"")
+
+    first = Meanwhile(store, lambda method, key: method == "set_if" and "/running/" in key, claim)
+    x = da.from_array(NEW, chunks=(2, 5))
+    later = cm.to_store(x, first, "a", format="zarr2", mode="w", attributes={"sum": int(NEW.sum())}, compute=False)
+    with pytest.raises(JobError, match="others have replaced it meanwhile, or repaired the store"):
+        later.compute()
+    assert first.done
+    np.testing.assert_array_equal(whole(store), OLD)
+
+
+def test_attributes_of_a_group_that_others_have_deleted_make_no_group():
+    """A folder is a group in N5: the deleted one was there again, with these attributes alone."""
+    store = MemoryStore()
+    cm.create_group(store, "g", format="n5", attributes={"made": "before"})
+    group = cm.open_group(store, "g", mode="r+")
+    cm.delete(store, "g")
+    with pytest.raises(NodeNotFound, match="deleted or replaced after it was opened"):
+        group.update_attributes({"x": 1})
+    assert "g" not in cm.open_group(store)

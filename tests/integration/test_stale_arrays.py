@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from clusters import cluster_of
 from datasets import LAYOUTS, series
-from recording import RecordingStore
+from recording import FarStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.array import staleness
@@ -19,6 +19,7 @@ from chunkmill.array.staleness import unchanged_while_written
 from chunkmill.errors import StoreError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
+from chunkmill.xarray import write as write_module
 
 REPLACED = r"array 'a' is not as it was when it was opened: it has been replaced: .*; open it again"
 
@@ -173,6 +174,46 @@ def test_an_array_that_became_longer(url):
     with pytest.raises(StoreError, match=r"'v' is not as it was.*shape \(5, 4\), now \(8, 4\)"):
         cm.store(da.zeros((5, 4), chunks=4, dtype="f4"), old)
     np.testing.assert_array_equal(cm.open_array(url, "v")[...], series(8).v)
+
+
+def test_values_in_memory_for_a_dataset_that_was_replaced_meanwhile(place, monkeypatch):
+    """They were written into the chunks of the new one, which could not be decoded any more."""
+    ds, new = series(8)[["v"]], series(8)[["v"]] + 1
+    cm.write_dataset(ds, place, encoding={"v": {"chunks": (2, 4)}})
+    make_plan = write_module._plan
+
+    def plan_before_it_is_replaced(*args, **kwargs):
+        plan = make_plan(*args, **kwargs)
+        monkeypatch.setattr(write_module, "_plan", make_plan)
+        cm.write_dataset(new, place, mode="w", encoding={"v": {"chunks": (4, 2)}})
+        return plan
+
+    monkeypatch.setattr(write_module, "_plan", plan_before_it_is_replaced)
+    part = ds.isel(time=slice(0, 4)).drop_vars(["time", "x"])
+    with pytest.raises(StoreError, match=r"'v' is not as it was"):
+        cm.write_dataset(part, place, region={"time": slice(0, 4)})
+    xr.testing.assert_equal(xr.open_dataset(place, engine="chunkmill"), new)
+
+
+def test_the_last_look_at_many_variables_is_at_many_at_once():
+    far = FarStore()
+    ds = series(8)[["v"]].drop_vars(["time", "x"])
+    cm.write_dataset(xr.merge([ds.rename(v=f"v{n}") for n in range(8)]), far)
+    arrays = list(cm.open_group(far).arrays().values())
+    far.seconds = 0.02
+    far.clear()
+    staleness.check_after_writing(arrays)
+    assert sorted(far.keys("get")) == sorted(f"v{n}/zarr.json" for n in range(8))
+    assert far.most_at_once > 1
+
+
+def test_a_dataset_that_was_replaced_before_its_values_are_computed(place):
+    delayed = cm.write_dataset(series(8)[["v"]].chunk(time=2), place, compute=False)
+    new = series(8)[["v"]] + 1
+    cm.write_dataset(new, place, mode="w", encoding={"v": {"chunks": (4, 2)}})
+    with pytest.raises(StoreError, match=r"'v' is not as it was"):
+        delayed.compute(scheduler="sync")
+    xr.testing.assert_equal(xr.open_dataset(place, engine="chunkmill"), new)
 
 
 def test_changes_that_leave_chunks_alone(place):

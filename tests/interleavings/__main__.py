@@ -75,7 +75,7 @@ def _explore(args: argparse.Namespace) -> int:
         print(f"{' + '.join(pair):32} {n_run[pair]:9,} interleavings, {n_failed[pair]:7,} fail")
     rate = n_run.total() / seconds
     print(f"{n_run.total():,} interleavings, {n_failed.total():,} fail, in {seconds:.0f} s: {rate:.0f} a second")
-    return bool(n_failed)
+    return n_failed.total() > 0
 
 
 def _explored(todo: list[Scenario], args: argparse.Namespace) -> Iterator[Found]:

@@ -89,6 +89,8 @@ class Operation:
         Does it again where an interrupted run of another plan is in the way: its source has changed since.
     begins
         Does what others see, and may change, before the rest is done.
+    makes
+        Whether it makes a node below its place, ``1``, which others may be at.
     paths
         Where it is done.
     """
@@ -102,6 +104,7 @@ class Operation:
     joins: bool = False
     restart: Callable[[Call], Any] | None = None
     begins: Callable[[Call], Any] | None = None
+    makes: bool = False
     paths: tuple[str, ...] = ("g/a", "g/b", "g", "")
     formats: tuple[str, ...] = COPYING_FORMATS
 
@@ -146,7 +149,10 @@ def _source(call: Call) -> None:
 
 
 def _to_store(call: Call, **more: Any) -> None:
-    cm.to_store(_blocks(call.mark), call.store, call.path, format=call.format, attributes={"mark": call.mark}, **more)
+    about: dict[str, Any] = {"format": call.format, "attributes": {"mark": call.mark}, **more}
+    written = cm.to_store(_blocks(call.mark), call.store, call.path, **about)
+    if not more.get("compute", True):
+        written.compute()
 
 
 def _region(call: Call) -> None:
@@ -196,7 +202,7 @@ def _append(call: Call) -> None:
 
 def _region_of_dataset(call: Call) -> None:
     region = slice(0, 3) if call.mark == MARKS["a"] else slice(1, 4)
-    part = _dataset(4, call.mark).isel(x=region).drop_vars("x")
+    part = _dataset(4, call.mark).isel(x=region).drop_vars("x").load()  # lazy ones are written as by `store`
     cm.write_dataset(part, call.store, call.path, region={"x": region})
 
 
@@ -222,6 +228,10 @@ def _rechunk(call: Call, **more: Any) -> None:
 
 def _replace_resuming(call: Call) -> None:
     _to_store(call, mode="w", resume=True, chunks=(3, 1), codecs="raw")
+
+
+def _replace_later(call: Call) -> None:
+    _to_store(call, mode="w", chunks=(3, 1), codecs="raw", compute=False)
 
 
 def _convert_over(call: Call) -> None:
@@ -280,7 +290,8 @@ def _repair(call: Call) -> None:
 
 def _job(name: str, run: Callable[..., Any], needs: Callable[[Call], Any]) -> Operation:
     again, replaces = partial(run, resume=False), name.startswith("replace")
-    return Operation(name, run, needs, replaces=replaces, joins=True, restart=again, paths=_TARGETS)
+    makes = name.endswith("levels")
+    return Operation(name, run, needs, replaces=replaces, joins=True, restart=again, makes=makes, paths=_TARGETS)
 
 
 _TARGETS = ("g/a", "g/b", "g")  # of jobs, whose source is below the root
@@ -311,6 +322,7 @@ OPERATIONS = {
         Operation("append-values", _append_values, _array, paths=("g/a", "g/b", "g")),
         Operation("delete", _delete, _array, paths=("g/a", "g/b", "g")),
         Operation("replace-resume", _replace_resuming, _array, replaces=True),
+        Operation("replace-later", _replace_later, _array, replaces=True),
         Operation("replace-convert", _convert_over, _source_and_array, replaces=True, joins=True, paths=_TARGETS),
         Operation("replace-dataset", _replace_dataset, _stored_dataset, replaces=True),
         Operation("delayed-dataset", _delayed_dataset, in_place=True, begins=_begin_dataset),

@@ -20,7 +20,7 @@ from unittest import mock
 import dask
 
 from chunkmill.array import local_locks
-from chunkmill.runtime import attempts, exchange, journal, journal_names, plan_document, unfinished_job
+from chunkmill.runtime import attempts, exchange, journal, journal_names, plan_document, record_batch, unfinished_job
 
 __all__ = ["ENDED", "PROCESS", "PROCESSES", "anonymous", "one_actor_at_a_time"]
 
@@ -47,6 +47,8 @@ def one_actor_at_a_time() -> Iterator[None]:
         mock.patch.object(unfinished_job, "is_live", _is_live),
         mock.patch.object(journal, "CHECK_SECONDS", 0.0),
         mock.patch.object(plan_document, "pause", _pause),
+        mock.patch.object(record_batch, "BATCH_SECONDS", float("inf")),  # the same steps however long they take
+        mock.patch.object(record_batch, "BATCH_TASKS", 2),
         mock.patch.object(journal, "uuid4", _uuid4),
         mock.patch.object(journal_names, "uuid4", _uuid4),
         mock.patch.object(exchange, "uuid4", _uuid4),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from interleavings.operations import (
 )
 
 import chunkmill as cm
+from chunkmill.errors import NodeExists
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import MemoryStore
 
@@ -27,6 +29,7 @@ __all__ = ["GROUNDS", "Scenario", "scenarios"]
 
 GROUNDS = ("bare", "consolidated", "copying", "consolidated-copying")
 _ROOT = ("",)
+_MADE = "g/a/1"  # where one at g/a makes a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +95,11 @@ class Scenario:
         if "consolidated" in self.ground:
             cm.create_group(store, format=self.format, attributes={"title": "ground"})
         made = set()
-        for actor, operation in self.operations.items():
+        for actor, operation in sorted(self.operations.items(), key=lambda item: self._call(item[0], store).path):
             call = self._call(actor, store)
             if operation.needs is not None and (made_by := (operation.needs, call.path)) not in made:
-                operation.needs(call)
+                with suppress(NodeExists) if call.path == _MADE else nullcontext():  # the other has needed it, too
+                    operation.needs(call)
                 made.add(made_by)
         if "consolidated" in self.ground and self.format in CONSOLIDATED:
             cm.consolidate(store)
@@ -128,7 +132,7 @@ def _formats_on(ground: str, a: Operation, b: Operation) -> tuple[str, ...]:
 def _meetings(a: Operation, b: Operation) -> Iterator[tuple[str, str]]:
     """Yield the paths of both: one place, neighbours, one above the other, and one what the other reads."""
     met = [("g/a", "g/a"), ("g/a", "g/b"), ("g/a", "g"), ("g", "g/a"), ("g/a", ""), ("", "g/a"), ("", "")]
-    met += [("g/a", "src/a"), ("src/a", "g/a"), ("g/a", "src"), ("src", "g/a")]
+    met += [("g/a", "src/a"), ("src/a", "g/a"), ("g/a", "src"), ("src", "g/a"), ("g/a", _MADE), (_MADE, "g/a")]
     for one, other in met:
         if _goes(a, one, b) and _goes(b, other, a):
             yield one, other
@@ -137,4 +141,6 @@ def _meetings(a: Operation, b: Operation) -> Iterator[tuple[str, str]]:
 def _goes(operation: Operation, path: str, other: Operation) -> bool:
     if path.startswith("src"):
         return needs_source(other, operation) and operation.paths != _ROOT
+    if path == _MADE:
+        return other.makes and "g/a" in operation.paths
     return path in operation.paths

@@ -22,7 +22,15 @@ N_RUNS_OF_KNOWN = 71  # so that what is known to fail is seen to
 N_RUNS_BRIEFLY = 12
 N_SCENARIOS = 3  # of the thirty or so of a pair: the serial orders of one take as long as a dozen runs
 
-LONG = {"delayed-dataset", "replace-delayed-dataset", "pyramid", "replace-pyramid", "levels", "replace-levels"}
+LONG = {
+    "replace-later",
+    "delayed-dataset",
+    "replace-delayed-dataset",
+    "pyramid",
+    "replace-pyramid",
+    "levels",
+    "replace-levels",
+}
 # one pair in thirteen of the long ones, within some 10 s: the command runs them all
 EVERY = [
     pair

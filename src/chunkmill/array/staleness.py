@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,18 +22,19 @@ from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.stored_array import CHECK_INTERVAL, StoredArray
+from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import ChunkError, ChunkmillError, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import format_as_opened, get_format
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.paths import parents_of
-from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.capabilities import innermost, n_publications, pinned, uncached
 from chunkmill.stores.read_versions import has_versions, version_now
 
 __all__ = ["as_it_is_now", "check_after_writing", "check_still_there", "check_unchanged", "read_published"]
-__all__ += ["unchanged_while_written"]
+__all__ += ["unchanged_while_written", "written_to"]
 
 A = TypeVar("A", bound=StoredArray)
 
@@ -74,6 +75,19 @@ def unchanged_while_written(array: A) -> Iterator[A]:
     except (ChunkError, StoreError):
         _compare(array, may_grow=False)  # which says so if that is why
         raise
+
+
+@contextmanager
+def written_to(array: A, stored: StoredArray | None) -> Iterator[A]:
+    """Return `array` to write to inside, while `stored` is what is in the store (see `unchanged_while_written`).
+
+    `stored` is `array` itself, or as it is until an append ends; ``None`` for an array that is not published yet.
+    """
+    if stored is None:
+        yield array
+        return
+    with unchanged_while_written(stored) as there:
+        yield array if there is stored else array.with_store(there.store)
 
 
 def as_it_is_now(array: A, *, may_grow: bool) -> A:
@@ -121,14 +135,16 @@ def _version_at_root(array: StoredArray) -> str | None:
 _PINNED: deque[Store] = deque(maxlen=16)  # each holds a directory open
 
 
-def check_after_writing(array: StoredArray) -> None:
-    """Raise `StoreError` where the array was deleted or replaced while it was written to, and nothing held its tasks.
+def check_after_writing(arrays: Iterable[StoredArray]) -> None:
+    """Raise `StoreError` where an array was deleted or replaced while it was written to, and nothing held its tasks.
 
-    One request when all is stored, in remote stores: `unchanged_while_written` leaves a second in which they had not
-    looked.
+    One request for each when all is stored, in remote stores: `unchanged_while_written` leaves a second in which they
+    had not looked.
     """
-    if array.store.is_remote:
-        _compare(array, may_grow=False)
+    if remote := [array for array in arrays if array.store.is_remote]:
+        with BackgroundCalls(min(len(remote), REQUESTS_AT_ONCE)) as calls:
+            for array in remote:
+                calls.call(partial(_compare, array, may_grow=False))
 
 
 def read_published(array: StoredArray, region: Region, *, n_threads: int = 1) -> NDArray[Any]:

@@ -25,6 +25,7 @@ from chunkmill.errors import ChunkError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
 from chunkmill.runtime.clearing import clear_journal
+from chunkmill.runtime.exchange_together import complete_others
 from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
 from chunkmill.runtime.record_files import RecordFiles
 from chunkmill.runtime.running_stages import run_once
@@ -281,6 +282,8 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
         if key is not None and (is_decided or problem.kind == "leftover") and not job.is_running:
             discard_jobs(found.store, [job])  # which puts the new node in place
             done.add((kinds[key], key))
+        elif job.is_exchanged and not job.is_running:  # nodes belong together; the rest is for its repetition
+            complete_others(found.store, job.path, job.run)
     for problem in problems:
         if problem.kind == "leftover" and ("leftover", problem.key) not in done:
             _remove(found.store, problem.key)

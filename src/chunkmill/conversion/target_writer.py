@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from chunkmill.array.present_keys import Numbers, TouchedBlocks
-from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.convert_tasks import (
     ArrayTransfer,
@@ -46,7 +45,7 @@ from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.runtime.published import note_published
 from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.task_specs import TaskSpecs
-from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
 
 __all__ = ["TargetWriter", "stages_of", "what_is_kept"]
@@ -161,24 +160,17 @@ class TargetWriter:
                     self.intermediate.delete_prefix(self.prefix + name)
         self._check_sources()
         fresh = self.is_fresh()
-        if self.overwrite is False and not fresh:
-            self._check_targets()
+        self.check_targets(fresh=fresh)
         self.listed.clear()
         self.listed.update(list_sources(self.plans, fresh=fresh))
         self.sliced.clear()
         self.sliced.update(see_slices(self.plans))
         return stages_of(self, run, fresh=fresh, listed=self.listed)
 
-    def _check_targets(self) -> None:
+    def check_targets(self, *, fresh: bool) -> None:
         """Raise `NodeExists` where others have made a node while this job was interrupted, before writing over it."""
-        nodes = [*self._node_documents().items()]
-
-        def check(part: slice) -> None:
-            for path, documents in nodes[part]:
-                check_own(self.store, self.format, path, documents)
-
-        n_threads = REQUESTS_AT_ONCE if self.store.is_remote else 1
-        in_threads(check, cut_evenly(len(nodes), n_threads), n_threads)
+        if not fresh and self.overwrite is False:
+            check_own(self.store, self.format, self._node_documents())
 
     def is_fresh(self) -> bool:
         """Return whether there is nothing yet where the nodes are written."""

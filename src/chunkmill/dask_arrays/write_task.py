@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -21,7 +20,7 @@ from chunkmill.array.chunk_io import LockFactory, puts_at_once, write_overlap
 from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.metered import metered
 from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
-from chunkmill.array.staleness import unchanged_while_written
+from chunkmill.array.staleness import written_to
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.dask_arrays.regroup import AssembledBlock
@@ -107,9 +106,7 @@ class WriteTask:
             check_process(self.needs)  # a worker may have joined after the others were checked
         region = tuple(slice(cut.start + s, cut.stop + s) for cut, s in zip(within, self.start, strict=True))
         check = None if self.journal is None else self.journal.check
-        published = nullcontext() if self.stored is None else unchanged_while_written(self.stored)
-        with unless_cancelled(self.name, check) as guard, published as stored:
-            array = self.array if stored is None or stored is self.stored else self.array.with_store(stored.store)
+        with unless_cancelled(self.name, check) as guard, written_to(self.array, self.stored) as array:
             if self.journal is not None:
                 counts = self._write_recorded(self.journal, array, block, region, guard)
             elif array.store.is_remote and array.write_layout.grid.aligned(region):

@@ -209,7 +209,7 @@ def _check_ome_axes(axes: Sequence[Axis]) -> None:
     hint = (
         "it has at most one axis of time, then one of channels, then two or three of space; give ome=None to write none"
     )
-    raise UnsupportedFeature(format="OME-Zarr", feature=f"axes {shown}", hint=hint)
+    raise UnsupportedFeature(format="OME-Zarr", feature=f"axes {shown}" if axes else "0-d arrays", hint=hint)
 
 
 def _listed(attributes: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

@@ -12,6 +12,8 @@ from chunkmill.formats.base import Format
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import refresh_consolidated
+from chunkmill.nodes.folders import is_folder
+from chunkmill.runtime.unfinished_jobs import check_no_job, reserved_briefly
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
@@ -60,24 +62,34 @@ def changed_array(store: Store, path: str, format: str, change: Change) -> Array
 def changed_group(store: Store, path: str, format: str, change: Change) -> GroupMetadata:  # noqa: A002
     """Change the attributes of the group at `path`, and return its metadata.
 
-    Where others change them meanwhile, theirs are read and `change` is called again. Consolidated metadata follow.
+    Where others change them meanwhile, theirs are read and `change` is called again. Consolidated metadata follow. A
+    group that is only a folder gets a document, and its place is reserved for that: others may be deleting it.
 
     Raises
     ------
     NodeNotFound
         The node is gone, or another one is there.
+    JobError
+        The group is only a folder, and a job writes it or a group above it.
     """
     documents_format = documents.format_of_store(store, format)
     keys = documents_format.group_keys(path)
 
-    def parse(path: str, found: Mapping[str, bytes]) -> GroupMetadata | None:
-        implicit = GroupMetadata() if documents_format.implicit_groups and not found else None
-        return documents_format.parse_group(path, found) or implicit
+    def parse_folder(path: str, found: Mapping[str, bytes]) -> GroupMetadata | None:
+        is_folder_alone = not found and is_folder(store, documents_format, path)
+        return GroupMetadata() if is_folder_alone else documents_format.parse_group(path, found)
 
     def emit(_: GroupMetadata, attributes: Mapping[str, JSON]) -> tuple[GroupMetadata, dict[str, bytes]]:
         return GroupMetadata(attributes), documents_format.emit_group(path, GroupMetadata(attributes))
 
-    return _changed(store, path, documents_format, keys, parse, emit, change)
+    try:
+        return _changed(store, path, documents_format, keys, documents_format.parse_group, emit, change)
+    except NodeNotFound:
+        if not documents_format.implicit_groups:
+            raise
+    with reserved_briefly(store, path, f"change the attributes of {path!r} in {store.url}") as own:
+        check_no_job(store, path, own_run=own.run, waits=True)
+        return _changed(store, path, documents_format, keys, parse_folder, emit, change)
 
 
 def _changed(  # noqa: PLR0917 - of this module alone

@@ -199,13 +199,22 @@ def _stays(store: Store, found: Documents, *, yields: bool) -> bool:
     return bool(present(found))
 
 
-def check_own(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
-    """Raise `NodeExists` where there is another node at `path` than the one of these documents."""
+def check_own(store: Store, documents_format: Format, nodes: Mapping[str, Mapping[str, bytes]]) -> None:
+    """Raise `NodeExists` where there is another node than the one of the documents of its path.
+
+    The document that makes a node is the last that its writer writes: all of them are there when it is.
+    """
+    with BackgroundCalls(REQUESTS_AT_ONCE if store.is_remote else 0) as calls:
+        for path, documents in nodes.items():
+            calls.call(_check_own, store, documents_format, path, documents)
+
+
+def _check_own(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
     entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
-    found = present(fetch(store, sorted(entries | documents.keys())))
-    own = {key for key in found if key in documents and _same(documents_format, key, found[key], documents[key])}
-    if not found.keys().isdisjoint(entries) and own < found.keys():
-        kind = "group" if documents_format.parse_array(path, found) is None else "array"
+    found = fetch(store, sorted(entries | documents.keys()))
+    is_own = all(_same(documents_format, key, value, documents.get(key)) for key, value in found.items())
+    if not is_own and any(found[key] is not None for key in entries):
+        kind = "group" if documents_format.parse_array(path, present(found)) is None else "array"
         raise NodeExists(url=store.url, path=path, found=kind, hint=_MEANWHILE)
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from chunkmill.errors import MetadataError
-from chunkmill.model.multiscales import Axis, parse_multiscales
+from chunkmill.model.multiscales import Axis, Level, Multiscale, parse_multiscales
 from chunkmill.nodes.array import Array
 
-__all__ = ["MultiscaleImage", "ScaleLevel", "multiscales_of"]
+__all__ = ["MultiscaleImage", "ScaleLevel", "described_images", "level_array", "multiscales_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,12 @@ class MultiscaleImage(Sequence[ScaleLevel]):
         return iter(self.levels)
 
 
+Arrays: TypeAlias = Callable[[Callable[[str], bool]], Mapping[str, Array]]
+"""Function that returns the arrays directly below a group whose names are accepted, by name."""
+
+
 def multiscales_of(
-    path: str,
-    attributes: Mapping[str, Any],
-    arrays: Callable[[Callable[[str], bool]], Mapping[str, Array]],
-    node: Callable[[str], Any],
+    path: str, attributes: Mapping[str, Any], arrays: Arrays, node: Callable[[str], Any]
 ) -> tuple[MultiscaleImage, ...]:
     """Return the images whose levels are in the group at `path`.
 
@@ -77,26 +78,29 @@ def multiscales_of(
     ----------
     attributes
         Of the group.
-    arrays
-        Returns the arrays directly below it whose names are accepted, by name.
     node
         Opens a node by its path below the group.
     """
+    images = []
+    for image in described_images(attributes, arrays):
+        levels = [ScaleLevel(level_array(path, each, node), each.scale, each.translation) for each in image.levels]
+        images.append(MultiscaleImage(tuple(levels), image.axes, image.version, image.name, image.method))
+    return tuple(images)
+
+
+def described_images(attributes: Mapping[str, Any], arrays: Arrays) -> tuple[Multiscale, ...]:
+    """Return the images that the attributes of a group describe, whether their levels are there or not."""
 
     def children(accepts: Callable[[str], bool]) -> Mapping[str, tuple[int, Mapping[str, Any]]]:
         return {name: (array.ndim, array.attributes) for name, array in arrays(accepts).items()}
 
-    images = []
-    for image in parse_multiscales(attributes, children):
-        levels = []
-        for level in image.levels:
-            array = node(level.path)
-            n_axes = len(level.scale)
-            if not isinstance(array, Array) or array.ndim != n_axes:
-                got = f"an array of {array.ndim} axes" if isinstance(array, Array) else "a group"
-                raise MetadataError(
-                    key=f"{path}/{level.path}", field="level", got=got, expected=f"an array of {n_axes} axes"
-                )
-            levels.append(ScaleLevel(array, level.scale, level.translation))
-        images.append(MultiscaleImage(tuple(levels), image.axes, image.version, image.name, image.method))
-    return tuple(images)
+    return parse_multiscales(attributes, children)
+
+
+def level_array(path: str, level: Level, node: Callable[[str], Any]) -> Array:
+    """Return the array of a level in the group at `path`; `MetadataError` where it is none of its rank."""
+    array, n_axes = node(level.path), len(level.scale)
+    if not isinstance(array, Array) or array.ndim != n_axes:
+        got = f"an array of {array.ndim} axes" if isinstance(array, Array) else "a group"
+        raise MetadataError(key=f"{path}/{level.path}", field="level", got=got, expected=f"an array of {n_axes} axes")
+    return array

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import groupby
 from typing import Literal
 
@@ -19,6 +20,7 @@ from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidat
 from chunkmill.nodes.documents import create_groups_above, format_of_store, node_keys
 from chunkmill.nodes.replaced import check_as_seen
 from chunkmill.runtime.exchange import Exchange, complete_exchange, is_decided, note_exchange
+from chunkmill.runtime.exchange_together import Other
 from chunkmill.runtime.journal_names import (
     JOB_PREFIX,
     exchange_sign,
@@ -137,6 +139,11 @@ class ReplacementOfJob:
         """Prefix of the keys of the new node until it takes its place."""
         return self.apart or staged_prefix(self.path, self.run)
 
+    @property
+    def staged_documents(self) -> str:
+        """Prefix of the documents where the store cannot rename; in the journal that decides when they are deleted."""
+        return f"{self.apart.rstrip('/')}-documents/" if self.apart else staged_documents(self.path, self.run)
+
     def array(self, array: Array) -> Array:
         """Return an array of the new node where its chunks are written."""
         prefix = self.staged + array.prefix.removeprefix(self.old_prefix)
@@ -164,15 +171,9 @@ class ReplacementOfJob:
             if (self.old_prefix or not renames) and not self.is_staged():
                 raise self._ended()
             self.check_old(documents)
-            above = {**self.above, **(above or {}), **documents}
-            own = create_groups_above(self.store, documents_format, self.path, above)
-            own = {**({} if self.path else documents_format.emit_root()), **own}
-            prefix = staged_documents(self.path, self.run)
-            for key, value in own.items():
-                staged = self.staged + key.removeprefix(self.old_prefix) if renames else prefix + key
-                self.store.set(staged, value)
-            if not renames:
-                note_exchange(self.store, self.path, self.run, self._exchange(documents_format, own))
+            exchange = self.stage(documents, above=above)
+            if exchange is not None:
+                note_exchange(self.store, self.path, self.run, exchange)
         with _refreshed(self.store, documents_format, self.path, below):
             if not renames:
                 complete_exchange(self.store, self.path, self.run, self._job, self.old_prefix)
@@ -183,6 +184,25 @@ class ReplacementOfJob:
                 if self.is_staged():
                     raise
                 raise self._ended() from None
+
+    def stage(self, documents: Mapping[str, bytes], *, above: Mapping[str, bytes] | None = None) -> Exchange | None:
+        """Store the documents beside the old node; return how both are exchanged where the store cannot rename."""
+        documents_format = format_of_store(self.store, self.format)
+        renames = _renames(self.store, self.path, documents_format, self.seen)
+        above = {**self.above, **(above or {}), **documents}
+        own = create_groups_above(self.store, documents_format, self.path, above)
+        own = {**({} if self.path else documents_format.emit_root()), **own}
+        prefix = self.staged_documents
+        for key, value in own.items():
+            self.store.set(self.staged + key.removeprefix(self.old_prefix) if renames else prefix + key, value)
+        return None if renames else self._exchange(documents_format, own)
+
+    def other(self, documents: Mapping[str, bytes], *, above: Mapping[str, bytes]) -> Other:
+        """Mark and store the new node as one that is replaced together with that of the job, and return its record."""
+        self.mark_staged()
+        exchange = self.stage(documents, above=above)
+        new = {key: sha256(value).hexdigest() for key, value in documents.items()}
+        return Other(self.path, self.old_prefix, self.staged, dict(self.seen), new, exchange)
 
     def _exchange(self, documents_format: Format, documents: Iterable[str]) -> Exchange:
         """Return what is to be copied where, and what of the old node is to be deleted before."""
@@ -196,7 +216,7 @@ class ReplacementOfJob:
             prefix=self.old_prefix,
             staged=self.staged,
             mark=new_mark(self.run),
-            documents=staged_documents(self.path, self.run),
+            documents=self.staged_documents,
             new_documents=tuple(reversed(_waves(documents))),
             old_prefixes=prefixes,
             old_documents=tuple(_waves(old)),
@@ -212,7 +232,7 @@ class ReplacementOfJob:
 
     def is_staged(self) -> bool:
         """Return whether the new node is there, and has not been put in its place yet."""
-        return self.store.get(self.staged + new_mark(self.run)) is not None
+        return self.store.get(self.staged + new_mark(self.run)) == self.run.encode()
 
     def mark_staged(self) -> None:
         """Mark what is written as this run's, as a journal does with the node that it is named after."""

@@ -6,7 +6,7 @@ Not here: how the two are exchanged (`chunkmill.nodes.replacement`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -27,6 +27,7 @@ from chunkmill.nodes.replacement import (
 )
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.runtime.exchange import complete_exchange, delete_note
+from chunkmill.runtime.exchange_together import note_others
 from chunkmill.runtime.journal_names import new_mark, new_run, staged_prefix
 from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, reserved_to_replace
 from chunkmill.stores.base import Store
@@ -63,7 +64,7 @@ class LaterReplacement:
         store, path, new = self.new.store, self.new.path, self.new
         with reserved_to_replace(store, path, old_prefix=new.old_prefix, run=new.run):
             n_there = sum(1 for key in store.list_prefix(new.staged) if key != new.staged + new_mark(new.run))
-            if n_there != n_stored:  # another writer of the node deletes what it finds beside it
+            if n_there != n_stored or not new.is_staged():  # another writer of the node deletes what it finds beside it
                 reason = f"of {n_stored} chunks that were stored beside the node, {n_there} are there: others have "
                 job = f"replace {path!r} in {store.url}"
                 raise JobError(job=job, reason=f"{reason}replaced it meanwhile, or repaired the store", hint=_AGAIN)
@@ -204,9 +205,10 @@ def _beside(
 def finish_all(
     replacements: Sequence[ReplacementOfJob], documents: Sequence[Mapping[str, bytes]], above: Mapping[str, bytes]
 ) -> None:
-    """Put the nodes of one job in their places, one after the other; that the first is there decides for the others.
+    """Put the nodes of one job in their places: that the first is there decides for all, whoever completes them.
 
-    Of the others each place is reserved meanwhile. What an earlier run has done of it is not done again.
+    The places of the others are reserved before, so that either all are replaced or none. What an earlier run has done
+    is not done again.
 
     Raises
     ------
@@ -214,14 +216,16 @@ def finish_all(
         The job has ended meanwhile, or others have changed one of the old nodes, or are at work there.
     """
     first, *others = replacements
-    if not first.is_decided():
-        for new, own in zip(replacements, documents, strict=True):
-            new.check_old(own)
+    with ExitStack() as held:
         for new in others:
-            new.mark_staged()
-    first.finish(documents[0], above=above)
-    for new, own in zip(others, documents[1:], strict=True):
-        with reserved_to_replace(new.store, new.path, old_prefix=new.old_prefix, run=new.run):
+            held.enter_context(reserved_to_replace(new.store, new.path, old_prefix=new.old_prefix, run=new.run))
+        if others and not first.is_decided():
+            for new, own in zip(replacements, documents, strict=True):
+                new.check_old(own)
+            told = [new.other(own, above=above) for new, own in zip(others, documents[1:], strict=True)]
+            note_others(first.store, first.path, first.run, told)
+        first.finish(documents[0], above=above)
+        for new, own in zip(others, documents[1:], strict=True):
             if new.is_staged():
                 new.finish(own)
                 delete_note(new.store, new.path, new.run, new.old_prefix)

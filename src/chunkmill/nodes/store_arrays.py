@@ -217,8 +217,7 @@ def _is_same(array: Array, other: Array) -> bool:
 
 
 def _reports(*counts: Any, numbers: Sequence[dict[int, int]], arrays: Sequence[Array]) -> list[WriteReport]:
-    for array in {id(array): array for array in arrays}.values():
-        check_after_writing(array)
+    check_after_writing({id(array): array for array in arrays}.values())
     found: dict[int, WriteReport] = {}
     for own, together in zip(numbers, counts, strict=True):
         rows = together.reshape(len(own), -1)

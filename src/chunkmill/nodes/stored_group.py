@@ -74,7 +74,7 @@ class StoredGroup(ChangesAttributes):
 
         `MetadataError` where their metadata are wrong. See `chunkmill.pyramid`, which makes the levels.
         """
-        return multiscales_of(self.path, self.attributes, self._arrays_named, self.__getitem__)
+        return multiscales_of(self.path, self.attributes, self.arrays_named, self.__getitem__)
 
     def children(self, *, without: Collection[str] = ()) -> dict[str, Array | Self]:
         """Open every direct child but those named: one listing, then all documents at once where the store can."""
@@ -293,7 +293,8 @@ class StoredGroup(ChangesAttributes):
         """Return the arrays directly below, by name."""
         return {name: node for name, node in self.children().items() if isinstance(node, Array)}
 
-    def _arrays_named(self, accepts: Callable[[str], bool]) -> dict[str, Array]:
+    def arrays_named(self, accepts: Callable[[str], bool]) -> dict[str, Array]:
+        """Return the arrays directly below whose names are accepted, by name: others are not opened."""
         return {name: node for name, node in self.opened_children(accepts).items() if isinstance(node, Array)}
 
     def groups(self) -> dict[str, Self]:

@@ -319,6 +319,8 @@ class _Write:
         def check_free(run: str) -> None:
             if is_new and not overwrite:
                 self._make_room(overwrite=False, run=run, below=True)
+            else:  # of two that begin at once, at least one sees the other
+                check_no_job(array.store, array.path, own_run=run, below=overwrite, waits=True)
 
         return resumable_write(
             self.x,
@@ -334,7 +336,7 @@ class _Write:
         """Raise `NodeExists` where others have made a node at the place of the array."""
         store, path = self.array.store, self.array.path
         documents_format = format_of_store(store, self.array.format)
-        check_own(store, documents_format, path, documents_format.emit_array(path, self.array.metadata))
+        check_own(store, documents_format, {path: documents_format.emit_array(path, self.array.metadata)})
 
     def _beside(self, run: str, replaced: Mapping[str, str] | None) -> WriteTarget | None:
         """Return where a run with a journal writes the array beside the one that it replaces (see `Job.beside`)."""
@@ -382,7 +384,7 @@ def _finish_replacing(counts: Any, *, n_regrouped: int, array: Array, replacemen
 def _finish(counts: Any, *, n_regrouped: int, array: Array, documents: dict[str, bytes]) -> WriteReport:
     """Publish the array, or look whether the one that was written into is still there: the last step of a write."""
     if not documents:
-        check_after_writing(array)
+        check_after_writing([array])
     placement.publish_and_refresh(array.store, documents, array.format, array.path)
     return report(array, counts, n_regrouped)
 

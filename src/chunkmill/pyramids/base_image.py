@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chunkmill.errors import NodeNotFound
-from chunkmill.model.multiscales import Axis, Level, axis_type
+from chunkmill.model.multiscales import Axis, Level, Multiscale, axis_type
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
-from chunkmill.nodes.multiscales import MultiscaleImage
+from chunkmill.nodes.multiscales import described_images, level_array
 
 __all__ = ["BaseImage", "describe_base"]
 
@@ -64,7 +64,7 @@ def describe_base(node: Node, scale: Any, units: Any) -> BaseImage:
     axes = [known.get(name) or Axis(name, axis_type(name)) for name in names]
     by_unit = _by_axis(units, names, "units")
     axes = [replace(axis, unit=unit) if unit is not None else axis for axis, unit in zip(axes, by_unit, strict=True)]
-    stored = image[0] if image else None
+    stored = image.levels[0] if image else None
     before = stored.scale if stored else (1.0,) * array.ndim
     wanted = _by_axis(scale, names, "scale")
     lengths = [known if length is None else float(length) for length, known in zip(wanted, before, strict=True)]
@@ -78,12 +78,14 @@ def describe_base(node: Node, scale: Any, units: Any) -> BaseImage:
     return BaseImage(array, tuple(axes), level, is_scaled, image.name if image else None, attributes)
 
 
-def _found(node: Node) -> tuple[Array, Group | None, MultiscaleImage | None]:
-    """Return the array, the group above it, and the image whose finest level it is, where metadata describe one."""
+def _found(node: Node) -> tuple[Array, Group | None, Multiscale | None]:
+    """Return the array, the group above it, and the image whose finest level it is, where metadata describe one.
+
+    Other levels may be missing, or be something else by now: they are not opened.
+    """
     if isinstance(node, Group):
-        images = node.multiscales
-        if images:
-            return images[0][0].array, node, images[0]
+        if images := _images(node):
+            return level_array(node.path, images[0].levels[0], node.__getitem__), node, images[0]
         arrays = ", ".join(map(repr, list(node.arrays())[:10])) or "none"
         msg = f"source: the group {node.path!r} of {node.url} describes no multiscale image; give the path of an array "
         raise ValueError(f"{msg}(those directly below it: {arrays})")
@@ -94,12 +96,16 @@ def _found(node: Node) -> tuple[Array, Group | None, MultiscaleImage | None]:
         group = hierarchy.open_node(node.store, above)
     except NodeNotFound:
         return node, None, None
-    images = group.multiscales if isinstance(group, Group) else ()
-    image = next((each for each in images if each[0].array.path == node.path), None)
-    return node, group if isinstance(group, Group) else None, image
+    if not isinstance(group, Group):
+        return node, None, None
+    return node, group, next((each for each in _images(group) if each.levels[0].path.strip("/") == name), None)
 
 
-def _names(array: Array, image: MultiscaleImage | None) -> list[str]:
+def _images(group: Group) -> list[Multiscale]:
+    return [image for image in described_images(group.attributes, group.arrays_named) if image.levels]
+
+
+def _names(array: Array, image: Multiscale | None) -> list[str]:
     """Return a name for each axis: the array's, the image's, or t, c, z, y, x from the last."""
     n = array.ndim
     default = _DEFAULT_NAMES[5 - n :] if n <= len(_DEFAULT_NAMES) else tuple(f"d{i}" for i in range(n))

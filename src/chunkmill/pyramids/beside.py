@@ -13,11 +13,14 @@ from chunkmill.conversion.source_guard import SeenSource, check_sources
 from chunkmill.conversion.target_writer import what_is_kept
 from chunkmill.formats.base import Format
 from chunkmill.model.json_values import same_json
+from chunkmill.model.multiscales import Multiscale
 from chunkmill.nodes import hierarchy, placement, replacing
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import refresh_consolidated
-from chunkmill.nodes.documents import publish
+from chunkmill.nodes.documents import check_own, publish
+from chunkmill.nodes.group import Node
 from chunkmill.nodes.replacement import ReplacementOfJob
+from chunkmill.pyramids.level_arrays import emit_levels
 from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
@@ -37,8 +40,8 @@ class BesideWriter:
         The new arrays.
     base, seen
         The array that exists, and its documents when the job was planned.
-    attributes
-        Path of the group, and of the array that exists -> attributes to set there.
+    image, convention
+        What the attributes of the group, and in N5 of the base, tell of the levels; see `LevelTarget.convention`.
     overwrite
         Whether nodes at the new levels' paths are replaced.
     replacements
@@ -52,7 +55,8 @@ class BesideWriter:
     levels: Sequence[Array]
     base: Array
     seen: SeenSource
-    attributes: Mapping[str, Mapping[str, Any]]
+    image: Multiscale
+    convention: str | None
     overwrite: bool
     replacements: Sequence[ReplacementOfJob] = ()
 
@@ -96,6 +100,11 @@ class BesideWriter:
             name = self.format.name
             placement.create_array(self.store, level.path, level.metadata, format=name, overwrite=overwrite, run=run)
 
+    def check_targets(self, *, fresh: bool) -> None:
+        """Raise `NodeExists` where others have made a node while this job was interrupted, before writing over it."""
+        if not fresh and not self.overwrite:
+            check_own(self.store, self.format, self._node_documents())
+
     def is_fresh(self) -> bool:
         """Return whether there is nothing yet where the levels are written."""
         besides = (JOB_PREFIX, MARK_PREFIX)
@@ -108,16 +117,32 @@ class BesideWriter:
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:
         """Write the documents of the levels, then the attributes that name them."""
-        nodes = {level.path: self.format.emit_array(level.path, level.metadata) for level in self.levels}
+        nodes = self._node_documents()
         if self.replacements:
             replacing.finish_all(self.replacements, list(nodes.values()), documents)
         else:
             publish(self.store, self.format, self.path.rpartition("/")[0], {}, below=nodes, again=True)
             refresh_consolidated(self.store, self.format, nodes)
-        for path, attributes in self.attributes.items():
-            node = hierarchy.open_node(self.store, path, read_only=False, consolidated=False)
-            changed = {n: v for n, v in attributes.items() if not same_json(node.attributes.get(n, ...), v)}
-            if changed:
-                node.update_attributes(changed)
+        self._describe()
         flush(self.store)
         return [key for each in nodes.values() for key in each]
+
+    def _describe(self) -> None:
+        """Set the attributes that name the levels; what others have set meanwhile stays."""
+        above, _, name = self.base.path.rpartition("/")
+        group = hierarchy.open_node(self.store, above, read_only=False, consolidated=False)
+        of_group, of_levels = emit_levels(self.image, self.convention, group.attributes, keeps_others=True)
+        _update(group, of_group)
+        if name in of_levels:
+            _update(
+                hierarchy.open_node(self.store, self.base.path, read_only=False, consolidated=False), of_levels[name]
+            )
+
+    def _node_documents(self) -> dict[str, dict[str, bytes]]:
+        return {level.path: self.format.emit_array(level.path, level.metadata) for level in self.levels}
+
+
+def _update(node: Node, wanted: Mapping[str, Any]) -> None:
+    changed = {n: v for n, v in wanted.items() if not same_json(node.attributes.get(n, ...), v)}
+    if changed:
+        node.update_attributes(changed)

@@ -78,7 +78,9 @@ class PyramidWriter:
     def stages(self, run: str) -> list[Stage]:  # noqa: ARG002 - nothing is written but values of the target
         """Return the stages; absent chunks are deleted where there is something at the target already."""
         check_sources(self.documents.job, [self.base], [self.seen])
-        return self.stages_when(fresh=self.documents.is_fresh())
+        fresh = self.documents.is_fresh()
+        self.documents.check_targets(fresh=fresh)
+        return self.stages_when(fresh=fresh)
 
     def stages_when(self, *, fresh: bool) -> list[Stage]:
         """Return the stages, of a target that is `fresh` or not: each reads the last level of the stage before."""

@@ -24,7 +24,7 @@ from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.levels import LevelShape, plan_levels
 from chunkmill.stores.base import Store
 
-__all__ = ["DescribedLevels", "LevelTarget", "describe_levels"]
+__all__ = ["DescribedLevels", "LevelTarget", "describe_levels", "emit_levels"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class LevelTarget:
 
 @dataclass(frozen=True, slots=True)
 class DescribedLevels:
-    """Shape and array of each level, and the group's metadata; attributes to set on the first level if it exists."""
+    """Shape and array of each level, the image that they are, and the metadata of a group that is made for it."""
 
     shapes: tuple[LevelShape, ...]
     arrays: tuple[Array, ...]
+    image: Multiscale
     group: GroupMetadata
-    of_first: Mapping[str, Any]
 
 
 def describe_levels(
@@ -86,14 +86,14 @@ def describe_levels(
     )
     shown = method if isinstance(method, str) else getattr(method, "__name__", None)
     image = Multiscale(base.axes, described, target.convention or "", base.name, shown)
-    group, of_levels = _emit(image, target.convention, base.attributes)
+    group, of_levels = emit_levels(image, target.convention, base.attributes)
     arrays = [
         _level_array(target, level.path, shape, first, of_levels.get(level.path, {}))
         for level, shape in zip(described, shapes, strict=True)
     ]
     if target.exists:
         arrays[0] = base.array
-    return DescribedLevels(shapes, tuple(arrays), GroupMetadata(group), of_levels.get(described[0].path, {}))
+    return DescribedLevels(shapes, tuple(arrays), image, GroupMetadata(group))
 
 
 def _describe_first(
@@ -126,14 +126,39 @@ def _level_array(
     return hierarchy.array_at(target.store, path, fitted, target.format)
 
 
-def _emit(
-    image: Multiscale, convention: str | None, attributes: Mapping[str, Any]
+def emit_levels(
+    image: Multiscale, convention: str | None, attributes: Mapping[str, Any], *, keeps_others: bool = False
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return the attributes of the group, and those of the levels' arrays by name."""
-    if convention == "n5-viewer":
-        group, below = emit_n5_levels(image)
-        kept = {name: value for name, value in attributes.items() if name not in {"ome", "omero", *group}}
-        return {**kept, **group}, below
+    """Return the attributes of the group that has `attributes` now, and those of the levels' arrays by name.
+
+    With `keeps_others` other images that the group describes stay; else they are not at the target.
+    """
     if convention is None:
         return dict(attributes), {}
-    return emit_ome([image], convention, attributes), {}
+    if convention == "n5-viewer":
+        of_image, below = emit_n5_levels(image)
+        kept = {name: value for name, value in attributes.items() if name not in {"ome", "omero", *of_image}}
+        group = {**kept, **of_image}
+    else:
+        group, below = emit_ome([image], convention, attributes), {}
+    if keeps_others:
+        paths = {level.path for level in image.levels}
+        _described(group)["multiscales"] += [each for each in _images(attributes) if paths.isdisjoint(_paths(each))]
+    return group, below
+
+
+def _described(attributes: Mapping[str, Any]) -> Any:
+    """Return what has the member ``multiscales``: ``ome`` where there is one (OME-Zarr 0.5)."""
+    return attributes["ome"] if isinstance(attributes.get("ome"), Mapping) else attributes
+
+
+def _images(attributes: Mapping[str, Any]) -> list[Any]:
+    stored = _described(attributes).get("multiscales")
+    return stored if isinstance(stored, list) else []
+
+
+def _paths(image: Any) -> set[Any]:
+    """Return the paths of the levels of an image as it is stored, by whoever."""
+    datasets = image.get("datasets") if isinstance(image, Mapping) else None
+    levels = datasets if isinstance(datasets, list) else []
+    return {str(each.get("path")).strip("/") for each in levels if isinstance(each, Mapping)}

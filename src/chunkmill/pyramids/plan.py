@@ -72,8 +72,10 @@ def plan_levels_job(
     (seen,) = see_sources([base])
     documents: TargetWriter | BesideWriter
     if target.exists:
-        attributes = {target.path: described.group.attributes, base.path: described.of_first}
-        documents = BesideWriter(name, target.store, at, target.format, arrays[1:], base, seen, attributes, overwrite)
+        image = described.image
+        documents = BesideWriter(
+            name, target.store, at, target.format, arrays[1:], base, seen, image, target.convention, overwrite
+        )
     else:
         documents = TargetWriter(
             job=name,
@@ -92,7 +94,9 @@ def plan_levels_job(
     shown = _shown(method)
     known = [(array.path, array.metadata) for array in arrays]
     source = (base.url, base.path, base.metadata, seen.versions)
-    mark = fingerprint("pyramid", _VERSION, source, target.format, described.group, known, blocks, shown)
+    # attributes of a group that exists are changed at the end: a repetition after that is the same job
+    group = replace(described.image, name=None) if target.exists else described.group
+    mark = fingerprint("pyramid", _VERSION, source, target.format, group, known, blocks, shown)
     stages, n_read = _estimated(writer, action)
     n_reduced = sum(array.write_layout.grid.n_chunks for array in arrays[1:])
     n_first = 0 if target.exists else arrays[0].write_layout.grid.n_chunks

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 from uuid import uuid4
 
 from chunkmill.array.threads import BackgroundCalls
@@ -25,13 +26,13 @@ from chunkmill.errors import JobError, StoreError
 from chunkmill.log import LOG
 from chunkmill.runtime import plan_document
 from chunkmill.runtime.attempts import Attempt, any_live, end_dead
-from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark
+from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark, staged_prefix
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import copy_value, flush, links, remove_empty_folders
 from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["Exchange", "complete_exchange", "delete_note", "is_decided", "is_exchanging", "note_exchange"]
-__all__ += ["complete_planned", "note_key"]
+__all__ += ["is_under_way", "note_key", "store_note", "unpacked"]
 
 _AT_ONCE = 32  # requests of a copy carry no bytes
 _LOG_SECONDS = 10.0
@@ -90,6 +91,18 @@ def is_exchanging(store: Store, path: str, run: str) -> bool:
     return store.size(note_key(path, run)) is not None
 
 
+def is_under_way(store: Store, path: str, run: str) -> bool:
+    """Return whether that node is being copied, or is to be, and not in place with its documents already."""
+    value = store.get(note_key(path, run))
+    if value is None:
+        return False
+    try:
+        staged = _unpacked(store, note_key(path, run), value).staged
+    except StoreError:  # damaged: whoever completes it is told so
+        staged = staged_prefix(path, run)
+    return store.size(staged + new_mark(run)) is not None
+
+
 def is_decided(store: Store, path: str, run: str, old_prefix: str) -> bool:
     """Return whether the old node is given up: the new one is in its place, or on its way there."""
     return store.size(old_prefix + new_mark(run)) is not None or is_exchanging(store, path, run)
@@ -106,7 +119,12 @@ def note_exchange(store: Store, path: str, run: str, exchange: Exchange) -> None
     plan = store.get(f"{journal_prefix(path)}{PLAN}")
     if not plan_document.is_of_run(plan, run) or store.get(exchange.staged + exchange.mark) is None:
         raise _ended(exchange.job)
-    store.set_if(note_key(path, run), _packed(exchange), None)  # refused: another client of this job has noted it
+    store_note(store, path, run, exchange)
+
+
+def store_note(store: Store, path: str, run: str, exchange: Exchange) -> None:
+    """Store the note of an exchange that is decided already, unless another client has."""
+    store.set_if(note_key(path, run), _packed(exchange), None)
 
 
 def complete_exchange(store: Store, path: str, run: str, job: str = "", old_prefix: str | None = None) -> bool:
@@ -133,14 +151,6 @@ def complete_exchange(store: Store, path: str, run: str, job: str = "", old_pref
     if job and not is_there:
         raise _ended(job)
     return is_there
-
-
-def complete_planned(store: Store, path: str, plan: bytes) -> bool:
-    """Finish what the run of a plan that is about to be discarded has noted; return whether its node is in place."""
-    known = plan_document.Plan.parsed(plan)
-    if known is None or known.old_prefix is None:
-        return False
-    return complete_exchange(store, path, known.run, old_prefix=known.old_prefix)
 
 
 def delete_note(store: Store, path: str, run: str, old_prefix: str | None) -> None:
@@ -271,13 +281,17 @@ def _packed(exchange: Exchange) -> bytes:
 
 def _unpacked(store: Store, note: str, value: bytes) -> Exchange:
     try:
-        known = json.loads(value)
-        waves = {name: tuple(map(tuple, known[name])) for name in ("new_documents", "old_documents")}
-        tuples = {"old_prefixes": tuple(known["old_prefixes"]), "derived": tuple(known.get("derived", ()))}
-        return Exchange(**{**known, **waves, **tuples})
+        return unpacked(json.loads(value))
     except (ValueError, TypeError, KeyError, RecursionError):
         reason = "the note of an interrupted exchange is damaged; the new node is stored whole beside it"
         raise StoreError(url=store.url, key=note, reason=reason) from None
+
+
+def unpacked(known: Mapping[str, Any]) -> Exchange:
+    """Return an exchange from its members as JSON holds them."""
+    waves = {name: tuple(map(tuple, known[name])) for name in ("new_documents", "old_documents")}
+    tuples = {"old_prefixes": tuple(known["old_prefixes"]), "derived": tuple(known.get("derived", ()))}
+    return Exchange(**{**known, **waves, **tuples})
 
 
 def _ended(job: str) -> JobError:

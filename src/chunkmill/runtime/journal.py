@@ -1,9 +1,10 @@
 """Journal of a whole-store job: records of the tasks that are done, kept beside the target until all are.
 
-One record a task, written after the task's data, so that a job that was killed resumes where it stopped and a task
-that dask repeats returns at once. Stores keep their promise that a value is there whole or not at all, so a record
-that can be read is true: unless the machine went down before its files were on the disk, or somebody else changed
-them. So values are compared with the record: their sizes when a job resumes, their crc32c by `chunkmill.check`.
+One record a task, written after the task's data (of short tasks some together: `chunkmill.runtime.record_batch`), so
+that a job that was killed resumes where it stopped and a task that dask repeats returns at once. Stores keep their
+promise that a value is there whole or not at all, so a record that can be read is true: unless the machine went down
+before its files were on the disk, or somebody else changed them. So values are compared with the record: their sizes
+when a job resumes, their crc32c by `chunkmill.check`.
 
 Layout, at the root of the target's store, under a name that no format takes for a node::
 
@@ -34,7 +35,8 @@ from chunkmill.hints import Hint
 from chunkmill.runtime import plan_document
 from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, attempts_below, end_dead
 from chunkmill.runtime.clearing import clear_journal, clear_listed
-from chunkmill.runtime.exchange import complete_planned, delete_note, is_decided
+from chunkmill.runtime.exchange import delete_note, is_decided
+from chunkmill.runtime.exchange_together import complete_planned
 from chunkmill.runtime.journal_names import PLAN, RUNNING, journal_prefix, new_mark, new_run, staged_prefix
 from chunkmill.runtime.plan_document import Plan
 from chunkmill.runtime.record_files import BEGUN, RecordFiles

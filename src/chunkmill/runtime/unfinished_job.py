@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from chunkmill.runtime.attempts import age, any_live, attempts_below, is_live
-from chunkmill.runtime.exchange import is_exchanging
-from chunkmill.runtime.journal_names import PLAN, RUNNING, new_mark, staged_prefix
+from chunkmill.runtime.exchange import is_under_way
+from chunkmill.runtime.journal_names import PLAN, RUNNING, new_mark
 from chunkmill.runtime.plan_document import Plan
 from chunkmill.stores.base import Store
 
@@ -65,7 +65,6 @@ def with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
     is_running = any_live(store, attempts_below(store, running))
     if job.old_prefix is None:
         return replace(job, is_running=is_running)
-    mark = new_mark(job.run)
-    if is_exchanging(store, job.path, job.run) and store.size(staged_prefix(job.path, job.run) + mark) is not None:
+    if is_under_way(store, job.path, job.run):
         return replace(job, is_running=is_running, is_exchanging=True)
-    return replace(job, is_running=is_running, is_exchanged=store.get(job.old_prefix + mark) is not None)
+    return replace(job, is_running=is_running, is_exchanged=store.get(job.old_prefix + new_mark(job.run)) is not None)

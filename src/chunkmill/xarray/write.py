@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
 from chunkmill.array.chunk_io import LockFactory
+from chunkmill.array.staleness import check_after_writing, written_to
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts, write_key
@@ -207,13 +208,19 @@ def write_dataset(
             else:
                 above = held.enter_context(reserved_group(plan, overwrite=mode == "w"))
             create = partial(publication.create, {**above, **own}, plan.nodes, replacement)
+        if not compute:  # they are published when they are written to: compared, as those that exist are
+            lazy = [replace(each, stored=each.stored or each.array) for each in lazy]
         reports = _write_in_memory(plan.variables, factory, write_empty=write_empty_chunks)
         written = [_write_lazily(planned, factory, write_empty=write_empty_chunks) for planned in lazy]
         if not compute:
             create()
+        stored = {each.path: each.stored for each in (*plan.variables, *lazy) if each.stored is not None}
+        for growth in plan.growth:  # compared when they are published
+            stored.pop(growth.path, None)
         finish = partial(
             _finish,
             publish=[
+                partial(check_after_writing, [*stored.values()]),
                 *([create] if compute else []),
                 partial(publication.append, str(append_dim), plan.growth, plan.marks),
             ],
@@ -319,15 +326,12 @@ def _write_in_memory(
             array, region = planned.array, planned.region
             if not array.write_layout.grid.aligned(region):
                 check_guarded(array.store, array.path, lock)
-            write = partial(
-                _write_key,
-                array,
-                np.asarray(planned.data).astype(array.dtype, copy=False),
-                lock=lock,
-                write_empty=write_empty if planned.write_empty is None else planned.write_empty,
-            )
-            counts = pool.map(write, array.write_layout.grid.overlaps(region))
-            reports[planned.path] = report(array, WriteCounts.total(counts), 0)
+            data = np.asarray(planned.data).astype(array.dtype, copy=False)
+            empty = write_empty if planned.write_empty is None else planned.write_empty
+            with written_to(array, planned.stored) as there:
+                write = partial(_write_key, there, data, lock=lock, write_empty=empty)
+                counts = WriteCounts.total(pool.map(write, array.write_layout.grid.overlaps(region)))
+            reports[planned.path] = report(array, counts, 0)
     return reports
 
 

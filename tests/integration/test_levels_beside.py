@@ -1,0 +1,179 @@
+"""Levels of a pyramid beside an array that exists, in a group that others change, too."""
+
+import copy
+import itertools
+import time
+from contextlib import suppress
+
+import dask
+import numpy as np
+import pytest
+from recording import RecordingStore
+
+import chunkmill as cm
+from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
+from chunkmill.runtime import attempts
+from chunkmill.stores.memory import MemoryStore
+
+VALUES = np.arange(64, dtype="u2").reshape(8, 8)
+FIRST = {"zarr2": "g/0", "zarr3": "g/0", "n5": "g/s0"}
+
+
+@pytest.fixture(params=FIRST)
+def format_(request):
+    with dask.config.set(scheduler="sync"):
+        yield request.param
+
+
+@pytest.fixture
+def store(format_):
+    store = MemoryStore()
+    cm.create_group(store, "g", format=format_, attributes={"made": "before"})
+    cm.to_store(VALUES, store, FIRST[format_], format=format_, chunks=(4, 4))
+    return store
+
+
+class Died(BaseException):
+    """Nobody catches it: the process is gone."""
+
+
+class Mortal(RecordingStore):
+    """Dies instead of one of its conditional writes, by number."""
+
+    def __init__(self, below, dies_at):
+        super().__init__(below)
+        self.left = dies_at
+
+    def set_if(self, key, value, version):
+        if self.left == 0:
+            raise Died
+        self.left -= 1
+        return super().set_if(key, value, version)
+
+
+def seen(store):
+    group = cm.open_group(store, "g", consolidated=False)
+    return group.attributes, {name: (a.attributes, a[...].tolist()) for name, a in group.arrays().items()}
+
+
+def test_a_job_that_died_at_any_conditional_write_is_resumed(format_, store, monkeypatch):
+    """In N5 it was refused after the attributes of the group, with those of the first level missing for ever."""
+    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    undisturbed = copy.copy(store)
+    cm.pyramid((undisturbed, FIRST[format_]), levels=3)
+    n_deaths = 0
+    while True:
+        mortal = Mortal(copy.copy(store), n_deaths)
+        try:
+            cm.pyramid((mortal, FIRST[format_]), levels=3)
+            break
+        except Died:
+            n_deaths += 1
+        with suppress(NodeExists, JobError):  # all was there, and its journal was not told
+            cm.pyramid((mortal.below, FIRST[format_]), levels=3)
+        assert seen(mortal.below) == seen(undisturbed), n_deaths
+    assert n_deaths > 5
+
+
+@pytest.mark.parametrize("format_", ["zarr3"], indirect=True)
+def test_what_the_group_says_of_other_images_stays(store):
+    """The member ``ome`` was replaced as a whole by the image's."""
+    axes = [{"name": name, "type": "space"} for name in "yx"]
+    level = {"path": "other/0", "coordinateTransformations": [{"type": "scale", "scale": [1.0, 1.0]}]}
+    other = {"axes": axes, "datasets": [level]}
+    ome = {"version": "0.5", "labels": ["cells"], "multiscales": [other]}
+    cm.open_group(store, "g", mode="r+").update_attributes({"ome": ome})
+    cm.create_array(store, "g/other/0", shape=(8, 8), dtype="u2", format="zarr3")
+    cm.pyramid((store, "g/0"), levels=2)
+    stored = cm.open_group(store, "g").attributes["ome"]
+    assert stored["labels"] == ["cells"]
+    assert [[level["path"] for level in each["datasets"]] for each in stored["multiscales"]] == [
+        ["0", "1"],
+        ["other/0"],
+    ]
+    cm.pyramid((store, "g/0"), levels=3, overwrite=True)
+    levels = [len(each["datasets"]) for each in cm.open_group(store, "g").attributes["ome"]["multiscales"]]
+    assert levels == [3, 1]
+
+
+def test_attributes_that_others_set_meanwhile_stay(format_, store):
+    """Attributes of a group with an image were written as they were when the job was planned."""
+    cm.pyramid((store, FIRST[format_]), levels=2)
+    plan = cm.plan_pyramid((store, FIRST[format_]), levels=3, overwrite=True)
+    cm.open_group(store, "g", mode="r+").update_attributes({"made": "meanwhile"})
+    plan.run()
+    assert cm.open_group(store, "g").attributes["made"] == "meanwhile"
+    assert len(list(cm.open_group(store, "g").arrays())) == 3
+
+
+class Copying(MemoryStore):
+    """Cannot rename, as object stores."""
+
+    stage = swap_in = can_replace = replace_prefix = None
+
+
+class MortalAnywhere(RecordingStore):
+    """Dies instead of one of its changes, by number, and of all after it."""
+
+    def __init__(self, below, dies_at):
+        super().__init__(below)
+        self.left = dies_at
+
+    def _before(self, method, key, byte_range=None):
+        super()._before(method, key, byte_range)
+        if method in {"set", "set_if", "delete", "delete_prefix"}:
+            self.left -= 1
+        if self.left < 0:
+            raise Died
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, Copying])
+def test_levels_are_replaced_all_or_none_wherever_the_job_dies(format_, kind, monkeypatch):
+    """A repair left the first new and the others old, where the job had died between two of them."""
+    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    first, found, store = FIRST[format_], [], kind()
+    cm.create_group(store, "g", format=format_)
+    cm.to_store(VALUES, store, first, format=format_, chunks=(4, 4))
+    cm.pyramid((store, first), levels=3)
+    paths = [f"{first[:-1]}{i}" for i in (1, 2)]
+    for n in itertools.count():
+        mortal = MortalAnywhere(copy.copy(store), n)
+        with suppress(Died):
+            cm.pyramid((mortal, first), levels=3, chunks=(1, 1), overwrite=True)
+            break
+        cm.check(mortal.below, repair=True)
+        assert seen(mortal.below) == seen(store), n
+        levels = [cm.open_array(mortal.below, path) for path in paths]
+        found.append({level.chunks == (1, 1) for level in levels})
+    assert all(len(each) == 1 for each in found), [n for n, each in enumerate(found) if len(each) > 1]
+    assert len(found) > 20
+    assert {True} in found
+
+
+@pytest.mark.parametrize("format_", ["zarr3"], indirect=True)
+def test_a_0d_array_has_no_levels(store):
+    cm.to_store(np.float32(1), store, "point/0", format="zarr3")
+    with pytest.raises(UnsupportedFeature, match="OME-Zarr does not support 0-d arrays"):
+        cm.pyramid((store, "point/0"))
+
+
+@pytest.mark.parametrize("what", ["nothing", "group"])
+def test_levels_that_others_have_deleted_or_replaced_are_made_again(format_, store, what):
+    """The group's attributes name a level that is none: the error named no way out."""
+    cm.pyramid((store, FIRST[format_]), levels=3)
+    undisturbed = seen(store)
+    second = FIRST[format_].replace("0", "1")
+    cm.delete(store, second)
+    if what == "group":
+        cm.create_group(store, second, format=format_)
+    cm.pyramid((store, FIRST[format_]), levels=3, overwrite=True)
+    assert seen(store) == undisturbed
+
+
+@pytest.mark.parametrize("format_", ["n5"], indirect=True)
+def test_only_arrays_named_as_levels_are_opened_to_describe_the_base(store):
+    cm.create_array(store, "g/temperature", shape=(8, 8), dtype="u1", format="n5")
+    recording = RecordingStore(store)
+    cm.plan_pyramid((recording, "g/s0"))
+    assert not [key for key in recording.keys("get", "get_versioned") if key.startswith("g/temperature")]
