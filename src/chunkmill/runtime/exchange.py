@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -32,7 +33,7 @@ from chunkmill.stores.capabilities import copy_value, flush, links, remove_empty
 from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["Exchange", "complete_exchange", "delete_note", "is_decided", "is_exchanging", "note_exchange"]
-__all__ += ["is_under_way", "note_key", "store_note", "unpacked"]
+__all__ += ["check_texts", "is_under_way", "note_key", "store_note", "unpacked"]
 
 _AT_ONCE = 32  # requests of a copy carry no bytes
 _LOG_SECONDS = 10.0
@@ -288,10 +289,18 @@ def _unpacked(store: Store, note: str, value: bytes) -> Exchange:
 
 
 def unpacked(known: Mapping[str, Any]) -> Exchange:
-    """Return an exchange from its members as JSON holds them."""
+    """Return an exchange from its members as JSON holds them; `TypeError` or `KeyError` where they are none."""
     waves = {name: tuple(map(tuple, known[name])) for name in ("new_documents", "old_documents")}
     tuples = {"old_prefixes": tuple(known["old_prefixes"]), "derived": tuple(known.get("derived", ()))}
+    texts = [value for name, value in known.items() if name not in {*waves, *tuples}]
+    check_texts([*texts, *chain(*waves["new_documents"], *waves["old_documents"], *tuples.values())])
     return Exchange(**{**known, **waves, **tuples})
+
+
+def check_texts(values: Iterable[object]) -> None:
+    """Raise `TypeError` where one of the given members of a document is not a text."""
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError("a text is expected")
 
 
 def _ended(job: str) -> JobError:

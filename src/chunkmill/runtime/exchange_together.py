@@ -15,7 +15,15 @@ from typing import Any
 
 from chunkmill.errors import StoreError
 from chunkmill.runtime import plan_document
-from chunkmill.runtime.exchange import Exchange, complete_exchange, delete_note, is_exchanging, store_note, unpacked
+from chunkmill.runtime.exchange import (
+    Exchange,
+    check_texts,
+    complete_exchange,
+    delete_note,
+    is_exchanging,
+    store_note,
+    unpacked,
+)
 from chunkmill.runtime.journal_names import journal_prefix, new_mark
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, replace_prefix
@@ -96,10 +104,13 @@ def _others(store: Store, key: str) -> list[Other]:
         return []
     try:
         known: list[dict[str, Any]] = json.loads(value)
+        for each in known:
+            check_texts([each["path"], each["prefix"], each["staged"]])
+            check_texts([*each["seen"].values(), *each["documents"].values()])
         return [
             Other(**{**each, "exchange": None if each["exchange"] is None else unpacked(each["exchange"])})
             for each in known
         ]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         reason = "the record of nodes that are replaced together is damaged; the new ones are stored whole beside them"
         raise StoreError(url=store.url, key=key, reason=reason) from None

@@ -1,6 +1,8 @@
 """A new node is put in place by copies, by one client at a time, and whoever comes next finishes it."""
 
 import itertools
+import json
+from dataclasses import asdict
 
 import pytest
 
@@ -197,3 +199,10 @@ def test_a_damaged_note_is_one_error_and_deletes_nothing(note):
     with pytest.raises(StoreError, match="the note of an interrupted exchange is damaged"):
         exchange.complete_exchange(store, "a", "r")
     assert store.get("a/zarr.json") == b"old"
+
+
+@pytest.mark.parametrize(
+    "damage", [{"staged": 1}, {"mark": None}, {"old_prefixes": [1]}, {"new_documents": [[{}]]}], ids=str
+)
+def test_a_note_with_values_of_other_types_is_the_same_error(damage):
+    test_a_damaged_note_is_one_error_and_deletes_nothing(json.dumps({**asdict(PLANNED), **damage}).encode())

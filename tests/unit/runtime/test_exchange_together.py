@@ -49,8 +49,24 @@ def test_before_the_first_is_decided_all_stay():
     assert store.get("b/meta") == b"old"
 
 
-def test_a_damaged_record_is_named():
+@pytest.mark.parametrize(
+    "damage",
+    [{"path": 1}, {"staged": None}, {"prefix": ["b/"]}, {"seen": []}, {"documents": {"b/meta": 1}}, {"exchange": 1}],
+    ids=str,
+)
+def test_a_record_with_values_of_other_types_is_named(damage):
     store = decided()
-    store.set(f"{journal_prefix('a')}together-{RUN}.json", b"[{]")
+    key = f"{journal_prefix('a')}together-{RUN}.json"
+    known = json.loads(store.get(key))
+    store.set(key, json.dumps([{**known[0], **damage}]).encode())
+    with pytest.raises(StoreError, match="together"):
+        complete_planned(store, "a", PLAN)
+    assert store.get("b/meta") == b"old"
+
+
+@pytest.mark.parametrize("value", [b"[{]", b"{}x", b"1", b'["a"]', b"[[]]", b"[{}]", b"null"], ids=repr)
+def test_a_damaged_record_is_named(value):
+    store = decided()
+    store.set(f"{journal_prefix('a')}together-{RUN}.json", value)
     with pytest.raises(StoreError, match="together"):
         complete_planned(store, "a", PLAN)
