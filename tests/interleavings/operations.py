@@ -83,6 +83,8 @@ class Operation:
         Whether it writes some of these without reading them.
     replaces
         Whether it puts a new node in the place of an old one: by copies, where the store cannot rename.
+    reserves_late
+        Whether it reserves its place when its values are stored: it and one that replaces the node may both be refused.
     joins
         Whether two alike, at one place, are one job that both run.
     restart
@@ -101,6 +103,7 @@ class Operation:
     in_place: bool = False
     puts_whole: bool = False
     replaces: bool = False
+    reserves_late: bool = False
     joins: bool = False
     restart: Callable[[Call], Any] | None = None
     begins: Callable[[Call], Any] | None = None
@@ -322,10 +325,10 @@ OPERATIONS = {
         Operation("append-values", _append_values, _array, paths=("g/a", "g/b", "g")),
         Operation("delete", _delete, _array, paths=("g/a", "g/b", "g")),
         Operation("replace-resume", _replace_resuming, _array, replaces=True),
-        Operation("replace-later", _replace_later, _array, replaces=True),
+        Operation("replace-later", _replace_later, _array, replaces=True, reserves_late=True),
         Operation("replace-convert", _convert_over, _source_and_array, replaces=True, joins=True, paths=_TARGETS),
         Operation("replace-dataset", _replace_dataset, _stored_dataset, replaces=True),
-        Operation("delayed-dataset", _delayed_dataset, in_place=True, begins=_begin_dataset),
+        Operation("delayed-dataset", _delayed_dataset, in_place=True, puts_whole=True, begins=_begin_dataset),
         Operation(
             "replace-delayed-dataset",
             partial(_delayed_dataset, mode="w"),

@@ -101,6 +101,8 @@ class Oracle:
                 yield order
         if self._is_one_job() and set(kinds.values()) == {"done"}:
             yield "a"
+        if set(kinds.values()) == {"refused"} and self._may_refuse_both():
+            yield ""
         for actor, other in ("ab", "ba"):
             if kinds[actor] == "refused" and kinds[other] in {"done", "died"}:
                 yield other
@@ -116,6 +118,11 @@ class Oracle:
     def _is_one_job(self) -> bool:
         (name, other), (path, other_path) = self.scenario.names, self.scenario.paths
         return self.scenario.operations["a"].joins and name == other and path == other_path
+
+    def _may_refuse_both(self) -> bool:
+        """Whether one may delete what the other has stored, and then meet it at the place that it reserves at last."""
+        both = self.scenario.operations.values()
+        return all(each.replaces for each in both) and any(each.reserves_late for each in both)
 
     # --- one run
 
