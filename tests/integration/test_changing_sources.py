@@ -164,6 +164,51 @@ def test_one_array_of_a_group(below):
         cm.open(target)
 
 
+class BeforeListing(RecordingStore):
+    """Calls `event` before what is below a prefix is listed, once."""
+
+    def __init__(self, below, prefix, event):
+        super().__init__(below)
+        self.prefix, self.event = prefix, event
+
+    def _before(self, method, key, byte_range=None):
+        if (method, key) == ("list_dir", self.prefix) and self.event is not None:
+            event, self.event = self.event, None
+            event()
+
+
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3", "n5"])
+def test_a_group_that_is_deleted_between_its_document_and_what_is_in_it(below, fmt):
+    """It would be converted to a group in which nothing is."""
+    cm.create_group(below, "g", format=fmt, attributes={"of": "g"}).create_array("a", shape=(4,), dtype="i4")
+    source = BeforeListing(below, "g/", lambda: below.delete_prefix("g/"))
+    with pytest.raises(JobError, match=r"the source group 'g' in .* was deleted while it was read"):
+        cm.convert((source, "g"), target := MemoryStore(), format="zarr3")
+    assert not list(target.list_prefix(""))
+
+
+def test_a_group_that_consolidated_metadata_of_another_root_do_not_know(below):
+    """The root was replaced between reading the document of the group and that of the root."""
+    cm.create_group(below, "g", attributes={"of": "g"}).create_array("a", shape=(4,), dtype="i4")
+
+    class Replaced(RecordingStore):
+        def _before(self, method, key, byte_range=None):
+            if key == "zarr.json" and below.get("g/zarr.json") is not None:
+                below.delete_prefix("")
+                cm.create_group(below)
+                cm.consolidate(below)
+
+    with pytest.raises(NodeNotFound, match="'g'"):
+        cm.convert((Replaced(below), "g"), target := MemoryStore(), format="zarr3")
+    assert not list(target.list_prefix(""))
+
+
+def test_an_empty_group_is_converted(below):
+    cm.create_group(below, "g", attributes={"of": "g"})
+    cm.convert((below, "g"), target := MemoryStore(), format="n5")
+    assert dict(cm.open_group(target).attributes) == {"of": "g"}
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_chunks_that_change_under_an_equal_document_are_old_or_new_and_whole(job, below):
     """The only change of a source that is not noticed, as the documentation says."""

@@ -235,6 +235,29 @@ def test_what_others_change_meanwhile_is_not_lost(make_store, how):
     assert cm.check(store, repair=True).ok
 
 
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+def test_groups_above_that_others_have_deleted_meanwhile_are_made_above(fmt):
+    """Their documents are not taken for those of groups in the new one."""
+
+    class Raced(MemoryStore):
+        act = None
+
+        def list_dir(self, prefix):
+            act, self.act = self.act, None
+            if act is not None:
+                act()
+            return super().list_dir(prefix)
+
+    store, ds = Raced(), xr.Dataset({"x": ("t", np.arange(4))})
+    cm.write_dataset(ds, store, "g/a", format=fmt)
+    store.act = lambda: cm.write_dataset(ds, store, mode="w", format=fmt)
+    cm.write_dataset(ds + 1, store, "g/a", mode="w", format=fmt)
+    group = cm.open_group(store)
+    assert sorted(group) == ["g", "x"]
+    assert sorted(group["g/a"]) == ["x"]
+    np.testing.assert_array_equal(group["g/a/x"][...], np.arange(4) + 1)
+
+
 @pytest.mark.parametrize("kind", ["link", "mount point"])
 @pytest.mark.parametrize(("fmt", "path"), [("zarr3", ""), ("n5", "a")])
 def test_a_directory_that_cannot_be_renamed(tmp_path, monkeypatch, kind, fmt, path):

@@ -21,7 +21,7 @@ from chunkmill.conversion.counts import JobCounts, PlannedStage
 from chunkmill.conversion.estimate import MOST_STORING, TransferEstimate, estimate_transfers, fit_memory, task_memory
 from chunkmill.conversion.plan import Plan
 from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
-from chunkmill.conversion.source_guard import see_sources
+from chunkmill.conversion.source_guard import check_groups, see_sources
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
 from chunkmill.display.array import array_grid_svg
@@ -193,7 +193,11 @@ def _described(
     """Describe every node of the target: groups by path, and pairs of source and target array."""
     groups: dict[str, GroupMetadata] = {}
     arrays: list[tuple[Array, Array]] = []
+    empty: dict[str, Group] = {}
     for node in hierarchy.walk(source):
+        empty.pop(node.path.rpartition("/")[0], None)
+        if isinstance(node, Group):
+            empty[node.path] = node
         below = node.path[len(source.path) :].strip("/")
         if target.chosen is not None and below not in target.chosen:
             continue
@@ -204,6 +208,7 @@ def _described(
             array = node if target.crop is None else target.crop(node)
             metadata = target.describe_array(array, documents_format, path)
             arrays.append((array, hierarchy.array_at(target.store, path, metadata, documents_format)))
+    check_groups([*empty.values()])
     return groups, arrays
 
 

@@ -2,7 +2,8 @@
 
 An absent chunk reads as fill value, and encoded chunks are copied unopened. So a source that vanishes, or is made again
 with other codecs, would be published as fill values or undecodable chunks. The documents of every source array are
-compared with what the plan saw: when a run starts, by each task that met absent chunks, and before publishing.
+compared with what the plan saw: when a run starts, by each task that met absent chunks, and before publishing. Groups
+in which nothing was found are looked at again when the job is planned.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from chunkmill.errors import ChunkError, JobError, MetadataError
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkCoords
-from chunkmill.nodes.documents import format_of_store
+from chunkmill.nodes.documents import fetch, format_of_store, present
+from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import HoldsReferences, uncached
 
-__all__ = ["SeenSource", "check_absent", "check_sources", "check_still_there", "see_sources"]
+__all__ = ["SeenSource", "check_absent", "check_groups", "check_sources", "check_still_there", "see_sources"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -106,6 +108,21 @@ def see_sources(arrays: Sequence[StoredArray]) -> list[SeenSource]:
         return seen
 
     return _for_each(see, arrays, arrays)
+
+
+def check_groups(groups: Sequence[StoredGroup]) -> None:
+    """Raise `JobError` where one of some groups, in which nothing was found, is not there any more.
+
+    It may have been deleted between reading its document and listing what is in it. Folders without a document have no
+    attributes to lose, and groups of which only consolidated metadata are left are taken as those tell.
+    """
+    groups = [each for each in groups if not each.is_implicit and uncached(each.store) is each.store]
+    keys = {each.path: each.documents.group_keys(each.path) for each in groups}
+    found = present(fetch(groups[0].store, chain.from_iterable(keys.values()))) if groups else {}
+    for each in groups:
+        if not any(key in found for key in keys[each.path]):
+            reason = f"the source group {each.path!r} in {each.store.url} was deleted while it was read"
+            raise JobError(job=f"read {each.path!r}", reason=reason, hint="open it again")
 
 
 def check_sources(job: str, arrays: Sequence[StoredArray], seen: Sequence[SeenSource]) -> None:

@@ -315,6 +315,8 @@ def as_stored(node: Array | G) -> Array | G:
             type(node), below, node.path, format=node.documents, consolidated=False, read_only=node.read_only
         )
     except NodeNotFound:
+        if not present(fetch(node.store, node_keys(node.documents, node.path))):
+            raise  # it was deleted since it was opened, and consolidated metadata that came since do not know it
         return node
     return stored.with_read_missing(node.read_missing)
 

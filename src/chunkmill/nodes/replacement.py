@@ -80,7 +80,8 @@ class Replacement:
         Parameters
         ----------
         documents
-            Of the new node and all below it, by the store keys that they have then.
+            Of the new node and all below it, by the store keys that they have then; and of groups above it that were
+            missing, which are made now.
         below
             Paths of the nodes below it.
 
@@ -94,8 +95,8 @@ class Replacement:
         # a job that began meanwhile would publish its documents in the new node, and its chunks go with the old one
         with reserved_to_replace(self.store, self.path):
             check_as_seen(self.store, self.seen, documents, f"replace {self.path!r} in {self.store.url}")
-            create_groups_above(self.store, documents_format, self.path, self.above)
-            for key, value in {**({} if self.path else documents_format.emit_root()), **documents}.items():
+            own = create_groups_above(self.store, documents_format, self.path, {**self.above, **documents})
+            for key, value in {**({} if self.path else documents_format.emit_root()), **own}.items():
                 self.staged.set(key.removeprefix(prefix), value)
             with _refreshed(self.store, documents_format, self.path, below):
                 swap_in(self.store, prefix, self.staged)
