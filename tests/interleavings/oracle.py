@@ -244,24 +244,30 @@ class Oracle:
         """Yield what is wrong when what died, and then what was refused, is done again."""
         begun = orders
         is_over = any(_is_over(key, value) for key, (value, _) in store._values.items())
-        for kind in ("died", "refused"):
-            for actor in [actor for actor, outcome in outcomes.items() if outcome.kind == kind]:
-                again, store = self._again(actor, store)
-                name = f"{self._name(actor)}, which {kind}, again"
-                if again.kind == "broken" or (again.kind == "refused" and not getattr(again.error, "hint", "")):
-                    yield f"{name}: {again}"
-                    return
-                cleared = [o for o in orders if actor in o and is_over and kind == "died" and again.kind == "done"]
-                orders = cleared + [o + actor for o in orders if self._serial(o + actor).kinds[-1] == again.kind]
-                if not orders:
-                    yield f"{name}: {again}, as in no serial order"
-                    return
-                # consolidated metadata that the dead one left stale stay so where it is refused now
-                mortal = any(outcome.kind == "died" for outcome in outcomes.values()) and again.kind == "refused"
-                state = list(self._state(store, orders, list(outcomes), mortal=mortal, stale=begun if mortal else ()))
-                if state:
-                    yield f"{name} ({again}): {state[0]}"
-                    return
+        todo = [(a, kind) for kind in ("died", "refused") for a, outcome in outcomes.items() if outcome.kind == kind]
+        n_repeated = 0
+        while todo:
+            actor, kind = todo.pop(0)
+            again, store = self._again(actor, store)
+            n_repeated += 1
+            if todo and n_repeated == 1 and "was interrupted" in str(again.error):  # the other's job, as it is told
+                todo.append((actor, kind))
+                continue
+            name = f"{self._name(actor)}, which {kind}, again"
+            if again.kind == "broken" or (again.kind == "refused" and not getattr(again.error, "hint", "")):
+                yield f"{name}: {again}"
+                return
+            cleared = [o for o in orders if actor in o and is_over and kind == "died" and again.kind == "done"]
+            orders = cleared + [o + actor for o in orders if self._serial(o + actor).kinds[-1] == again.kind]
+            if not orders:
+                yield f"{name}: {again}, as in no serial order"
+                return
+            # consolidated metadata that the dead one left stale stay so where it is refused now
+            mortal = any(outcome.kind == "died" for outcome in outcomes.values()) and again.kind == "refused"
+            state = list(self._state(store, orders, list(outcomes), mortal=mortal, stale=begun if mortal else ()))
+            if state:
+                yield f"{name} ({again}): {state[0]}"
+                return
 
     def _again(self, actor: str, store: MemoryStore) -> tuple[Outcome, MemoryStore]:
         """Do the operation of an actor once more; return how that ends, and what is stored then."""
