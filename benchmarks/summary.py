@@ -23,6 +23,7 @@ BEGIN, END = "<!-- figures: python -m benchmarks.summary -->", "<!-- end of figu
 README = PAGE.parents[1] / "README.md"
 SCALE = "<!-- scale: python -m benchmarks.summary -->", "<!-- end of scale -->"
 PEERS = "<!-- faster peers: python -m benchmarks.summary -->", "<!-- end of faster peers -->"
+DETAILS = Path(__file__).parent / "README.md"
 HEAD = ("", "chunkmill", "zarr-python", "TensorStore", "others", "run")
 
 
@@ -148,6 +149,44 @@ def _medians(line: Line, rows: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
+# --- multiples of the bare loop
+
+_OF_LOOP = {
+    "read, sum": (
+        "read", "chunkmill", "chunkmill, chunks='auto'", "chunkmill, two plain threads", "empty tasks",
+        "dask + zarr-python", "dask + zarrs", "dask + tensorstore", "dask + z5py",
+    ),
+    "read, all": (
+        "read", "chunkmill a[...]", "zarrs", "tensorstore", "chunkmill", "dask + zarr-python", "dask + zarrs",
+        "dask + tensorstore", "dask + z5py",
+    ),
+    "write": (
+        "write", "empty tasks", "chunkmill", "chunkmill, new", "dask + zarr-python", "dask + zarrs",
+        "dask + tensorstore", "chunkmill a[...] = x", "tensorstore",
+    ),
+}  # fmt: skip
+"""Benchmark -> the file of its results, and the contenders whose multiples of the bare loop are shown."""
+
+
+def multiples_table(benchmark: str, results: Path = RESULTS) -> str:
+    """Return the median multiples of the bare loop of each case of a benchmark, and when they were measured."""
+    file, *contenders = _OF_LOOP[benchmark]
+    document = json.loads((results / f"{file}.json").read_text())
+    cases: dict[str, dict[str, str]] = {}
+    for row in document["rows"]:
+        if row["benchmark"] == benchmark and not row["case"].endswith("processes"):
+            cases.setdefault(row["case"], {})[row["contender"]] = f"{float(np.median(row['ratios'])):.2f}"
+    shown = [each for each in contenders if any(each in found for found in cases.values())]
+    rows = [(case, *(found.get(each, "") for each in shown)) for case, found in cases.items()]
+    made = f"[{file}](results/{file}.md) {document['about']['date']}"
+    return "\n".join(["", *_table(("", *shown), rows), "", f"Measured: {made}.", ""])
+
+
+def multiples_marks(benchmark: str) -> tuple[str, str]:
+    """Return what stands before and after the table of a benchmark."""
+    return f"<!-- {benchmark}: python -m benchmarks.summary -->", f"<!-- end of {benchmark} -->"
+
+
 # --- where others are faster
 
 _OURS = re.compile(r"chunkmill( a\[.*|, unaligned|, new|, a region a block|, region=| convert| rechunk)?")
@@ -241,6 +280,13 @@ _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹") | {or
 # --- as tests
 
 
+def test_the_tables_of_multiples_are_those_of_the_saved_results():
+    page = DETAILS.read_text()
+    for benchmark in _OF_LOOP:
+        assert [page.count(mark) for mark in multiples_marks(benchmark)] == [1, 1]
+        assert multiples_table(benchmark) in page
+
+
 def test_every_line_finds_its_figures():
     """Of the saved results: a case or a contender with another name would be missing without an error."""
     for line in LINES:
@@ -281,6 +327,8 @@ def test_the_pages_quote_the_figures_of_scale():
 
 if __name__ == "__main__":
     PAGE.write_text(written(written(PAGE.read_text(), table()), peers_table(), PEERS))
+    for name in _OF_LOOP:
+        DETAILS.write_text(written(DETAILS.read_text(), multiples_table(name), multiples_marks(name)))
     if (RESULTS / "scale.json").exists():
         PAGE.write_text(written(PAGE.read_text(), scale_table(), SCALE))
         README.write_text(written(README.read_text(), scale_sentence(), SCALE))
