@@ -42,7 +42,10 @@ def clear_listed(store: Store, prefix: str, keys: Iterable[str], *, ended: Colle
 
 
 def _claimed(store: Store, prefix: str, keys: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Claim what runs have staged; return the prefixes of what those have claimed, and the marks of the rest."""
+    """Claim what runs have staged; return the prefixes of what those have claimed, and the marks of the rest.
+
+    A claim is an empty mark, by which nobody puts what is staged in place.
+    """
     listed, kept, marks = set(keys), [], []
     start = f"{prefix}{STAGED}"
     below = (key.removeprefix(start).partition("/") for key in keys if key.startswith(start))

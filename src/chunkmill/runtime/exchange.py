@@ -33,7 +33,7 @@ from chunkmill.stores.capabilities import copy_value, flush, links, remove_empty
 from chunkmill.stores.probe import PROBE_PREFIX
 
 __all__ = ["Exchange", "complete_exchange", "delete_note", "is_decided", "is_exchanging", "note_exchange"]
-__all__ += ["check_texts", "is_under_way", "note_key", "store_note", "unpacked"]
+__all__ += ["check_texts", "is_marked", "is_under_way", "note_key", "store_note", "unpacked"]
 
 _AT_ONCE = 32  # requests of a copy carry no bytes
 _LOG_SECONDS = 10.0
@@ -92,6 +92,11 @@ def is_exchanging(store: Store, path: str, run: str) -> bool:
     return store.size(note_key(path, run)) is not None
 
 
+def is_marked(store: Store, staged: str, mark: str) -> bool:
+    """Return whether what is staged has the mark of its run; who deletes it has put an empty one there."""
+    return bool(store.get(staged + mark))
+
+
 def is_under_way(store: Store, path: str, run: str) -> bool:
     """Return whether that node is being copied, or is to be, and not in place with its documents already."""
     value = store.get(note_key(path, run))
@@ -101,7 +106,7 @@ def is_under_way(store: Store, path: str, run: str) -> bool:
         staged = _unpacked(store, note_key(path, run), value).staged
     except StoreError:  # damaged: whoever completes it is told so
         staged = staged_prefix(path, run)
-    return store.size(staged + new_mark(run)) is not None
+    return is_marked(store, staged, new_mark(run))
 
 
 def is_decided(store: Store, path: str, run: str, old_prefix: str) -> bool:
@@ -118,7 +123,7 @@ def note_exchange(store: Store, path: str, run: str, exchange: Exchange) -> None
         The run has ended, or another one has taken its place.
     """
     plan = store.get(f"{journal_prefix(path)}{PLAN}")
-    if not plan_document.is_of_run(plan, run) or store.get(exchange.staged + exchange.mark) is None:
+    if not plan_document.is_of_run(plan, run) or not is_marked(store, exchange.staged, exchange.mark):
         raise _ended(exchange.job)
     store_note(store, path, run, exchange)
 
@@ -168,7 +173,7 @@ def _claimed(store: Store, note: str, attempt: Attempt) -> Exchange | bool:
         if value is None:
             return False
         exchange = _unpacked(store, note, value)
-        if store.get(exchange.staged + exchange.mark) is None:  # deleted when all is in place, before the rest
+        if not is_marked(store, exchange.staged, exchange.mark):  # it is deleted when all is in place, before the rest
             is_done = store.get(exchange.prefix + exchange.mark) is not None
             if is_done:
                 _delete_staged(store, exchange)

@@ -21,6 +21,7 @@ from chunkmill.runtime.exchange import (
     complete_exchange,
     delete_note,
     is_exchanging,
+    is_marked,
     store_note,
     unpacked,
 )
@@ -88,7 +89,7 @@ def complete_others(store: Store, path: str, run: str) -> None:
     for other in _others(store, _key(path, run)):
         if is_exchanging(store, other.path, run):
             complete_exchange(store, other.path, run)
-        elif store.get(other.staged + new_mark(run)) is not None and other.is_as_seen(store):
+        elif is_marked(store, other.staged, new_mark(run)) and other.is_as_seen(store):
             if other.exchange is None:
                 replace_prefix(store, other.prefix, other.staged, new_mark(run))
             else:

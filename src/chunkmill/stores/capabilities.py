@@ -329,7 +329,8 @@ def replace_prefix(store: Store, prefix: str, staged: str, mark: str) -> None:
     """Replace all below `prefix` by what is below the prefix `staged`, by ``replace_prefix(prefix, staged, mark)``.
 
     Of what is staged, the key `mark` is known by: where it is below `prefix` already, nothing is replaced, so that a
-    repetition does no harm, be it after a death or by another client. Where it is in neither place, `StoreError`.
+    repetition does no harm, be it after a death or by another client. Where it is in neither place, or is empty in what
+    is staged, `StoreError`.
     """
     _ability(store, "replace_prefix")(prefix, staged, mark)
 

@@ -199,7 +199,7 @@ class MemoryStore:
         with self._lock:
             new = {key[len(staged) :]: self._values[key] for key in self._keys(staged)}
             is_done = prefix + mark in self._values
-            if not is_done and mark not in new:
+            if not is_done and (mark not in new or not new[mark][0]):
                 reason = "there is nothing to put in place: others have ended this"
                 raise StoreError(url=self.url, key=staged, reason=reason)
             for key in self._keys(staged) if is_done else {*self._keys(staged), *self._keys(prefix)}:

@@ -142,7 +142,7 @@ def exchange_once(staged: str, path: str, mark: str, *, root: str, fsync: bool =
     Raises
     ------
     FileNotFoundError
-        The file is in neither.
+        The file is in neither, or empty in what is staged.
     """
     with locked(root):
         old = _exchange_once(staged, path, mark)
@@ -154,7 +154,7 @@ def _exchange_once(staged: str, path: str, mark: str) -> str | None:
     if os.path.lexists(os.path.join(path, mark)):  # noqa: PTH118
         return _aside(staged) if os.path.lexists(staged) else None
     new: str | None = staged
-    if not os.path.lexists(os.path.join(staged, mark)):  # noqa: PTH118
+    if not _is_marked(staged, mark):
         new = _beside_with(above, mark)
     elif staged.startswith(path.rstrip(os.sep) + os.sep):
         new = name_beside(path)
@@ -191,7 +191,14 @@ def _beside_with(above: str, mark: str) -> str | None:
     """Return the hidden directory in `above` that has the file `mark`."""
     with os.scandir(above) as entries:
         hidden = [entry.path for entry in entries if entry.name.endswith(PARTIAL_SUFFIX)]
-    return next((path for path in hidden if os.path.lexists(os.path.join(path, mark))), None)  # noqa: PTH118
+    return next((path for path in hidden if _is_marked(path, mark)), None)
+
+
+def _is_marked(directory: str, mark: str) -> bool:
+    try:
+        return os.stat(os.path.join(directory, mark)).st_size > 0  # noqa: PTH116, PTH118
+    except OSError:
+        return False
 
 
 def _aside(path: str) -> str:

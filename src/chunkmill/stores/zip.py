@@ -255,7 +255,7 @@ class ZipStore:
             members = archive.members()
             if old + mark in members:
                 archive.remove([name for name in members if name.startswith(new)])
-            elif new + mark in members:
+            elif new + mark in members and members[new + mark].file_size:
                 archive.exchange(renamed)
             else:
                 reason = "there is nothing to put in place: others have ended this"

@@ -4,10 +4,12 @@ import subprocess
 import sys
 
 import pytest
+from recording import RecordingStore
 
+from chunkmill.errors import StoreError
 from chunkmill.runtime.clearing import clear_journal, clear_listed
 from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import PLAN, RUNNING, new_mark
+from chunkmill.runtime.journal_names import PLAN, RUNNING, journal_prefix, new_mark, staged_prefix
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -69,3 +71,25 @@ def test_what_a_killed_client_left_half_written_is_removed_too(tmp_path):
     (tmp_path / "job" / "0" / name).write_bytes(b"{")  # of a process that has ended
     clear_journal(store, "job/")
     assert not (tmp_path / "job").exists()
+
+
+@pytest.mark.parametrize("kind", ["files", "memory"])
+def test_what_is_being_deleted_is_not_put_in_place(tmp_path, kind):
+    """A client that had joined a job stored a chunk after the exchange; who deletes that dies half-way."""
+    store = LocalStore(tmp_path) if kind == "files" else MemoryStore()
+    store.set("a/0", b"whole")
+    late = staged_prefix("a", "r")
+    store.set(f"{late}0", b"late")
+
+    class Dying(RecordingStore):
+        def _before(self, method, key, byte_range=None):
+            if method.startswith("delete"):
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        clear_journal(Dying(store), journal_prefix("a"))
+    with pytest.raises(StoreError, match="others have ended this"):
+        store.replace_prefix("a/", late, new_mark("r"))
+    assert store.get("a/0") == b"whole"
+    clear_journal(store, journal_prefix("a"))
+    assert sorted(store.list_prefix("")) == ["a/0"]

@@ -20,7 +20,7 @@ def test_how_far_a_replacement_has_come():
         return seen.is_running, seen.is_exchanging, seen.is_exchanged
 
     staged = staged_prefix("a", "1") + new_mark("1")
-    store.set(staged, b"")
+    store.set(staged, b"1")
     assert state() == (False, False, False)
     store.set(note_key("a", "1"), b"")
     assert state() == (False, True, False)

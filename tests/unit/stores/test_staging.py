@@ -64,6 +64,10 @@ class TestReplacePrefix:
             replace_prefix(store, prefix, ".job/new/", "mark")
         assert store.get(f"{prefix}old/0") == b"old"
         store.set(".job/new/mark", b"")
+        with pytest.raises(StoreError, match="others have ended this"):  # they are deleting it
+            replace_prefix(store, prefix, ".job/new/", "mark")
+        assert store.get(f"{prefix}old/0") == b"old"
+        store.set(".job/new/mark", b"run")
         replace_prefix(store, prefix, ".job/new/", "mark")
         mine = {f"{prefix}0/1", f"{prefix}mark"}
         assert set(store.list_prefix("")) == mine | ({"other"} if prefix else set())
@@ -81,7 +85,7 @@ class TestReplacePrefix:
 
     def test_where_nothing_is_there_any_more(self, local, prefix):
         local.set(f"{prefix}old", b"old")
-        local.set(".job/new/mark", b"")
+        local.set(".job/new/mark", b"run")
         if prefix:
             local.delete_prefix("g/")
         replace_prefix(local, prefix, ".job/new/", "mark")
