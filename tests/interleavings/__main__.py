@@ -1,6 +1,6 @@
 """Explore interleavings of public operations: ``python -m interleavings --count 1000000``, in ``tests``.
 
-In as many processes as there are processors.
+In as many processes as there are processors, in shares: the same command with ``--from-share`` continues what was ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
 
@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10_000, help="interleavings to run, at most")
     parser.add_argument("--seed", type=int, default=0, help="of those that are chosen by chance")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which it ends")
+    parser.add_argument("--from-share", type=int, default=1, help="the first to run: those before it were run earlier")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="in which they are run")
     parser.add_argument("--pair", nargs="+", metavar="OPERATION", choices=list(OPERATIONS), help="one, or both")
     parser.add_argument("--ground", nargs="+", choices=GROUNDS, default=GROUNDS, help="stores in which both begin")
@@ -60,16 +61,16 @@ def _explore(args: argparse.Namespace) -> int:
     n_failed: Counter[tuple[str, str]] = Counter()
     begun = time.perf_counter()
     with suppress(KeyboardInterrupt):
-        for pair, n, failed in _explored(todo, args):
-            n_run[pair] += n
-            n_failed[pair] += len(failed)
-            for complaint, text in failed:
-                kind = pair, re.sub(r"[\d\[\],()]+|memory-store\S*", "", complaint)[:100]
-                if args.all or kind not in shown:
-                    print(text, flush=True)
-                shown.add(kind)
-            if n_run.total() % 1000 == 0:
-                print(f"\r{n_run.total():,} of {args.count:,}", end="", file=sys.stderr, flush=True)
+        for share, (n_shares, found) in enumerate(_explored(todo, args), args.from_share):
+            for pair, n, failed in found:
+                n_run[pair] += n
+                n_failed[pair] += len(failed)
+                for complaint, text in failed:
+                    kind = pair, re.sub(r"[\d\[\],()]+|memory-store\S*", "", complaint)[:100]
+                    if args.all or kind not in shown:
+                        print(text, flush=True)
+                    shown.add(kind)
+            print(f"share {share} of {n_shares}: {n_run.total():,} interleavings", file=sys.stderr, flush=True)
     seconds = time.perf_counter() - begun
     for pair in pairs:
         print(f"{' + '.join(pair):32} {n_run[pair]:9,} interleavings, {n_failed[pair]:7,} fail")
@@ -78,20 +79,19 @@ def _explore(args: argparse.Namespace) -> int:
     return n_failed.total() > 0
 
 
-def _explored(todo: list[Scenario], args: argparse.Namespace) -> Iterator[Found]:
-    """Explore scenarios, some at a time in each process."""
+def _explored(todo: list[Scenario], args: argparse.Namespace) -> Iterator[tuple[int, list[Found]]]:
+    """Explore scenarios, some at a time in each process; yield the number of shares and what each of them found."""
     n_shares = max(1, min(len(todo), 16 * args.processes, args.count))
     if args.seconds < float("inf") or n_shares > 1:  # some of every pair
         random.Random(args.seed).shuffle(todo)
     until = time.time() + args.seconds
     shares = [(todo[i::n_shares], -(-args.count // n_shares), args.seed, until) for i in range(n_shares)]
+    shares = shares[args.from_share - 1 :]
     if args.processes == 1:
-        for share in shares:
-            yield from explore_share(share)
+        yield from ((n_shares, explore_share(share)) for share in shares)
         return
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(explore_share, share) for share in shares]):
-            yield from future.result()
+        yield from ((n_shares, found) for found in pool.map(explore_share, shares))
 
 
 if __name__ == "__main__":
