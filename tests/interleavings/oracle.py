@@ -23,6 +23,7 @@ from interleavings.snapshot import REPLACED, UNREADABLE, Snapshot, snapshot
 
 import chunkmill as cm
 from chunkmill.model.paths import parents_of
+from chunkmill.nodes.delete import _RECORD as DELETED_NODES
 from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX, PLAN
 from chunkmill.stores.memory import MemoryStore
 
@@ -309,9 +310,12 @@ def _strange(view: Snapshot, allowed: Sequence[Snapshot], name: str = "nodes", *
 
 
 def _is_over(key: str, value: bytes) -> bool:
-    """Return whether a key tells of a job whose result is in place, so that its repetition may have nothing to do."""
+    """Return whether a key tells of a job whose repetition may have nothing to do: what came of it is in place.
+
+    Or of a deletion, which its repetition ends also where others have replaced by then what was to be deleted.
+    """
     if key.startswith(JOB_PREFIX):
-        return key.endswith(PLAN) and b'"over": true' in value
+        return (key.endswith(PLAN) and b'"over": true' in value) or key.endswith(DELETED_NODES)
     name = key.rpartition("/")[2]
     return name.startswith(MARK_PREFIX) and not name.endswith("-comes")  # but for the sign that it will be
 
