@@ -84,4 +84,9 @@ class RecordBatch:
             waiting = self._waiting
             self._begin()
         if waiting:
-            self._journal.records.put(self._stage, waiting)
+            try:
+                self._journal.records.put(self._stage, waiting)
+            except BaseException:  # Ctrl-C, too: stored at the end, if that can be
+                with self._lock:
+                    self._waiting = waiting | self._waiting
+                raise

@@ -20,6 +20,7 @@ from chunkmill.runtime.cancellation import abandon
 from chunkmill.runtime.job_monitor import JobMonitor
 from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
+from chunkmill.runtime.process_memory import peak_memory
 from chunkmill.runtime.progress import JobProgress
 from chunkmill.runtime.record_batch import RecordBatch
 from chunkmill.runtime.record_files import GROUP
@@ -128,6 +129,8 @@ def run_stages(
                 if total.untrue:
                     resumed.off_record(total.untrue)
                     run(run_task, tasks_to_run(stage, only=total.untrue), total.add)
+            if total.n_run and scheduler.in_process:  # it never falls: the tasks need not ask
+                add_counts(total.counts, {"peak_memory_bytes": peak_memory()})
             seconds = time.perf_counter() - begun
             n_resumed = len(resumed.on_record)
             n_redone += len(own | later) - n_resumed
@@ -153,7 +156,7 @@ def _tasks_running(
     here = LocalStage(stage.function, stage.common, journal, number, stage.inputs)
     if scheduler.in_process:
         with nullcontext() if journal is None else RecordBatch(journal, number) as batch:
-            own = replace(here, batch=batch)
+            own = replace(here, in_client=True, batch=batch)
             yield lambda function, tasks, on_result: scheduler.run(stage.name, function, own, tasks, on_result)
         return
     sender = None if stage.reads is None else ReferenceSender(stage.reads, stage.common)
@@ -193,15 +196,16 @@ class _Total:
         self.counts = counts
         self.details: list[Any] = []
         self.untrue: list[int] = []
-        self._journal, self._stage, self._n_recorded = journal, stage, 0
+        self._journal, self._stage = journal, stage
+        self.n_run = 0
 
     def add(self, result: tuple[Mapping[str, int], Sequence[Any]]) -> None:
         counts, details = result
         add_counts(self.counts, counts)
         self.details.extend(details)
         self.bars.advance(counts)
-        self._n_recorded += 1
-        if self._journal is not None and not self._n_recorded % _MERGED_AFTER:
+        self.n_run += 1
+        if self._journal is not None and not self.n_run % _MERGED_AFTER:
             self._journal.merge(self._stage)
 
     def add_compared(self, result: tuple[int, list[int]]) -> None:

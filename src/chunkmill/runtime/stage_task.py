@@ -58,7 +58,8 @@ class LocalStage:
     journal: Journal | None
     number: int
     inputs: Inputs | None = None
-    batch: RecordBatch | None = None  # in the client's process
+    in_client: bool = False  # in the client's process, which asks once for its memory
+    batch: RecordBatch | None = None
 
     def reads_now(self, specs: Sequence[Any]) -> int | None:
         """Return the mark of what some specs would read now; ``None``: not known."""
@@ -128,7 +129,8 @@ def run_task(
             progress.add(result)
             if i < last and not details and isinstance(spec, tuple) and progress.is_due():
                 progress.record(spec[:2])
-        add_counts(counts, {"peak_memory_bytes": peak_memory()})
+        if not stage.in_client:
+            add_counts(counts, {"peak_memory_bytes": peak_memory()})
         progress.record()
     return counts, details
 

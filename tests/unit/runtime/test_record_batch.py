@@ -95,6 +95,25 @@ def test_after_an_error_what_was_done_is_on_record(error):
         assert run_job(make_job(store)).n_resumed == 3
 
 
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_records_that_could_not_be_stored_are_stored_at_the_end(error, monkeypatch):
+    class FailsOnce(RecordingStore):
+        has_failed = False
+
+        def _before(self, method, key, byte_range=None):
+            super()._before(method, key)
+            if ".merged" in key and method == "set_if" and not self.has_failed:
+                self.has_failed = True
+                raise error
+
+    monkeypatch.setattr(record_batch, "BATCH_TASKS", 5)
+    store = MemoryStore()
+    with dask.config.set(scheduler="sync"):
+        with pytest.raises(error):
+            run_job(make_job(FailsOnce(store), n=20))
+        assert run_job(make_job(store, n=20)).n_resumed == 5
+
+
 def test_a_run_that_was_discarded_is_not_recorded(journal):
     batch = RecordBatch(journal, 0)
     batch.add(0, DONE, seconds=0.0)
