@@ -1,6 +1,6 @@
 """What another client does while a job ends, or begins: at one request, always the same."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import dask
 import dask.array as da
@@ -193,3 +193,57 @@ def test_attributes_of_a_group_that_others_have_deleted_make_no_group():
     with pytest.raises(NodeNotFound, match="deleted or replaced after it was opened"):
         group.update_attributes({"x": 1})
     assert "g" not in cm.open_group(store)
+
+
+@pytest.mark.parametrize("n_steps", [1, 3, 5, 6, 7, 9, None])
+@pytest.mark.parametrize("kind", [Copying, MemoryStore])
+def test_who_marks_late_does_not_replace_what_another_client_has_put_in_place(kind, n_steps, monkeypatch):
+    """It marked what is staged when all was done, and put that in place again: its documents had been deleted by then."""
+    monkeypatch.setattr(attempts, "is_live", lambda _: True)  # the first client is
+    store = kind()
+    cm.to_store(NEW, store, "source", format="zarr2", chunks=(2, 5), attributes={"sum": int(NEW.sum())})
+    cm.to_store(OLD, store, "a", format="zarr2", attributes={"sum": int(OLD.sum())})
+
+    def rechunk(target):
+        cm.rechunk((store, "source"), (target, "a"), chunks=(4, 5), overwrite=True)
+
+    def join(below):
+        asked = iter(range(99))  # twice for each request
+
+        def dies(method, key):
+            plan = below.get("".join(key for key in below.list_prefix("") if key.endswith("plan.json"))) or b""
+            return b'"over": true' in plan and next(asked) == 2 * n_steps
+
+        if n_steps is None:
+            rechunk(below)
+        else:
+            with pytest.raises(Died):
+                rechunk(Meanwhile(below, dies))
+        assert np.array_equal(whole(below), NEW)
+        cm.open_array(below, "a", mode="r+").update_attributes({"sum": int(NEW.sum()) + 1})
+        cm.open_array(below, "a", mode="r+")[0, 0] = NEW[0, 0] + 1
+
+    first = Meanwhile(store, lambda method, key: method == "set_if" and "/new-" in key, join)
+    with suppress(JobError):
+        rechunk(first)
+    assert first.done
+    assert whole(store)[0, 0] == NEW[0, 0] + 1
+    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    rechunk(store)  # and the repetition replaces it again, or finds it done
+    assert whole(store)[0, 1] == NEW[0, 1]
+
+
+def test_two_clients_of_one_job_reserve_a_place_one_after_the_other(monkeypatch):
+    """Both took the reservation for their own, and the first to end deleted it while the other one used it."""
+    store = Copying()
+    monkeypatch.setattr(attempts, "is_live", lambda _: True)
+    order = []
+
+    def other_ends(_):
+        order.append("waits")
+        monkeypatch.setattr(attempts, "is_live", lambda _: False)
+
+    monkeypatch.setattr(plan_document, "pause", other_ends)
+    with reserved_to_replace(store, "a", run="r1"), reserved_to_replace(store, "a", run="r1"):
+        order.append("reserves")
+    assert order == ["waits", "reserves"]

@@ -19,7 +19,13 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
 from chunkmill.nodes.documents import create_groups_above, format_of_store, node_keys
 from chunkmill.nodes.replaced import check_as_seen
-from chunkmill.runtime.exchange import Exchange, complete_exchange, is_decided, note_exchange
+from chunkmill.runtime.exchange import (
+    Exchange,
+    complete_exchange,
+    is_decided,
+    is_to_be_put_in_place,
+    note_exchange,
+)
 from chunkmill.runtime.exchange_together import Other
 from chunkmill.runtime.journal_names import (
     JOB_PREFIX,
@@ -168,9 +174,7 @@ class ReplacementOfJob:
         """
         documents_format = format_of_store(self.store, self.format)
         renames = _renames(self.store, self.path, documents_format, self.seen)
-        if not self.is_decided():
-            if (self.old_prefix or not renames) and not self.is_staged():
-                raise self._ended()
+        if not self.is_decided() and not self._was_decided(renames=renames):
             self.check_old(documents)
             exchange = self.stage(documents, above=above)
             if exchange is not None:
@@ -185,6 +189,15 @@ class ReplacementOfJob:
                 if self.is_staged():
                     raise
                 raise self._ended() from None
+
+    def _was_decided(self, *, renames: bool) -> bool:
+        """Return whether another client has decided it since one look; `JobError` where the job has ended since."""
+        is_whole = self.is_staged() or (renames and not self.old_prefix)
+        if is_whole and is_to_be_put_in_place(self.store, self.path, self.run):
+            return False
+        if not self.is_decided():
+            raise self._ended()
+        return True
 
     def stage(self, documents: Mapping[str, bytes], *, above: Mapping[str, bytes] | None = None) -> Exchange | None:
         """Store the documents beside the old node; return how both are exchanged where the store cannot rename."""

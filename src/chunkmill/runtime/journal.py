@@ -197,7 +197,7 @@ class Journal:
             follows_interrupted=bool(self.client) and replaces is not None,
             **{name: getattr(self, name) for name in _SAID},
         ).packed()
-        if not plan_document.store_plan(self.store, self.plan_key, plan, self.run, replaces):
+        if not plan_document.store_plan(self.store, self.plan_key, plan, replaces):
             hint = "wait until it is done, or stop it, and run this one again"
             raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
         self._mark_new()
@@ -371,10 +371,13 @@ class Journal:
             self.store.set_if(f"{staged_prefix(self.path, self.run)}{new_mark(self.run)}", self.run.encode(), None)
 
     def _delete_mark(self, old_prefix: str | None, run: str) -> None:
-        """Delete the records, then the mark by which it is known where the values are that they name."""
+        """Delete the records, then the mark by which it is known where the values are that they name.
+
+        A client that has made the mark of what is staged anew must not find the note of the exchange then.
+        """
         if old_prefix is not None:
             RecordFiles(self.store, self.prefix, run).delete()
-            self.store.delete(old_prefix + new_mark(run))
+            delete_note(self.store, self.path, run, old_prefix)
 
     def _own_attempt(self) -> list[str]:
         return [] if self.attempt is None else [self.attempt.key]

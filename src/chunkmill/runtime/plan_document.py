@@ -30,6 +30,7 @@ __all__ = [
     "is_of_run",
     "mark_over",
     "pause",
+    "stands",
     "store_plan",
 ]
 
@@ -152,6 +153,12 @@ def is_of_run(plan: bytes | None, run: str) -> bool:
     return plan is not None and f'"run": "{run}"'.encode() in plan  # as `Plan.packed` writes it
 
 
+def stands(plan: bytes | None, run: str) -> bool:
+    """Return whether there is a plan of that run, and it is not over: what the run writes is not in place yet."""
+    known = Plan.parsed(plan) if plan is not None and is_of_run(plan, run) else None
+    return known is not None and not known.over
+
+
 def is_held_briefly(value: bytes) -> bool:
     """Return whether a plan is a brief reservation whose client is alive."""
     plan = Plan.parsed(value) if b'"client"' in value else None
@@ -173,18 +180,18 @@ def awaited(store: Store, key: str) -> bytes | None:
     return value
 
 
-def store_plan(store: Store, key: str, plan: bytes, run: str, replaces: str | None) -> bool:
+def store_plan(store: Store, key: str, plan: bytes, replaces: str | None) -> bool:
     """Store the plan of a run where the one of that version is, or none; return whether it is there now.
 
     A brief reservation is waited for. A store whose response was lost is asked again by its client, and then meets this
-    run's own plan.
+    very plan; another client of the same run has another fingerprint.
     """
     for _ in PAUSES:
         if store.set_if(key, plan, replaces):
             return True
         found = awaited(store, key)
         if found is not None:
-            return is_of_run(found, run)
+            return found == plan
         if replaces is not None:
             return False
     return False

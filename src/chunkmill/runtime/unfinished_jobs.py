@@ -266,6 +266,9 @@ def _is_put_in_place(journal: Journal) -> bool:
         return journal.old_prefix is not None
 
 
+_PAUSE_SECONDS = 1.0
+
+
 def _release(journal: Journal) -> None:
     with suppress(OSError):  # what failed before is told; the next writer removes what is left
         journal.release()
@@ -292,12 +295,16 @@ def _dead(
     """Return the interrupted job at the journal's place, its plan and the version of that; ``None`` without one.
 
     What it had begun to put in place is finished first, and it is gone then; so is one of which only the journal was
-    left. `JobError` where it is running, or does not give way.
+    left. Another client of the same run, which does the same there, is waited for. `JobError` where another job is
+    running, or does not give way.
     """
     value, version = journal.store.get_versioned(journal.plan_key)
     if value is None:
         return None
     job = with_state(journal.store, described(journal.plan_key, value))
+    if job.is_running and job.run == journal.run:
+        plan_document.pause(_PAUSE_SECONDS)
+        return None
     if job.is_running or not gives_way(job):
         raise _refused(journal.store, journal.path, job)
     if job.is_exchanging or job.is_exchanged or job.over:

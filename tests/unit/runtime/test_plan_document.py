@@ -40,8 +40,11 @@ def test_a_damaged_plan_is_held_by_nobody(value):
 def test_a_plan_is_stored_and_deleted_while_there_is_no_other():
     store = MemoryStore()
     mine, other = (Plan.beginning({}, run=run).packed() for run in ("r1", "r2"))
-    assert store_plan(store, "plan", mine, "r1", None)
-    assert not store_plan(store, "plan", other, "r2", None)
+    assert store_plan(store, "plan", mine, None)
+    assert store_plan(store, "plan", mine, None)  # the answer to the first was lost
+    assert not store_plan(store, "plan", other, None)
+    another_client = Plan.beginning({}, run="r1", fingerprint="b").packed()
+    assert not store_plan(store, "plan", another_client, None)
     assert not delete_plan(store, "plan", other)
     assert delete_plan(store, "plan", mine)
     assert delete_plan(store, "plan", mine)
