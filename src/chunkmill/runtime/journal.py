@@ -371,10 +371,7 @@ class Journal:
             self.store.set_if(f"{staged_prefix(self.path, self.run)}{new_mark(self.run)}", self.run.encode(), None)
 
     def _delete_mark(self, old_prefix: str | None, run: str) -> None:
-        """Delete the records, then the mark by which it is known where the values are that they name.
-
-        A client that has made the mark of what is staged anew must not find the note of the exchange then.
-        """
+        """Delete the records, the note of an exchange, then the mark that tells where the recorded values are."""
         if old_prefix is not None:
             RecordFiles(self.store, self.prefix, run).delete()
             delete_note(self.store, self.path, run, old_prefix)

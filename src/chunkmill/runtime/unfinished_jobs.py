@@ -266,9 +266,6 @@ def _is_put_in_place(journal: Journal) -> bool:
         return journal.old_prefix is not None
 
 
-_PAUSE_SECONDS = 1.0
-
-
 def _release(journal: Journal) -> None:
     with suppress(OSError):  # what failed before is told; the next writer removes what is left
         journal.release()
@@ -303,7 +300,7 @@ def _dead(
         return None
     job = with_state(journal.store, described(journal.plan_key, value))
     if job.is_running and job.run == journal.run:
-        plan_document.pause(_PAUSE_SECONDS)
+        plan_document.pause(1.0)
         return None
     if job.is_running or not gives_way(job):
         raise _refused(journal.store, journal.path, job)
