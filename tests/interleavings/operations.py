@@ -229,8 +229,8 @@ def _rechunk(call: Call, **more: Any) -> None:
     cm.rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3, 1), **more)
 
 
-def _replace_resuming(call: Call) -> None:
-    _to_store(call, mode="w", resume=True, chunks=(3, 1), codecs="raw")
+def _replace_resuming(call: Call, *, resume: bool = True) -> None:
+    _to_store(call, mode="w", resume=resume, chunks=(3, 1), codecs="raw")
 
 
 def _replace_later(call: Call) -> None:
@@ -324,7 +324,9 @@ OPERATIONS = {
         Operation("resize", _resize, _array, paths=("g/a", "g/b", "g")),
         Operation("append-values", _append_values, _array, paths=("g/a", "g/b", "g")),
         Operation("delete", _delete, _array, paths=("g/a", "g/b", "g")),
-        Operation("replace-resume", _replace_resuming, _array, replaces=True),
+        Operation(
+            "replace-resume", _replace_resuming, _array, replaces=True, restart=partial(_replace_resuming, resume=False)
+        ),
         Operation("replace-later", _replace_later, _array, replaces=True, reserves_late=True),
         Operation("replace-convert", _convert_over, _source_and_array, replaces=True, joins=True, paths=_TARGETS),
         Operation("replace-dataset", _replace_dataset, _stored_dataset, replaces=True),
