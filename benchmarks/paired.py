@@ -4,6 +4,7 @@ Two processes run the same benchmarks, those of the working tree: one imports ch
 the working tree. Before a contender is timed, both wait for their turn; the order is reversed every other round, after
 one round that is not counted. So whatever makes the machine slower does so for both, and the ratios round by round tell
 which version is. Peers and bare loops are left out, and what has rounds of its own: `clusters`, `remote`, `scale`.
+With names, only those benchmarks are run, and saved beside the others of the same two versions: a run in parts.
 
 A row is marked where its median ratio is off by more than 5 % and a sign test of its rounds says that this is not by
 chance (p < 0.05, at least six rounds): of a hundred rows without a difference some five are.
@@ -14,10 +15,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
-import json
 import math
 import os
-import statistics
 import subprocess
 import sys
 import tarfile
@@ -27,7 +26,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Client, Connection, Listener
@@ -38,8 +36,9 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks import harness, report
-from benchmarks.harness import RESULTS, Row, duration
+from benchmarks import harness, paired_results, report
+from benchmarks.harness import Row
+from benchmarks.paired_results import CHANCE, SLIGHT, Compared, Part, save, saved, sign_test, table
 from benchmarks.run import known
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +46,6 @@ ALONE = ("clusters", "remote", "scale")
 LAST = ("references",)  # which take the longest to set up
 OURS = "chunkmill"
 LEAST, MOST = 6, 15  # counted rounds
-SLIGHT, CHANCE = 0.05, 0.05
 ENDED, BEGIN, DONE, FAILED = "ended", "begin", "done", "failed"
 
 
@@ -107,44 +105,6 @@ def run_module(name: str, quick: bool, turns: Turns) -> list[Row]:
 # --- between them
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A row that was measured with both versions."""
-
-    benchmark: str
-    case: str
-    contender: str
-    before: list[float]
-    now: list[float]
-
-    @property
-    def ratios(self) -> list[float]:
-        return harness.paired(self.now, self.before)
-
-    @property
-    def cpu(self) -> float:
-        """Median ratio of the CPU seconds; not a number where they are not known."""
-        pairs = [[getattr(seconds, "cpu", 0) for seconds in pair] for pair in zip(self.now, self.before, strict=True)]
-        return statistics.median([now / before for now, before in pairs]) if all(map(all, pairs)) else math.nan
-
-    @property
-    def ratio(self) -> float:
-        return statistics.median(self.ratios)
-
-    @property
-    def verdict(self) -> str:
-        if abs(self.ratio - 1) <= SLIGHT or sign_test(self.ratios) >= CHANCE:
-            return ""
-        return "slower" if self.ratio > 1 else "faster"
-
-
-def sign_test(ratios: Sequence[float]) -> float:
-    """Return how probable it is that as many rounds, or more, are on one side of 1 where nothing differs."""
-    n = sum(ratio != 1 for ratio in ratios)
-    most = max(sum(ratio > 1 for ratio in ratios), sum(ratio < 1 for ratio in ratios))
-    return min(1.0, 2 * sum(math.comb(n, k) for k in range(most, n + 1)) / 2**n)
-
-
 def compare(
     pair: Sequence[Connection],
     name: str,
@@ -175,10 +135,7 @@ def compare(
     before = {(row.benchmark, row.case, row.contender): row.times for row in base if row.times}
     after = {(row.benchmark, row.case, row.contender): row.times for row in now if row.times}
     failed += [f"{': '.join(key)}: measured with one version only" for key in sorted(before.keys() ^ after.keys())]
-    rows = []
-    for key in (key for key in after if key in before):
-        n = min(len(before[key]), len(after[key]))
-        rows.append(Compared(*key, before[key][:n], after[key][:n]))
+    rows = [Compared.of(*key, before[key], after[key]) for key in after if key in before]
     return rows, failed
 
 
@@ -238,35 +195,15 @@ def sources_of(commit: str, folder: Path) -> Path:
     return folder / "src"
 
 
-def table(rows: Sequence[Compared], failed: Sequence[str] = ()) -> str:
-    """Return the rows as one Markdown table, the slower ones first, after the geometric means of each benchmark."""
-    lines = []
-    for name in dict.fromkeys(row.benchmark for row in rows):
-        own = [row for row in rows if row.benchmark == name]
-        mean = statistics.geometric_mean(row.ratio for row in own)
-        marked = [sum(row.verdict == verdict for row in own) for verdict in ("slower", "faster")]
-        lines.append(f"- {name}: {mean:.2f} of the time, {len(own)} rows, {marked[0]} slower, {marked[1]} faster")
-    lines += ["", *(f"- not compared: {each}" for each in failed), ""]
-    lines += [
-        "| | benchmark | case | contender | before | now | ratio | quartiles | rounds | p | CPU |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for row in sorted(rows, key=lambda row: -row.ratio if row.verdict == "slower" else 0):
-        low, high = report.quartiles(row.ratios)
-        before, now = (duration(statistics.median(times)) for times in (row.before, row.now))
-        cpu = "" if math.isnan(row.cpu) else f"{row.cpu:.2f}"
-        cells = (row.verdict, row.benchmark, row.case, row.contender, before, now, f"{row.ratio:.2f}")
-        rounds = (f"{low:.2f} to {high:.2f}", str(len(row.ratios)), f"{sign_test(row.ratios):.3f}", cpu)
-        lines.append("| " + " | ".join([*cells, *rounds]) + " |")
-    return "\n".join([*lines, ""])
+def sources(commit: str = "") -> str:
+    """Return the name by which git knows the sources of a commit; without one, of the working tree."""
 
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
-def save(rows: Sequence[Compared], failed: Sequence[str], about: dict[str, str]) -> None:
-    known = [vars(row) | {"cpu": None if math.isnan(row.cpu) else row.cpu} for row in rows]
-    document = {"about": about, "rows": known, "not compared": list(failed)}
-    (RESULTS / "paired.json").write_text(json.dumps(document, indent=1) + "\n")
-    head = "\n".join(f"- {key}: {value}" for key, value in about.items())
-    (RESULTS / "paired.md").write_text(f"# paired\n\n{head}\n\n{table(rows, failed)}")
+    changed = not commit and git("status", "--porcelain", "src")
+    known = git("rev-parse", "--short", f"{commit or 'HEAD'}:src")
+    return f"{known}, changed, {time.strftime('%Y-%m-%d %H:%M:%S')}" if changed else known
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -285,12 +222,11 @@ def main(argv: list[str] | None = None) -> int:
         return _follow(arguments.follow)
     if not arguments.base or set(arguments.names) - set(names):
         parser.error(f"give --base COMMIT, and names of: {', '.join(names)}")
-    rows: list[Compared] = []
-    failed: list[str] = []
     until = time.perf_counter() + 60 * arguments.minutes
-    about = report.machine() | {
-        "command": " ".join(["python -m benchmarks.paired", *(sys.argv[1:] if argv is None else argv)])
-    }
+    command = " ".join(["python -m benchmarks.paired", *(sys.argv[1:] if argv is None else argv)])
+    about = report.machine() | {"base": sources(arguments.base), "sources": sources()}
+    date = about.pop("date")
+    parts = saved(about) if arguments.names else {}
     wanted = arguments.names or names
     with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True)) as progress:
         base = sources_of(arguments.base, Path(folder))
@@ -306,16 +242,13 @@ def main(argv: list[str] | None = None) -> int:
                         (before, now), name, **options, tell=lambda text: progress.update(bar, description=text)
                     )
             except (RuntimeError, OSError, EOFError) as error:
-                failed.append(f"{name}: {type(error).__name__}: {error}")
-            else:
-                print(table(found), flush=True)
-                rows += found
-                failed += not_compared
+                found, not_compared = [], [f"{type(error).__name__}: {error}"]
+            print(table(found, not_compared), flush=True)
             print(f"{name}: {time.perf_counter() - start:.0f} s\n", flush=True)
             progress.advance(bar)
-            if not (arguments.quick or arguments.only or arguments.names):
-                save(rows, failed, about)
-    print("\n".join(failed))
+            parts[name] = Part(date, command, found, not_compared)
+            if not (arguments.quick or arguments.only):
+                save(parts, about)
     return 0
 
 
@@ -387,6 +320,16 @@ def test_no_contender_is_begun_when_the_time_is_over(pair):
     rows, failed = compare(pair, "any", quick=True, seconds=0, until=0)
     assert [row.contender for row in rows] == ["a job"]
     assert failed == ["chunkmill: the time was over", "chunkmill, last: the time was over"]
+
+
+def test_parts_of_a_run_of_the_same_two_versions_are_kept(pair, tmp_path, monkeypatch):
+    monkeypatch.setattr(paired_results, "RESULTS", tmp_path)
+    about = {"cpu": "some", "base": "1", "sources": "2"}
+    parts = {"any": Part("today", "a command", *compare(pair, "any", quick=True, seconds=0))}
+    save(parts, about)
+    assert saved(about) == parts
+    assert saved(about | {"sources": "3"}) == {}
+    assert "- any: today, a command" in (tmp_path / "paired.md").read_text()
 
 
 def test_rounds_that_agree_by_chance_are_not_marked():
