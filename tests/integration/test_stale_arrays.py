@@ -17,6 +17,7 @@ from chunkmill.array.chunk_io import write_region
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import unchanged_while_written
 from chunkmill.errors import StoreError
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.xarray import write as write_module
@@ -24,8 +25,8 @@ from chunkmill.xarray import write as write_module
 REPLACED = r"array 'a' is not as it was when it was opened: it has been replaced: .*; open it again"
 
 
-def create(store, shape=(4, 4), chunks=(4, 1), value=None, **kwargs):
-    array = cm.create_array(store, "a", shape=shape, chunks=chunks, **({"dtype": "i4", "codecs": None} | kwargs))
+def create(store, shape=(4, 4), chunks=(4, 1), value=None, path="a", **kwargs):
+    array = cm.create_array(store, path, shape=shape, chunks=chunks, **({"dtype": "i4", "codecs": None} | kwargs))
     array[...] = np.arange(16, dtype="i4").reshape(shape) if value is None else value
     return array
 
@@ -111,6 +112,43 @@ def test_a_write_that_had_looked_before(place, layout, change, values):
     assert list(left) == (["a"] if "a" in left else [])
     if "a" in left:
         np.testing.assert_array_equal(left["a"][...], np.arange(16).reshape(4, 4))
+
+
+class Unpinned(MemoryStore):
+    pin = None
+
+
+CHANGED = {
+    "type": lambda place, path, layout: create(place, path=path, dtype="f4", codecs="raw", overwrite=True, **layout),
+    "deleted": lambda place, path, layout: cm.delete(place, path),
+}
+PARTS = {
+    "element": lambda array: array.__setitem__((0, 0), 100),
+    "region": lambda array: cm.store([da.full((1, 4), 100, dtype="i4")], [array], regions=[np.s_[:1]]),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
+@pytest.mark.parametrize("write", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("place", ["memory", "root"])
+def test_a_part_of_a_chunk_that_others_have_changed(place, layout, change, write, *, tmp_path, monkeypatch):
+    """Nothing pins the array, or its folder stays: a new one, whose elements have as many bytes, got this part."""
+    store, path = (Unpinned(), "a") if place == "memory" else (LocalStore(str(tmp_path / "s")), "")
+    array = create(store, path=path, codecs="raw", **layout)
+    own = type(store).set_if
+
+    def set_if(self, key, value, version):
+        if not key.endswith(".json") and version is not None:
+            monkeypatch.setattr(type(store), "set_if", own)
+            change(store, path, layout)
+        return own(self, key, value, version)
+
+    monkeypatch.setattr(type(store), "set_if", set_if)
+    with pytest.raises(StoreError, match="is not as it was when it was opened"):
+        write(array)
+    if list(store.list_prefix(f"{path}/" if path else "")):
+        np.testing.assert_array_equal(cm.open_array(store, path)[...], np.arange(16).reshape(4, 4))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

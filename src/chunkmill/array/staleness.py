@@ -32,6 +32,7 @@ from chunkmill.model.paths import parents_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.capabilities import innermost, n_publications, pinned, uncached
 from chunkmill.stores.read_versions import has_versions, version_now
+from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["as_it_is_now", "check_after_writing", "check_still_there", "check_unchanged", "read_published"]
 __all__ += ["unchanged_while_written", "written_to"]
@@ -65,10 +66,12 @@ def unchanged_while_written(array: A) -> Iterator[A]:
     """Return the array to write to inside; `StoreError` where it was deleted or replaced in the store.
 
     Where the store can pin what is stored (`chunkmill.stores.capabilities.pinned`), no value gets into an array that
-    has replaced this one, or to where it was deleted. In other stores it may, until the document is looked at again, a
-    second later at most.
+    has replaced this one, or to where it was deleted. In other stores, and at the root, whose folder stays, it may,
+    until the document is looked at again: a second later at most, or when another writer has changed the same chunk.
     """
     there = as_it_is_now(array, may_grow=False)
+    if there is array or not array.prefix:
+        there = there.with_store(_AsksWhenRefused(there.store, array))
     array.check_codecs()  # layouts are built once for the array, not for each copy of it
     try:
         yield there
@@ -133,6 +136,21 @@ def _version_at_root(array: StoredArray) -> str | None:
 
 
 _PINNED: deque[Store] = deque(maxlen=16)  # each holds a directory open
+
+
+class _AsksWhenRefused(StoreWrapper):
+    """Store for the writes of an array: a value that others have changed may be one of the array that replaced it."""
+
+    def __init__(self, below: Store, array: StoredArray) -> None:
+        super().__init__(below)
+        self._array = array
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value if the key still has `version`; where it has not, compare the array's document."""
+        is_stored = self.below.set_if(key, value, version)
+        if not is_stored:
+            _compare(self._array, may_grow=False)
+        return is_stored
 
 
 def check_after_writing(arrays: Iterable[StoredArray]) -> None:

@@ -160,7 +160,8 @@ class Journal:
             reason = f"there is a job {kind} at the target, which is running: {other}"
             stopped = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"
             return JobError(job=self.job, reason=reason, hint=f"wait until it is done, or stop it: {stopped}")
-        text = "give {} to discard what it wrote and start again, or finish it with its own arguments"
+        text = "give {} to discard what it wrote and start again"
+        text += "" if plan.is_reservation else ", or finish it with its own arguments"  # nothing resumes a reservation
         reason = f"there is an unfinished job {kind} at the target, whose client has ended: {other}"
         return JobError(job=self.job, reason=reason, hint=Hint(text, ("resume", False)))
 
