@@ -31,8 +31,8 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.paths import parents_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.capabilities import innermost, n_publications, pinned, uncached
+from chunkmill.stores.guarded import AsksWhenRefused
 from chunkmill.stores.read_versions import has_versions, version_now
-from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["as_it_is_now", "check_after_writing", "check_still_there", "check_unchanged", "read_published"]
 __all__ += ["unchanged_while_written", "written_to"]
@@ -71,7 +71,7 @@ def unchanged_while_written(array: A) -> Iterator[A]:
     """
     there = as_it_is_now(array, may_grow=False)
     if there is array or not array.prefix:
-        there = there.with_store(_AsksWhenRefused(there.store, array))
+        there = there.with_store(AsksWhenRefused(there.store, partial(_compare, array, may_grow=False)))
     array.check_codecs()  # layouts are built once for the array, not for each copy of it
     try:
         yield there
@@ -136,21 +136,6 @@ def _version_at_root(array: StoredArray) -> str | None:
 
 
 _PINNED: deque[Store] = deque(maxlen=16)  # each holds a directory open
-
-
-class _AsksWhenRefused(StoreWrapper):
-    """Store for the writes of an array: a value that others have changed may be one of the array that replaced it."""
-
-    def __init__(self, below: Store, array: StoredArray) -> None:
-        super().__init__(below)
-        self._array = array
-
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store a value if the key still has `version`; where it has not, compare the array's document."""
-        is_stored = self.below.set_if(key, value, version)
-        if not is_stored:
-            _compare(self._array, may_grow=False)
-        return is_stored
 
 
 def check_after_writing(arrays: Iterable[StoredArray]) -> None:

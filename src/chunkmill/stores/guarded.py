@@ -1,13 +1,14 @@
-"""A store that asks before every write whether its task may still write, and replaces only values that it has seen.
+"""Stores that ask about writes: whether the task may still write, and what it means that others have changed a value.
 
-For tasks that may outlive their job: a worker that was suspended, or cut from the network, carries on where it stopped.
-Between its question and its write nothing can be asked again; there the version decides, where the store compares
-versions: a value that came meanwhile stays. Not here: who answers (`chunkmill.runtime.cancellation`).
+`GuardedStore` is for tasks that may outlive their job: a worker that was suspended, or cut from the network, carries on
+where it stopped. It replaces only values that it has seen: between its question and its write nothing can be asked
+again, and there the version decides, where the store compares versions: a value that came meanwhile stays. Not here:
+who answers (`chunkmill.runtime.cancellation`, `chunkmill.array.staleness`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import set_parts
 from chunkmill.stores.wrapper import StoreWrapper
 
-__all__ = ["Guard", "GuardedStore", "guarded", "write_guard"]
+__all__ = ["AsksWhenRefused", "Guard", "GuardedStore", "guarded", "write_guard"]
 
 _ATTEMPTS = 100  # at replacing a value that others replace, too: tasks of one job that dask runs twice, and no more
 
@@ -120,3 +121,27 @@ class GuardedStore(StoreWrapper):
 
     def _contended(self, key: str) -> StoreError:
         return StoreError(url=self.url, key=key, reason=f"others replaced this value {_ATTEMPTS} times meanwhile")
+
+
+class AsksWhenRefused(StoreWrapper):
+    """`store`, which calls `ask` where others have changed a value, so that it is not replaced: it may raise.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = AsksWhenRefused(MemoryStore(), lambda: print("others have changed it"))
+    >>> store.set_if("a", b"1", None), store.set_if("a", b"2", None)
+    others have changed it
+    (True, False)
+    """
+
+    def __init__(self, store: Store, ask: Callable[[], None]) -> None:
+        super().__init__(store)
+        self._ask = ask
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value (delete, when ``None``) if the key still has `version`."""
+        is_stored = self.below.set_if(key, value, version)
+        if not is_stored:
+            self._ask()
+        return is_stored
