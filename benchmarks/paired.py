@@ -246,7 +246,8 @@ def main(argv: list[str] | None = None) -> int:
             print(table(found, not_compared), flush=True)
             print(f"{name}: {time.perf_counter() - start:.0f} s\n", flush=True)
             progress.advance(bar)
-            parts[name] = Part(date, command, found, not_compared)
+            part = Part(date, command, found, not_compared)
+            parts[name] = part if found else parts.get(name, part)  # what was not begun leaves what was saved
             if not (arguments.quick or arguments.only):
                 save(parts, about)
     return 0

@@ -69,10 +69,11 @@ def unchanged_while_written(array: A) -> Iterator[A]:
     has replaced this one, or to where it was deleted. In other stores, and at the root, whose folder stays, it may,
     until the document is looked at again: a second later at most, or when another writer has changed the same chunk.
     """
-    there = as_it_is_now(array, may_grow=False)
-    if there is array or not array.prefix:
-        there = there.with_store(AsksWhenRefused(there.store, partial(_compare, array, may_grow=False)))
+    store = _pinned(array, may_grow=False)
+    if store is array.store or not array.prefix:
+        store = AsksWhenRefused(store, partial(_compare, array, may_grow=False))
     array.check_codecs()  # layouts are built once for the array, not for each copy of it
+    there = array.with_store(store)
     try:
         yield there
     except (ChunkError, StoreError):
@@ -90,7 +91,7 @@ def written_to(array: A, stored: StoredArray | None) -> Iterator[A]:
         yield array
         return
     with unchanged_while_written(stored) as there:
-        yield array if there is stored else array.with_store(there.store)
+        yield array.with_store(there.store)
 
 
 def as_it_is_now(array: A, *, may_grow: bool) -> A:

@@ -189,16 +189,13 @@ def _claimed(store: Store, note: str, attempt: Attempt) -> Exchange | bool:
         if exchange.owner == attempt.key:  # the answer to its claim was lost
             return exchange
         if exchange.owner and any_live(store, [exchange.owner]):
-            plan_document.pause(_PAUSE_SECONDS)
+            plan_document.pause(plan_document.LOOK_SECONDS)
             continue
         own = Exchange(**{**asdict(exchange), "owner": attempt.key})
         if store.set_if(note, _packed(own), version):
             if exchange.owner:
                 end_dead(store, [exchange.owner])
             return own
-
-
-_PAUSE_SECONDS = 1.0
 
 
 def _exchange(store: Store, exchange: Exchange, attempt: Attempt, note: str) -> None:

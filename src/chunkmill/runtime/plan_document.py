@@ -21,6 +21,7 @@ from chunkmill.runtime.attempts import any_live, is_live
 from chunkmill.stores.base import Store
 
 __all__ = [
+    "LOOK_SECONDS",
     "PAUSES",
     "Plan",
     "awaited",
@@ -36,6 +37,9 @@ __all__ = [
 
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds between looks whether another writer gives up or ends; one whose requests take longer is refused as well."""
+
+LOOK_SECONDS = 1.0
+"""Seconds between looks whether another client of the same run, which does the same, has ended."""
 
 
 @dataclass(frozen=True, slots=True)

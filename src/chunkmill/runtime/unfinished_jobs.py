@@ -300,7 +300,7 @@ def _dead(
         return None
     job = with_state(journal.store, described(journal.plan_key, value))
     if job.is_running and job.run == journal.run:
-        plan_document.pause(1.0)
+        plan_document.pause(plan_document.LOOK_SECONDS)
         return None
     if job.is_running or not gives_way(job):
         raise _refused(journal.store, journal.path, job)

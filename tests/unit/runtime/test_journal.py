@@ -226,6 +226,14 @@ def test_a_job_whose_client_is_alive_is_not_discarded(store):
         Journal(store, "a", "put more", "another").resume()
 
 
+@pytest.mark.parametrize("is_reservation", [False, True])
+def test_what_nothing_resumes_is_not_to_be_finished(store, is_reservation):
+    Journal(store, "a", "put it", "plan", is_reservation=is_reservation).begin({})
+    with pytest.raises(JobError, match="give resume=False to discard what it wrote") as raised:
+        Journal(store, "a", "put more", "another").resume()
+    assert ("finish it with its own arguments" in str(raised.value)) is not is_reservation
+
+
 def test_nothing_is_left_of_a_job_that_was_killed_while_it_cleared_up(tmp_path):
     journal = Journal(LocalStore(tmp_path), "", "job", "f")
     journal.store.set(f"{journal.prefix}{RUNNING}dead", b"{}")
