@@ -231,9 +231,9 @@ class ReplacementOfJob:
             staged=self.staged,
             mark=new_mark(self.run),
             documents=self.staged_documents,
-            new_documents=tuple(reversed(_waves(documents))),
+            new_documents=tuple(reversed(_waves(documents, formats))),
             old_prefixes=prefixes,
-            old_documents=tuple(_waves(old)),
+            old_documents=tuple(_waves(old, formats)),
             sign=documents_format.list_prefixes(self.path)[0] + exchange_sign(self.run),
             derived=tuple(
                 key for key in documents if key == consolidated and key not in documents_format.group_keys(self.path)
@@ -327,13 +327,14 @@ def _document_names() -> tuple[set[str], set[str], set[str]]:
     return tuple({key.removeprefix("a/") for key in keys} for keys in (consolidated, entries, others))  # type: ignore[return-value]
 
 
-def _waves(documents: Iterable[str]) -> list[tuple[str, ...]]:
+def _waves(documents: Iterable[str], formats: Iterable[Format]) -> list[tuple[str, ...]]:
     """Return keys of documents in the order of deletion: nobody meets a part of a node, or a node without one above."""
     consolidated, _, others = _document_names()
+    of_root = {key for each in formats for key in node_keys(each, "")}  # in the draft beside those of its children
 
-    def wave(key: str) -> tuple[int, int]:
-        name = key.rpartition("/")[2]
-        return key.count("/"), 0 if name in consolidated else 2 if name in others else 1
+    def wave(key: str) -> tuple[int, int, int]:
+        name, depth = key.rpartition("/")[2], key.count("/")
+        return 0 if key in of_root else depth, 0 if name in consolidated else 2 if name in others else 1, depth
 
     return [tuple(keys) for _, keys in groupby(sorted(documents, key=lambda key: (*wave(key), key)), wave)]
 

@@ -8,6 +8,7 @@ from functools import partial
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 
 import chunkmill as cm
 from chunkmill.errors import NodeBeingReplaced, NodeNotFound, StoreError
@@ -101,6 +102,36 @@ def test_at_every_step(name):
     assert seen == sorted(seen, key=["old", "being replaced", "new"].index)
     assert not [key for key in store.list_prefix("") if ".chunkmill" in key]
     assert cm.check(store).ok
+
+
+@pytest.mark.parametrize("path", ["", "g"], ids=["root", "below"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_listing_at_every_step_shows_all_variables(name, path):
+    """At the root of the draft, the group's document is beside those of its children, and was written before them."""
+    store = Watched()
+    cm.create_group(store, "", format=name)
+
+    def dataset(value):
+        return xr.Dataset({key: ("x", np.full(4, value)) for key in "az"}).chunk()
+
+    cm.write_dataset(dataset(1), store, path, mode="w", format=name)
+    group = cm.open_group(store, path, consolidated=False)
+    seen = []
+
+    def look():
+        if not any("/exchange-" in key for key in store.list_prefix("")):
+            return
+        try:
+            found = group.children()
+        except NodeBeingReplaced:
+            seen.append("being replaced")
+        else:
+            assert set(found) == {"a", "z"}
+            seen.append("all")
+
+    with looking(look):
+        cm.write_dataset(dataset(2), store, path, mode="w", format=name)
+    assert set(seen) == {"all", "being replaced"}
 
 
 @pytest.mark.parametrize("name", FORMATS)
