@@ -131,20 +131,30 @@ PARTS = {
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
 @pytest.mark.parametrize("write", PARTS.values(), ids=PARTS)
-@pytest.mark.parametrize("place", ["memory", "root"])
-def test_a_part_of_a_chunk_that_others_have_changed(place, layout, change, write, *, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("place", "step"),
+    [
+        ("memory", "get_versioned"),
+        ("memory", "set_if"),
+        ("remote", "set_if"),
+        ("root", "get_versioned"),
+        ("root", "set_if"),
+    ],
+)
+def test_a_part_of_a_chunk_that_others_have_changed(place, step, layout, change, write, *, tmp_path, monkeypatch):
     """Nothing pins the array, or its folder stays: a new one, whose elements have as many bytes, got this part."""
-    store, path = (Unpinned(), "a") if place == "memory" else (LocalStore(str(tmp_path / "s")), "")
+    store, path = (LocalStore(str(tmp_path / "s")), "") if place == "root" else (Unpinned(), "a")
+    store.is_remote = place == "remote"
     array = create(store, path=path, codecs="raw", **layout)
-    own = type(store).set_if
+    own = getattr(type(store), step)
 
-    def set_if(self, key, value, version):
-        if not key.endswith(".json") and version is not None:
-            monkeypatch.setattr(type(store), "set_if", own)
+    def changed_before(self, key, *args):
+        if not key.endswith(".json") and args[1:] != (None,):  # a chunk that is there
+            monkeypatch.setattr(type(store), step, own)
             change(store, path, layout)
-        return own(self, key, value, version)
+        return own(self, key, *args)
 
-    monkeypatch.setattr(type(store), "set_if", set_if)
+    monkeypatch.setattr(type(store), step, changed_before)
     with pytest.raises(StoreError, match="is not as it was when it was opened"):
         write(array)
     if list(store.list_prefix(f"{path}/" if path else "")):

@@ -31,7 +31,7 @@ from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.paths import parents_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.capabilities import innermost, n_publications, pinned, uncached
-from chunkmill.stores.guarded import AsksWhenRefused
+from chunkmill.stores.guarded import AsksAboutChunks
 from chunkmill.stores.read_versions import has_versions, version_now
 
 __all__ = ["as_it_is_now", "check_after_writing", "check_still_there", "check_unchanged", "read_published"]
@@ -67,11 +67,12 @@ def unchanged_while_written(array: A) -> Iterator[A]:
 
     Where the store can pin what is stored (`chunkmill.stores.capabilities.pinned`), no value gets into an array that
     has replaced this one, or to where it was deleted. In other stores, and at the root, whose folder stays, it may,
-    until the document is looked at again: a second later at most, or when another writer has changed the same chunk.
+    until the document is looked at again: a second later at most, or before a part of a chunk is written, in remote
+    stores only when another writer has changed that chunk.
     """
     store = _pinned(array, may_grow=False)
     if store is array.store or not array.prefix:
-        store = AsksWhenRefused(store, partial(_compare, array, may_grow=False))
+        store = AsksAboutChunks(store, partial(_compare, array, may_grow=False))
     array.check_codecs()  # layouts are built once for the array, not for each copy of it
     there = array.with_store(store)
     try:
@@ -142,12 +143,11 @@ _PINNED: deque[Store] = deque(maxlen=16)  # each holds a directory open
 def check_after_writing(arrays: Iterable[StoredArray]) -> None:
     """Raise `StoreError` where an array was deleted or replaced while it was written to, and nothing held its tasks.
 
-    One request for each when all is stored, in remote stores: `unchanged_while_written` leaves a second in which they
-    had not looked.
+    One request for each when all is stored: `unchanged_while_written` leaves a second in which they had not looked.
     """
-    if remote := [array for array in arrays if array.store.is_remote]:
-        with BackgroundCalls(min(len(remote), REQUESTS_AT_ONCE)) as calls:
-            for array in remote:
+    if loose := [array for array in arrays if not array.prefix or pinned(array.store, array.prefix) is array.store]:
+        with BackgroundCalls(min(len(loose), REQUESTS_AT_ONCE)) as calls:
+            for array in loose:
                 calls.call(partial(_compare, array, may_grow=False))
 
 

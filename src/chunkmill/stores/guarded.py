@@ -18,7 +18,7 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import set_parts
 from chunkmill.stores.wrapper import StoreWrapper
 
-__all__ = ["AsksWhenRefused", "Guard", "GuardedStore", "guarded", "write_guard"]
+__all__ = ["AsksAboutChunks", "Guard", "GuardedStore", "guarded", "write_guard"]
 
 _ATTEMPTS = 100  # at replacing a value that others replace, too: tasks of one job that dask runs twice, and no more
 
@@ -123,25 +123,35 @@ class GuardedStore(StoreWrapper):
         return StoreError(url=self.url, key=key, reason=f"others replaced this value {_ATTEMPTS} times meanwhile")
 
 
-class AsksWhenRefused(StoreWrapper):
-    """`store`, which calls `ask` where others have changed a value, so that it is not replaced: it may raise.
+class AsksAboutChunks(StoreWrapper):
+    """`store`, which calls `ask` before a part of a chunk is written that others may have changed: it may raise.
+
+    Remote stores: when the store has refused to replace a value. Others, whose requests take no time: between reading
+    a value and replacing it.
 
     Examples
     --------
     >>> from chunkmill.stores.memory import MemoryStore
-    >>> store = AsksWhenRefused(MemoryStore(), lambda: print("others have changed it"))
-    >>> store.set_if("a", b"1", None), store.set_if("a", b"2", None)
-    others have changed it
-    (True, False)
+    >>> store = AsksAboutChunks(MemoryStore(), lambda: print("whose chunks are these?"))
+    >>> store.get_versioned("a")
+    whose chunks are these?
+    (None, None)
     """
 
     def __init__(self, store: Store, ask: Callable[[], None]) -> None:
         super().__init__(store)
         self._ask = ask
 
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return the stored bytes and their version, after which others' changes are refused."""
+        found = self.below.get_versioned(key)
+        if not self.is_remote:
+            self._ask()
+        return found
+
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store a value (delete, when ``None``) if the key still has `version`."""
         is_stored = self.below.set_if(key, value, version)
-        if not is_stored:
+        if self.is_remote and not is_stored:
             self._ask()
         return is_stored
