@@ -75,12 +75,12 @@ test-all: env peers
 S3_SERVER := aiobotocore|boto3|botocore|moto|s3transfer
 
 # Nothing else of constraints.txt: what users get who install chunkmill today, and what those have who never upgrade
-$(MATRIX)/.made: pyproject.toml constraints.txt tests/lowest_versions.py
+$(MATRIX)/.made: pyproject.toml constraints.txt tests/support/lowest_versions.py
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: set PYTHON=python3.x (3.11 or later)"; exit 1; }
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(if $(filter lowest,$(VERSIONS)),$(PYTHON) tests/lowest_versions.py,grep -E '^($(S3_SERVER))==' constraints.txt) > $(@D)/constraints.txt
+	$(if $(filter lowest,$(VERSIONS)),$(PYTHON) tests/support/lowest_versions.py,grep -E '^($(S3_SERVER))==' constraints.txt) > $(@D)/constraints.txt
 	$(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt --editable '.[s3,http,parquet,codecs,dtypes,demo]' --group test
 	@touch $@
 

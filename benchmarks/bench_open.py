@@ -198,7 +198,7 @@ def one_by_one(url: str, n: int) -> float:
 
 def test_requests_to_open(tmp_path):
     """Consolidated: one document; otherwise a listing, and then all documents at once."""
-    from servers import serve_files
+    from support.servers import serve_files
 
     n = 40
     for label, stored in FORMATS.items():

@@ -344,7 +344,7 @@ def n_requests(a: cm.Array) -> int:
 
 def test_requests_at_once_are_as_many_whoever_reads(tmp_path):
     """Directly, in one block, in a task for each chunk on more threads than that: the limit is the process's."""
-    import servers
+    from support import servers
 
     from chunkmill.stores.filesystems import max_requests
 

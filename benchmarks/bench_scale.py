@@ -26,9 +26,9 @@ import numpy as np
 
 import chunkmill as cm
 from benchmarks.harness import Row
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.record_files import RecordFiles
-from chunkmill.runtime.records import Record, WrittenKeys
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.record_files import RecordFiles
+from chunkmill.journal.records import Record, WrittenKeys
 from chunkmill.runtime.stage import count_tasks, tasks_to_run
 from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
@@ -61,7 +61,7 @@ def run(*, quick: bool = False, cluster: bool = False) -> list[Row]:  # noqa: AR
 def serve_s3() -> Iterator[Any]:
     """Serve moto's S3 as the tests do."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    with importlib.import_module("servers").serve_s3() as server:
+    with importlib.import_module("support.servers").serve_s3() as server:
         yield server
 
 

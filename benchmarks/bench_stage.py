@@ -17,7 +17,7 @@ from dask._task_spec import DataNode, Task, TaskRef
 
 from benchmarks import harness
 from benchmarks.harness import Row
-from chunkmill.runtime.journal import Journal
+from chunkmill.journal.journal import Journal
 from chunkmill.runtime.running_stages import run_stages
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult

@@ -6,7 +6,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest.register_assert_rewrite("contracts", "recording", "servers")
+pytest.register_assert_rewrite("contracts", "support")
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(

@@ -152,13 +152,13 @@ def _rooms():
     return {room: below - {room} for room, below in rooms.items()}
 
 
-def test_the_house_has_at_most_twelve_floors_and_no_circle():
+def test_the_house_has_at_most_thirteen_floors_and_no_circle():
     """A room stands one floor above the highest that it imports; the package's own face counts as a floor."""
     order = graphlib.TopologicalSorter(rooms := _rooms())
     floors = {}
     for room in order.static_order():  # CycleError where rooms import each other
         floors[room] = 1 + max((floors[below] for below in rooms[room]), default=0)
-    assert max(floors.values()) + 1 <= 12, floors
+    assert max(floors.values()) + 1 <= 13, floors
 
 
 def test_no_module_is_in_a_circle():

@@ -26,14 +26,14 @@ WRITERS = {
     # documents that nobody sees: of a node written beside the one that it replaces, or of one that is being deleted
     "nodes/replacement.py": {"Replacement.finish", "ReplacementOfJob.mark_staged", "ReplacementOfJob.stage"},
     "nodes/replaced.py": {"check_as_seen"},  # a note in the journal
-    "runtime/exchange.py": {
+    "journal/exchange.py": {
         "_claimed",
         "_delete_documents.delete",
         "_exchange",
         "_write_documents.write",
         "store_note",
     },
-    "runtime/exchange_together.py": {"note_others"},
+    "journal/exchange_together.py": {"note_others"},
     "nodes/delete.py": {"delete_node", "_described"},
     # chunks
     "array/chunk_io.py": {"update_chunk", "write_chunk"},
@@ -42,13 +42,13 @@ WRITERS = {
     "conversion/convert_tasks.py": {"_put", "_put_shard"},
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals, heartbeats and probes, under names that no format takes for a node
-    "runtime/record_files.py": {"RecordFiles._merge", "RecordFiles.forget", "RecordFiles.put"},
-    "runtime/clearing.py": {"_claimed"},
-    "runtime/journal.py": {"Journal._mark_new", "Journal.discard", "Journal.finish", "Journal.record"},
-    "runtime/plan_document.py": {"delete_plan", "mark_over", "store_plan"},
-    "runtime/unfinished_jobs.py": {"_release_briefly"},
-    "runtime/attempts.py": {"Attempt.begin", "Attempt._beat"},
-    "runtime/published.py": {"note_published", "withdraw_published.withdraw"},
+    "journal/record_files.py": {"RecordFiles._merge", "RecordFiles.forget", "RecordFiles.put"},
+    "journal/clearing.py": {"_claimed"},
+    "journal/journal.py": {"Journal._mark_new", "Journal.discard", "Journal.finish", "Journal.record"},
+    "journal/plan_document.py": {"delete_plan", "mark_over", "store_plan"},
+    "journal/unfinished_jobs.py": {"_release_briefly"},
+    "journal/attempts.py": {"Attempt.begin", "Attempt._beat"},
+    "journal/published.py": {"note_published", "withdraw_published.withdraw"},
     "runtime/preflight.py": {"_lacks"},
     # files of reference sets
     "references/files.py": {"SetFile._put", "SetFile._write_files", "SetFile.write"},
@@ -72,22 +72,22 @@ DELETERS = {
     "pyramids/tasks.py": {"_Work._below"},
     # what was written beside a node, and journals
     "nodes/replacement.py": {"Replacement.discard"},
-    "runtime/exchange.py": {"_delete_staged", "_exchange", "delete_note"},
-    "runtime/attempts.py": {"Attempt.end", "end_dead"},
-    "runtime/clearing.py": {"clear_listed"},
-    "runtime/journal.py": {"Journal._delete_mark", "Journal.record", "Journal.release"},
-    "runtime/plan_document.py": {"mark_over"},
+    "journal/exchange.py": {"_delete_staged", "_exchange", "delete_note"},
+    "journal/attempts.py": {"Attempt.end", "end_dead"},
+    "journal/clearing.py": {"clear_listed"},
+    "journal/journal.py": {"Journal._delete_mark", "Journal.record", "Journal.release"},
+    "journal/plan_document.py": {"mark_over"},
     "runtime/preflight.py": {"_probing"},
-    "runtime/record_files.py": {"RecordFiles.delete", "RecordFiles.forget", "RecordFiles.that_hold.true"},
+    "journal/record_files.py": {"RecordFiles.delete", "RecordFiles.forget", "RecordFiles.that_hold.true"},
     "runtime/stored_status.py": {"end_attempts"},
-    "runtime/unfinished_jobs.py": {"_release_briefly"},
+    "journal/unfinished_jobs.py": {"_release_briefly"},
     # files of reference sets
     "references/files.py": {"SetFile.write"},
 }
 MOVERS = {
     "nodes/replacement.py": {"Replacement.finish", "ReplacementOfJob.finish"},
-    "runtime/exchange.py": {"_exchange.copy"},
-    "runtime/exchange_together.py": {"complete_others"},
+    "journal/exchange.py": {"_exchange.copy"},
+    "journal/exchange_together.py": {"complete_others"},
     "references/files.py": {"SetFile.write"},
 }
 

@@ -4,7 +4,7 @@ import json
 import pickle
 
 import pytest
-from strategies import same_metadata
+from support.strategies import same_metadata
 
 from chunkmill.errors import MetadataError
 from chunkmill.model.metadata import GroupMetadata

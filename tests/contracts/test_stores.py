@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import obstore.store
 import pytest
-from azure_server import azure_server  # noqa: F401
 from contracts.store_contract import KEYS, ReadContract, StoreContract
-from gcs_server import gcs_server  # noqa: F401
-from recording import RecordingStore
-from servers import WARNINGS, http_server, s3_server  # noqa: F401
+from support.azure_server import azure_server  # noqa: F401
+from support.gcs_server import gcs_server  # noqa: F401
+from support.recording import RecordingStore
+from support.servers import WARNINGS, http_server, s3_server  # noqa: F401
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.fsspec import FsspecStore

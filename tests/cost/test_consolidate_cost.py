@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore

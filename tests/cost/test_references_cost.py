@@ -6,10 +6,10 @@ import cloudpickle
 import dask
 import numpy as np
 import pytest
-import servers
 from dask._task_spec import Task
-from recording import RecordingStore
-from servers import http_server  # noqa: F401
+from support import servers
+from support.recording import RecordingStore
+from support.servers import http_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.array.stored_array import StoredArray

@@ -4,7 +4,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-import servers
+from support import servers
 
 import chunkmill as cm
 from benchmarks.far_s3 import far_s3

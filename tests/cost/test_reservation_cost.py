@@ -3,10 +3,10 @@
 import dask
 import dask.array as da
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.runtime.journal_names import JOB_PREFIX
+from chunkmill.journal.journal_names import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -5,7 +5,7 @@ import tracemalloc
 
 import dask
 import pytest
-from recording import FailingStore
+from support.recording import FailingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError

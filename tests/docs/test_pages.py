@@ -9,7 +9,7 @@ from pathlib import Path
 import distributed
 import pytest
 from click.testing import CliRunner
-from servers import serve_s3
+from support.servers import serve_s3
 
 import chunkmill as cm
 from chunkmill.cli.main import main

@@ -10,8 +10,8 @@ import time
 import dask.array as da
 import numpy as np
 import pytest
-from clusters import cluster_of, scheduler_of_its_own
-from recording import HungryStore, LoggedStore
+from support.clusters import cluster_of, scheduler_of_its_own
+from support.recording import HungryStore, LoggedStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError

@@ -3,8 +3,8 @@
 import dask
 import numpy as np
 import pytest
-from rechunks import check, make
-from recording import RecordingStore
+from support.rechunks import check, make
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeNotFound

@@ -9,14 +9,14 @@ import dask.array as da
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from recording import FailingStore
-from servers import WARNINGS, serve_files
+from support.recording import FailingStore
+from support.servers import WARNINGS, serve_files
 
 import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import NodeNotFound, StoreError
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import JOB_PREFIX
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.journal_names import JOB_PREFIX
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.partial_files import PARTIAL_SUFFIX

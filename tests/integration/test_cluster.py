@@ -7,9 +7,9 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from clusters import cluster_of
 from distributed import Client
-from servers import WARNINGS, s3_server  # noqa: F401 - a fixture
+from support.clusters import cluster_of
+from support.servers import WARNINGS, s3_server  # noqa: F401 - a fixture
 
 import chunkmill as cm
 from chunkmill.errors import AlignmentError, ChunkError, NodeExists, NodeNotFound

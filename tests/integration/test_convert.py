@@ -7,13 +7,13 @@ from itertools import product
 import dask
 import numpy as np
 import pytest
-from conversions import CHUNKS, KINDS, SHAPE, encoded, leftovers, make, present
-from recording import RecordingStore
+from support.conversions import CHUNKS, KINDS, SHAPE, encoded, leftovers, make, present
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion import target_metadata
 from chunkmill.errors import AlignmentError, JobError, UnsupportedFeature
-from chunkmill.runtime.journal_names import JOB_PREFIX
+from chunkmill.journal.journal_names import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -5,7 +5,7 @@ import tracemalloc
 import dask
 import numpy as np
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError

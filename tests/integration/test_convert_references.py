@@ -8,8 +8,8 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from clusters import cluster_of
-from servers import FORK_WARNING
+from support.clusters import cluster_of
+from support.servers import FORK_WARNING
 
 import chunkmill as cm
 from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_group, transfer_reads

@@ -6,12 +6,12 @@ from itertools import product
 import dask
 import numpy as np
 import pytest
-from conversions import leftovers, make
-from recording import RecordingStore
+from support.conversions import leftovers, make
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
-from chunkmill.runtime.journal_names import JOB_PREFIX
+from chunkmill.journal.journal_names import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -7,7 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from servers import WARNINGS, http_server, s3_server  # noqa: F401
+from support.servers import WARNINGS, http_server, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, StoreError

@@ -6,10 +6,10 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from clusters import cluster_of
 from dask.utils import key_split
 from distributed import get_task_stream
 from distributed.diagnostics.plugin import SchedulerPlugin
+from support.clusters import cluster_of
 
 import chunkmill as cm
 

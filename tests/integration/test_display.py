@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
-from markup import sample_group, text_of
+from support.markup import sample_group, text_of
 
 import chunkmill as cm
 from chunkmill.display.array import array_html

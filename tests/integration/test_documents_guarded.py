@@ -16,11 +16,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from recording import _Wrapper
+from support.recording import _Wrapper
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, DatasetError, JobError, NodeExists
-from chunkmill.runtime import attempts, journal
+from chunkmill.journal import attempts, journal
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "n5"]

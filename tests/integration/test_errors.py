@@ -9,9 +9,9 @@ import dask.array as da
 import numcodecs
 import numpy as np
 import pytest
-from clusters import cluster_of
 from distributed.core import error_message
-from recording import FailingStore
+from support.clusters import cluster_of
+from support.recording import FailingStore
 
 import chunkmill as cm
 from chunkmill.errors import (

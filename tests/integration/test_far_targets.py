@@ -6,7 +6,7 @@ import time
 import dask.array as da
 import numpy as np
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.threads import BackgroundCalls

@@ -19,9 +19,9 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from clusters import cluster_of, kill_worker, worker_pids
-from recording import FailingStore, SlowStore
-from servers import WARNINGS, s3_server, serve_flaky  # noqa: F401 - a fixture
+from support.clusters import cluster_of, kill_worker, worker_pids
+from support.recording import FailingStore, SlowStore
+from support.servers import WARNINGS, s3_server, serve_flaky  # noqa: F401 - a fixture
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, NodeNotFound, StoreError
@@ -180,7 +180,7 @@ import sys
 from pathlib import Path
 
 import dask
-from clusters import cluster_of
+from support.clusters import cluster_of
 from test_faults import CHUNKS, slow_source
 
 import chunkmill as cm

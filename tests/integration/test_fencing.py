@@ -11,10 +11,10 @@ import time
 
 import numpy as np
 import pytest
-from clusters import cluster_of
-from gil_codec import HoldsTheGil, register
-from recording import RecordingStore, UnfencedStore
-from servers import WARNINGS, s3_server  # noqa: F401
+from support.clusters import cluster_of
+from support.gil_codec import HoldsTheGil, register
+from support.recording import RecordingStore, UnfencedStore
+from support.servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.array import chunk_io, local_locks

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import xarray as xr
-from datasets import LAYOUTS, read, series, tree
-from recording import DyingStore, RecordingStore
-from servers import WARNINGS, s3_server  # noqa: F401
+from support.datasets import LAYOUTS, read, series, tree
+from support.recording import DyingStore, RecordingStore
+from support.servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, StoreError

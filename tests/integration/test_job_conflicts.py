@@ -5,12 +5,12 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from recording import FailingStore, RecordingStore
+from support.recording import FailingStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeExists, StoreError
-from chunkmill.runtime import plan_document
-from chunkmill.runtime.unfinished_jobs import unfinished_jobs
+from chunkmill.journal import plan_document
+from chunkmill.journal.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 

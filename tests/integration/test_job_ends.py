@@ -7,13 +7,13 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeBeingReplaced, NodeNotFound
-from chunkmill.runtime import attempts, journal, plan_document
-from chunkmill.runtime.journal_names import new_mark
-from chunkmill.runtime.unfinished_jobs import reserved_to_replace
+from chunkmill.journal import attempts, journal, plan_document
+from chunkmill.journal.journal_names import new_mark
+from chunkmill.journal.unfinished_jobs import reserved_to_replace
 from chunkmill.stores.memory import MemoryStore
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(20).reshape(4, 5) + 100

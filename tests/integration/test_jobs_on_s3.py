@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from recording import FailingStore
-from servers import WARNINGS, s3_server  # noqa: F401
+from support.recording import FailingStore
+from support.servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeBeingReplaced, StoreError
-from chunkmill.runtime.unfinished_jobs import unfinished_jobs
+from chunkmill.journal.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.capabilities import copy_value
 from chunkmill.stores.fsspec import FsspecStore

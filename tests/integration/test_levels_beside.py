@@ -8,11 +8,11 @@ from contextlib import suppress
 import dask
 import numpy as np
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
-from chunkmill.runtime import attempts
+from chunkmill.journal import attempts
 from chunkmill.stores.memory import MemoryStore
 
 VALUES = np.arange(64, dtype="u2").reshape(8, 8)

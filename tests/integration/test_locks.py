@@ -10,11 +10,11 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from clusters import cluster_of
 from dask.utils import SerializableLock
 from distributed import Client, get_worker
-from recording import UnfencedStore
-from servers import FORK_WARNING
+from support.clusters import cluster_of
+from support.recording import UnfencedStore
+from support.servers import FORK_WARNING
 
 import chunkmill as cm
 from chunkmill.array import chunk_io, local_locks

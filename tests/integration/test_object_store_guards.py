@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from azure_server import azure_server  # noqa: F401
-from gcs_server import gcs_server  # noqa: F401
-from servers import WARNINGS, s3_server  # noqa: F401
+from support.azure_server import azure_server  # noqa: F401
+from support.gcs_server import gcs_server  # noqa: F401
+from support.servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.stores.obstore import ObstoreStore

@@ -5,8 +5,8 @@ import pickle
 import dask
 import numpy as np
 import pytest
-from rechunks import check, make, planned_tightly
-from recording import RecordingStore
+from support.rechunks import check, make, planned_tightly
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError

@@ -8,7 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from servers import WARNINGS, s3_server  # noqa: F401 - a fixture
+from support.servers import WARNINGS, s3_server  # noqa: F401 - a fixture
 
 import chunkmill as cm
 from chunkmill.array.local_locks import local_lock

@@ -9,13 +9,13 @@ import dask
 import numpy as np
 import pytest
 import tensorstore as ts
-from clusters import cluster_of, worker_pids
-from recording import FailingStore, RecordingStore
+from support.clusters import cluster_of, worker_pids
+from support.recording import FailingStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, JobError, NodeExists, NodeNotFound
+from chunkmill.journal.unfinished_jobs import unfinished_jobs
 from chunkmill.pyramids import blocks, tasks
-from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

@@ -5,7 +5,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.base import tokenize
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import RegionError

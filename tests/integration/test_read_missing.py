@@ -5,7 +5,7 @@ import pickle
 import dask.array as da
 import numpy as np
 import pytest
-from recording import FailingStore
+from support.recording import FailingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError

@@ -3,8 +3,8 @@
 import dask
 import numpy as np
 import pytest
-from rechunks import check, keys, make, planned_tightly
-from recording import FailingStore, RecordingStore
+from support.rechunks import check, keys, make, planned_tightly
+from support.recording import FailingStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion.rechunk import plan_rechunk, rechunk

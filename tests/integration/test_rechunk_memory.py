@@ -8,7 +8,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from clusters import cluster_of
+from support.clusters import cluster_of
 
 import chunkmill as cm
 from chunkmill.conversion.rechunk import plan_rechunk

@@ -3,8 +3,8 @@
 import dask
 import numpy as np
 import pytest
-from recording import FailingStore
-from servers import WARNINGS, s3_server  # noqa: F401
+from support.recording import FailingStore
+from support.servers import WARNINGS, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, StoreError

@@ -13,9 +13,9 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from clusters import cluster_of, kill_worker, worker_pids
-from rechunks import check, make, planned_tightly
-from recording import FailingStore, RecordingStore, SlowStore
+from support.clusters import cluster_of, kill_worker, worker_pids
+from support.rechunks import check, make, planned_tightly
+from support.recording import FailingStore, RecordingStore, SlowStore
 
 import chunkmill as cm
 from chunkmill.conversion.rechunk import plan_rechunk, rechunk
@@ -25,7 +25,7 @@ from chunkmill.errors import (
     NodeNotFound,
     StoreError,
 )
-from chunkmill.runtime.unfinished_jobs import unfinished_jobs
+from chunkmill.journal.unfinished_jobs import unfinished_jobs
 from chunkmill.runtime.worker import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 
@@ -155,7 +155,7 @@ SCRIPT = """
 import dask
 from chunkmill.conversion.rechunk import rechunk
 from chunkmill.stores.local import LocalStore
-from recording import SlowStore
+from support.recording import SlowStore
 
 if __name__ == "__main__":
     with dask.config.set(scheduler="threads", num_workers=2):

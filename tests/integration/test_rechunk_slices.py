@@ -2,8 +2,8 @@
 
 import dask
 import pytest
-from rechunks import check, make
-from recording import FarStore, RecordingStore
+from support.rechunks import check, make
+from support.recording import FarStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeNotFound

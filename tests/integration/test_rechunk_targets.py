@@ -5,8 +5,8 @@ from pathlib import Path
 
 import dask
 import pytest
-from rechunks import check, make
-from recording import RecordingStore
+from support.rechunks import check, make
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion.rechunk import plan_rechunk, rechunk

@@ -4,8 +4,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-import servers
-from servers import s3_server  # noqa: F401
+from support import servers
+from support.servers import s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, StoreError

@@ -6,8 +6,8 @@ import dask
 import fsspec
 import numpy as np
 import pytest
-import servers
-from servers import http_server, s3_server  # noqa: F401
+from support import servers
+from support.servers import http_server, s3_server  # noqa: F401
 
 import chunkmill as cm
 from chunkmill.references.concat import concat_references

@@ -4,7 +4,7 @@ import dask
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conversions import KINDS, encoded, make
+from support.conversions import KINDS, encoded, make
 
 import chunkmill as cm
 from chunkmill.array.chunk_io import read_chunk

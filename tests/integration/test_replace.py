@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, NodeExists, NodeNotFound

@@ -10,11 +10,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from recording import RecordingStore, _Wrapper
+from support.recording import RecordingStore, _Wrapper
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, NodeExists, NodeNotFound, StoreError
-from chunkmill.runtime import attempts, journal, record_batch
+from chunkmill.journal import attempts, journal, record_batch
 from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

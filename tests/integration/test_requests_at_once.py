@@ -8,9 +8,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from clusters import cluster_of, kill_worker, worker_pids
-from recording import FarStore, SlowStore
-from servers import WARNINGS, serve_files
+from support.clusters import cluster_of, kill_worker, worker_pids
+from support.recording import FarStore, SlowStore
+from support.servers import WARNINGS, serve_files
 
 import chunkmill as cm
 from chunkmill.stores.local import LocalStore

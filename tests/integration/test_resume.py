@@ -14,14 +14,14 @@ import numcodecs
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
-from recording import FailingStore, SlowStore
+from support.recording import FailingStore, SlowStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
+from chunkmill.journal.journal_names import JOB_PREFIX
+from chunkmill.journal.unfinished_jobs import unfinished_jobs
 from chunkmill.runtime import stage_task
-from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.runtime.preflight import describe_needs
-from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -292,7 +292,7 @@ from contextlib import nullcontext
 import chunkmill as cm
 from chunkmill.stores.local import LocalStore
 from distributed import Client
-from recording import SlowStore
+from support.recording import SlowStore
 
 if __name__ == "__main__":
     with Client(n_workers=2, threads_per_worker=1, dashboard_address=":0") if {cluster} else nullcontext():

@@ -6,13 +6,13 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, NodeNotFound
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.records import Record
-from chunkmill.runtime.unfinished_jobs import unfinished_jobs
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.records import Record
+from chunkmill.journal.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

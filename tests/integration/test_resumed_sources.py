@@ -4,8 +4,8 @@ from itertools import product
 
 import dask
 import pytest
-from rechunks import check, make, planned_tightly
-from recording import FailingStore, FarStore, RecordingStore
+from support.rechunks import check, make, planned_tightly
+from support.recording import FailingStore, FarStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, StoreError
@@ -65,7 +65,7 @@ def test_what_was_read_before_is_read_again(tmp_path, job, n_left):
 @pytest.mark.parametrize("is_far", [True, False])
 def test_of_many_records_too(is_far, monkeypatch):
     """The tasks compare them, or where that costs latency the client, by one listing; each after all new tasks."""
-    monkeypatch.setattr("chunkmill.runtime.journal.FEW_RECORDS", 1)
+    monkeypatch.setattr("chunkmill.journal.journal.FEW_RECORDS", 1)
     monkeypatch.setattr("chunkmill.runtime.resumed.FEW_RECORDS", 1)
     source = Far() if is_far else MemoryStore()
     array, values = make(source, shape=(200, 2), chunks=(1, 2), absent=[(7, 0)])

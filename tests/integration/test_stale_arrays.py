@@ -6,9 +6,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from clusters import cluster_of
-from datasets import LAYOUTS, series
-from recording import FarStore, RecordingStore
+from support.clusters import cluster_of
+from support.datasets import LAYOUTS, series
+from support.recording import FarStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.array import staleness

@@ -10,9 +10,9 @@ import numpy as np
 import obstore.store
 import pytest
 import xarray as xr
-from azure_server import azure_server  # noqa: F401
-from gcs_server import gcs_server  # noqa: F401
-from servers import WARNINGS, http_server, s3_server  # noqa: F401
+from support.azure_server import azure_server  # noqa: F401
+from support.gcs_server import gcs_server  # noqa: F401
+from support.servers import WARNINGS, http_server, s3_server  # noqa: F401
 
 import chunkmill as cm
 

@@ -6,7 +6,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from servers import WARNINGS, http_server, s3_server  # noqa: F401 - fixtures
+from support.servers import WARNINGS, http_server, s3_server  # noqa: F401 - fixtures
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, NodeExists, NodeNotFound, StoreError

@@ -8,9 +8,9 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
-from datasets import needs_xarray, read, read_by_xarray, temperatures, write_temperatures
-from recording import RecordingStore
-from servers import serve_files
+from support.datasets import needs_xarray, read, read_by_xarray, temperatures, write_temperatures
+from support.recording import RecordingStore
+from support.servers import serve_files
 from xarray.backends import BackendArray
 
 import chunkmill as cm

@@ -7,8 +7,8 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
-from datasets import needs_xarray, read, read_by_xarray, write_temperatures
-from recording import RecordingStore
+from support.datasets import needs_xarray, read, read_by_xarray, write_temperatures
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.advanced_indexing import read_outer, read_points

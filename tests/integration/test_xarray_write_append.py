@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from clusters import cluster_of
-from datasets import LAYOUTS, read, read_by_xarray, series
-from recording import FailingStore, RecordingStore
+from support.clusters import cluster_of
+from support.datasets import LAYOUTS, read, read_by_xarray, series
+from support.recording import FailingStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import (

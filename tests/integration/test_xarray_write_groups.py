@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from datasets import LAYOUTS, read, read_by_xarray, series, tree
-from recording import RecordingStore
+from support.datasets import LAYOUTS, read, read_by_xarray, series, tree
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import (
@@ -19,7 +19,7 @@ from chunkmill.errors import (
     NodeExists,
     NodeNotFound,
 )
-from chunkmill.runtime.journal_names import JOB_PREFIX
+from chunkmill.journal.journal_names import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from datasets import LAYOUTS, needs_xarray, read, read_by_xarray, series
+from support.datasets import LAYOUTS, needs_xarray, read, read_by_xarray, series
 
 import chunkmill as cm
 from chunkmill.errors import (

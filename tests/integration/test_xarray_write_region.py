@@ -4,7 +4,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from datasets import LAYOUTS, read, series
+from support.datasets import LAYOUTS, read, series
 
 from chunkmill.errors import (
     DatasetError,

@@ -20,7 +20,7 @@ from unittest import mock
 import dask
 
 from chunkmill.array import local_locks
-from chunkmill.runtime import attempts, exchange, journal, journal_names, plan_document, record_batch, unfinished_job
+from chunkmill.journal import attempts, exchange, journal, journal_names, plan_document, record_batch, unfinished_job
 
 __all__ = ["ENDED", "PROCESS", "PROCESSES", "anonymous", "one_actor_at_a_time"]
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from interleavings.processes import ENDED, PROCESS, PROCESSES
-from recording import _Wrapper
+from support.recording import _Wrapper
 
 from chunkmill.errors import ChunkmillError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store

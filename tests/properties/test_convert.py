@@ -8,7 +8,7 @@ import dask
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import grids
+from support.strategies import grids
 
 import chunkmill as cm
 from chunkmill.array.chunk_io import write_chunk

@@ -5,7 +5,16 @@ import random
 
 import pytest
 from hypothesis import given
-from strategies import attributes, dtypes, fills, fixed_dtypes, same_fill, same_metadata, v2_metadata, v3_metadata
+from support.strategies import (
+    attributes,
+    dtypes,
+    fills,
+    fixed_dtypes,
+    same_fill,
+    same_metadata,
+    v2_metadata,
+    v3_metadata,
+)
 
 from chunkmill.errors import MetadataError, UnknownCodec
 from chunkmill.formats import consolidated

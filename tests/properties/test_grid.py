@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import grids, grids_with_regions
+from support.strategies import grids, grids_with_regions
 
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
 

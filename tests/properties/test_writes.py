@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from strategies import regions
+from support.strategies import regions
 
 import chunkmill as cm
 from chunkmill.stores.local import LocalStore

@@ -11,7 +11,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from servers import serve_files
+from support.servers import serve_files
 
 import chunkmill as cm
 from chunkmill.config import DEFAULTS

@@ -5,7 +5,7 @@ import re
 
 import dask
 import pytest
-from small_jobs import make_job, put
+from support.small_jobs import make_job, put
 
 import chunkmill as cm
 from chunkmill.log import LOG, without_secrets

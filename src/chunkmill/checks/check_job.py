@@ -22,15 +22,15 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.checks.inventory import Inventory, Problem, job_problem, take_inventory
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import ChunkError
+from chunkmill.journal.clearing import clear_journal
+from chunkmill.journal.exchange_together import complete_others
+from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
+from chunkmill.journal.record_files import RecordFiles
+from chunkmill.journal.unfinished_jobs import discard_jobs, unfinished_jobs
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
-from chunkmill.runtime.clearing import clear_journal
-from chunkmill.runtime.exchange_together import complete_others
-from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
-from chunkmill.runtime.record_files import RecordFiles
 from chunkmill.runtime.running_stages import run_once
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
-from chunkmill.runtime.unfinished_jobs import discard_jobs, unfinished_jobs
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.probe import PROBE_PREFIX

@@ -24,13 +24,13 @@ from chunkmill.errors import (
 )
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
+from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
+from chunkmill.journal.unfinished_jobs import UnfinishedJob, unfinished_jobs
 from chunkmill.model.paths import is_within
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import may_have, node_keys
 from chunkmill.nodes.group import Group, Node
-from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
-from chunkmill.runtime.unfinished_jobs import UnfinishedJob, unfinished_jobs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.probe import PROBE_PREFIX

@@ -29,6 +29,8 @@ from chunkmill.display.report import side_by_side
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.journal_names import JOB_PREFIX, fingerprint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
@@ -36,8 +38,6 @@ from chunkmill.nodes.cropped import region_of, whole
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.job import Job
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import JOB_PREFIX, fingerprint
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
 from chunkmill.stores.base import Store

@@ -32,8 +32,8 @@ from chunkmill.codecs.n5_block import parse_header, write_header
 from chunkmill.conversion.actions import ChosenAction, group_ranges
 from chunkmill.conversion.estimate import TaskMemory
 from chunkmill.conversion.source_guard import SeenSource, check_absent, check_still_there
+from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
-from chunkmill.runtime.inputs import StoreKeys
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.metered import Meter, MeteredStore
 

@@ -16,11 +16,11 @@ from chunkmill.conversion.plan_text import array_rows, cost_rows, duration_row, 
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.hints import Hint
+from chunkmill.journal.journal import Journal
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.hierarchy import open_node
 from chunkmill.nodes.placement import is_bare
 from chunkmill.runtime.job import Job, JobResult, run_job
-from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.running_job import RunningJob, start_job
 
 __all__ = ["Plan", "Report"]

@@ -2,7 +2,7 @@
 
 Several tasks read slices of one chunk: where it is replaced in between, the target would hold rows of both. Versions
 are asked for file by file, or listed where requests cost latency; stores without versions are believed. Not here: other
-changes of a source (`chunkmill.conversion.source_guard`), tasks on record (`chunkmill.runtime.inputs`).
+changes of a source (`chunkmill.conversion.source_guard`), tasks on record (`chunkmill.journal.inputs`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import islice
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.errors import JobError
-from chunkmill.runtime.inputs import Listings, StoreKeys, mark_now
+from chunkmill.journal.inputs import Listings, StoreKeys, mark_now
 from chunkmill.stores.capabilities import uncached
 from chunkmill.stores.read_versions import has_versions
 

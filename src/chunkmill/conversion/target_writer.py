@@ -35,14 +35,14 @@ from chunkmill.conversion.sparse_sources import (
     touched_blocks,
 )
 from chunkmill.formats.base import Format
+from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX
+from chunkmill.journal.published import note_published
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import placement, replacing
 from chunkmill.nodes.consolidated import refreshed
 from chunkmill.nodes.documents import check_own, publish
 from chunkmill.nodes.replacement import ReplacementOfJob
-from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
-from chunkmill.runtime.published import note_published
 from chunkmill.runtime.stage import Stage
 from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.base import Store

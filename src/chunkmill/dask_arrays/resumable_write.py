@@ -2,7 +2,7 @@
 
 A record is stored for each block that was written, and only blocks without one are computed. Counts are fetched as they
 are computed: no worker holds results that would be computed again, with everything they depend on, if it died.
-Not here: the records (`chunkmill.runtime.journal`), conversions (`chunkmill.runtime.job`).
+Not here: the records (`chunkmill.journal.journal`), conversions (`chunkmill.runtime.job`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from chunkmill.dask_arrays.aligned_chunks import write_chunks
 from chunkmill.dask_arrays.write import WriteReport, report, write_blocks
 from chunkmill.dask_arrays.write_task import WriteCounts, block_number
 from chunkmill.errors import JobError, NodeExists
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.journal_names import fingerprint, new_run
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_beside
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import fingerprint, new_run
 from chunkmill.runtime.running_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler, optimised
 

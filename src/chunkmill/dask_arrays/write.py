@@ -36,11 +36,11 @@ from chunkmill.dask_arrays.regroup import regroup
 from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import AlignmentError
+from chunkmill.journal.journal import Journal
 from chunkmill.model.grid import MOST_AXES, Region
 from chunkmill.model.user_values import as_dtype, is_text
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
 from chunkmill.runtime.cluster_locks import check_guarded
-from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import describe_needs, writes_to
 from chunkmill.runtime.scheduler import Scheduler, optimised
 

@@ -24,10 +24,10 @@ from chunkmill.array.staleness import written_to
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.dask_arrays.regroup import AssembledBlock
+from chunkmill.journal.journal import Journal
 from chunkmill.model.grid import Overlap, Region
 from chunkmill.model.user_values import as_dtype, check_unmasked
 from chunkmill.runtime.cancellation import is_on_worker, unless_cancelled
-from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import check_process
 from chunkmill.stores.guarded import Guard
 from chunkmill.stores.metered import Meter

@@ -9,11 +9,11 @@ from typing import Self, TypeVar
 
 from chunkmill.errors import NodeNotFound
 from chunkmill.formats.base import Format
+from chunkmill.journal.unfinished_jobs import check_no_job, reserved_briefly
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.folders import is_folder
-from chunkmill.runtime.unfinished_jobs import check_no_job, reserved_briefly
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 

@@ -2,7 +2,7 @@
 
 Where a store cannot rename, the documents of the old node are deleted before those of the new one are written. Who
 misses a document looks whether that is under way; a node without the document of its attributes, which may be missed
-just then or not be there at all, is looked at twice. Not here: the exchange itself (`chunkmill.runtime.exchange`).
+just then or not be there at all, is looked at twice. Not here: the exchange itself (`chunkmill.journal.exchange`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TypeVar
 from chunkmill.errors import NodeBeingReplaced
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
+from chunkmill.journal.unfinished_jobs import exchanged_now
 from chunkmill.nodes.documents import Documents, fetch, present
-from chunkmill.runtime.unfinished_jobs import exchanged_now
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_rename, uncached
 

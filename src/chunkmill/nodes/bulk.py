@@ -12,6 +12,7 @@ from typing import Any
 
 from chunkmill.errors import NodeExists
 from chunkmill.formats.base import Format
+from chunkmill.journal.unfinished_jobs import Reservation, check_no_job, jobs_at, reserved_briefly
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.model.paths import parents_of
 from chunkmill.nodes import placement
@@ -32,7 +33,6 @@ from chunkmill.nodes.folders import join_path
 from chunkmill.nodes.new_array import describe_array
 from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
-from chunkmill.runtime.unfinished_jobs import Reservation, check_no_job, jobs_at, reserved_briefly
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 

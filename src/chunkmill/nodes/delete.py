@@ -13,14 +13,14 @@ from typing import Any
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import KeysLeft, NodeNotFound, StoreError
 from chunkmill.formats.base import Format, emit_json, parse_json
+from chunkmill.journal.journal_names import JOB_PREFIX, journal_prefix
+from chunkmill.journal.unfinished_jobs import check_no_job, jobs_at, reserved
 from chunkmill.nodes import documents
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated
 from chunkmill.nodes.open_store import Url, open_target_store
 from chunkmill.nodes.opening import open_stored, walk
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
-from chunkmill.runtime.journal_names import JOB_PREFIX, journal_prefix
-from chunkmill.runtime.unfinished_jobs import check_no_job, jobs_at, reserved
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush, is_link, pinned, sweep_partial_files
 from chunkmill.stores.memory import MemoryStore

@@ -1,6 +1,6 @@
 """List the jobs of a store that have not ended, from any process: the public function `jobs`.
 
-Not here: what a job keeps of itself (`chunkmill.runtime.journal`).
+Not here: what a job keeps of itself (`chunkmill.journal.journal`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from chunkmill.display.report import printable
+from chunkmill.journal.journal_names import PLAN
+from chunkmill.journal.record_files import RecordFiles
+from chunkmill.journal.unfinished_jobs import UnfinishedJob, unfinished_jobs
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.open_store import open_plain_store
-from chunkmill.runtime.journal_names import PLAN
-from chunkmill.runtime.record_files import RecordFiles
-from chunkmill.runtime.unfinished_jobs import UnfinishedJob, unfinished_jobs
 from chunkmill.stores.base import Store
 
 __all__ = ["StoredJob", "jobs"]

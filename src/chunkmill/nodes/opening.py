@@ -18,6 +18,7 @@ from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
+from chunkmill.journal.journal_names import JOB_PREFIX
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.being_replaced import is_torn, settled
@@ -35,7 +36,6 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.nodes.folders import is_folder
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_bare, parse_node
-from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, documents_demanded, explain_absence, uncached
 from chunkmill.stores.overlay import OverlayStore

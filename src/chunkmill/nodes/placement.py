@@ -13,6 +13,13 @@ from chunkmill.array.threads import at_once
 from chunkmill.errors import MetadataError, NodeExists
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import get_format
+from chunkmill.journal.unfinished_jobs import (
+    Reservation,
+    check_no_job,
+    discard_jobs,
+    reserved,
+    reserved_briefly,
+)
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.model.paths import parents_of
 from chunkmill.nodes.array import Array
@@ -30,13 +37,6 @@ from chunkmill.nodes.documents import (
 from chunkmill.nodes.opening import array_at, find_stored, walk
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
 from chunkmill.nodes.surroundings import check_nothing_hidden, seen_at_once
-from chunkmill.runtime.unfinished_jobs import (
-    Reservation,
-    check_no_job,
-    discard_jobs,
-    reserved,
-    reserved_briefly,
-)
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
@@ -74,7 +74,7 @@ def create_array(
     Parameters
     ----------
     run
-        Name of the run that has reserved the place (see `chunkmill.runtime.unfinished_jobs.reserved`).
+        Name of the run that has reserved the place (see `chunkmill.journal.unfinished_jobs.reserved`).
     below
         Refuse where jobs write nodes below it, too, which make a group of the place.
     is_free_of_jobs

@@ -15,26 +15,26 @@ from typing import Literal
 from chunkmill.errors import JobError, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
-from chunkmill.nodes.documents import create_groups_above, format_of_store, node_keys
-from chunkmill.nodes.replaced import check_as_seen
-from chunkmill.runtime.exchange import (
+from chunkmill.journal.exchange import (
     Exchange,
     complete_exchange,
     is_decided,
     is_to_be_put_in_place,
     note_exchange,
 )
-from chunkmill.runtime.exchange_together import Other
-from chunkmill.runtime.journal_names import (
+from chunkmill.journal.exchange_together import Other
+from chunkmill.journal.journal_names import (
     JOB_PREFIX,
     exchange_sign,
     new_mark,
     staged_documents,
     staged_prefix,
 )
-from chunkmill.runtime.unfinished_jobs import reserved_to_replace
+from chunkmill.journal.unfinished_jobs import reserved_to_replace
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
+from chunkmill.nodes.documents import create_groups_above, format_of_store, node_keys
+from chunkmill.nodes.replaced import check_as_seen
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import (
     can_list,

@@ -12,6 +12,10 @@ from types import MappingProxyType
 
 from chunkmill.errors import JobError, MetadataError
 from chunkmill.formats.base import Format
+from chunkmill.journal.exchange import complete_exchange, delete_note
+from chunkmill.journal.exchange_together import note_others
+from chunkmill.journal.journal_names import new_mark, new_run, staged_prefix
+from chunkmill.journal.unfinished_jobs import check_no_job, discard_jobs, reserved_to_replace
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import check_root, format_of_store
@@ -26,10 +30,6 @@ from chunkmill.nodes.replacement import (
     way_to_replace,
 )
 from chunkmill.nodes.stored_group import StoredGroup
-from chunkmill.runtime.exchange import complete_exchange, delete_note
-from chunkmill.runtime.exchange_together import note_others
-from chunkmill.runtime.journal_names import new_mark, new_run, staged_prefix
-from chunkmill.runtime.unfinished_jobs import check_no_job, discard_jobs, reserved_to_replace
 from chunkmill.stores.base import Store
 
 __all__ = [

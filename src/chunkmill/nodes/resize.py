@@ -26,6 +26,7 @@ from chunkmill.dask_arrays.write import run, write_graph
 from chunkmill.errors import AlignmentError, NodeNotFound, RegionError, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
+from chunkmill.journal.unfinished_jobs import check_no_job, reserved
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import plain, spread
@@ -33,7 +34,6 @@ from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.runtime.cluster_locks import automatic_lock, lock_factory
 from chunkmill.runtime.preflight import check_writers
-from chunkmill.runtime.unfinished_jobs import check_no_job, reserved
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import deletes_conditionally, flush
 

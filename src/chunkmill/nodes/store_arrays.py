@@ -15,13 +15,13 @@ from chunkmill.array.staleness import check_after_writing
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.joined_regions import join_regions
 from chunkmill.dask_arrays.write import WriteReport, joined_write_graph, report, run, write_graph
+from chunkmill.journal.unfinished_jobs import check_no_job
 from chunkmill.model.grid import Region
 from chunkmill.nodes.arguments import NodeLocation, open_array_at
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.stored_values import checked_values, stored_values, write_region_of
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
-from chunkmill.runtime.unfinished_jobs import check_no_job
 
 __all__ = ["store"]
 

@@ -23,6 +23,7 @@ from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import get_format
+from chunkmill.journal.unfinished_jobs import check_no_job, discard_block_write, reserved
 from chunkmill.model.grid import Region
 from chunkmill.nodes import hierarchy, placement, replacing
 from chunkmill.nodes.arguments import NodeLocation, open_existing, open_target_below
@@ -33,7 +34,6 @@ from chunkmill.nodes.replacement import Replacement, ReplacementOfJob
 from chunkmill.nodes.stored_values import checked_values, stored_values, write_region_of
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
-from chunkmill.runtime.unfinished_jobs import check_no_job, discard_block_write, reserved
 
 __all__ = ["to_store"]
 

@@ -12,6 +12,7 @@ from typing import Any
 from chunkmill.conversion.source_guard import SeenSource, check_sources
 from chunkmill.conversion.target_writer import what_is_kept
 from chunkmill.formats.base import Format
+from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.model.json_values import same_json
 from chunkmill.model.multiscales import Multiscale
 from chunkmill.nodes import hierarchy, placement, replacing
@@ -21,7 +22,6 @@ from chunkmill.nodes.documents import check_own, publish
 from chunkmill.nodes.group import Node
 from chunkmill.nodes.replacement import ReplacementOfJob
 from chunkmill.pyramids.level_arrays import emit_levels
-from chunkmill.runtime.journal_names import JOB_PREFIX, MARK_PREFIX
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
 

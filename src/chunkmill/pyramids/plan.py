@@ -22,6 +22,7 @@ from chunkmill.display.array import array_grid_svg
 from chunkmill.display.report import side_by_side
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
+from chunkmill.journal.journal_names import fingerprint
 from chunkmill.nodes.array import Array
 from chunkmill.pyramids.beside import BesideWriter
 from chunkmill.pyramids.blocks import LevelBlocks, divide, peak_bytes
@@ -29,7 +30,6 @@ from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.job import PyramidWriter
 from chunkmill.pyramids.level_arrays import DescribedLevels, LevelTarget
 from chunkmill.runtime.job import Job
-from chunkmill.runtime.journal_names import fingerprint
 from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
 from chunkmill.runtime.worker import THREAD_OVERHEAD, Worker
 

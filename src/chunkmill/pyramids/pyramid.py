@@ -16,6 +16,7 @@ from chunkmill.conversion.plan import Plan, Report
 from chunkmill.errors import NodeBeingReplaced
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
+from chunkmill.journal.unfinished_jobs import finish_exchange
 from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
@@ -23,7 +24,6 @@ from chunkmill.pyramids.base_image import describe_base
 from chunkmill.pyramids.downsample import Method, Reduction, check_method
 from chunkmill.pyramids.level_arrays import LevelTarget, describe_levels
 from chunkmill.pyramids.plan import plan_levels_job
-from chunkmill.runtime.unfinished_jobs import finish_exchange
 from chunkmill.runtime.worker import current_worker
 from chunkmill.stores.capabilities import uncached
 

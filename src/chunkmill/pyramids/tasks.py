@@ -22,10 +22,10 @@ from chunkmill.conversion.actions import ChosenAction
 from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_keys
 from chunkmill.conversion.estimate import TaskMemory
 from chunkmill.conversion.source_guard import SeenSource, check_absent, check_still_there
+from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.pyramids.blocks import LevelBlocks, block_region, under
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
-from chunkmill.runtime.inputs import StoreKeys
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.metered import Meter

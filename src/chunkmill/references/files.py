@@ -22,10 +22,10 @@ from chunkmill.formats.references.json import HEAD_BYTES, emit_reference_json, i
 from chunkmill.formats.references.parquet import ParquetReferences, is_reference_root
 from chunkmill.formats.references.parquet_write import emit_reference_parquet
 from chunkmill.hints import Hint
+from chunkmill.journal.journal_names import JOB_PREFIX
+from chunkmill.journal.unfinished_jobs import reserved
 from chunkmill.model.references import References, ReferenceSet
 from chunkmill.nodes.open_store import may_be_reference_file, open_plain_store
-from chunkmill.runtime.journal_names import JOB_PREFIX
-from chunkmill.runtime.unfinished_jobs import reserved
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, Store
 from chunkmill.stores.capabilities import delete_keys, stage, swap_in
 from chunkmill.stores.reference_targets import split_url

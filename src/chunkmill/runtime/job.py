@@ -17,18 +17,18 @@ from functools import partial
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError, NodeExists
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.journal_names import new_run
+from chunkmill.journal.published import withdraw_published
+from chunkmill.journal.unfinished_jobs import check_no_job
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import remove_partial_files, remove_partial_files_beside
 from chunkmill.runtime.job_monitor import JobMonitor
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import new_run
 from chunkmill.runtime.preflight import describe_needs
-from chunkmill.runtime.published import withdraw_published
 from chunkmill.runtime.running_stages import StageResult, check_workers, run_stages
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks
 from chunkmill.runtime.stage_task import add_counts
-from chunkmill.runtime.unfinished_jobs import check_no_job
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 
@@ -46,7 +46,7 @@ class Job:
     store, path
         Of the target. The journal is stored in `store`, named after `path`.
     fingerprint
-        Of the plan, by `chunkmill.runtime.journal_names.fingerprint`.
+        Of the plan, by `chunkmill.journal.journal_names.fingerprint`.
     sources, targets
         Arrays that tasks read and write: workers are checked for their codecs and stores first.
     prepare
@@ -75,7 +75,7 @@ class Job:
         Returns whether the store can hold both, as it is now: ``None`` where it cannot, else what is to be said of it.
     old_prefix
         Of a job that `beside` returned: prefix of the keys of the node that it replaces. It writes below
-        `chunkmill.runtime.journal_names.staged_prefix`, and `publish` calls
+        `chunkmill.journal.journal_names.staged_prefix`, and `publish` calls
         `chunkmill.stores.capabilities.replace_prefix`.
     replaced
         Of such a job: what was seen of that node when it began, for the plan.

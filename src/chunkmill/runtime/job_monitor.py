@@ -14,8 +14,8 @@ from typing import Any, Literal
 from dask.utils import format_bytes, format_time
 
 from chunkmill.errors import JobCancelled
+from chunkmill.journal.attempts import Attempt
 from chunkmill.log import LOG
-from chunkmill.runtime.attempts import Attempt
 
 __all__ = ["JobMonitor", "JobState", "JobStatus"]
 

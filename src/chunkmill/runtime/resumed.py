@@ -1,8 +1,8 @@
 """Tasks of a stage that are on record when their job is resumed: which of them are done again.
 
-Those whose values are not as on record, and those whose inputs have changed since (`chunkmill.runtime.inputs`). A few
+Those whose values are not as on record, and those whose inputs have changed since (`chunkmill.journal.inputs`). A few
 are compared before the stage begins, many after all new tasks: by tasks, or where the inputs' requests cost latency by
-the client, which lists them once. Not here: comparing values (`chunkmill.runtime.record_files`).
+the client, which lists them once. Not here: comparing values (`chunkmill.journal.record_files`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from chunkmill.runtime.inputs import Listings, inputs_of, mark_now
-from chunkmill.runtime.journal import FEW_RECORDS, Journal
-from chunkmill.runtime.record_files import GROUP
-from chunkmill.runtime.records import read_record
+from chunkmill.journal.inputs import Listings, inputs_of, mark_now
+from chunkmill.journal.journal import FEW_RECORDS, Journal
+from chunkmill.journal.record_files import GROUP
+from chunkmill.journal.records import read_record
 from chunkmill.runtime.stage import Stage, tasks_to_run
 from chunkmill.stores.read_versions import has_versions
 

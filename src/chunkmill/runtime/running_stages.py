@@ -14,16 +14,16 @@ from typing import Any
 from distributed import Client
 
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.journal.attempts import Attempt
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.record_batch import RecordBatch
+from chunkmill.journal.record_files import GROUP
 from chunkmill.log import LOG
-from chunkmill.runtime.attempts import Attempt
 from chunkmill.runtime.cancellation import abandon
 from chunkmill.runtime.job_monitor import JobMonitor
-from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
 from chunkmill.runtime.process_memory import peak_memory
 from chunkmill.runtime.progress import JobProgress
-from chunkmill.runtime.record_batch import RecordBatch
-from chunkmill.runtime.record_files import GROUP
 from chunkmill.runtime.reference_shipping import ReferenceSender
 from chunkmill.runtime.resumed import ResumedTasks
 from chunkmill.runtime.scheduler import Scheduler

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from chunkmill.runtime.inputs import Inputs
+from chunkmill.journal.inputs import Inputs
 from chunkmill.runtime.reference_shipping import Reads
 from chunkmill.runtime.task_specs import TaskSpecs
 from chunkmill.stores.metered import Meter

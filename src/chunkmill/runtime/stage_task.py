@@ -18,13 +18,13 @@ from uuid import uuid4
 
 from distributed.protocol.pickle import dumps
 
+from chunkmill.journal.inputs import Inputs, mark_now
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.record_batch import RecordBatch
+from chunkmill.journal.records import Record, WrittenKeys
 from chunkmill.runtime.cancellation import unless_cancelled
-from chunkmill.runtime.inputs import Inputs, mark_now
-from chunkmill.runtime.journal import Journal
 from chunkmill.runtime.preflight import Needs, check_process
 from chunkmill.runtime.process_memory import peak_memory
-from chunkmill.runtime.record_batch import RecordBatch
-from chunkmill.runtime.records import Record, WrittenKeys
 from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
 from chunkmill.runtime.stage import TaskResult
 

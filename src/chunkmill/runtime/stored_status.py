@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from chunkmill.runtime.attempts import attempts_below, is_live
+from chunkmill.journal.attempts import attempts_below, is_live
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.journal_names import RUNNING
+from chunkmill.journal.plan_document import Plan
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.job_monitor import JobState, JobStatus
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import RUNNING
-from chunkmill.runtime.plan_document import Plan
 
 __all__ = ["end_attempts", "stored_status"]
 

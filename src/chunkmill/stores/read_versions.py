@@ -4,7 +4,7 @@ A store takes part by methods of its own: ``get_noting(key, byte_range, note)``,
 ``get_many_noting(spans, note)``, which call ``note(key, version)`` for each value that they find; ``version(key)``; and
 where a listing tells versions, ``list_versions(prefix)``. They are asked of the store itself, not of those below it: a
 store that wraps another one without these methods has no versions. Not here: what is done about a change
-(`chunkmill.runtime.inputs`).
+(`chunkmill.journal.inputs`).
 """
 
 from __future__ import annotations

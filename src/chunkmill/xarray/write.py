@@ -25,6 +25,7 @@ from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts, write_key
 from chunkmill.formats.base import WritableFormatName
+from chunkmill.journal.unfinished_jobs import check_no_job
 from chunkmill.model.grid import Overlap
 from chunkmill.nodes import hierarchy, replacing
 from chunkmill.nodes.arguments import open_existing
@@ -35,7 +36,6 @@ from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.open_store import open_target_store
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
-from chunkmill.runtime.unfinished_jobs import check_no_job
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.xarray.dataset_report import DatasetReport
 from chunkmill.xarray.duplicates import OnDuplicate, append_others, check_choice, find_duplicates

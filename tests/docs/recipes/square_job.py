@@ -12,12 +12,12 @@ from chunkmill.array.chunk_io import read_region, write_chunk
 from chunkmill.array.metered import metered
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.report import ReportMixin
+from chunkmill.journal.journal_names import fingerprint
 from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes.arguments import NodeLocation, open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import publish
 from chunkmill.runtime.job import Job, run_job
-from chunkmill.runtime.journal_names import fingerprint
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.stores.metered import Meter
 

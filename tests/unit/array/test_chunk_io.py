@@ -6,7 +6,7 @@ import tracemalloc
 import dask
 import numpy as np
 import pytest
-from systems import NEEDS_READS_INTO_ARRAYS
+from support.systems import NEEDS_READS_INTO_ARRAYS
 
 import chunkmill as cm
 from chunkmill.array.chunk_io import read_region

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.checks.check_job import CheckReport, check_store

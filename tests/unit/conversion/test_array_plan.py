@@ -1,6 +1,6 @@
 """What one array's plan counts."""
 
-from rechunks import make
+from support.rechunks import make
 
 import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.strategies import runs_axes
 
 from chunkmill.conversion.coarsen import MeasuredAxis, Meeting, coarsen, meet, most_met, multiples, segments
 from chunkmill.model.grid import RegularAxis, RunsAxis
-from tests.strategies import runs_axes
 
 
 def borders(axis):

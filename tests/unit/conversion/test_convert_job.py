@@ -1,7 +1,7 @@
 """Planning a job: what tasks own, what is estimated, which places are refused."""
 
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job

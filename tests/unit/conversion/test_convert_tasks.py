@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conversions import make
+from support.conversions import make
 
 import chunkmill as cm
 from chunkmill.conversion.convert_tasks import (

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from small_jobs import make_job
+from support.small_jobs import make_job
 
 from chunkmill.conversion.counts import JobCounts, PlannedStage
 from chunkmill.conversion.plan import Plan

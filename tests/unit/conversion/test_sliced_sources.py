@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
-from rechunks import make
-from recording import FarStore, RecordingStore
+from support.rechunks import make
+from support.recording import FarStore, RecordingStore
 
 from chunkmill.conversion import sliced_sources
 from chunkmill.conversion.sliced_sources import check_slices, see_slices

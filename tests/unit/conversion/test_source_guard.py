@@ -1,8 +1,8 @@
 """What counts as a change of a source."""
 
 import pytest
-from rechunks import make
-from recording import RecordingStore
+from support.rechunks import make
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion.source_guard import check_absent, check_sources, see_sources

@@ -3,7 +3,7 @@
 import pickle
 
 import pytest
-from rechunks import make
+from support.rechunks import make
 
 import chunkmill as cm
 from chunkmill.conversion.target_writer import stages_of

@@ -7,7 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.utils import SerializableLock
-from recording import FarStore
+from support.recording import FarStore
 
 import chunkmill as cm
 from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs

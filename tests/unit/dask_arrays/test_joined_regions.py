@@ -2,7 +2,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.selection import as_region

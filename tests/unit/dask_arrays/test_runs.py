@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dask._task_spec import Alias, Task
 from dask.graph_manipulation import bind, clone
-from recording import FarStore
+from support.recording import FarStore
 
 import chunkmill as cm
 from chunkmill.dask_arrays.runs import run_length

@@ -9,14 +9,14 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from recording import FarStore
+from support.recording import FarStore
 
 import chunkmill as cm
 from chunkmill.array.local_locks import local_lock
 from chunkmill.array.pending_writes import MAX_PENDING, PendingWrites
 from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, block_number, finished
 from chunkmill.errors import ChunkError, JobError, StoreError
-from chunkmill.runtime.journal import Journal
+from chunkmill.journal.journal import Journal
 from chunkmill.stores.memory import MemoryStore
 
 

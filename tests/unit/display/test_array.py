@@ -1,7 +1,7 @@
 """Arrays as text and as HTML: every fact is shown, shortened where it is long."""
 
 import pytest
-from markup import sample_group, text_of
+from support.markup import sample_group, text_of
 
 import chunkmill as cm
 from chunkmill.display.array import array_html, array_text, attributes_html, codecs_text

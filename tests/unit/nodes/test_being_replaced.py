@@ -12,7 +12,7 @@ import xarray as xr
 
 import chunkmill as cm
 from chunkmill.errors import NodeBeingReplaced, NodeNotFound, StoreError
-from chunkmill.runtime import attempts, plan_document
+from chunkmill.journal import attempts, plan_document
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "n5", "zarr3-draft"]

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
+from chunkmill.journal import plan_document
+from chunkmill.journal.unfinished_jobs import check_no_job, reserved
 from chunkmill.nodes import bulk, new_array
-from chunkmill.runtime import plan_document
-from chunkmill.runtime.unfinished_jobs import check_no_job, reserved
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
 

@@ -4,11 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, KeysLeft, NodeNotFound, StoreError
-from chunkmill.runtime.unfinished_jobs import reserved
+from chunkmill.journal.unfinished_jobs import reserved
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
@@ -147,8 +147,8 @@ class Mortal(RecordingStore):
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
-    monkeypatch.setattr("chunkmill.runtime.attempts.is_live", lambda _: False)
-    monkeypatch.setattr("chunkmill.runtime.journal.CHECK_SECONDS", 0)
+    monkeypatch.setattr("chunkmill.journal.attempts.is_live", lambda _: False)
+    monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0)
     n, done = 0, False
     while not done:
         store = make(MemoryStore(), kind)

@@ -1,7 +1,7 @@
 """Methods of groups: opened by kind, created and deleted below."""
 
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists, NodeNotFound, StoreError

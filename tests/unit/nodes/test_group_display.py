@@ -1,7 +1,7 @@
 """Groups as HTML: trees that unfold, bounded, and escaped."""
 
 import pytest
-from markup import sample_group, text_of
+from support.markup import sample_group, text_of
 
 import chunkmill as cm
 from chunkmill.nodes.group_display import group_html

@@ -5,13 +5,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.formats.registry import get_format
+from chunkmill.journal.journal_names import JOB_PREFIX
 from chunkmill.nodes import hierarchy
-from chunkmill.runtime.journal_names import JOB_PREFIX
 from chunkmill.stores import overlay
 from chunkmill.stores.memory import MemoryStore
 

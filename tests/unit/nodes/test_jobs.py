@@ -7,13 +7,13 @@ import dask.array as da
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from recording import FailingStore
+from support.recording import FailingStore
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.runtime import attempts
-from chunkmill.runtime.journal_names import PLAN, journal_prefix
-from chunkmill.runtime.unfinished_jobs import reserved
+from chunkmill.journal import attempts
+from chunkmill.journal.journal_names import PLAN, journal_prefix
+from chunkmill.journal.unfinished_jobs import reserved
 from chunkmill.stores.local import LocalStore
 
 

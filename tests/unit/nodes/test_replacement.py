@@ -4,8 +4,8 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.errors import JobError
+from chunkmill.journal.unfinished_jobs import reserved
 from chunkmill.nodes.replacing import replacing
-from chunkmill.runtime.unfinished_jobs import reserved
 from chunkmill.stores.memory import MemoryStore
 
 

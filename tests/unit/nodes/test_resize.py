@@ -6,7 +6,7 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.errors import AlignmentError, ChunkError, JobError, RegionError, StoreError
-from chunkmill.runtime.unfinished_jobs import reserved
+from chunkmill.journal.unfinished_jobs import reserved
 from chunkmill.stores.capabilities import stage, swap_in
 from chunkmill.stores.memory import MemoryStore
 

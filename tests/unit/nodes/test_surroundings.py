@@ -1,6 +1,6 @@
 """What is looked at around a path before a node is made there."""
 
-from recording import FarStore
+from support.recording import FarStore
 
 import chunkmill as cm
 from chunkmill.formats.registry import get_format

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError

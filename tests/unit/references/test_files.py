@@ -4,16 +4,16 @@ import gzip
 import json
 
 import pytest
-from recording import DyingStore
+from support.recording import DyingStore
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences
+from chunkmill.journal import attempts
 from chunkmill.nodes.open_store import open_reference_store
 from chunkmill.references import files
 from chunkmill.references.files import SetFile, in_memory
-from chunkmill.runtime import attempts
 from chunkmill.stores.memory import MemoryStore
 
 ARRAY = {

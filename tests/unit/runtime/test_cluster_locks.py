@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import dask
 import pytest
 from dask.utils import SerializableLock
-from recording import UnfencedStore
+from support.recording import UnfencedStore
 
 from chunkmill.array.local_locks import stripe
 from chunkmill.errors import StoreError

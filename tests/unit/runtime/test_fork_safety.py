@@ -9,7 +9,7 @@ import dask
 import dask.array as da
 import dask.threaded
 import pytest
-from systems import NEEDS_FORK
+from support.systems import NEEDS_FORK
 
 import chunkmill.runtime.fork_safety  # noqa: F401 - what is tested
 

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import dask
 import pytest
-from recording import FailingStore, RecordingStore
-from small_jobs import journal_keys, make_job, put
+from support.recording import FailingStore, RecordingStore
+from support.small_jobs import journal_keys, make_job, put
 
 from chunkmill.errors import JobError, StoreError
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.journal_names import JOB_PREFIX, journal_prefix
+from chunkmill.journal.record_files import RecordFiles
+from chunkmill.journal.unfinished_jobs import unfinished_jobs
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime import stage_task
 from chunkmill.runtime.job import Job, run_job
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import JOB_PREFIX, journal_prefix
-from chunkmill.runtime.record_files import RecordFiles
 from chunkmill.runtime.running_stages import StageResult, run_stages
 from chunkmill.runtime.stage import Stage, TaskResult
-from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -272,7 +272,7 @@ def test_interrupted(store):
 
 def test_of_many_records_the_first_new_task_does_not_wait(store, monkeypatch):
     """They are compared with the values after all new tasks; what is not as on record is written again."""
-    monkeypatch.setattr("chunkmill.runtime.journal.FEW_RECORDS", 3)
+    monkeypatch.setattr("chunkmill.journal.journal.FEW_RECORDS", 3)
     n, broken = 40, 20
 
     def fails(common, spec):

@@ -2,7 +2,7 @@
 
 import dask
 import pytest
-from small_jobs import make_job
+from support.small_jobs import make_job
 
 from chunkmill.runtime.job import run_job
 from chunkmill.runtime.progress import JobProgress

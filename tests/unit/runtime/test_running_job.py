@@ -6,10 +6,10 @@ import threading
 
 import dask
 import pytest
-from small_jobs import journal_keys, make_job, put
+from support.small_jobs import journal_keys, make_job, put
 
 from chunkmill.errors import JobCancelled, JobError
-from chunkmill.runtime import attempts
+from chunkmill.journal import attempts
 from chunkmill.runtime.job import run_job
 from chunkmill.runtime.running_job import _found, start_job
 from chunkmill.stores.memory import MemoryStore

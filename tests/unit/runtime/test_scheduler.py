@@ -11,8 +11,8 @@ import dask.array as da
 import pytest
 from dask._task_spec import Alias, List, Task, TaskRef
 from dask.core import flatten
-from recording import FailingStore
-from small_jobs import put
+from support.recording import FailingStore
+from support.small_jobs import put
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.runtime import scheduler as scheduling

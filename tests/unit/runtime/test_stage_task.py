@@ -4,11 +4,11 @@ import pickle
 import sys
 
 import pytest
-from small_jobs import put
+from support.small_jobs import put
 
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.records import read_record
 from chunkmill.runtime import stage_task
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.records import read_record
 from chunkmill.runtime.reference_shipping import ReferenceSender
 from chunkmill.runtime.stage_task import LocalStage, PackedStage, run_task
 from chunkmill.runtime.task_specs import TaskSpecs

@@ -5,7 +5,7 @@ import pickle
 import threading
 
 import pytest
-from recording import FailingStore, RecordingStore
+from support.recording import FailingStore, RecordingStore
 
 from chunkmill.stores import begun_reads
 from chunkmill.stores.base import ByteRange, ByteSpan

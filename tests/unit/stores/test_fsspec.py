@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from servers import WARNINGS, http_server, s3_server, serve_flaky  # noqa: F401
-from systems import NEEDS_FORK
+from support.servers import WARNINGS, http_server, s3_server, serve_flaky  # noqa: F401
+from support.systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import StoreError

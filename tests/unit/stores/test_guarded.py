@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from recording import RecordingStore, UnfencedStore
+from support.recording import RecordingStore, UnfencedStore
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.stores.guarded import GuardedStore, guarded, write_guard

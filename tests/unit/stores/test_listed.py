@@ -1,6 +1,6 @@
 """A store that knows by a listing what is absent."""
 
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.capabilities import innermost, uncached

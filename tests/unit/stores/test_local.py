@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from servers import FORK_WARNING
-from systems import NEEDS_DESCRIPTORS, NEEDS_FLOCK, NEEDS_FORK, NEEDS_NEW_NAMES, NEEDS_PIPES
+from support.servers import FORK_WARNING
+from support.systems import NEEDS_DESCRIPTORS, NEEDS_FLOCK, NEEDS_FORK, NEEDS_NEW_NAMES, NEEDS_PIPES
 
 from chunkmill.errors import StoreError
 from chunkmill.stores import directory_lock, local, partial_files, posix_file

@@ -11,8 +11,8 @@ import obstore
 import pytest
 import xarray as xr
 from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
-from servers import WARNINGS, s3_server, serve_flaky, serve_without_conditions  # noqa: F401
-from systems import NEEDS_FORK
+from support.servers import WARNINGS, s3_server, serve_flaky, serve_without_conditions  # noqa: F401
+from support.systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import StoreError

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.memory import MemoryStore

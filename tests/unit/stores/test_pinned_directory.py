@@ -1,7 +1,7 @@
 """What is written to a tree of keys reaches no other one that takes its place."""
 
 import pytest
-from systems import NEEDS_PINS
+from support.systems import NEEDS_PINS
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.capabilities import pinned

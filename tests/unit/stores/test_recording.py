@@ -4,7 +4,7 @@ import pickle
 import time
 
 import pytest
-from recording import FailingStore, RecordingStore, SlowStore
+from support.recording import FailingStore, RecordingStore, SlowStore
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan

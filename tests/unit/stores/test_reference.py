@@ -7,10 +7,10 @@ from pathlib import Path
 
 import fsspec
 import pytest
-import servers
 from contracts.store_contract import KEYS, ReadContract
-from servers import http_server, s3_server  # noqa: F401
-from systems import NEEDS_DESCRIPTORS
+from support import servers
+from support.servers import http_server, s3_server  # noqa: F401
+from support.systems import NEEDS_DESCRIPTORS
 
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError
 from chunkmill.formats.references.json import parse_reference_json
@@ -519,7 +519,7 @@ def test_as_fsspec_spells_it(tmp_path, target):
 
 def test_a_lazy_set_asks_for_what_it_needs(tmp_path, target):
     pytest.importorskip("pyarrow")
-    from recording import RecordingStore
+    from support.recording import RecordingStore
 
     from chunkmill.formats.references.parquet import ParquetReferences
     from chunkmill.formats.references.parquet_write import emit_reference_parquet

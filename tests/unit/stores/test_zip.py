@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from servers import FORK_WARNING
-from systems import NEEDS_FORK
+from support.servers import FORK_WARNING
+from support.systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, StoreError

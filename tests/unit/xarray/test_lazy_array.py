@@ -7,8 +7,8 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from recording import FarStore
-from servers import WARNINGS, serve_files
+from support.recording import FarStore
+from support.servers import WARNINGS, serve_files
 
 import chunkmill as cm
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, NodeExists, UnsupportedFeature

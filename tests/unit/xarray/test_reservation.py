@@ -10,9 +10,9 @@ import xarray as xr
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, JobError, NodeExists
+from chunkmill.journal import attempts
+from chunkmill.journal.unfinished_jobs import unfinished_jobs
 from chunkmill.nodes import placement
-from chunkmill.runtime import attempts
-from chunkmill.runtime.unfinished_jobs import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "n5"]
@@ -158,14 +158,14 @@ class Dying(MemoryStore):
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("path", ["", "g"])
 def test_what_a_dead_writer_published_is_not_in_the_way_of_its_repetition(fmt, path, monkeypatch):
-    monkeypatch.setattr("chunkmill.runtime.journal.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0.0)
     for n in range(20):
         store = Dying()
         store.n_left = n
         with monkeypatch.context() as patch:
             patch.setattr("chunkmill.xarray.reservation._take_back", lambda _: None)
-            patch.setattr("chunkmill.runtime.unfinished_jobs._release", lambda _: None)
-            patch.setattr("chunkmill.runtime.attempts.Attempt.end", lambda _: None)
+            patch.setattr("chunkmill.journal.unfinished_jobs._release", lambda _: None)
+            patch.setattr("chunkmill.journal.attempts.Attempt.end", lambda _: None)
             try:
                 cm.write_dataset(dataset(), store, path, format=fmt)
             except SystemExit:
@@ -220,7 +220,7 @@ def test_what_a_failed_addition_has_stored_is_no_value_of_the_next(store, dies, 
     with dask.config.set(scheduler="sync"), pytest.MonkeyPatch.context() as patch:
         if dies:  # nothing that it does afterwards reaches the store
             patch.setattr(placement, "delete_stored_chunks", lambda _: None)
-            patch.setattr("chunkmill.runtime.unfinished_jobs._release", lambda _: None)
+            patch.setattr("chunkmill.journal.unfinished_jobs._release", lambda _: None)
         with pytest.raises(RuntimeError, match="no source"):
             cm.write_dataset(failing, store, mode="a")
     monkeypatch.setattr(attempts, "is_live", lambda _: False)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, UnsupportedFeature

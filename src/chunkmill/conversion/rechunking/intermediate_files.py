@@ -42,8 +42,8 @@ from chunkmill.conversion.rechunking.source_chunks import (
 from chunkmill.conversion.rechunking.tiled_copy import MAX_TILED_AXES, put_in_tiles
 from chunkmill.errors import StoreError
 from chunkmill.hints import Hint
+from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
-from chunkmill.runtime.inputs import StoreKeys
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.guarded import guarded

@@ -26,8 +26,8 @@ from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.rechunking.source_slices import Slices
 from chunkmill.conversion.source_guard import SeenSource, check_absent, check_still_there
+from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Overlap, Region
-from chunkmill.runtime.inputs import StoreKeys
 from chunkmill.stores.base import ByteSpan, Store
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 import dask
 import pytest
-from rechunks import make
+from support.rechunks import make
 
 import chunkmill as cm
 from chunkmill.conversion.rechunking import job

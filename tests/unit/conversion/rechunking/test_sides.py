@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from rechunks import make
-from recording import RecordingStore
+from support.rechunks import make
+from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion.rechunking.costs import UnitCosts

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rechunks import make
-from recording import RecordingStore
+from support.rechunks import make
+from support.recording import RecordingStore
 
 from chunkmill.conversion.rechunking.source_chunks import (
     SourceReads,

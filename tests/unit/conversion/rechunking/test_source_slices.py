@@ -3,8 +3,8 @@
 import google_crc32c
 import numpy as np
 import pytest
-from rechunks import make
-from recording import RecordingStore
+from support.rechunks import make
+from support.recording import RecordingStore
 
 from chunkmill import create_array
 from chunkmill.conversion.rechunking import source_slices

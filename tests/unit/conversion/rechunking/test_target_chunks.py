@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from rechunks import make
+from support.rechunks import make
 
 import chunkmill as cm
 from chunkmill.conversion.rechunking.target_chunks import write_target_block

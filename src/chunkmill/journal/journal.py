@@ -1,6 +1,6 @@
 """Journal of a whole-store job: records of the tasks that are done, kept beside the target until all are.
 
-One record a task, written after the task's data (of short tasks some together: `chunkmill.runtime.record_batch`), so
+One record a task, written after the task's data (of short tasks some together: `chunkmill.journal.record_batch`), so
 that a job that was killed resumes where it stopped and a task that dask repeats returns at once. Stores keep their
 promise that a value is there whole or not at all, so a record that can be read is true: unless the machine went down
 before its files were on the disk, or somebody else changed them. So values are compared with the record: their sizes
@@ -9,15 +9,15 @@ when a job resumes, their crc32c by `chunkmill.check`.
 Layout, at the root of the target's store, under a name that no format takes for a node::
 
     .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, documents to publish
-    .chunkmill-job-<hash of the target's path>/<stage>/             records (`chunkmill.runtime.record_files`)
-    .chunkmill-job-<hash of the target's path>/running/<attempt>    heartbeat of a client (`chunkmill.runtime.attempts`)
+    .chunkmill-job-<hash of the target's path>/<stage>/             records (`chunkmill.journal.record_files`)
+    .chunkmill-job-<hash of the target's path>/running/<attempt>    heartbeat of a client (`chunkmill.journal.attempts`)
     .chunkmill-job-<hash of the target's path>/new-<run>/           the new node, beside the one that it will replace
-    .chunkmill-job-<hash of the target's path>/exchange-<run>.json  it is whole (`chunkmill.runtime.exchange`)
+    .chunkmill-job-<hash of the target's path>/exchange-<run>.json  it is whole (`chunkmill.journal.exchange`)
 
 A run lasts from the beginning of a job to its end, however often it is interrupted and resumed. Its name stands in the
 names of its records and temporary values, so that tasks of a run that was discarded, which may still be at work
 somewhere, cannot be mistaken for tasks of the next run. Not here: who else writes there
-(`chunkmill.runtime.unfinished_jobs`).
+(`chunkmill.journal.unfinished_jobs`).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from uuid import uuid4
 from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.runtime import plan_document
-from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, attempts_below, end_dead
-from chunkmill.runtime.clearing import clear_journal, clear_listed
-from chunkmill.runtime.exchange import delete_note, is_decided
-from chunkmill.runtime.exchange_together import complete_planned
-from chunkmill.runtime.journal_names import PLAN, RUNNING, journal_prefix, new_mark, new_run, staged_prefix
-from chunkmill.runtime.plan_document import Plan
-from chunkmill.runtime.record_files import BEGUN, RecordFiles
-from chunkmill.runtime.records import Record, WrittenKeys, read_record
+from chunkmill.journal import plan_document
+from chunkmill.journal.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, attempts_below, end_dead
+from chunkmill.journal.clearing import clear_journal, clear_listed
+from chunkmill.journal.exchange import delete_note, is_decided
+from chunkmill.journal.exchange_together import complete_planned
+from chunkmill.journal.journal_names import PLAN, RUNNING, journal_prefix, new_mark, new_run, staged_prefix
+from chunkmill.journal.plan_document import Plan
+from chunkmill.journal.record_files import BEGUN, RecordFiles
+from chunkmill.journal.records import Record, WrittenKeys, read_record
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import remove_folder
 from chunkmill.stores.metered import Written

@@ -1,6 +1,6 @@
 """Names of the keys of journals and runs, and the fingerprint of a plan.
 
-Not here: what is stored there (`chunkmill.runtime.journal`).
+Not here: what is stored there (`chunkmill.journal.journal`).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 import json
 
-from chunkmill.runtime.exchange import note_key
-from chunkmill.runtime.journal_names import journal_prefix, new_mark, staged_prefix
-from chunkmill.runtime.unfinished_job import described, with_state
+from chunkmill.journal.exchange import note_key
+from chunkmill.journal.journal_names import journal_prefix, new_mark, staged_prefix
+from chunkmill.journal.unfinished_job import described, with_state
 from chunkmill.stores.memory import MemoryStore
 
 PLAN = {"job": "convert", "path": "a", "began": "once", "run": "1", "old_prefix": "a/"}

@@ -2,15 +2,15 @@
 
 import dask
 import pytest
-from recording import RecordingStore
-from small_jobs import journal_keys, make_job, put
+from support.recording import RecordingStore
+from support.small_jobs import journal_keys, make_job, put
 
 from chunkmill.errors import JobError
-from chunkmill.runtime import record_batch
+from chunkmill.journal import record_batch
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.record_batch import RecordBatch
+from chunkmill.journal.records import Record
 from chunkmill.runtime.job import run_job
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.record_batch import RecordBatch
-from chunkmill.runtime.records import Record
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.zip import ZipStore
 

@@ -6,8 +6,8 @@ from hashlib import sha256
 import pytest
 
 from chunkmill.errors import StoreError
-from chunkmill.runtime.exchange_together import Other, complete_planned, note_others
-from chunkmill.runtime.journal_names import journal_prefix, new_mark, staged_prefix
+from chunkmill.journal.exchange_together import Other, complete_planned, note_others
+from chunkmill.journal.journal_names import journal_prefix, new_mark, staged_prefix
 from chunkmill.stores.memory import MemoryStore
 
 RUN = "1"

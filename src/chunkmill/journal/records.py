@@ -2,7 +2,7 @@
 
 A record names runs of keys, with the sum of the sizes of their values and one checksum: less than a byte a key, where
 the keys of a task follow each other. Keys without a value are not named. Not here: where records
-are kept (`chunkmill.runtime.record_files`).
+are kept (`chunkmill.journal.record_files`).
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Record:
     upto
         The last spec that is done, where there are more to do; ``None``: all are.
     reads
-        Mark of the versions of what it read (`chunkmill.runtime.inputs`); ``None``: not known.
+        Mark of the versions of what it read (`chunkmill.journal.inputs`); ``None``: not known.
     """
 
     counts: Mapping[str, int]

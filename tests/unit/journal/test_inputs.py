@@ -1,9 +1,9 @@
 """Marks of what tasks would read now: the same, asked for key by key and listed."""
 
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
-from chunkmill.runtime.inputs import Listings, StoreKeys, mark_now
+from chunkmill.journal.inputs import Listings, StoreKeys, mark_now
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.read_versions import ReadVersions, noting
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from chunkmill.runtime.attempts import end_dead
-from chunkmill.runtime.journal_names import PLAN, RUNNING, STAGED, new_mark
+from chunkmill.journal.attempts import end_dead
+from chunkmill.journal.journal_names import PLAN, RUNNING, STAGED, new_mark
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import delete_keys, remove_empty_folders, remove_folder, sweep_partial_files
 

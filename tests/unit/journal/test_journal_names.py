@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from chunkmill.runtime.journal_names import (
+from chunkmill.journal.journal_names import (
     JOB_PREFIX,
     MARK_PREFIX,
     fingerprint,

@@ -4,14 +4,14 @@ import threading
 from contextlib import ExitStack
 
 import pytest
-from recording import SlowStore
-from small_jobs import put
+from support.recording import SlowStore
+from support.small_jobs import put
 
 from chunkmill.errors import JobError
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.journal_names import RUNNING, fingerprint
+from chunkmill.journal.records import Record, WrittenKeys
 from chunkmill.runtime import stage_task
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import RUNNING, fingerprint
-from chunkmill.runtime.records import Record, WrittenKeys
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

@@ -19,7 +19,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 from obstore.store import GCSStore
-from servers import serving
+
+from support.servers import serving
 
 __all__ = ["gcs_server"]
 

@@ -7,12 +7,12 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from recording import FailingStore, RecordingStore
-from systems import NEEDS_FORK
+from support.recording import FailingStore, RecordingStore
+from support.systems import NEEDS_FORK
 
 from chunkmill.errors import JobError, StoreError
-from chunkmill.runtime import attempts
-from chunkmill.runtime.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, is_live
+from chunkmill.journal import attempts
+from chunkmill.journal.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, is_live
 from chunkmill.stores.memory import MemoryStore
 
 KEY = "journal/running/x"

@@ -1,16 +1,16 @@
 """A job that began and has not ended, as its plan and its attempts tell of it.
 
-Not here: finding jobs, and refusing to write where there are some (`chunkmill.runtime.unfinished_jobs`).
+Not here: finding jobs, and refusing to write where there are some (`chunkmill.journal.unfinished_jobs`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from chunkmill.runtime.attempts import age, any_live, attempts_below, is_live
-from chunkmill.runtime.exchange import is_under_way
-from chunkmill.runtime.journal_names import PLAN, RUNNING, new_mark
-from chunkmill.runtime.plan_document import Plan
+from chunkmill.journal.attempts import age, any_live, attempts_below, is_live
+from chunkmill.journal.exchange import is_under_way
+from chunkmill.journal.journal_names import PLAN, RUNNING, new_mark
+from chunkmill.journal.plan_document import Plan
 from chunkmill.stores.base import Store
 
 __all__ = ["UnfinishedJob", "described", "with_state"]
@@ -25,7 +25,7 @@ class UnfinishedJob(Plan):
     key
         Of its plan, in the store.
     is_running
-        True when a client that runs it is alive (see `chunkmill.runtime.attempts`).
+        True when a client that runs it is alive (see `chunkmill.journal.attempts`).
     is_exchanged
         True where the new node has taken the place of the old one, and only clearing up is left.
     is_exchanging

@@ -1,7 +1,7 @@
 """Documents that an interrupted job has published below its place."""
 
-from chunkmill.runtime.journal_names import journal_prefix
-from chunkmill.runtime.published import note_published, withdraw_published
+from chunkmill.journal.journal_names import journal_prefix
+from chunkmill.journal.published import note_published, withdraw_published
 from chunkmill.stores.memory import MemoryStore
 
 

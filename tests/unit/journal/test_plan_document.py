@@ -3,7 +3,7 @@
 import pytest
 
 from chunkmill.errors import JobError
-from chunkmill.runtime.plan_document import Plan, delete_plan, is_held_briefly, is_of_run, mark_over, store_plan
+from chunkmill.journal.plan_document import Plan, delete_plan, is_held_briefly, is_of_run, mark_over, store_plan
 from chunkmill.stores.memory import MemoryStore
 
 

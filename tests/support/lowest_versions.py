@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OF_THE_DEMO = "demo"
 
 FOLLOWING = {

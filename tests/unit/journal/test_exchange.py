@@ -7,8 +7,8 @@ from dataclasses import asdict
 import pytest
 
 from chunkmill.errors import JobError, StoreError
-from chunkmill.runtime import attempts, exchange, plan_document
-from chunkmill.runtime.exchange import (
+from chunkmill.journal import attempts, exchange, plan_document
+from chunkmill.journal.exchange import (
     Exchange,
     complete_exchange,
     is_decided,
@@ -16,7 +16,7 @@ from chunkmill.runtime.exchange import (
     note_exchange,
     note_key,
 )
-from chunkmill.runtime.journal_names import journal_prefix
+from chunkmill.journal.journal_names import journal_prefix
 from chunkmill.stores.memory import MemoryStore
 
 JOURNAL = journal_prefix("a")

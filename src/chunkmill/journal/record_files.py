@@ -2,14 +2,14 @@
 
 Layout, below the prefix of a journal::
 
-    <stage>/<task>-<run>            record of a task (`chunkmill.runtime.records`)
+    <stage>/<task>-<run>            record of a task (`chunkmill.journal.records`)
     <stage>/<task>-<run>.begun      the same, of a task that is not done yet
     <stage>/<group>-<run>.merged    records of the tasks of a group, one after the other, and an index at the end
 
-Those of short tasks are put into the merged object at once (`chunkmill.runtime.record_batch`). Merging writes the
+Those of short tasks are put into the merged object at once (`chunkmill.journal.record_batch`). Merging writes the
 merged object first, and then deletes each record that it holds, unless that has changed: a client that dies in between
 leaves both. A record of its own counts before a merged one, so several clients may merge, and tasks may be recorded
-again meanwhile. Not here: what a record says (`chunkmill.runtime.records`).
+again meanwhile. Not here: what a record says (`chunkmill.journal.records`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from chunkmill.array.threads import cut_evenly, in_threads
-from chunkmill.runtime.records import Record, read_record
+from chunkmill.journal.records import Record, read_record
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, ByteSpan, Store
 from chunkmill.stores.capabilities import delete_keys, scratch_store
 

@@ -8,7 +8,7 @@ they are whole; the documents are written where there are none, the topmost last
 deleted. Until the documents are written, it is there whole. One client at a time, whose heartbeat others see, does it.
 Whoever misses a document looks for the note (`chunkmill.nodes.being_replaced`).
 
-What this leaves open is what attempts leave open (`chunkmill.runtime.attempts`): a process that sleeps between asking
+What this leaves open is what attempts leave open (`chunkmill.journal.attempts`): a process that sleeps between asking
 whether it still stands and deleting a key. Not here: which keys a node has (`chunkmill.nodes.replacement`).
 """
 
@@ -24,10 +24,10 @@ from uuid import uuid4
 
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import JobError, StoreError
+from chunkmill.journal import plan_document
+from chunkmill.journal.attempts import Attempt, any_live, end_dead
+from chunkmill.journal.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark, staged_prefix
 from chunkmill.log import LOG
-from chunkmill.runtime import plan_document
-from chunkmill.runtime.attempts import Attempt, any_live, end_dead
-from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, new_mark, staged_prefix
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import copy_value, flush, links, remove_empty_folders, scratch_store
 from chunkmill.stores.probe import PROBE_PREFIX

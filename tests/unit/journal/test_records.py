@@ -6,8 +6,8 @@ import zlib
 import numpy as np
 import pytest
 
-from chunkmill.runtime.record_files import RecordFiles
-from chunkmill.runtime.records import Record, WrittenKeys, read_record
+from chunkmill.journal.record_files import RecordFiles
+from chunkmill.journal.records import Record, WrittenKeys, read_record
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
 
@@ -106,7 +106,7 @@ def test_of_many_values_a_flipped_byte_is_found(many):
     pytest.param(b'{"counts":{},"upto":null,"written":[[[["a/",0,"many",""]],1,1]]}', id="no number of keys"),
 ])  # fmt: skip
 def test_records_of_others_are_damaged(value, monkeypatch):
-    monkeypatch.setattr("chunkmill.runtime.records._MOST_BYTES", 1 << 22)
+    monkeypatch.setattr("chunkmill.journal.records._MOST_BYTES", 1 << 22)
     tracemalloc.start()
     assert read_record(value) is None
     peak = tracemalloc.get_traced_memory()[1]

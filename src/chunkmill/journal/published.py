@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import google_crc32c
 
 from chunkmill.array.threads import BackgroundCalls
-from chunkmill.runtime.journal_names import journal_prefix
+from chunkmill.journal.journal_names import journal_prefix
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 
 __all__ = ["note_published", "withdraw_published"]

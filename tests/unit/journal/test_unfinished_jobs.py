@@ -4,13 +4,13 @@ import os
 from contextlib import ExitStack, suppress
 
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 from chunkmill.errors import JobError
-from chunkmill.runtime import plan_document
-from chunkmill.runtime import unfinished_jobs as unfinished_jobs_module
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.unfinished_jobs import (
+from chunkmill.journal import plan_document
+from chunkmill.journal import unfinished_jobs as unfinished_jobs_module
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.unfinished_jobs import (
     check_no_job,
     discard_block_write,
     discard_jobs,
@@ -266,7 +266,7 @@ def test_who_slept_while_creating_a_node_does_not_go_on(store, monkeypatch):
 def test_nobody_waits_for_tasks_that_do_not_ask(store, monkeypatch):
     """Tasks of a plain write do not ask whether its reservation stands; those of a job do, at most once a second."""
     waits = []
-    monkeypatch.setattr("chunkmill.runtime.journal.time.sleep", waits.append)
+    monkeypatch.setattr("chunkmill.journal.journal.time.sleep", waits.append)
     dead_reservation(store, "a")
     with reserved(store, "a", "write to 'a'") as own:
         assert own.follows_interrupted

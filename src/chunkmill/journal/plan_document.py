@@ -1,8 +1,8 @@
 """The document that a journal's plan is: what it says of a job, and who holds a place briefly.
 
 A brief reservation is this one document: it holds the only heartbeat of its client, and whoever meets it waits, since
-it is gone after a few requests. Not here: other heartbeats (`chunkmill.runtime.attempts`), what is done with plans
-(`chunkmill.runtime.journal`).
+it is gone after a few requests. Not here: other heartbeats (`chunkmill.journal.attempts`), what is done with plans
+(`chunkmill.journal.journal`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.runtime.attempts import any_live, is_live
+from chunkmill.journal.attempts import any_live, is_live
 from chunkmill.stores.base import Store
 
 __all__ = [

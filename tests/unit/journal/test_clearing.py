@@ -4,12 +4,12 @@ import subprocess
 import sys
 
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
 from chunkmill.errors import StoreError
-from chunkmill.runtime.clearing import clear_journal, clear_listed
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import PLAN, RUNNING, journal_prefix, new_mark, staged_prefix
+from chunkmill.journal.clearing import clear_journal, clear_listed
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.journal_names import PLAN, RUNNING, journal_prefix, new_mark, staged_prefix
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

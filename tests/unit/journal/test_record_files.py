@@ -1,12 +1,12 @@
 """Where records are kept, and the merging of neighbours: whoever dies or does the same meanwhile."""
 
 import pytest
-from recording import RecordingStore
+from support.recording import RecordingStore
 
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import staged_prefix
-from chunkmill.runtime.record_files import GROUP, RecordFiles
-from chunkmill.runtime.records import Record, WrittenKeys
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.journal_names import staged_prefix
+from chunkmill.journal.record_files import GROUP, RecordFiles
+from chunkmill.journal.records import Record, WrittenKeys
 from chunkmill.stores.memory import MemoryStore
 
 N = 40  # records, in two groups

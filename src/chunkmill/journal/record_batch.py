@@ -2,9 +2,9 @@
 
 A record costs several system calls, more than what a short task does. So those of tasks that together took less than
 `BATCH_SECONDS` wait in memory, and no others: a job that is killed repeats the tasks that were under way or being
-recorded, and that much. Tasks of other processes are recorded one by one (`chunkmill.runtime.journal`): a process may
+recorded, and that much. Tasks of other processes are recorded one by one (`chunkmill.journal.journal`): a process may
 be lost without its client, and dask's own work for such a task takes several times as long as a record. Not here: where
-records are kept (`chunkmill.runtime.record_files`).
+records are kept (`chunkmill.journal.record_files`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import threading
 from contextlib import suppress
 from typing import Self
 
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.plan_document import is_of_run
-from chunkmill.runtime.record_files import GROUP
-from chunkmill.runtime.records import Record
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.plan_document import is_of_run
+from chunkmill.journal.record_files import GROUP
+from chunkmill.journal.records import Record
 
 __all__ = ["BATCH_SECONDS", "BATCH_TASKS", "RecordBatch"]
 

@@ -2,7 +2,7 @@
 
 Before the first one is put in its place, all are stored whole, and a record in the journal names the others: where each
 is staged, where it belongs, and what was seen of the old one. Not here: how one node is exchanged
-(`chunkmill.runtime.exchange`).
+(`chunkmill.journal.exchange`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from hashlib import sha256
 from typing import Any
 
 from chunkmill.errors import StoreError
-from chunkmill.runtime import plan_document
-from chunkmill.runtime.exchange import (
+from chunkmill.journal import plan_document
+from chunkmill.journal.exchange import (
     Exchange,
     check_texts,
     complete_exchange,
@@ -25,7 +25,7 @@ from chunkmill.runtime.exchange import (
     store_note,
     unpacked,
 )
-from chunkmill.runtime.journal_names import journal_prefix, new_mark
+from chunkmill.journal.journal_names import journal_prefix, new_mark
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, replace_prefix
 

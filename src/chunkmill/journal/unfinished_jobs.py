@@ -1,6 +1,6 @@
 """Find the jobs that began in a store and have not ended, so that other writers refuse to write there.
 
-Not here: what a job keeps of itself (`chunkmill.runtime.journal`), reports about them
+Not here: what a job keeps of itself (`chunkmill.journal.journal`), reports about them
 (`chunkmill.checks.inventory`).
 """
 
@@ -15,13 +15,13 @@ from uuid import uuid4
 from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
+from chunkmill.journal import plan_document
+from chunkmill.journal.attempts import LIVE_SECONDS, alive_briefly
+from chunkmill.journal.exchange import complete_exchange
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.journal_names import JOB_PREFIX, PLAN, journal_prefix, new_run
+from chunkmill.journal.unfinished_job import UnfinishedJob, described, with_state
 from chunkmill.model.paths import is_within, parents_of
-from chunkmill.runtime import plan_document
-from chunkmill.runtime.attempts import LIVE_SECONDS, alive_briefly
-from chunkmill.runtime.exchange import complete_exchange
-from chunkmill.runtime.journal import Journal
-from chunkmill.runtime.journal_names import JOB_PREFIX, PLAN, journal_prefix, new_run
-from chunkmill.runtime.unfinished_job import UnfinishedJob, described, with_state
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import remove_folder, scratch_store
 
@@ -48,7 +48,7 @@ def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
 
     Examples
     --------
-    >>> from chunkmill.runtime.journal_names import fingerprint
+    >>> from chunkmill.journal.journal_names import fingerprint
     >>> from chunkmill.stores.memory import MemoryStore
     >>> store = MemoryStore()
     >>> journal = Journal(store, "a", "convert to 'a'", fingerprint("x"))

@@ -1,0 +1,1 @@
+"""What several tests need: servers, clusters, recording stores, generated cases."""
