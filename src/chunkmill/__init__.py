@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.runtime.running_job import RunningJob
     from chunkmill.xarray.dataset_report import DatasetReport
     from chunkmill.xarray.write import write_dataset
+    from chunkmill.zarr_python.view import zarr_store
 
 __all__ = [
     "Array",
@@ -95,6 +96,7 @@ __all__ = [
     "to_store",
     "verify",
     "write_dataset",
+    "zarr_store",
 ]
 
 __version__ = "0.1.0"  # the one place where it is written
@@ -131,6 +133,7 @@ _DEFINED_IN = {
     "runtime.running_job": ("RunningJob",),
     "xarray.dataset_report": ("DatasetReport",),
     "xarray.write": ("write_dataset",),
+    "zarr_python.view": ("zarr_store",),
 }
 _MODULES = {name: f"chunkmill.{module}" for module, names in _DEFINED_IN.items() for name in names}
 

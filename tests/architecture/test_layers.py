@@ -99,6 +99,7 @@ def test_public_names():
         "to_store",
         "verify",
         "write_dataset",
+        "zarr_store",
     ]
     assert all(hasattr(chunkmill, name) for name in chunkmill.__all__)
     assert dir(chunkmill) == sorted([*chunkmill.__all__, "__version__"])

@@ -267,7 +267,7 @@ def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actio
     source, target, action = transfer.source, transfer.target, transfer.action
     if action.moves and not source.read_layout.is_cut(coords):
         with chunk_step(source, source.read_layout, coords, action.name):
-            moved = _reframed(action, target.read_layout, coords, data)
+            moved = reframed(action, target.read_layout, coords, data)
         if moved is not None:
             _count(actions, action.name)
             return moved
@@ -292,7 +292,7 @@ def _scratch(transfer: ArrayTransfer, coords: ChunkCoords) -> NDArray[Any] | Non
     return transfer.scratch[shape]
 
 
-def _reframed(action: ChosenAction, layout: ChunkLayout, coords: ChunkCoords, data: Buffer) -> Buffer | None:
+def reframed(action: ChosenAction, layout: ChunkLayout, coords: ChunkCoords, data: Buffer) -> Buffer | None:
     """Return the bytes with the target's frame around them; ``None`` when the chunk must be decoded."""
     shape = layout.spec(coords).shape
     if action.unframe == "n5_block":

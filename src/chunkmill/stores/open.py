@@ -19,8 +19,10 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.filesystems import without_dirs
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
+from chunkmill.stores.mapping import MappingStore
 from chunkmill.stores.obstore_options import location_of
 from chunkmill.stores.posix_file import path_of_url
+from chunkmill.stores.zarr_python import IcechunkStore, ReadOnlyStore, ZarrPythonStore, is_zarr_python_store, place_of
 from chunkmill.stores.zip import ZipStore
 
 __all__ = ["is_obstore", "is_store", "open_store"]
@@ -74,17 +76,22 @@ def _of_object(place: Any) -> Store:
         return store
     if is_obstore(place):
         return _of_obstore(place)
+    if is_zarr_python_store(place):
+        return _of_zarr_python(place)
+    if isinstance(place, dict):
+        return MappingStore(place)
     if isinstance(place, fsspec.FSMap):
         fs, root = without_dirs(place.fs, place.root)
         return LocalStore(root) if type(fs) is LocalFileSystem else _of_mapper(fs, root)
-    names = "a url, a path, a Store, an obstore store or an fsspec mapper"
+    names = "a url, a path, a dict, a Store, a store of zarr-python, an obstore store or an fsspec mapper"
     msg = f"a store is named by {names}, not by {type(place).__name__}"
     raise TypeError(msg)
 
 
 def is_store(place: Any) -> bool:
     """Return whether `place` is a store, or an object that `open_store` makes one of; no url."""
-    return hasattr(place, "get_versioned") or isinstance(place, fsspec.FSMap) or is_obstore(place)
+    is_other = is_obstore(place) or is_zarr_python_store(place)
+    return is_other or hasattr(place, "get_versioned") or isinstance(place, (dict, fsspec.FSMap))
 
 
 def is_obstore(place: Any) -> bool:
@@ -92,6 +99,15 @@ def is_obstore(place: Any) -> bool:
     stores = sys.modules.get("obstore.store")
     kinds = ("S3Store", "GCSStore", "AzureStore", "HTTPStore", "LocalStore", "MemoryStore")
     return stores is not None and isinstance(place, tuple(getattr(stores, kind) for kind in kinds))
+
+
+def _of_zarr_python(below: Any) -> Store:
+    """Return our store of the same place, which has versions and locks, or one over zarr-python's."""
+    if (place := place_of(below)) is None:
+        is_icechunk = type(below).__module__.startswith("icechunk.")
+        return IcechunkStore(below) if is_icechunk else ZarrPythonStore(below)
+    store = ZipStore(place) if type(below).__name__ == "ZipStore" else open_store(place)
+    return ReadOnlyStore(store) if below.read_only else store
 
 
 def _of_obstore(place: Any) -> Store:

@@ -1,0 +1,354 @@
+"""Store over a store of zarr-python: any ``zarr.abc.store.Store``, Icechunk's among them.
+
+zarr-python is not imported here unless the caller has imported it, since one of its stores is given. A store that has a
+place of its own, such as a folder, is opened as ours instead (`chunkmill.stores.open`), with versions and locks.
+Checked against: zarr-python 3.1.6, icechunk 1.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from hashlib import sha256
+from typing import Any, NoReturn, TypeVar
+
+import fsspec
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import (
+    OTHER_MEMORY,
+    ByteRange,
+    ByteSpan,
+    check_key,
+    check_prefix,
+    range_bounds,
+)
+from chunkmill.stores.read_ahead import get_ahead
+from chunkmill.stores.wrapper import StoreWrapper
+
+__all__ = ["IcechunkStore", "ReadOnlyStore", "ZarrPythonStore", "is_zarr_python_store", "place_of"]
+
+T = TypeVar("T")
+
+
+def is_zarr_python_store(place: Any) -> bool:
+    """Return whether `place` is a store of zarr-python, or of a class derived from one; zarr-python is not imported.
+
+    Examples
+    --------
+    >>> is_zarr_python_store("x.zarr")
+    False
+    """
+    stores = sys.modules.get("zarr.abc.store")
+    return stores is not None and isinstance(place, stores.Store)
+
+
+def place_of(below: Any) -> Any | None:
+    """Return what else names the place of one of zarr-python's own stores: a path, an obstore store, an fsspec mapper.
+
+    ``None`` where it has no other name, or, a zip file being written, where others must not open it.
+    """
+    kind = type(below)
+    if not kind.__module__.startswith("zarr.storage"):
+        return None
+    if kind.__name__ == "LocalStore":
+        return os.fspath(below.root)
+    if kind.__name__ == "ObjectStore":
+        return below.store
+    if kind.__name__ == "FsspecStore":
+        return fsspec.FSMap(below.path, below.fs)
+    return os.fspath(below.path) if kind.__name__ == "ZipStore" and below.read_only else None
+
+
+class ReadOnlyStore(StoreWrapper):
+    """Store that refuses to write: its owner opened it for reading only."""
+
+    def _refuse(self, key: str) -> NoReturn:
+        raise StoreError(url=self.url, key=key, reason=_READ_ONLY)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Refuse."""
+        del value
+        self._refuse(key)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Refuse."""
+        del value, version
+        self._refuse(key)
+
+    def delete(self, key: str) -> None:
+        """Refuse."""
+        self._refuse(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Refuse."""
+        self._refuse(prefix)
+
+
+_READ_ONLY = "the store of zarr-python was opened for reading only"
+
+
+class ZarrPythonStore:
+    """The keys of a store of zarr-python.
+
+    Such a store tells no versions: `set_if` compares a digest of the value before it writes, and is atomic against
+    nobody but callers that hold the same lock.
+
+    Parameters
+    ----------
+    below
+        A ``zarr.abc.store.Store``. It is opened at the first use.
+
+    Examples
+    --------
+    >>> import zarr.storage
+    >>> store = ZarrPythonStore(zarr.storage.MemoryStore())
+    >>> store.set("a/c/0", b"0123456789")
+    >>> store.get("a/c/0", ByteRange(-3)), store.get("a/c/1"), store.list_dir("a/")
+    (b'789', None, ['c/'])
+    """
+
+    compares_versions = False
+
+    def __init__(self, below: Any) -> None:
+        self.below_zarr = below
+        self.url = _url(below)
+        # Icechunk and object stores have requests to wait for; a store in memory answers at once
+        self._is_memory = hasattr(below, "_store_dict")
+        self.is_remote = not self._is_memory
+        self.replaces_atomically = True
+        self.can_list = bool(below.supports_listing)
+        self._is_elsewhere = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_home": os.getpid()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        moved = state.pop("_home") != os.getpid()
+        self.__dict__.update(state)
+        self._is_elsewhere |= moved and self._is_memory
+
+    def __repr__(self) -> str:
+        return f"ZarrPythonStore({self.url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ZarrPythonStore) and other.url == self.url and other.below_zarr == self.below_zarr
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    # --- reading
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        check_key(key)
+        return self._run(key, self._fetch(key, byte_range))
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order; many requests at once where they cost latency."""
+        if not self.is_remote:
+            for span in spans:
+                yield None if span is None else self.get(span.key, span.byte_range)
+            return
+
+        def begin(span: ByteSpan, exact: bool) -> Future[bytes | None]:
+            return self._begin(self._fetch(check_key(span.key), span.byte_range, exact=exact))
+
+        def result(key: str, future: Future[bytes | None]) -> bytes | None:
+            return self._named(key, future.result)
+
+        yield from get_ahead(spans, begin, result, url=self.url)
+
+    async def _fetch(self, key: str, wanted: ByteRange | None, *, exact: bool = True) -> bytes | None:
+        requests = sys.modules["zarr.abc.store"]
+        if wanted is None:
+            return await self._ask(key, None)
+        if wanted.start < 0:
+            data = await self._ask(key, requests.SuffixByteRequest(-wanted.start))
+            return data if data is None or wanted.length is None else self._cut(key, data, wanted)
+        if wanted.length == 0:
+            return await self._whole(key, wanted)
+        stop = None if wanted.length is None else wanted.start + wanted.length
+        asked = (
+            requests.OffsetByteRequest(wanted.start) if stop is None else requests.RangeByteRequest(wanted.start, stop)
+        )
+        try:
+            data = await self._ask(key, asked)
+        except Exception:  # noqa: BLE001 - stores differ in what they raise for a range past the end
+            return await self._whole(key, wanted)
+        if data is not None and exact and (not data or wanted.length not in {None, len(data)}):
+            return await self._whole(key, wanted)
+        return data
+
+    async def _ask(self, key: str, byte_request: Any) -> bytes | None:
+        prototype = sys.modules["zarr.core.buffer"].default_buffer_prototype()
+        try:
+            found = await self.below_zarr.get(key, prototype, byte_request)
+        except FileNotFoundError:
+            return None
+        return None if found is None else bytes(found.to_bytes())
+
+    async def _whole(self, key: str, wanted: ByteRange) -> bytes | None:
+        """Get all of a value for a range that is empty, short or refused: its size tells what is wrong."""
+        value = await self._ask(key, None)
+        return None if value is None else self._cut(key, value, wanted)
+
+    def _cut(self, key: str, value: bytes, wanted: ByteRange) -> bytes:
+        start, stop = range_bounds(wanted, len(value), url=self.url, key=key)
+        return value[start:stop]
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and a digest of it."""
+        value = self.get(key)
+        return value, None if value is None else _digest(value)
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        check_key(key)
+
+        async def size() -> int | None:
+            try:
+                return int(await self.below_zarr.getsize(key))
+            except (FileNotFoundError, KeyError):
+                return None
+
+        return self._run(key, size())
+
+    # --- writing
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value."""
+        check_key(key)
+        buffer = sys.modules["zarr.core.buffer"].default_buffer_prototype().buffer.from_bytes(bytes(value))
+        self._write(key, lambda: self.below_zarr.set(key, buffer))
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store `value`, or delete, if the value there has the digest `version`."""
+        if self.get_versioned(key)[1] != version:
+            return False
+        if value is None:
+            self.delete(key)
+        else:
+            self.set(key, value)
+        return True
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        check_key(key)
+
+        async def delete() -> None:
+            try:
+                await self.below_zarr.delete(key)
+            except (FileNotFoundError, KeyError):
+                return
+
+        self._write(key, delete)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`."""
+        check_prefix(prefix)
+        if not prefix:
+            self._write(prefix, self.below_zarr.clear)
+        elif next(self.list_prefix(prefix), None) is not None:
+            self._write(prefix, lambda: self.below_zarr.delete_dir(prefix.rstrip("/")))
+
+    # --- listing
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key that starts with `prefix`."""
+        check_prefix(prefix)
+        keys: list[str] = self._run(prefix, _gathered(lambda: self.below_zarr.list_prefix(prefix))) or []
+        yield from (key for key in keys if key.startswith(prefix))
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names directly below `prefix`."""
+        split = (key[len(prefix) :].partition("/") for key in self.list_prefix(prefix)) if self._is_memory else None
+        if split is not None:
+            return sorted({name + slash for name, slash, _ in split})
+        check_prefix(prefix)
+        names: list[str] = self._run(prefix, _gathered(lambda: self.below_zarr.list_dir(prefix.rstrip("/")))) or []
+        names = [name.strip("/") for name in names]
+
+        async def kinds() -> list[bool]:
+            return await asyncio.gather(*(self._exists(prefix + name) for name in names))
+
+        keys = self._run(prefix, kinds()) or []
+        return sorted({name if found else f"{name}/" for name, found in zip(names, keys, strict=True)})
+
+    async def _exists(self, key: str) -> bool:
+        return bool(await self.below_zarr.exists(key))
+
+    # --- the event loop of zarr-python, to which its filesystems are bound
+
+    def _run(self, key: str, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._named(key, self._begin(coroutine).result)
+
+    def _begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        if self._is_elsewhere:
+            coroutine.close()
+            raise StoreError(url=self.url, key="", reason=OTHER_MEMORY)
+
+        async def opened() -> T:
+            if not self.below_zarr._is_open:  # noqa: SLF001 - as zarr-python does at the first use
+                await self.below_zarr._ensure_open()  # noqa: SLF001
+            return await coroutine
+
+        return asyncio.run_coroutine_threadsafe(opened(), sys.modules["zarr.core.sync"]._get_loop())  # noqa: SLF001
+
+    def _write(self, key: str, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        if self.below_zarr.read_only:
+            raise StoreError(url=self.url, key=key, reason=_READ_ONLY)
+        self._run(key, function())
+
+    def _named(self, key: str, function: Callable[[], T]) -> T:
+        try:
+            return function()
+        except (StoreError, ValueError):
+            raise
+        except Exception as error:
+            raise StoreError(url=self.url, key=key, reason=f"{type(error).__name__}: {error}") from error
+
+
+class IcechunkStore(ZarrPythonStore):
+    """The keys of a session of Icechunk, which holds documents and chunks of Zarr v3 and refuses other names.
+
+    It is read: a write would need the session's commit, and the journals of jobs have names that it refuses.
+    """
+
+    async def _ask(self, key: str, byte_request: Any) -> bytes | None:
+        return await super()._ask(key, byte_request) if _ZARR_3_KEY.fullmatch(key) else None
+
+    async def _exists(self, key: str) -> bool:
+        return _ZARR_3_KEY.fullmatch(key) is not None and await super()._exists(key)
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        return super().size(key) if _ZARR_3_KEY.fullmatch(check_key(key)) else None
+
+    def _write(self, key: str, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        del function
+        reason = "repositories of Icechunk are read, not written to: write to another store, or with zarr-python"
+        raise StoreError(url=self.url, key=key, reason=reason)
+
+
+_ZARR_3_KEY = re.compile(r"(?:.+/)?(?:zarr\.json|c(?:/\d+)*)")
+
+
+async def _gathered(listing: Callable[[], AsyncIterator[str]]) -> list[str]:
+    try:
+        return [key async for key in listing()]
+    except FileNotFoundError:
+        return []
+
+
+def _digest(value: bytes) -> str:
+    return sha256(value).hexdigest()
+
+
+def _url(below: Any) -> str:
+    text = str(below)
+    return text if "://" in text and "\n" not in text else f"zarr-python://{type(below).__name__}-{id(below):x}"

@@ -1,0 +1,1 @@
+"""Nodes of every format, shown to zarr-python."""

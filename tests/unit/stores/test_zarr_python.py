@@ -1,0 +1,88 @@
+"""Stores of zarr-python as ours."""
+
+import pytest
+import zarr
+import zarr.storage
+from contracts.store_contract import KEYS, ReadContract, StoreContract
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import ByteRange
+from chunkmill.stores.mapping import MappingStore
+from chunkmill.stores.zarr_python import ZarrPythonStore, is_zarr_python_store
+
+
+class InMemory(StoreContract):
+    n_increments = 5
+    n_listed = 100
+    n_reads = 4
+    n_replaced = 5
+
+
+class TestMemoryStore(InMemory):
+    @pytest.fixture
+    def store(self):
+        return ZarrPythonStore(zarr.storage.MemoryStore())
+
+
+class TestZipStore(ReadContract):
+    """One that is being written, which nobody else may open."""
+
+    @pytest.fixture
+    def filled(self, tmp_path):
+        with zarr.storage.ZipStore(tmp_path / "x.zip", mode="w") as below:
+            store = ZarrPythonStore(below)
+            for key, value in KEYS.items():
+                store.set(key, value)
+            yield store
+
+    test_no_prefix_leads_out = test_pickle = None  # it deletes nothing, and another process cannot write on
+
+
+class TestWrapper(InMemory):
+    """A store of a user's own, derived from zarr-python's."""
+
+    @pytest.fixture
+    def store(self):
+        return ZarrPythonStore(zarr.storage.WrapperStore(zarr.storage.MemoryStore()))
+
+
+class TestMapping(InMemory):
+    @pytest.fixture
+    def store(self):
+        return MappingStore({})
+
+
+def test_a_dictionary_keeps_the_kind_of_its_values():
+    values = {}
+    zarr.create_array(values, name="a", shape=(4,), dtype="i4")
+    store = MappingStore(values)
+    store.set("b/zarr.json", store.get("a/zarr.json"))
+    assert type(values["b/zarr.json"]) is type(values["a/zarr.json"])
+    assert zarr.open_array(values, path="b", mode="r").shape == (4,)
+
+
+def test_a_range_does_not_fetch_the_whole_value():
+    asked = []
+
+    class Counting(zarr.storage.MemoryStore):
+        async def get(self, key, prototype, byte_range=None):
+            asked.append(byte_range)
+            return await super().get(key, prototype, byte_range)
+
+    store = ZarrPythonStore(Counting())
+    store.set("a", bytes(100))
+    assert store.get("a", ByteRange(-4)) == bytes(4)
+    assert store.get("a", ByteRange(10, 5)) == bytes(5)
+    assert store.get("a", ByteRange(90)) == bytes(10)
+    assert None not in asked
+
+
+def test_a_store_for_reading_refuses_to_write():
+    store = ZarrPythonStore(zarr.storage.MemoryStore(read_only=True))
+    with pytest.raises(StoreError, match="for reading only"):
+        store.set("a", b"")
+
+
+@pytest.mark.parametrize("place", ["x.zarr", {}, None, zarr.storage])
+def test_other_objects_are_not_its_stores(place):
+    assert not is_zarr_python_store(place)

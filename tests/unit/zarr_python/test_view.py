@@ -1,0 +1,154 @@
+"""Nodes of every format, read by zarr-python and xarray through `zarr_store`."""
+
+import pickle
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+import chunkmill as cm
+from chunkmill.errors import StoreError
+from chunkmill.zarr_python.view import zarr_store
+
+X = np.arange(7 * 10, dtype="u2").reshape(7, 10)
+PROTOTYPE = default_buffer_prototype()
+
+
+def stored(place, format_, **options):
+    cm.to_store(X, place, "g/a", chunks=(3, 4), format=format_, attributes={"units": "m"}, **options)
+    return zarr_store(place)
+
+
+def value(store, key, part=None):
+    found = sync(store.get(key, PROTOTYPE, part))
+    return None if found is None else found.to_bytes()
+
+
+def names(store, prefix):
+    async def listed():
+        return sorted([name async for name in store.list_dir(prefix)])
+
+    return sync(listed())
+
+
+CASES = [
+    *[("n5", codecs) for codecs in ("raw", "gzip", "zstd", "blosc")],
+    *[("zarr2", codecs) for codecs in ("raw", "gzip", "zstd", "blosc")],
+    *[("zarr3-draft", codecs) for codecs in ("raw", "gzip", "blosc")],
+    ("zarr3", "zstd"),
+]
+
+
+@pytest.mark.parametrize(("format_", "codecs"), CASES, ids="-".join)
+def test_zarr_python_reads_equal_values(tmp_path, format_, codecs):
+    group = zarr.open_group(stored(tmp_path / "x", format_, codecs=codecs), mode="r")
+    assert list(group.group_keys()) == ["g"]
+    array = group["g/a"]
+    assert (array.shape, array.dtype, array.chunks) == (X.shape, X.dtype, (3, 4))
+    assert array.attrs["units"] == "m"
+    assert np.array_equal(array[:], X)
+    assert np.array_equal(array[2:5, 3], X[2:5, 3])
+
+
+def test_shards_are_passed_on(tmp_path):
+    store = stored(tmp_path / "x", "zarr3", shards=(6, 8))
+    array = zarr.open_array(store, path="g/a", mode="r")
+    assert array.shards == (6, 8)
+    assert np.array_equal(array[:], X)
+    assert value(store, "g/a/c/0/0") == (tmp_path / "x/g/a/c/0/0").read_bytes()
+
+
+@pytest.mark.parametrize(("format_", "name"), [("zarr2", "g/a/1.0"), ("zarr3", "g/a/c/1/0")])
+def test_encoded_bytes_are_passed_on(tmp_path, format_, name):
+    store = stored(tmp_path / "x", format_, codecs="gzip")
+    encoded = (tmp_path / "x" / name).read_bytes()
+    assert value(store, "g/a/c/1/0") == encoded
+
+
+def test_blocks_of_n5_are_passed_on_without_their_header(tmp_path):
+    store = stored(tmp_path / "x", "n5", codecs="gzip")
+    encoded = (tmp_path / "x/g/a/0/1").read_bytes()  # N5's first axis is the last one here
+    assert value(store, "g/a/c/1/0") == encoded[12:]
+
+
+@pytest.mark.parametrize("format_", ["n5", "zarr2"])
+def test_ranges_are_those_of_the_value(tmp_path, format_):
+    store = stored(tmp_path / "x", format_)
+    key = "g/a/c/0/0"
+    whole = value(store, key)
+    assert value(store, key, RangeByteRequest(2, 9)) == whole[2:9]
+    assert value(store, key, RangeByteRequest(2, len(whole) + 9)) == whole[2:]
+    assert value(store, key, OffsetByteRequest(5)) == whole[5:]
+    assert value(store, key, SuffixByteRequest(4)) == whole[-4:]
+
+
+@pytest.mark.parametrize(
+    "key", ["", "zarr", "g/a/c", "g/a/c/0", "g/a/c/9/0", "g/a/c/0/0/0", "g/zarr", "c/0", "x/zarr.json"]
+)
+def test_what_is_not_there_is_absent(tmp_path, key):
+    store = stored(tmp_path / "x", "n5")
+    assert value(store, key) is None
+    assert not sync(store.exists(key))
+
+
+def test_absent_chunks_are_absent(tmp_path):
+    a = cm.create_array(tmp_path / "x", shape=(8,), dtype="i4", chunks=(2,), format="n5", fill_value=0)
+    a[2:4] = 5
+    store = zarr_store(tmp_path / "x")
+    assert value(store, "c/0") is None
+    assert zarr.open_array(store, mode="r")[:].tolist() == [0, 0, 5, 5, 0, 0, 0, 0]
+    assert zarr.open_array(store, mode="r").nchunks_initialized == 1
+
+
+def test_listings(tmp_path):
+    store = stored(tmp_path / "x", "n5")
+    assert names(store, "") == ["g", "zarr.json"]
+    assert names(store, "g/a") == ["c", "zarr.json"]
+    assert names(store, "g/a/c") == ["0", "1", "2"]
+    assert names(store, "g/a/c/2") == ["0", "1", "2"]
+    assert names(store, "g/a/c/9") == names(store, "nothing") == []
+
+
+def test_scalars(tmp_path):
+    cm.to_store(np.array(7.5), tmp_path / "x", format="zarr2")
+    assert zarr.open_array(zarr_store(tmp_path / "x"), mode="r")[()] == 7.5
+
+
+def test_strings(tmp_path):
+    texts = np.array(["a", "bc", "ü"], dtype=np.dtypes.StringDType())
+    cm.to_store(texts, tmp_path / "x", format="zarr2", chunks=(2,))
+    assert zarr.open_array(zarr_store(tmp_path / "x"), mode="r")[:].tolist() == ["a", "bc", "ü"]
+
+
+def test_xarray_reads_through_its_own_engine(tmp_path):
+    ds = xr.Dataset({"v": (("y", "x"), X), "t": ("y", np.arange(7.0))}, attrs={"title": "t"})
+    cm.write_dataset(ds, tmp_path / "x", format="n5")
+    found = xr.open_zarr(zarr_store(tmp_path / "x"), consolidated=False).load()
+    xr.testing.assert_equal(found, ds)
+    assert found.attrs == ds.attrs
+
+
+def test_it_refuses_to_write(tmp_path):
+    store = stored(tmp_path / "x", "n5")
+    with pytest.raises((ValueError, StoreError), match="read-only"):
+        zarr.open_array(store, path="g/a", mode="r+")[0, 0] = 1
+    with pytest.raises(StoreError, match="read-only"):
+        sync(store.delete("g/a/zarr.json"))
+
+
+def test_pickle(tmp_path):
+    store = stored(tmp_path / "x", "n5")
+    other = pickle.loads(pickle.dumps(store))
+    assert other == store
+    assert np.array_equal(zarr.open_array(other, path="g/a", mode="r")[:], X)
+
+
+def test_a_damaged_chunk_names_its_key(tmp_path):
+    store = stored(tmp_path / "x", "n5")
+    (tmp_path / "x/g/a/0/0").write_bytes(b"no block")
+    with pytest.raises(cm.ChunkmillError, match="g/a/0/0"):
+        zarr.open_array(store, path="g/a", mode="r")[:]
