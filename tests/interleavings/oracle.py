@@ -23,7 +23,7 @@ from interleavings.snapshot import REPLACED, UNREADABLE, Snapshot, snapshot
 
 import chunkmill as cm
 from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX, PLAN
-from chunkmill.model.paths import parents_of
+from chunkmill.model.metadata import parents_of
 from chunkmill.nodes.delete import _RECORD as DELETED_NODES
 from chunkmill.stores.memory import MemoryStore
 

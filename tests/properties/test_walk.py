@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chunkmill as cm
-from chunkmill.model.paths import parents_of
+from chunkmill.model.metadata import parents_of
 from chunkmill.nodes.hierarchy import walk
 from chunkmill.stores.memory import MemoryStore
 

@@ -16,11 +16,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.local_locks import local_lock
 from chunkmill.array.selection import region_shape
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.codecs.base import Buffer
 from chunkmill.codecs.is_fill import is_fill

@@ -27,8 +27,7 @@ from chunkmill.errors import ChunkError, ChunkmillError, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import format_as_opened, get_format
 from chunkmill.model.grid import ChunkGrid, Region
-from chunkmill.model.metadata import ArrayMetadata
-from chunkmill.model.paths import parents_of
+from chunkmill.model.metadata import ArrayMetadata, parents_of
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 from chunkmill.stores.capabilities import innermost, n_publications, pinned, uncached
 from chunkmill.stores.guarded import AsksAboutChunks

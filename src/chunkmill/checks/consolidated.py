@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.base import parse_json
-from chunkmill.model.json_values import same_json
+from chunkmill.model.metadata import same_json
 from chunkmill.nodes.documents import fetch, node_keys, present
 from chunkmill.nodes.group import Group, Node
 

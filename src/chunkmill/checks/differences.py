@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.model.grid import Region
-from chunkmill.model.json_values import same_json
+from chunkmill.model.metadata import same_json
 
 __all__ = ["Difference", "compare_values", "shown_region"]
 

@@ -26,7 +26,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
 from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
 from chunkmill.journal.unfinished_jobs import UnfinishedJob, unfinished_jobs
-from chunkmill.model.paths import is_within
+from chunkmill.model.metadata import is_within
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import may_have, node_keys

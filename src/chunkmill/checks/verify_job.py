@@ -17,7 +17,7 @@ import numpy as np
 from dask.utils import format_bytes
 
 from chunkmill.array.chunk_io import read_region
-from chunkmill.array.metered import metered
+from chunkmill.array.other_stores import metered
 from chunkmill.array.present_keys import Numbers, list_chunks_if_sparse, touch
 from chunkmill.checks.differences import Difference, compare_values, shown_region
 from chunkmill.conversion.chunk_memory import itemsize
@@ -28,7 +28,7 @@ from chunkmill.errors import ChunkmillError, JobError
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import ChunkGrid, Region
-from chunkmill.model.json_values import same_json
+from chunkmill.model.metadata import same_json
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Node

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import ChunkSpec
-from chunkmill.codecs.bounds import integer
+from chunkmill.codecs.bytes import integer
 from chunkmill.model.metadata import JSON, NamedConfig
 from chunkmill.model.small_dtypes import complex_part, mantissa_bits
 

@@ -1,4 +1,4 @@
-"""The `bytes` serializer: elements in C order, little or big endian.
+"""The `bytes` serializer, elements in C order, little or big endian; and what all codecs need to look at bytes.
 
 Spec: Zarr v3 codecs/bytes; before mid-2023 the codec was called ``endian``. Not here: values of variable length
 (`chunkmill.codecs.vlen`), the order of axes (`chunkmill.codecs.transpose`).
@@ -20,7 +20,7 @@ from chunkmill.codecs.rows import copy_rows, in_c_order
 from chunkmill.model.metadata import JSON, NamedConfig
 from chunkmill.model.small_dtypes import cleared, is_small, n_bits
 
-__all__ = ["BytesCodec", "as_native", "buffer_size", "byte_view", "is_own"]
+__all__ = ["BytesCodec", "as_native", "buffer_size", "byte_view", "check_claim", "integer", "is_own"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +165,22 @@ def byte_view(data: Any) -> memoryview:
     if view.format == "B" and view.ndim == 1:
         return view
     return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def integer(configuration: Mapping[str, JSON], key: str, default: int, low: int, high: int) -> int:
+    """Return a member that must be an integer within bounds."""
+    value = configuration.get(key, default)
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{key} is {value!r}, expected an integer from {low} to {high}")
+    return value
+
+
+def check_claim(stated: int, max_bytes: int, n_bytes: int, ratio: int) -> None:
+    """Refuse the size that a frame of `n_bytes` states, before it is allocated."""
+    if stated > max_bytes:
+        raise ValueError(f"the frame states {stated} bytes, expected at most {max_bytes}")
+    if stated > n_bytes * ratio:
+        raise ValueError(f"the frame states {stated} bytes, which {n_bytes} compressed bytes cannot hold")
 
 
 def _booleans(raw: NDArray[np.uint8]) -> NDArray[Any]:

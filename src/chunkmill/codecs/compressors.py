@@ -14,25 +14,19 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
-import numcodecs.blosc
-import numcodecs.lz4
 import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, DecompressesInto
 from chunkmill.codecs.blosc_snappy import is_snappy, unsnapped
-from chunkmill.codecs.bounds import check_claim, integer
-from chunkmill.codecs.bytes import buffer_size, byte_view
+from chunkmill.codecs.bytes import buffer_size, byte_view, check_claim, integer
 from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = ["Blosc", "Bzip2", "Gzip", "Lz4", "Lzma"]
-
-# With threads of its own blosc writes its blocks in whatever order they get done: 8 different encodings in 30 runs
-# (numcodecs 0.16.6, 2 cores). The parallelism is the scheduler's; zarr-python 3 sets the same.
-numcodecs.blosc.use_threads = False
 
 _ISAL_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # the stub says it is an instance
 _ZLIB, _GZIP = 15, 31  # zlib's wbits: which container stands around the deflate stream
@@ -156,7 +150,7 @@ class Blosc(DecompressesInto):
         if (size := buffer_size(data)) > _BLOSC_MAX:
             raise ValueError(f"{size} bytes are more than blosc takes ({_BLOSC_MAX})")
         cname, shuffle = self.cname.encode(), _SHUFFLES.index(self.shuffle)
-        return numcodecs.blosc.compress(  # type: ignore[no-any-return]
+        return _blosc().compress(  # type: ignore[no-any-return]
             data, cname, self.clevel, shuffle, self.blocksize, self.typesize
         )
 
@@ -183,7 +177,7 @@ class Blosc(DecompressesInto):
             out = np.empty(stated, np.uint8)
         if is_snappy(flags):
             return unsnapped(data, out)
-        return numcodecs.blosc.decompress(data, out)  # type: ignore[no-any-return]
+        return _blosc().decompress(data, out)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +204,9 @@ class Lz4:
         """Compress; at most 2 GiB."""
         if (size := buffer_size(data)) > _LZ4_MAX:
             raise ValueError(f"{size} bytes are more than lz4 takes ({_LZ4_MAX})")
-        return numcodecs.lz4.compress(data, self.acceleration)  # type: ignore[no-any-return]
+        from numcodecs import lz4  # noqa: PLC0415 - slow to import
+
+        return lz4.compress(data, self.acceleration)  # type: ignore[no-any-return]
 
     def decode(self, data: Buffer, max_bytes: int) -> Buffer:
         """Decompress; the stated size is checked first."""
@@ -222,7 +218,9 @@ class Lz4:
         check_claim(stated, max_bytes, size, _LZ4_RATIO)
         if stated == 0 and bytes(view[_LZ4_HEADER:]) == b"\0":
             return b""
-        return numcodecs.lz4.decompress(data, np.empty(stated, np.uint8))  # type: ignore[no-any-return]
+        from numcodecs import lz4  # noqa: PLC0415 - slow to import
+
+        return lz4.decompress(data, np.empty(stated, np.uint8))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +304,7 @@ _SHUFFLES: tuple[Literal["noshuffle", "shuffle", "bitshuffle"], ...] = ("noshuff
 _BLOSC_FIELDS = struct.Struct("<2xBxI4xI")  # flags; bytes; compressed bytes
 _BLOSC_HEADER = _BLOSC_FIELDS.size
 _BLOSC_MAX = (1 << 31) - 1 - _BLOSC_HEADER
+_BLOSC_MAX_TYPESIZE = 255
 _LZ4_HEADER = 4
 _LZ4_MAX = 0x7E000000
 _LZMA_MEMORY = 1 << 30  # xz -9 asks for 64 MiB
@@ -316,10 +315,21 @@ _LZ4_RATIO = 1 << 8
 _DEFLATE_RATIO = 1 << 10 | 1 << 4  # 1032 to 1 (zlib's technical details)
 
 
+@cache
+def _blosc() -> Any:
+    """Return numcodecs' blosc, imported when it is first used: all of numcodecs comes with it."""
+    from numcodecs import blosc  # noqa: PLC0415
+
+    # With threads of its own blosc writes its blocks in whatever order they get done: 8 different encodings in 30 runs
+    # (numcodecs 0.16.6, 2 cores). The parallelism is the scheduler's; zarr-python 3 sets the same.
+    blosc.use_threads = False
+    return blosc
+
+
 def _typesize(dtype: np.dtype[Any]) -> int:
     """Return the size of what blosc shuffles: single bytes where elements vary in size, or exceed its limit of 255."""
     varies = dtype.hasobject or dtype.kind == "T"
-    return dtype.itemsize if not varies and 0 < dtype.itemsize <= numcodecs.blosc.MAX_TYPESIZE else 1
+    return dtype.itemsize if not varies and 0 < dtype.itemsize <= _BLOSC_MAX_TYPESIZE else 1
 
 
 def _gunzip(view: memoryview, max_bytes: int) -> NDArray[np.uint8] | None:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from chunkmill.codecs.base import Buffer, BytesBytesCodec, ChunkSpec, CodecFactory
-from chunkmill.codecs.bounds import integer
-from chunkmill.codecs.bytes import buffer_size, byte_view
+from chunkmill.codecs.base import Buffer, BytesBytesCodec, ChunkSpec
+from chunkmill.codecs.bytes import buffer_size, byte_view, integer
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["Conditional", "conditional_factory"]
+__all__ = ["Conditional"]
 
 BuildCompressors: TypeAlias = Callable[[Sequence[Any], ChunkSpec], Sequence[BytesBytesCodec]]
 
@@ -31,6 +30,28 @@ class Conditional:
     name: str = "conditional"
     # what `config` gives back: the chain as it was named
     configuration: Mapping[str, JSON] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def from_config(
+        cls, build_compressors: BuildCompressors, configuration: Mapping[str, Any], spec: ChunkSpec
+    ) -> Conditional:
+        """Build the codec, its ``codecs`` by `build_compressors` (the registry's)."""
+        if unknown := set(configuration) - {"codecs", "header_bits"}:
+            raise ValueError(f"unknown members {sorted(unknown)}")
+        codecs = configuration.get("codecs")
+        if not isinstance(codecs, list | tuple):
+            raise ValueError(f"codecs is {codecs!r:.80}, expected a list of codecs")  # noqa: TRY004 - CodecFactory
+        needed = -(-len(codecs) // 8) * 8
+        bits = integer(configuration, "header_bits", needed, needed, _MAX_HEADER_BITS)
+        if bits % 8:
+            raise ValueError(f"header_bits is {bits}, expected a multiple of 8")
+        built = tuple(build_compressors(codecs, spec))
+        named = [codec.config() if hasattr(codec, "config") else None for codec in built]
+        documents = [
+            {"name": config.name, "configuration": dict(config.configuration)} if config is not None else unnamed
+            for config, unnamed in zip(named, codecs, strict=True)
+        ]
+        return cls(built, bits, configuration={"codecs": documents, "header_bits": bits})
 
     def config(self) -> NamedConfig:
         """Name the codec as data."""
@@ -69,27 +90,3 @@ class Conditional:
         for codec, most in reversed(steps):
             out = codec.decode(out, most)
         return out
-
-
-def conditional_factory(build_compressors: BuildCompressors) -> CodecFactory:
-    """Return the factory of ``conditional``, whose ``codecs`` are built by `build_compressors` (the registry's)."""
-
-    def factory(configuration: Mapping[str, Any], spec: ChunkSpec) -> Conditional:
-        if unknown := set(configuration) - {"codecs", "header_bits"}:
-            raise ValueError(f"unknown members {sorted(unknown)}")
-        codecs = configuration.get("codecs")
-        if not isinstance(codecs, list | tuple):
-            raise ValueError(f"codecs is {codecs!r:.80}, expected a list of codecs")  # noqa: TRY004 - CodecFactory
-        needed = -(-len(codecs) // 8) * 8
-        bits = integer(configuration, "header_bits", needed, needed, _MAX_HEADER_BITS)
-        if bits % 8:
-            raise ValueError(f"header_bits is {bits}, expected a multiple of 8")
-        built = tuple(build_compressors(codecs, spec))
-        named = [codec.config() if hasattr(codec, "config") else None for codec in built]
-        documents = [
-            {"name": config.name, "configuration": dict(config.configuration)} if config is not None else unnamed
-            for config, unnamed in zip(named, codecs, strict=True)
-        ]
-        return Conditional(built, bits, configuration={"codecs": documents, "header_bits": bits})
-
-    return factory

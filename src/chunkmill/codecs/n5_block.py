@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, CodecFactory, DecodesInto, fill_array
+from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto, fill_array
 from chunkmill.codecs.bytes import byte_view
 from chunkmill.codecs.pipeline import BuildPipeline, CodecPipeline
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["N5Block", "n5_block_factory", "parse_header", "write_header"]
+__all__ = ["N5Block", "parse_header", "write_header"]
 
 _START = struct.Struct(">HH")  # mode, number of dimensions
 _COUNT = struct.Struct(">I")
@@ -99,6 +99,15 @@ class N5Block(DecodesInto):
     # what `config` gives back: the chain as it was named
     configuration: Mapping[str, JSON] = field(default_factory=dict, compare=False, repr=False)
 
+    @classmethod
+    def from_config(cls, build_pipeline: BuildPipeline, configuration: Mapping[str, Any], spec: ChunkSpec) -> N5Block:
+        """Build the codec, its ``codecs`` by `build_pipeline` (the registry's)."""
+        codecs = configuration.get("codecs")
+        if not isinstance(codecs, Sequence) or not all(isinstance(codec, Mapping) for codec in codecs):
+            raise ValueError(f"n5_block needs a list of codecs, got {codecs!r}")
+        chain = [NamedConfig(codec["name"], codec.get("configuration", {})) for codec in codecs]
+        return cls(build_pipeline(chain, spec), dict(configuration))
+
     def config(self) -> NamedConfig:
         """Name the codec as data."""
         return NamedConfig(self.name, dict(self.configuration))
@@ -135,16 +144,3 @@ class N5Block(DecodesInto):
         chunk = fill_array(spec)
         chunk[tuple(map(slice, shape))] = block
         return chunk
-
-
-def n5_block_factory(build_pipeline: BuildPipeline) -> CodecFactory:
-    """Return the factory of ``n5_block``, whose ``codecs`` are built by `build_pipeline` (the registry's)."""
-
-    def factory(configuration: Mapping[str, Any], spec: ChunkSpec) -> N5Block:
-        codecs = configuration.get("codecs")
-        if not isinstance(codecs, Sequence) or not all(isinstance(codec, Mapping) for codec in codecs):
-            raise ValueError(f"n5_block needs a list of codecs, got {codecs!r}")
-        chain = [NamedConfig(codec["name"], codec.get("configuration", {})) for codec in codecs]
-        return N5Block(build_pipeline(chain, spec), dict(configuration))
-
-    return factory

@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, CodecFactory, fill_array
+from chunkmill.codecs.base import Buffer, ChunkSpec, fill_array
 from chunkmill.codecs.bytes import byte_view
 from chunkmill.codecs.n5_block import parse_header, write_header
 from chunkmill.codecs.pipeline import BuildPipeline, CodecPipeline
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["N5Default", "n5_default_factory"]
+__all__ = ["N5Default"]
 
 _MAX_AXES = 4  # a transpose, bytes and one compressor, and no more
 _DTYPES = "iuf"
@@ -33,6 +33,23 @@ class N5Default:
     name: ClassVar[str] = "n5_default"
     # what `config` gives back: the chain as it was named
     configuration: Mapping[str, JSON] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def from_config(cls, build_pipeline: BuildPipeline, configuration: Mapping[str, Any], spec: ChunkSpec) -> N5Default:
+        """Build the codec, its ``codecs`` by `build_pipeline` (the registry's)."""
+        codecs = configuration.get("codecs")
+        if set(configuration) != {"codecs"} or not isinstance(codecs, Sequence) or len(codecs) >= _MAX_AXES:
+            raise ValueError("expected 'codecs': a transpose, bytes and at most one compressor")
+        chain = [_named(codec) for codec in codecs]
+        payload = build_pipeline(chain, spec)
+        order = list(range(len(spec.shape)))[::-1]
+        names = [codec.name for codec in payload.filters]
+        if names != ["transpose"] or list(getattr(payload.filters[0], "order", ())) != order:
+            raise ValueError(f"the first of the codecs must be a transpose of order {order}")
+        if payload.serializer.name != "bytes" or getattr(payload.serializer, "endian", None) not in {"big", None}:
+            raise ValueError("the second of the codecs must be bytes, big endian")
+        documents = [_document(c) for c in (*payload.filters, payload.serializer, *payload.compressors)]
+        return cls(payload, {"codecs": documents})
 
     def config(self) -> NamedConfig:
         """Name the codec as data."""
@@ -68,27 +85,6 @@ class N5Default:
         common = tuple(slice(min(one, other)) for one, other in zip(shape, spec.shape, strict=True))
         chunk[common] = block[common]
         return chunk
-
-
-def n5_default_factory(build_pipeline: BuildPipeline) -> CodecFactory:
-    """Return the factory of ``n5_default``, whose ``codecs`` are built by `build_pipeline` (the registry's)."""
-
-    def factory(configuration: Mapping[str, Any], spec: ChunkSpec) -> N5Default:
-        codecs = configuration.get("codecs")
-        if set(configuration) != {"codecs"} or not isinstance(codecs, Sequence) or len(codecs) >= _MAX_AXES:
-            raise ValueError("expected 'codecs': a transpose, bytes and at most one compressor")
-        chain = [_named(codec) for codec in codecs]
-        payload = build_pipeline(chain, spec)
-        order = list(range(len(spec.shape)))[::-1]
-        names = [codec.name for codec in payload.filters]
-        if names != ["transpose"] or list(getattr(payload.filters[0], "order", ())) != order:
-            raise ValueError(f"the first of the codecs must be a transpose of order {order}")
-        if payload.serializer.name != "bytes" or getattr(payload.serializer, "endian", None) not in {"big", None}:
-            raise ValueError("the second of the codecs must be bytes, big endian")
-        documents = [_document(c) for c in (*payload.filters, payload.serializer, *payload.compressors)]
-        return N5Default(payload, {"codecs": documents})
-
-    return factory
 
 
 def _named(codec: Any) -> NamedConfig:

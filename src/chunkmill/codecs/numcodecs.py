@@ -18,14 +18,10 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numcodecs.registry
 import numpy as np
-from numcodecs.abc import Codec as NumcodecsCodec
-from numcodecs.pickles import Pickle
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, Memo
@@ -33,6 +29,11 @@ from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.zfp import ZFP_HEADER, longest_stream
 from chunkmill.errors import UnknownCodec, UnsupportedFeature
 from chunkmill.model.metadata import JSON, NamedConfig
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from numcodecs.abc import Codec as NumcodecsCodec
 
 __all__ = [
     "PREFIX",
@@ -78,6 +79,8 @@ def _codec_id(name: str) -> str:
 @cache
 def _entry_points() -> Mapping[str, EntryPoint]:
     """Return the codecs that installed packages offer to readers of Zarr v3, by name."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
+
     return {entry.name: entry for entry in entry_points(group="zarr.codecs")}
 
 
@@ -88,13 +91,15 @@ def is_third_party(name: str) -> bool:
 
 def _third_party(name: str) -> type[NumcodecsCodec]:
     """Return the class of a codec that is not in numcodecs' registry; `UnknownCodec` where it is none of numcodecs'."""
+    from numcodecs.abc import Codec  # noqa: PLC0415 - slow to import
+
     entry = _entry_points()[name]
     try:
         cls = entry.load()
     except (ImportError, AttributeError) as error:
         reason = f"the package that offers it, by {entry.value}, does not load: {type(error).__name__}: {error}"
         raise UnknownCodec(name=name, reason=reason) from error
-    if isinstance(cls, type) and issubclass(cls, NumcodecsCodec):
+    if isinstance(cls, type) and issubclass(cls, Codec):
         return cls
     reason = f"{entry.value} is not a codec of numcodecs, the only interface that chunkmill shares with other packages"
     raise UnknownCodec(name=name, reason=reason)
@@ -102,6 +107,10 @@ def _third_party(name: str) -> type[NumcodecsCodec]:
 
 def build_numcodecs(name: str, configuration: Mapping[str, JSON]) -> Any:
     """Return the codec object of numcodecs."""
+    import numcodecs.registry  # noqa: PLC0415 - slow to import
+    from numcodecs.abc import Codec  # noqa: PLC0415
+    from numcodecs.pickles import Pickle  # noqa: PLC0415
+
     refuse_pickle(name)
     codec_id = _codec_id(name)
     try:
@@ -118,7 +127,7 @@ def build_numcodecs(name: str, configuration: Mapping[str, JSON]) -> Any:
         raise UnknownCodec(name=name, known=known, reason=reason) from None
     except TypeError as error:  # a member that the codec's __init__ does not take
         raise ValueError(str(error)) from error
-    if isinstance(codec, Pickle) or not isinstance(codec, NumcodecsCodec):
+    if isinstance(codec, Pickle) or not isinstance(codec, Codec):
         refuse_pickle("pickle")
     return codec
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import buffer_size
-from chunkmill.model.byte_order import with_byte_order
+from chunkmill.model.dtypes import with_byte_order
 from chunkmill.model.metadata import JSON, NamedConfig
 from chunkmill.model.small_dtypes import complex_part, integer_range, is_small, n_bits
 

@@ -1,4 +1,6 @@
-"""Codecs by name: what kind they are, how chains are named, and how a chain becomes a pipeline.
+"""Codecs by name: their kinds, the names of chains, and pipelines from chains.
+
+The module of a codec is imported when a chain first has it: opening an array pays for its own codecs only.
 
 Spec: Zarr v3 core, "Codecs"; ``numcodecs.<id>`` as zarr-python 3 names the codecs of Zarr v2. Not here: what a codec
 does (its own module), and how a format spells it (`chunkmill.formats`).
@@ -6,41 +8,17 @@ does (its own module), and how a format spells it (`chunkmill.formats`).
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
-from functools import partial
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from chunkmill.codecs.base import ChunkSpec, CodecFactory
-from chunkmill.codecs.bitround import BitRound
-from chunkmill.codecs.bytes import BytesCodec
-from chunkmill.codecs.cast_value import CastValue
-from chunkmill.codecs.compressors import Blosc, Bzip2, Gzip, Lz4, Lzma
-from chunkmill.codecs.conditional import conditional_factory
-from chunkmill.codecs.crc32c import Crc32c
-from chunkmill.codecs.n5_block import n5_block_factory
-from chunkmill.codecs.n5_default import n5_default_factory
-from chunkmill.codecs.n5_lz4 import N5Lz4
-from chunkmill.codecs.numcodecs import (
-    PREFIX,
-    Categorize,
-    NumcodecsBytes,
-    NumcodecsFilter,
-    NumcodecsNumbers,
-    is_third_party,
-    refuse_pickle,
-)
-from chunkmill.codecs.object_codecs import JsonValues, MsgpackValues, VlenArray
-from chunkmill.codecs.packbits import PackBits
+from chunkmill.codecs.numcodecs import PREFIX, is_third_party, refuse_pickle
 from chunkmill.codecs.pipeline import CodecPipeline
-from chunkmill.codecs.reshape import Reshape, Squeeze
-from chunkmill.codecs.scale_offset import ScaleOffset
-from chunkmill.codecs.sharding import INDEX_CODECS, sharding_factory
-from chunkmill.codecs.transpose import Transpose
-from chunkmill.codecs.vlen import VlenBytes, VlenUtf8
-from chunkmill.codecs.zfp import Zfp
-from chunkmill.codecs.zstd import Zstd
+from chunkmill.codecs.sharding import INDEX_CODECS
 from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec
 from chunkmill.model.metadata import JSON, NamedConfig
 from chunkmill.model.small_dtypes import is_small
@@ -222,66 +200,72 @@ def _compressors(codecs: Sequence[JSON], spec: ChunkSpec) -> list[Any]:
     return [_build_one(codec, "bytes_bytes", spec) for codec in chain]
 
 
+def _factory(module: str, name: str, *first: Any) -> CodecFactory:
+    """Return ``partial(name, *first)`` of a module of this package, imported when a chain first has the codec."""
+
+    def build(configuration: Mapping[str, Any], spec: ChunkSpec) -> Any:
+        function = attrgetter(name)(importlib.import_module(f"chunkmill.codecs.{module}"))
+        return function(*first, configuration, spec)
+
+    return build
+
+
+_FILTERS: dict[str, CodecFactory] = {
+    "transpose": _factory("transpose", "Transpose.from_config"),
+    "reshape": _factory("reshape", "Reshape.from_config"),
+    "zarrs.squeeze": _factory("reshape", "Squeeze.from_config"),
+    "cast_value": _factory("cast_value", "CastValue.from_config"),
+    "scale_offset": _factory("scale_offset", "ScaleOffset.from_config"),
+    "numcodecs.categorize": _factory("numcodecs", "Categorize.from_config"),
+    **{name: _factory("bitround", "BitRound.from_named", name) for name in ("bitround", "numcodecs.bitround")},
+    **{
+        PREFIX + codec_id: _factory("numcodecs", "NumcodecsFilter.from_named", PREFIX + codec_id)
+        for codec_id in ("delta", "fixedscaleoffset", "quantize", "astype", "packbits")
+    },
+}
+_SERIALIZERS: dict[str, CodecFactory] = {
+    "bytes": _factory("bytes", "BytesCodec.from_config"),
+    "endian": _factory("bytes", "BytesCodec.from_config"),  # its name before mid-2023
+    "vlen-utf8": _factory("vlen", "VlenUtf8.from_config"),
+    "vlen-bytes": _factory("vlen", "VlenBytes.from_config"),
+    "sharding_indexed": _factory("sharding", "ShardingIndexed.from_config", build_pipeline, parse_named_config),
+    "packbits": _factory("packbits", "PackBits.from_config"),
+    "zfp": _factory("zfp", "Zfp.from_config"),
+    "n5_block": _factory("n5_block", "N5Block.from_config", build_pipeline),
+    "n5_default": _factory("n5_default", "N5Default.from_config", build_pipeline),
+    "numcodecs.vlen-utf8": _factory("vlen", "VlenUtf8.from_config"),
+    "numcodecs.vlen-bytes": _factory("vlen", "VlenBytes.from_config"),
+    "numcodecs.vlen-array": _factory("object_codecs", "VlenArray.from_config"),
+    "numcodecs.json2": _factory("object_codecs", "JsonValues.from_config"),
+    "numcodecs.msgpack2": _factory("object_codecs", "MsgpackValues.from_config"),
+    **{
+        name: _factory("numcodecs", "NumcodecsNumbers.from_named", name)
+        for name in ("numcodecs.pcodec", "numcodecs.zfpy")
+    },
+}
+_COMPRESSORS: dict[str, CodecFactory] = {
+    "crc32c": _factory("crc32c", "Crc32c.from_config"),
+    "gzip": _factory("compressors", "Gzip.from_config"),
+    "zstd": _factory("zstd", "Zstd.from_config"),
+    "blosc": _factory("compressors", "Blosc.from_config"),
+    "conditional": _factory("conditional", "Conditional.from_config", _compressors),
+    "n5_lz4": _factory("n5_lz4", "N5Lz4.from_config"),
+    "numcodecs.gzip": _factory("compressors", "Gzip.from_numcodecs_gzip"),
+    "numcodecs.zlib": _factory("compressors", "Gzip.from_numcodecs_zlib"),
+    "numcodecs.zstd": _factory("zstd", "Zstd.from_numcodecs"),
+    "numcodecs.blosc": _factory("compressors", "Blosc.from_numcodecs"),
+    "numcodecs.lz4": _factory("compressors", "Lz4.from_config"),
+    "numcodecs.bz2": _factory("compressors", "Bzip2.from_config"),
+    "numcodecs.lzma": _factory("compressors", "Lzma.from_config"),
+    **{
+        PREFIX + codec_id: _factory("numcodecs", "NumcodecsBytes.from_named", PREFIX + codec_id)
+        for codec_id in ("shuffle", "base64", "crc32", "crc32c", "adler32", "fletcher32", "jenkins_lookup3")
+    },
+}
 _CODECS: dict[str, tuple[Kind, CodecFactory]] = {
-    "transpose": ("array_array", Transpose.from_config),
-    "reshape": ("array_array", Reshape.from_config),
-    "zarrs.squeeze": ("array_array", Squeeze.from_config),
-    "bitround": ("array_array", partial(BitRound.from_named, "bitround")),
-    "cast_value": ("array_array", CastValue.from_config),
-    "scale_offset": ("array_array", ScaleOffset.from_config),
-    "numcodecs.bitround": ("array_array", partial(BitRound.from_named, "numcodecs.bitround")),
-    "numcodecs.categorize": ("array_array", Categorize.from_config),
-    **{
-        name: ("array_array", partial(NumcodecsFilter.from_named, name))
-        for name in (
-            "numcodecs.delta",
-            "numcodecs.fixedscaleoffset",
-            "numcodecs.quantize",
-            "numcodecs.astype",
-            "numcodecs.packbits",
-        )
-    },
-    "bytes": ("array_bytes", BytesCodec.from_config),
-    "endian": ("array_bytes", BytesCodec.from_config),  # its name before mid-2023
-    "vlen-utf8": ("array_bytes", VlenUtf8.from_config),
-    "vlen-bytes": ("array_bytes", VlenBytes.from_config),
-    "sharding_indexed": ("array_bytes", sharding_factory(build_pipeline, parse_named_config)),
-    "packbits": ("array_bytes", PackBits.from_config),
-    "zfp": ("array_bytes", Zfp.from_config),
-    "n5_block": ("array_bytes", n5_block_factory(build_pipeline)),
-    "n5_default": ("array_bytes", n5_default_factory(build_pipeline)),
-    "numcodecs.vlen-utf8": ("array_bytes", VlenUtf8.from_config),
-    "numcodecs.vlen-bytes": ("array_bytes", VlenBytes.from_config),
-    "numcodecs.vlen-array": ("array_bytes", VlenArray.from_config),
-    "numcodecs.json2": ("array_bytes", JsonValues.from_config),
-    "numcodecs.msgpack2": ("array_bytes", MsgpackValues.from_config),
-    "numcodecs.pcodec": ("array_bytes", partial(NumcodecsNumbers.from_named, "numcodecs.pcodec")),
-    "numcodecs.zfpy": ("array_bytes", partial(NumcodecsNumbers.from_named, "numcodecs.zfpy")),
-    "crc32c": ("bytes_bytes", Crc32c.from_config),
-    "gzip": ("bytes_bytes", Gzip.from_config),
-    "zstd": ("bytes_bytes", Zstd.from_config),
-    "blosc": ("bytes_bytes", Blosc.from_config),
-    "conditional": ("bytes_bytes", conditional_factory(_compressors)),
-    "n5_lz4": ("bytes_bytes", N5Lz4.from_config),
-    "numcodecs.gzip": ("bytes_bytes", Gzip.from_numcodecs_gzip),
-    "numcodecs.zlib": ("bytes_bytes", Gzip.from_numcodecs_zlib),
-    "numcodecs.zstd": ("bytes_bytes", Zstd.from_numcodecs),
-    "numcodecs.blosc": ("bytes_bytes", Blosc.from_numcodecs),
-    "numcodecs.lz4": ("bytes_bytes", Lz4.from_config),
-    "numcodecs.bz2": ("bytes_bytes", Bzip2.from_config),
-    "numcodecs.lzma": ("bytes_bytes", Lzma.from_config),
-    **{
-        name: ("bytes_bytes", partial(NumcodecsBytes.from_named, name))
-        for name in (
-            "numcodecs.shuffle",
-            "numcodecs.base64",
-            "numcodecs.crc32",
-            "numcodecs.crc32c",
-            "numcodecs.adler32",
-            "numcodecs.fletcher32",
-            "numcodecs.jenkins_lookup3",
-        )
-    },
+    **{name: ("array_array", factory) for name, factory in _FILTERS.items()},
+    **{name: ("array_bytes", factory) for name, factory in _SERIALIZERS.items()},
+    **{name: ("bytes_bytes", factory) for name, factory in _COMPRESSORS.items()},
 }
 
 # ids of numcodecs whose bytes are those of the Zarr v3 codec of that name
@@ -324,9 +308,8 @@ def _build_one(config: NamedConfig, kind: Kind, spec: ChunkSpec) -> Any:
     if config.name in _CODECS:
         factory = _CODECS[config.name][1]
     else:  # codec_kind let no other names pass than those of numcodecs' registry, and of third parties
-        factory = partial(
-            NumcodecsFilter.from_named if kind == "array_array" else NumcodecsBytes.from_named, config.name
-        )
+        wanted = "NumcodecsFilter" if kind == "array_array" else "NumcodecsBytes"
+        factory = _factory("numcodecs", f"{wanted}.from_named", config.name)
     try:
         codec: Any = factory(config.configuration, spec)
         if kind == "array_bytes":

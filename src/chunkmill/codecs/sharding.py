@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.codecs.base import Buffer, ChunkSpec, CodecFactory, DecodesInto, Memo
+from chunkmill.codecs.base import Buffer, ChunkSpec, DecodesInto, Memo
 from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.is_fill import is_fill
 from chunkmill.codecs.pipeline import BuildPipeline, CodecPipeline
@@ -25,7 +25,7 @@ from chunkmill.errors import CodecError
 from chunkmill.model.grid import MOST_AXES
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["INDEX_CODECS", "ShardingIndexed", "sharding_factory"]
+__all__ = ["INDEX_CODECS", "ShardingIndexed"]
 
 ChunkCoords: TypeAlias = tuple[int, ...]
 
@@ -71,6 +71,35 @@ class ShardingIndexed(Memo, DecodesInto):
             raise ValueError(f"chunk_shape is {list(self.chunk_shape)}, expected lengths of at least 1")
         if self.index_location not in ("start", "end"):
             raise ValueError(f"index_location is {self.index_location!r}, expected 'start' or 'end'")
+
+    @classmethod
+    def from_config(
+        cls,
+        build_pipeline: BuildPipeline,
+        parse: Callable[[JSON], NamedConfig],
+        configuration: Mapping[str, Any],
+        spec: ChunkSpec,
+    ) -> ShardingIndexed:
+        """Build the codec, the chains inside, however deep, by `build_pipeline` (the registry's)."""
+        if unknown := set(configuration) - {"chunk_shape", "codecs", "index_codecs", "index_location"}:
+            raise ValueError(f"unknown members {sorted(unknown)}")
+        shape = configuration.get("chunk_shape")
+        if not isinstance(shape, list | tuple) or not all(type(length) is int for length in shape):
+            raise ValueError(f"chunk_shape is {shape!r}, expected a list of integers")
+        if len(shape) >= MOST_AXES:
+            raise ValueError(f"shards of {len(shape)} axes: the index has one more, and numpy's arrays {MOST_AXES}")
+        index_spec = ChunkSpec((*(1 for _ in shape), 2), np.dtype(np.uint64), None)
+        codec = cls(
+            tuple(shape),
+            build_pipeline(
+                _chain(parse, configuration, "codecs"), ChunkSpec(tuple(shape), spec.dtype, spec.fill_value)
+            ),
+            build_pipeline(_chain(parse, configuration, "index_codecs"), index_spec),
+            configuration.get("index_location", "end"),
+            configuration=dict(configuration),
+        )
+        codec.encoded_size(spec)
+        return codec
 
     def config(self) -> NamedConfig:
         """Name the codec as data."""
@@ -239,33 +268,9 @@ INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name
 """Codecs of the index where nothing else is said."""
 
 
-def sharding_factory(build_pipeline: BuildPipeline, parse_named_config: Callable[[JSON], NamedConfig]) -> CodecFactory:
-    """Return the factory of ``sharding_indexed``; the chains inside, however deep, are built by `build_pipeline`."""
-
-    def chain(configuration: Mapping[str, JSON], key: str) -> list[NamedConfig]:
-        # zarr-python takes index_codecs for granted where they are absent
-        codecs = configuration.get(key, INDEX_CODECS if key == "index_codecs" else None)
-        if not isinstance(codecs, list | tuple):
-            raise ValueError(f"{key} is {codecs!r}, expected a list of codecs")  # noqa: TRY004 - CodecFactory
-        return [parse_named_config(codec) for codec in codecs]
-
-    def factory(configuration: Mapping[str, Any], spec: ChunkSpec) -> ShardingIndexed:
-        if unknown := set(configuration) - {"chunk_shape", "codecs", "index_codecs", "index_location"}:
-            raise ValueError(f"unknown members {sorted(unknown)}")
-        shape = configuration.get("chunk_shape")
-        if not isinstance(shape, list | tuple) or not all(type(length) is int for length in shape):
-            raise ValueError(f"chunk_shape is {shape!r}, expected a list of integers")
-        if len(shape) >= MOST_AXES:
-            raise ValueError(f"shards of {len(shape)} axes: the index has one more, and numpy's arrays {MOST_AXES}")
-        index_spec = ChunkSpec((*(1 for _ in shape), 2), np.dtype(np.uint64), None)
-        codec = ShardingIndexed(
-            tuple(shape),
-            build_pipeline(chain(configuration, "codecs"), ChunkSpec(tuple(shape), spec.dtype, spec.fill_value)),
-            build_pipeline(chain(configuration, "index_codecs"), index_spec),
-            configuration.get("index_location", "end"),
-            configuration=dict(configuration),
-        )
-        codec.encoded_size(spec)
-        return codec
-
-    return factory
+def _chain(parse: Callable[[JSON], NamedConfig], configuration: Mapping[str, JSON], key: str) -> list[NamedConfig]:
+    # zarr-python takes index_codecs for granted where they are absent
+    codecs = configuration.get(key, INDEX_CODECS if key == "index_codecs" else None)
+    if not isinstance(codecs, list | tuple):
+        raise ValueError(f"{key} is {codecs!r}, expected a list of codecs")  # noqa: TRY004 - CodecFactory
+    return [parse(codec) for codec in codecs]

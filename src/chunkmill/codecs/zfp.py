@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import byte_view
-from chunkmill.codecs.zfp_expert import compress
 from chunkmill.errors import UnknownCodec
 from chunkmill.model.metadata import JSON, NamedConfig
 from chunkmill.model.small_dtypes import is_small
@@ -89,7 +88,7 @@ class Zfp:
         promoted = np.ascontiguousarray(_promoted(chunk, spec.dtype)).reshape(spec.shape or (1,))
         arguments = self._arguments()
         if arguments is None:
-            return compress(_zfpy().__file__, promoted, _TYPES[promoted.dtype.name], self.parameters)
+            raise ValueError("zfpy writes no such expert mode: choose fixed_accuracy, fixed_precision or fixed_rate")
         return _zfpy().compress_numpy(promoted, write_header=False, **arguments)  # type: ignore[no-any-return]
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:

@@ -13,15 +13,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-import numcodecs.zstd
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
 from chunkmill.codecs.base import Buffer, ChunkSpec, DecompressesInto
-from chunkmill.codecs.bounds import check_claim, integer
-from chunkmill.codecs.bytes import buffer_size, byte_view
+from chunkmill.codecs.bytes import buffer_size, byte_view, check_claim, integer
 from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = ["Zstd"]
@@ -61,7 +61,7 @@ class Zstd(DecompressesInto):
         """Compress into one frame that states its size."""
         if self.level <= _LEVEL_KEPT and buffer_size(data) <= _SMALL:
             return _contexts.compressor(self.level, self.checksum).compress(byte_view(data))
-        return numcodecs.zstd.compress(data, self.level, self.checksum)  # type: ignore[no-any-return]
+        return _numcodecs_zstd().compress(data, self.level, self.checksum)  # type: ignore[no-any-return]
 
     def decode(self, data: Buffer, max_bytes: int) -> Buffer:
         """Decompress one frame or several, whether they state their size or not."""
@@ -79,7 +79,7 @@ class Zstd(DecompressesInto):
                     return _contexts.decompressor.decompress(byte_view(data), allow_extra_data=False)
                 if out is None or out.nbytes != stated:
                     out = np.empty(stated, np.uint8)
-                numcodecs.zstd.decompress(data, out)
+                _numcodecs_zstd().decompress(data, out)
             except (ValueError, RuntimeError, zstandard.ZstdError):  # broken, or there are more frames than this one
                 pass
             else:
@@ -95,6 +95,14 @@ _MAGIC = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50  # and the 15 after it
 _BLOCK = 1 << 17  # the most that one block yields
 _RAW, _RLE, _COMPRESSED = 0, 1, 2
+
+
+@cache
+def _numcodecs_zstd() -> Any:
+    """Return numcodecs' zstd, imported when a large frame first needs it: all of numcodecs comes with it."""
+    from numcodecs import zstd  # noqa: PLC0415
+
+    return zstd
 
 
 def _stated(data: Buffer) -> int:
@@ -143,19 +151,19 @@ def _unzstd(data: Buffer, max_bytes: int) -> Buffer:
     if total is not None:
         check_claim(total, max_bytes, buffer_size(data), _RATIO)
         out = np.empty(total, np.uint8)
-        numcodecs.zstd.decompress(data, out)
+        _numcodecs_zstd().decompress(data, out)
         return out
     if bound >= max_bytes > 0:
         # as a rule the limit is the exact size, and this is one pass into the right buffer
         out = np.empty(max_bytes, np.uint8)
         try:
-            numcodecs.zstd.decompress(data, out)
+            _numcodecs_zstd().decompress(data, out)
         except RuntimeError:  # shorter, or too long, or broken
             if bound > 4 * max_bytes + (1 << 24):
                 raise  # nothing but `bound` would limit what the stream yields
         else:
             return out
-    streamed: bytes = numcodecs.zstd.decompress(data)
+    streamed: bytes = _numcodecs_zstd().decompress(data)
     if len(streamed) > max_bytes:
         raise ValueError(f"{len(streamed)} bytes, expected at most {max_bytes}")
     return streamed

@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import decode_chunk, encode_chunk
-from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.layout import ChunkLayout, ShardedChunks
-from chunkmill.array.metered import listed_only, metered, metered_source
+from chunkmill.array.other_stores import listed_only, metered, metered_source
 from chunkmill.array.present_keys import Numbers, chunks_in_shards, count_in, touch
 from chunkmill.array.selection import region_shape
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.codecs.base import Buffer, ChunkSpec
 from chunkmill.codecs.bytes import byte_view

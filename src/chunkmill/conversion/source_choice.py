@@ -12,8 +12,7 @@ from typing import Any
 
 from chunkmill.conversion.layout_options import path_below
 from chunkmill.errors import RegionError
-from chunkmill.model.metadata import ArrayMetadata
-from chunkmill.model.paths import parents_of
+from chunkmill.model.metadata import ArrayMetadata, parents_of
 from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Node

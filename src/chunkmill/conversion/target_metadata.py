@@ -23,8 +23,7 @@ from chunkmill.hints import Hint
 from chunkmill.model.fill_values import zero
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.inner_layout import InnerLayout, inner_layout
-from chunkmill.model.json_values import same_json
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig, same_json
 from chunkmill.nodes.array import Array
 
 __all__ = ["ALLOWABLE", "check_losses", "describe_group_target", "describe_target", "fitted_to", "marked"]

@@ -19,9 +19,8 @@ from dask.blockwise import blockwise
 from dask.highlevelgraph import HighLevelGraph
 from dask.utils import parse_bytes
 
-from chunkmill.array.begun_reads import begun_bytes, begun_reads
 from chunkmill.array.chunk_io import read_region
-from chunkmill.array.references import held_references, without_references
+from chunkmill.array.other_stores import begun_bytes, begun_reads, held_references, without_references
 from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.staleness import check_unchanged, read_published
 from chunkmill.array.stored_array import StoredArray

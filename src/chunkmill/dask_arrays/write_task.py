@@ -17,11 +17,10 @@ from distributed import secede
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import LockFactory, puts_at_once, write_overlap
-from chunkmill.array.chunk_step import chunk_step
-from chunkmill.array.metered import metered
+from chunkmill.array.other_stores import metered
 from chunkmill.array.pending_writes import PendingWrites, with_pending_writes
 from chunkmill.array.staleness import written_to
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.journal.journal import Journal

@@ -13,8 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.model.byte_order import byte_order
-from chunkmill.model.dtypes import PLAIN, DType, emit_v2, parse_v2, parse_v3
+from chunkmill.model.dtypes import PLAIN, DType, byte_order, emit_v2, parse_v2, parse_v3
 from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = [

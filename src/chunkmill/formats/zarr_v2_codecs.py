@@ -22,8 +22,7 @@ from chunkmill.formats.chains import (
     reverses_axes,
     with_defaults,
 )
-from chunkmill.model.byte_order import byte_order, with_byte_order
-from chunkmill.model.dtypes import DType, parse_v2
+from chunkmill.model.dtypes import DType, byte_order, parse_v2, with_byte_order
 from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = ["emit_chain", "parse_chain"]

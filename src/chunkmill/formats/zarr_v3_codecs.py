@@ -25,8 +25,7 @@ from chunkmill.formats.chains import (
     transpose_order,
     with_defaults,
 )
-from chunkmill.model.byte_order import ByteOrder, byte_order
-from chunkmill.model.dtypes import DType
+from chunkmill.model.dtypes import ByteOrder, DType, byte_order
 from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = ["AxisLengths", "byte_order_of", "emit_chain", "named", "parse_chain", "split_quantize"]

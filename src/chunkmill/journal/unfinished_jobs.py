@@ -21,7 +21,7 @@ from chunkmill.journal.exchange import complete_exchange
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.journal_names import JOB_PREFIX, PLAN, journal_prefix, new_run
 from chunkmill.journal.unfinished_job import UnfinishedJob, described, with_state
-from chunkmill.model.paths import is_within, parents_of
+from chunkmill.model.metadata import is_within, parents_of
 from chunkmill.stores.base import ByteSpan, Store
 from chunkmill.stores.capabilities import remove_folder, scratch_store
 

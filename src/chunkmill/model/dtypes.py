@@ -1,7 +1,7 @@
-"""Names of data types in Zarr v2 and v3.
+"""Data types: their byte order, and their names in Zarr v2 and v3.
 
-JSON <-> ``numpy.dtype``; the byte order of chunks is a codec's. Spec: Zarr v2, "Data type encoding"; Zarr v3 core,
-"Data types", with the names of zarr-extensions and of zarr-python 3.
+JSON <-> ``numpy.dtype``. In memory everything is native; the byte order of chunks is a codec's. Spec: Zarr v2, "Data
+type encoding"; Zarr v3 core, "Data types", with the names of zarr-extensions and of zarr-python 3.
 
 A document is not trusted: strings go through strict patterns before numpy sees them (``np.dtype("i4,i4")`` and
 ``np.dtype("U1000000000000")`` are never evaluated), and an element may not exceed `MAX_ITEM_BYTES`.
@@ -13,28 +13,32 @@ import re
 from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.model.byte_order import byte_order, to_native
 from chunkmill.model.metadata import JSON
-from chunkmill.model.small_dtypes import is_small, small_dtype, small_name
+from chunkmill.model.small_dtypes import complex_part, is_small, small_dtype, small_name
 
 __all__ = [
     "MAX_ITEM_BYTES",
     "PLAIN",
     "STRING",
+    "ByteOrder",
+    "byte_order",
     "emit_v2",
     "emit_v3",
     "parse_raw",
     "parse_v2",
     "parse_v3",
     "plain_name",
+    "to_native",
+    "with_byte_order",
 ]
 
 DType: TypeAlias = np.dtype[Any]
+ByteOrder: TypeAlias = Literal["little", "big"]
 
 STRING: DType = np.dtypes.StringDType()
 """Variable-length text."""
@@ -362,3 +366,63 @@ def _emit_configured(dtype: DType) -> JSON:
     unit, factor = np.datetime_data(dtype)
     name = "numpy.datetime64" if dtype.kind == "M" else "numpy.timedelta64"
     return {"name": name, "configuration": {"unit": unit, "scale_factor": factor}}
+
+
+_ORDERS: Mapping[ByteOrder, Literal["<", ">"]] = {"little": "<", "big": ">"}
+
+
+def byte_order(dtype: DType) -> ByteOrder | Literal["none", "mixed"]:
+    """Return the byte order of `dtype`: of all its fields, when it is structured.
+
+    Examples
+    --------
+    >>> byte_order(np.dtype(">i4")), byte_order(np.dtype("S3"))
+    ('big', 'none')
+    >>> byte_order(np.dtype([("a", "<i4"), ("b", ">i4"), ("c", "?")]))
+    'mixed'
+    """
+    found = set(_byte_orders(dtype))
+    if not found:
+        return "none"
+    return found.pop() if len(found) == 1 else "mixed"
+
+
+def _byte_orders(dtype: DType) -> list[ByteOrder]:
+    if dtype.subdtype is not None:
+        return _byte_orders(dtype.subdtype[0])
+    if dtype.fields is not None:
+        return [order for name in dtype.fields for order in _byte_orders(dtype[name])]
+    if dtype.kind in "OT" or dtype.str[0] == "|" or (complex_part(dtype) or dtype).itemsize == 1:
+        return []
+    return ["big" if dtype.str[0] == ">" else "little"]
+
+
+def with_byte_order(dtype: DType, order: ByteOrder) -> DType:
+    """Return `dtype` with every multi-byte part in `order`.
+
+    Examples
+    --------
+    >>> with_byte_order(np.dtype("<i4"), "big").str
+    '>i4'
+    """
+    return dtype if _has_no_order(dtype) else dtype.newbyteorder(_ORDERS[order])
+
+
+def _has_no_order(dtype: DType) -> bool:
+    # a type of ml_dtypes in one byte would differ from itself in the other order
+    return dtype.kind in "OT" or (is_small(dtype) and dtype.itemsize == 1)
+
+
+def to_native(dtype: DType) -> DType:
+    """Return `dtype` in native byte order and packed: the form that `ArrayMetadata` holds.
+
+    Examples
+    --------
+    >>> to_native(np.dtype([("a", ">i2"), ("b", ">f8")], align=True)).itemsize
+    10
+    """
+    if dtype.fields is not None:
+        return np.dtype([(name, to_native(dtype[name])) for name in dtype.names or ()])
+    if dtype.subdtype is not None:
+        return np.dtype((to_native(dtype.subdtype[0]), dtype.subdtype[1]))
+    return dtype if _has_no_order(dtype) else dtype.newbyteorder("=")

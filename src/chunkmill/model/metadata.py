@@ -1,4 +1,4 @@
-"""The one description of an array that every format parses to and emits from.
+"""The one description of an array or group that every format parses to and emits from: paths, attributes, codecs.
 
 Not here: JSON keys of any format (`chunkmill.formats`), codec behaviour (`chunkmill.codecs`).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,16 @@ import numpy as np
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid
 
-__all__ = ["JSON", "ArrayMetadata", "GroupMetadata", "NamedConfig"]
+__all__ = [
+    "JSON",
+    "ArrayMetadata",
+    "Attributes",
+    "GroupMetadata",
+    "NamedConfig",
+    "is_within",
+    "parents_of",
+    "same_json",
+]
 
 JSON = Any  # a recursive alias buys nothing under mypy when every use narrows by isinstance
 
@@ -76,3 +86,75 @@ class GroupMetadata:
     """Description of a group: its attributes."""
 
     attributes: Mapping[str, JSON] = field(default_factory=dict)
+
+
+def parents_of(path: str) -> list[str]:
+    """Return the paths of the groups above a node, the nearest first.
+
+    Examples
+    --------
+    >>> parents_of("a/b/c")
+    ['a/b', 'a', '']
+    """
+    if not path:
+        return []
+    parts = path.split("/")
+    return ["/".join(parts[:n]) for n in range(len(parts) - 1, -1, -1)]
+
+
+def is_within(path: str, group: str) -> bool:
+    """Return whether `path` is `group` or below it.
+
+    Examples
+    --------
+    >>> is_within("a/b", "a"), is_within("a", "a"), is_within("ab", "a"), is_within("a", "")
+    (True, True, False, True)
+    """
+    return not group or path == group or path.startswith(f"{group}/")
+
+
+class Attributes(dict[str, Any]):
+    """Attributes of a node: a dictionary that cannot be changed, since a change would not be stored.
+
+    Examples
+    --------
+    >>> attributes = Attributes({"units": "K"})
+    >>> attributes == {"units": "K"}
+    True
+    >>> attributes["units"] = "m"
+    Traceback (most recent call last):
+    TypeError: attributes are read-only here; update_attributes({...}) of the node writes them to the store
+    """
+
+    def _refuse(self, *_: object, **__: object) -> Any:
+        msg = "attributes are read-only here; update_attributes({...}) of the node writes them to the store"
+        raise TypeError(msg)
+
+    __setitem__ = __delitem__ = update = pop = popitem = setdefault = clear = __ior__ = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Attributes, (dict(self),)
+
+
+def same_json(a: Any, b: Any) -> bool:
+    """Compare values of attributes: ``1`` is not ``true``, and NaN is itself, also where it is spelled ``"NaN"``.
+
+    Examples
+    --------
+    >>> same_json({"valid": [float("nan"), 1]}, {"valid": ["NaN", 1.0]}), same_json(1, True)
+    (True, False)
+    """
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(same_json(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(same_json, a, b))
+    if isinstance(a, bool) != isinstance(b, bool):
+        return False
+    return bool(a == b) or (_spelled(a) is not None and _spelled(a) == _spelled(b))
+
+
+def _spelled(value: Any) -> str | None:
+    """Return the name of a float that JSON cannot hold; ``None`` for other values."""
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124
+    return value if value in ("NaN", "Infinity", "-Infinity") else None

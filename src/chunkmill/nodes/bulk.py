@@ -13,8 +13,7 @@ from typing import Any
 from chunkmill.errors import NodeExists
 from chunkmill.formats.base import Format
 from chunkmill.journal.unfinished_jobs import Reservation, check_no_job, jobs_at, reserved_briefly
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.model.paths import parents_of
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
 from chunkmill.nodes import placement
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import refresh_consolidated

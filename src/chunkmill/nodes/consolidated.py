@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from chunkmill.errors import NodeBeingReplaced, NodeExists
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.registry import FORMATS
-from chunkmill.model.json_values import same_json
-from chunkmill.model.paths import is_within, parents_of
+from chunkmill.model.metadata import is_within, parents_of, same_json
 from chunkmill.nodes.documents import fetch, may_have, node_keys, own_part, present, put_back
 from chunkmill.stores.base import Store
 

@@ -19,8 +19,7 @@ from chunkmill.formats.references.parquet import is_reference_root
 from chunkmill.formats.registry import get_format
 from chunkmill.journal import plan_document
 from chunkmill.log import LOG
-from chunkmill.model.json_values import same_json
-from chunkmill.model.paths import parents_of
+from chunkmill.model.metadata import parents_of, same_json
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
 
 __all__ = [

@@ -20,8 +20,7 @@ from chunkmill.journal.unfinished_jobs import (
     reserved,
     reserved_briefly,
 )
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.model.paths import parents_of
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated, refreshed
 from chunkmill.nodes.documents import (

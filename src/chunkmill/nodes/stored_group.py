@@ -16,8 +16,7 @@ from typing import Self, TypeAlias, TypeVar
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import ChunkmillError, NodeBeingReplaced, NodeNotFound, StoreError
 from chunkmill.formats.base import Format
-from chunkmill.model.json_values import Attributes
-from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_group
 from chunkmill.nodes.being_replaced import is_torn, settled

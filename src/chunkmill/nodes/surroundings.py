@@ -12,8 +12,7 @@ from chunkmill.errors import NodeExists
 from chunkmill.formats.base import Format
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.registry import FORMATS
-from chunkmill.model.metadata import GroupMetadata
-from chunkmill.model.paths import parents_of
+from chunkmill.model.metadata import GroupMetadata, parents_of
 from chunkmill.nodes.documents import fetch, may_have, node_keys
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store

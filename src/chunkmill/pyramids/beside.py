@@ -13,7 +13,7 @@ from chunkmill.conversion.source_guard import SeenSource, check_sources
 from chunkmill.conversion.target_writer import what_is_kept
 from chunkmill.formats.base import Format
 from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX
-from chunkmill.model.json_values import same_json
+from chunkmill.model.metadata import same_json
 from chunkmill.model.multiscales import Multiscale
 from chunkmill.nodes import hierarchy, placement, replacing
 from chunkmill.nodes.array import Array

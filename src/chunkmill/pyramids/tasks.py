@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import read_region, write_region
-from chunkmill.array.metered import metered, metered_source
+from chunkmill.array.other_stores import metered, metered_source
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction

@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import decode_chunk
-from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.layout import ShardedChunks, build_layouts
-from chunkmill.array.metered import metered
+from chunkmill.array.other_stores import metered
 from chunkmill.array.present_keys import chunks_in_shard
 from chunkmill.array.selection import region_shape
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.codecs.n5_block import parse_header
 from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeature
 from chunkmill.model.grid import ChunkCoords

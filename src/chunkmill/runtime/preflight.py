@@ -26,7 +26,7 @@ from distributed.protocol.pickle import dumps  # what a script defines, by value
 from distributed.worker import get_worker
 
 from chunkmill.array.layout import build_layouts
-from chunkmill.array.references import held_references, without_references
+from chunkmill.array.other_stores import held_references, without_references
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import cloudpickle
 
-from chunkmill.array.references import held_references
+from chunkmill.array.other_stores import held_references
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference, ReferenceSet

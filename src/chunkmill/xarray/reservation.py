@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from chunkmill.errors import NodeExists
 from chunkmill.journal.unfinished_jobs import check_no_job, reserved
-from chunkmill.model.metadata import GroupMetadata
-from chunkmill.model.paths import is_within, parents_of
+from chunkmill.model.metadata import GroupMetadata, is_within, parents_of
 from chunkmill.nodes import placement
 from chunkmill.nodes.documents import fetch, node_keys, present, unpublish
 from chunkmill.xarray.publication import Publication

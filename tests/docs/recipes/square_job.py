@@ -9,7 +9,7 @@ from typing import Any
 from chunkmill.squaring.plan import plan_tasks
 
 from chunkmill.array.chunk_io import read_region, write_chunk
-from chunkmill.array.metered import metered
+from chunkmill.array.other_stores import metered
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.report import ReportMixin
 from chunkmill.journal.journal_names import fingerprint

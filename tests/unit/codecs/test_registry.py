@@ -1,4 +1,7 @@
 import pickle
+import subprocess
+import sys
+from contextlib import suppress
 
 import numcodecs
 import numpy as np
@@ -8,6 +11,7 @@ from contracts.codec_contract import spec_of
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import (
+    _CODECS,
     build_pipeline,
     codec_kind,
     default_serializer,
@@ -16,7 +20,7 @@ from chunkmill.codecs.registry import (
     parse_numcodecs,
     sharded,
 )
-from chunkmill.errors import MetadataError, UnknownCodec, UnsupportedFeature
+from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec, UnsupportedFeature
 from chunkmill.model.metadata import NamedConfig
 
 I4 = np.dtype("i4")
@@ -243,3 +247,27 @@ def test_tokens_do_not_change_with_use():
     pipeline.decode(pipeline.encode(np.ones((2, 2), "i4"), spec), spec)
     assert tokenize(pipeline) == before == tokenize(pickle.loads(pickle.dumps(pipeline)))
     assert isinstance(pipeline, CodecPipeline)
+
+
+@pytest.mark.parametrize("name", sorted(_CODECS))
+def test_every_name_leads_to_a_factory(name):
+    """The modules are imported by name, so that nothing but a call sees a name that is wrong."""
+    with suppress(ValueError, TypeError, ChunkmillError):
+        _CODECS[name][1]({}, ChunkSpec((2,), np.dtype("f4"), None))
+
+
+def test_opening_needs_no_numcodecs():
+    code = """
+import sys
+import numpy as np
+from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.registry import build_pipeline
+from chunkmill.model.metadata import NamedConfig
+import chunkmill.formats.registry, chunkmill.array.staleness
+
+spec = ChunkSpec((4,), np.dtype("i4"), 0)
+for compressor in ("zstd", "blosc", "gzip", "crc32c"):
+    build_pipeline([NamedConfig("bytes", {"endian": "little"}), NamedConfig(compressor)], spec)
+print(*(name for name in ("numcodecs", "ml_dtypes", "cramjam", "zfpy") if name in sys.modules))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"

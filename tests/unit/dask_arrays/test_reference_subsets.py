@@ -7,7 +7,7 @@ import pytest
 from dask.base import tokenize
 
 import chunkmill as cm
-from chunkmill.array.references import without_references
+from chunkmill.array.other_stores import without_references
 from chunkmill.dask_arrays.reference_subsets import SubsetRegions, read_subset
 
 

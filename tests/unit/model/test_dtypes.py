@@ -5,8 +5,7 @@ import pytest
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.model import dtypes
-from chunkmill.model.byte_order import byte_order, to_native, with_byte_order
-from chunkmill.model.dtypes import STRING, emit_v2, emit_v3, parse_v2, parse_v3
+from chunkmill.model.dtypes import STRING, byte_order, emit_v2, emit_v3, parse_v2, parse_v3, to_native, with_byte_order
 from chunkmill.model.small_dtypes import SMALL
 
 V2 = [

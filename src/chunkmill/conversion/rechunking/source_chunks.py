@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import check_missing, decode_chunk
-from chunkmill.array.chunk_step import chunk_step
-from chunkmill.array.metered import listed_only
+from chunkmill.array.other_stores import listed_only
 from chunkmill.array.present_keys import Numbers
 from chunkmill.array.selection import region_shape
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.rechunking.source_slices import Slices

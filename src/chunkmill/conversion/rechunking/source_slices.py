@@ -17,9 +17,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from chunkmill.array.chunk_step import chunk_step
 from chunkmill.array.layout import ChunkLayout
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.bytes import BytesCodec
 from chunkmill.codecs.transpose import Transpose

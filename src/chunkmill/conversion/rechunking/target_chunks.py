@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.array.chunk_io import write_chunk
-from chunkmill.array.chunk_step import chunk_step
-from chunkmill.array.metered import metered, metered_source
+from chunkmill.array.other_stores import metered, metered_source
 from chunkmill.array.present_keys import count_in, touch
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.conversion.rechunking.intermediate_files import intermediate_values
 from chunkmill.conversion.rechunking.sides import writes_at_once

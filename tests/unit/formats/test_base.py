@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkmill.formats.indented_json import indented
+from chunkmill.formats.base import _indented as indented
 
 
 class Level(enum.IntEnum):

@@ -1,7 +1,7 @@
 import numpy as np
 
 import chunkmill as cm
-from chunkmill.array.begun_reads import begun_bytes, begun_reads
+from chunkmill.array.other_stores import begun_bytes, begun_reads
 from chunkmill.stores.memory import MemoryStore
 
 
