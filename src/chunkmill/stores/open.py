@@ -18,10 +18,12 @@ from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
 from chunkmill.stores.filesystems import without_dirs
 from chunkmill.stores.fsspec import FsspecStore
+from chunkmill.stores.icechunk import is_icechunk, store_of_icechunk
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.mapping import MappingStore
 from chunkmill.stores.obstore_options import location_of
 from chunkmill.stores.posix_file import path_of_url
+from chunkmill.stores.url_pipeline import UrlPipeline, parse_url_pipeline
 from chunkmill.stores.zarr_python import IcechunkStore, ReadOnlyStore, ZarrPythonStore, is_zarr_python_store, place_of
 from chunkmill.stores.zip import ZipStore
 
@@ -55,6 +57,8 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     if not isinstance(url, (str, os.PathLike)):
         return _of_object(url)
     url = os.fspath(url)
+    if (pipeline := parse_url_pipeline(url)) is not None:
+        return _of_pipeline(pipeline, storage_options)
     if not url:
         raise StoreError(url="", key="", reason="the url is empty: give a path or a url")
     if (path := _local_path(url)) is not None:
@@ -70,12 +74,25 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     return FsspecStore(url, storage_options)
 
 
+def _of_pipeline(pipeline: UrlPipeline, storage_options: Mapping[str, Any] | None) -> Store:
+    if pipeline.path:
+        reason = f"a store is wanted, and the url names the node {pipeline.path!r} in it: give that as the path"
+        raise StoreError(url=pipeline.store_url, key="", reason=reason)
+    if pipeline.icechunk is None:
+        return open_store(pipeline.url, storage_options)
+    from chunkmill.stores.icechunk import store_of_repository  # noqa: PLC0415 - an extra
+
+    return store_of_repository(pipeline, storage_options)
+
+
 def _of_object(place: Any) -> Store:
     if hasattr(place, "get_versioned"):
         store: Store = place
         return store
     if is_obstore(place):
         return _of_obstore(place)
+    if is_icechunk(place):
+        return store_of_icechunk(place)
     if is_zarr_python_store(place):
         return _of_zarr_python(place)
     if isinstance(place, dict):
@@ -90,7 +107,7 @@ def _of_object(place: Any) -> Store:
 
 def is_store(place: Any) -> bool:
     """Return whether `place` is a store, or an object that `open_store` makes one of; no url."""
-    is_other = is_obstore(place) or is_zarr_python_store(place)
+    is_other = is_obstore(place) or is_zarr_python_store(place) or is_icechunk(place)
     return is_other or hasattr(place, "get_versioned") or isinstance(place, (dict, fsspec.FSMap))
 
 

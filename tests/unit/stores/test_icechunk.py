@@ -1,0 +1,86 @@
+"""Repositories of Icechunk, opened by url."""
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.icechunk import _s3_options
+from chunkmill.stores.open import open_store
+
+
+@pytest.fixture
+def repository(tmp_path, capfd):
+    """A repository on disk, whose warning about concurrent commits is not shown."""
+    made = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "r")))
+    for value in (1, 2):
+        session = made.writable_session("main")
+        zarr.open_group(session.store, mode="a").create_array("a", data=np.full(4, value), overwrite=True)
+        snapshot = session.commit(f"{value}")
+        if value == 1:
+            made.create_tag("v1", snapshot)
+            made.create_branch("old", snapshot)
+            first = snapshot
+    capfd.readouterr()
+    return f"{tmp_path}/r", first
+
+
+@pytest.mark.parametrize("version", ["", "@tag.v1", "@branch.old", "@branch.main", "@{first}"])
+def test_a_version_is_opened(repository, version):
+    place, first = repository
+    store = open_store(f"{place}|icechunk:{version.format(first=first)}")
+    expected = 2 if version in {"", "@branch.main"} else 1
+    assert zarr.open_array(store.below_zarr, path="a", mode="r")[0] == expected
+
+
+def test_file_urls(repository):
+    place, _ = repository
+    assert open_store(f"file://{place}|icechunk:").get("zarr.json") is not None
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("{place}|icechunk:@tag.v9", "tag 'v9'"),
+        ("{place}/nothing|icechunk:", "cannot be opened"),
+        ("ftp://host/x|icechunk:", "no storage for ftp://"),
+        ("{place}|icechunk:a", "names the node 'a'"),
+    ],
+)
+def test_what_is_not_there_is_one_error(repository, url, reason):
+    with pytest.raises(StoreError, match=reason):
+        open_store(url.format(place=repository[0]))
+
+
+def test_objects_of_icechunk_are_stores(repository):
+    place, _ = repository
+    opened = icechunk.Repository.open(icechunk.local_filesystem_storage(place))
+    for each in (opened, opened.readonly_session("main"), opened.writable_session("main")):
+        assert open_store(each).list_dir("") == ["a/", "zarr.json"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"region": None, "from_env": True}),
+        ({"anon": True}, {"region": None, "anonymous": True}),
+        (
+            {"key": "k", "secret": "s", "client_kwargs": {"region_name": "eu-west-1"}},
+            {"region": "eu-west-1", "access_key_id": "k", "secret_access_key": "s"},
+        ),
+        (
+            {"anon": True, "endpoint_url": "http://localhost:1"},
+            {
+                "region": None,
+                "anonymous": True,
+                "endpoint_url": "http://localhost:1",
+                "allow_http": True,
+                "force_path_style": True,
+            },
+        ),
+        ({"access_key_id": "k", "secret_access_key": "s"}, {"region": None, "access_key_id": "k", "secret_access_key": "s"}),
+    ],
+)  # fmt: skip
+def test_options_of_s3fs_are_translated(options, expected):
+    assert _s3_options(options) == expected
