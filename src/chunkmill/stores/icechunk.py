@@ -23,6 +23,8 @@ __all__ = ["is_icechunk", "store_of_icechunk", "store_of_repository"]
 # as s3fs has them -> as Icechunk has them
 _S3_OPTIONS = {"key": "access_key_id", "secret": "secret_access_key", "token": "session_token", "anon": "anonymous"}
 
+_CONTAINERS = "authorize_virtual_chunk_access"
+
 
 def is_icechunk(place: Any) -> bool:
     """Return whether `place` is a repository or a session of Icechunk, which is not imported.
@@ -64,12 +66,10 @@ def store_of_repository(pipeline: UrlPipeline, storage_options: Mapping[str, Any
         reason = "a repository of Icechunk needs the package icechunk: pip install 'chunkmill[icechunk]'"
         raise StoreError(url=pipeline.url, key="", reason=reason) from error
     options = dict(storage_options or {})
-    access = options.pop("authorize_virtual_chunk_access", None)
+    access = {name: options.pop(name) for name in [_CONTAINERS] if name in options}
     kind, name = pipeline.icechunk or ("branch", "main")
     try:
-        repository = icechunk.Repository.open(
-            _storage(icechunk, pipeline.url, options), authorize_virtual_chunk_access=access
-        )
+        repository = icechunk.Repository.open(_storage(icechunk, pipeline.url, options), **access)
         session = repository.readonly_session(**{"snapshot_id" if kind == "snapshot" else kind: name})
     except (icechunk.IcechunkError, ValueError, TypeError) as error:
         reason = f"the {kind} {name!r} of the repository cannot be opened: {str(error).strip().splitlines()[0]}"

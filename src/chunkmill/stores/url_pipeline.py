@@ -26,7 +26,7 @@ Kind = Literal["branch", "tag", "snapshot"]
 
 @dataclass(frozen=True, slots=True)
 class UrlPipeline:
-    """What a url pipeline names.
+    """Place that a url pipeline names.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class UrlPipeline:
     format
         Named by the last adapter; ``None`` where none does, or ``zarr:`` leaves it open.
     icechunk
-        Kind and name of the version of a repository of Icechunk; ``None`` where the store is no repository.
+        Version of the repository of Icechunk by kind and name; ``None`` for all other stores.
     """
 
     url: str

@@ -26,7 +26,7 @@ from zarr.abc.store import (
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from chunkmill.array.chunk_io import encode_chunk
-from chunkmill.array.chunk_step import chunk_step
+from chunkmill.array.stored_array import chunk_step
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.convert_tasks import reframed
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target
