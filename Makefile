@@ -62,7 +62,7 @@ $(DEMO)/.made: pyproject.toml constraints.txt
 timed = @start=$$(date +%s); $(2); code=$$?; echo "make $(1): $$(( $$(date +%s) - start )) s"; exit $$code
 
 demo:
-	$(call timed,demo,$(MAKE) --no-print-directory $(DEMO)/.made && $(DEMO)/bin/chunkmill demo --output demo-output)
+	$(call timed,demo,$(MAKE) --no-print-directory $(DEMO)/.made && $(DEMO)/bin/python notebooks/demo.py --output demo-output)
 
 test:
 	$(call timed,test,$(MAKE) --no-print-directory env peers && $(BIN)/python -m pytest -q -n 2 -m "not slow")

@@ -48,8 +48,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.references.write import ReferencesReport, to_references
     from chunkmill.runtime.job_monitor import JobStatus
     from chunkmill.runtime.running_job import RunningJob
-    from chunkmill.xarray.dataset_report import DatasetReport
-    from chunkmill.xarray.write import write_dataset
+    from chunkmill.xarray.write import DatasetReport, write_dataset
     from chunkmill.zarr_python.view import zarr_store
 
 __all__ = [
@@ -131,8 +130,7 @@ _DEFINED_IN = {
     "references.write": ("ReferencesReport", "to_references"),
     "runtime.job_monitor": ("JobStatus",),
     "runtime.running_job": ("RunningJob",),
-    "xarray.dataset_report": ("DatasetReport",),
-    "xarray.write": ("write_dataset",),
+    "xarray.write": ("DatasetReport", "write_dataset"),
     "zarr_python.view": ("zarr_store",),
 }
 _MODULES = {name: f"chunkmill.{module}" for module, names in _DEFINED_IN.items() for name in names}

@@ -446,7 +446,7 @@ def test_zarr_stays_with_xarrays_own_engine(tmp_path):
     cm.create_array(
         tmp_path / "x.zarr", "a", shape=(2,), dtype="i4", chunks=(2,), format="zarr3", dimension_names=["x"]
     )
-    for setting, module in (("auto", "xarray.backends.zarr"), (True, "chunkmill.xarray.lazy_array")):
+    for setting, module in (("auto", "xarray.backends.zarr"), (True, "chunkmill.xarray.backend")):
         with (
             dask.config.set({"chunkmill.guess-zarr": setting}),
             xr.open_dataset(tmp_path / "x.zarr", cache=False) as opened,

@@ -1,1 +1,1 @@
-"""The command line: ``chunkmill info | ls | attrs | jobs | convert | rechunk | refs | verify | check | demo``."""
+"""The command line: ``chunkmill info | ls | attrs | jobs | convert | rechunk | pyramid | refs | verify | check``."""

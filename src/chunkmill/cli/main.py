@@ -1,8 +1,9 @@
 """Commands of ``chunkmill``: each calls one public function and prints its result.
 
-Also available as ``dask chunkmill …``, by the entry point ``dask_cli``. Not here: arguments and options
-(`chunkmill.cli.options`), descriptions of nodes (`chunkmill.cli.node_facts`). Names of `chunkmill` are imported when
-they are used, and so is whatever else imports dask: help texts, completion and errors of usage do not wait for it.
+Also available as ``dask chunkmill …``, by the entry point ``dask_cli``. Not here: the commands
+that write a node again (`chunkmill.cli.convert`) or make reference sets (`chunkmill.cli.references`), arguments and
+options (`chunkmill.cli.options`). Names of `chunkmill` are imported when they are used, and so is all that imports
+dask: help texts, completion and errors of usage do not wait for it.
 """
 
 from __future__ import annotations
@@ -16,30 +17,23 @@ from typing import Any
 import click
 
 import chunkmill as cm
-from chunkmill.cli.attributes import attrs
-from chunkmill.cli.jobs import jobs
+from chunkmill.cli.convert import convert, pyramid, rechunk
 from chunkmill.cli.options import (
-    CODECS,
-    FORMATS,
-    JSON_VALUE,
-    NAMES,
+    JSON_FLAG,
+    KEY_VALUE,
     PLACE,
-    SHAPE,
     errors_shown,
     examples,
-    job_options,
     plain,
+    region_option,
     run_options,
-    run_plan,
     say,
     scheduled,
     show,
     storage_option,
     store_options,
 )
-from chunkmill.cli.pyramid import pyramid
 from chunkmill.cli.references import refs
-from chunkmill.cli.region import region_option
 
 __all__ = ["main"]
 
@@ -123,118 +117,79 @@ def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_jso
 _tree = copy(ls)  # with a name of its own in help texts
 _tree.name = "tree"
 main.add_command(_tree)
-main.add_command(attrs)
-main.add_command(jobs)
 
 
 @main.command(
-    short_help="Convert to another format.",
+    short_help="Print or change attributes.",
     epilog=examples(
-        "chunkmill convert volume.n5 volume.zarr --format zarr3 --shards 512,512,512",
-        "chunkmill convert scan.n5 scan.zarr --ome 0.5",
-        "chunkmill convert old.zarr new.zarr --dry-run --json",
-        "chunkmill convert s3://b/x.zarr s3://b/x.n5 --format n5 --scheduler tcp://10.0.0.1:8786",
+        "chunkmill attrs archive.zarr --path t2m",
+        "chunkmill attrs archive.zarr --path t2m --set units=K --set valid_range=[180,340] --unset comment",
     ),
 )
-@click.argument("source", type=PLACE)
-@click.argument("target", type=PLACE)
-@click.option("--format", "format_", type=FORMATS, default="zarr3", show_default=True, help="Format of the target.")
+@click.argument("url", type=PLACE)
+@store_options
 @click.option(
-    "--chunks",
-    type=SHAPE,
-    default="keep",
-    show_default=True,
-    help="Chunk shape, such as 1,512,512, or lengths by dimension, such as time=-1,lat=32.",
+    "--set", "to_set", multiple=True, type=KEY_VALUE, help="Attribute to set; JSON, or text (repeatable): units=K."
 )
-@click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
-@click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
-@click.option(
-    "--allow",
-    multiple=True,
-    type=click.Choice(["fill_value", "codecs", "dimension_names", "attributes"]),
-    help="What may be lost if the format cannot hold it (repeatable); values never are.",
-)
-@click.option(
-    "--include", multiple=True, help="Convert only nodes that match, with all below, such as 't2*' (repeatable)."
-)
-@click.option("--exclude", multiple=True, help="Leave out nodes that match, with all below (repeatable).")
-@region_option("Convert only this region")
-@click.option("--dimension-names", type=NAMES, help="Names of the axes, such as time,lat,lon.")
-@click.option("--fill-value", type=JSON_VALUE, help="Fill value of the target, JSON or text; values stay as they are.")
-@click.option(
-    "--chunk-key-encoding", type=click.Choice(["/", "."]), help="Separator in chunk keys, such as / for nested."
-)
-@click.option(
-    "--ome", type=click.Choice(["0.4", "0.5"]), help="Describe the images in the source by this version of OME-Zarr."
-)
-@job_options
-def convert(
-    source: str, target: str, *, path: str, target_path: str, format_: str, include: tuple[str, ...], **options: Any
-) -> None:
-    """Convert the array or group SOURCE, with everything below it, to another format at TARGET.
-
-    Chunks are copied without decoding wherever their bytes mean the same in the target. The target appears when it is
-    complete; an interrupted job resumes when the command is run again.
-    """
-    run_plan(
-        cm.plan_convert,
-        (source, path),
-        (target, target_path),
-        options | {"format": format_, "include": include or None},
-    )
-
-
-@main.command(
-    short_help="Write with other chunks.",
-    epilog=examples(
-        "chunkmill rechunk maps.zarr series.zarr --path t2m --chunks=-1,32,32 --max-mem 2GiB",
-        "chunkmill rechunk maps.zarr series.zarr --chunks time=-1,lat=32,lon=32 --dry-run",
-    ),
-)
-@click.argument("source", type=PLACE)
-@click.argument("target", type=PLACE)
-@click.option(
-    "--chunks",
-    type=SHAPE,
-    required=True,
-    help="Chunk shape, such as --chunks=-1,32,32, or lengths by dimension: time=-1,lat=32; -1: all of an axis.",
-)
-@click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
-@click.option("--format", "format_", type=FORMATS, help="Format of the target; the source's by default.")
-@click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
-@click.option("--include", multiple=True, help="Only nodes that match, with all below, such as 't2*' (repeatable).")
-@click.option("--exclude", multiple=True, help="Leave out nodes that match, with all below (repeatable).")
-@region_option("Only this region")
-@click.option(
-    "--chunk-key-encoding", type=click.Choice(["/", "."]), help="Separator in chunk keys, such as / for nested."
-)
-@click.option(
-    "--strategy",
-    type=click.Choice(["direct", "spill"]),
-    help="Strategy to use instead of the one estimated to be faster.",
-)
-@job_options
-def rechunk(
-    source: str,
-    target: str,
-    *,
+@click.option("--unset", multiple=True, help="Name of an attribute to delete (repeatable).")
+def attrs(
+    url: str,
     path: str,
-    target_path: str,
-    format_: str | None,
-    include: tuple[str, ...],
-    **options: Any,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    as_json: bool,
+    to_set: tuple[tuple[str, Any], ...],
+    unset: tuple[str, ...],
 ) -> None:
-    """Write the array SOURCE, or every array of a group, with other chunks to TARGET, within a bound on memory.
+    """Print the user attributes of the array or group at URL, after changing them.
 
-    Each element is read and written once; where few target chunks fit in memory at a time, it also passes through
-    intermediate files, which are deleted when the job is done.
+    Attributes that are not named are kept, those that another process sets at the same time included. Consolidated
+    metadata are updated.
     """
-    chosen = options | {"format": format_, "include": include or None}
-    run_plan(cm.plan_rechunk, (source, path), (target, target_path), chosen)
+    values = dict(to_set)
+    if both := sorted(values.keys() & set(unset)):
+        raise click.UsageError(f"--set and --unset name the same attributes: {', '.join(both)}")
+    with errors_shown():
+        node = cm.open(url, path, storage_options=storage_options, mode="r+" if values or unset else "r")
+        if missing := sorted(set(unset) - node.attributes.keys()):
+            raise click.UsageError(f"--unset names {missing}, where the attributes are {sorted(node.attributes)[:20]}")
+        if unset:
+            node.del_attributes(*unset)
+        if values:
+            node.update_attributes(values)
+        shown = plain(dict(node.attributes))
+    if as_json:
+        say(json.dumps(shown, indent=2, allow_nan=False))
+    else:
+        for name, value in shown.items():
+            say(f"{name} = {json.dumps(value, ensure_ascii=False)}")
 
 
-main.add_command(pyramid)
-main.add_command(refs)
+@main.command(
+    short_help="List unfinished jobs of a store.",
+    epilog=examples("chunkmill jobs s3://bucket/archive.zarr", "chunkmill jobs --json archive.zarr"),
+)
+@click.argument("url", type=PLACE)
+@storage_option("--option", "storage_options", "")
+@JSON_FLAG
+def jobs(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool) -> None:
+    """List the jobs that write to the store at URL and have not ended, of any process.
+
+    A job is running while its client is alive. An interrupted one resumes when it is run again.
+    """
+    with errors_shown():
+        found = cm.jobs(url, storage_options=storage_options)
+    if as_json:
+        say(json.dumps([job.to_dict() for job in found], indent=2))
+        return
+    for job in found:
+        say(str(job))
+    if not found:
+        say("no unfinished jobs")
+
+
+for command in (convert, rechunk, pyramid, refs):
+    main.add_command(command)
 
 
 @main.command(
@@ -287,19 +242,3 @@ def check(
         report = cm.check(url, path, repair=repair, storage_options=storage_options)
     show(report, as_json=as_json)
     sys.exit(0 if report.ok else 1)
-
-
-@main.command(short_help="Run the main job on real data.", epilog=examples("chunkmill demo --output /tmp/demo"))
-@click.option(
-    "--output", type=PLACE, default="demo-output", show_default=True, help="Folder for the stores and the plot."
-)
-@click.option("--workers", default=2, show_default=True, help="Processes of the local cluster.")
-def demo(output: str, workers: int) -> None:
-    """Run the main job on real data: write, convert, verify, compute, plot.
-
-    The data come with the extra `demo`: climate model output, satellite sea surface temperatures, a brain.
-    """
-    from chunkmill.cli.demo import run_demo  # noqa: PLC0415 - it imports xarray and matplotlib
-
-    with errors_shown():
-        run_demo(output, n_workers=workers)

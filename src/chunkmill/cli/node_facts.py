@@ -13,12 +13,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from dask.utils import format_bytes
 
 from chunkmill.array.present_keys import chunks_in_shards
 from chunkmill.cli.options import plain
 from chunkmill.display.array import codecs_text, shape_text
-from chunkmill.display.report import report_text
+from chunkmill.display.report import format_bytes, report_text
 from chunkmill.errors import ChunkmillError
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array

@@ -1,7 +1,7 @@
 """Types of arguments, common options, scheduler, output and errors of all commands.
 
-Not here: the commands (`chunkmill.cli.main`), descriptions of nodes (`chunkmill.cli.node_facts`). What is imported here
-is imported before any help text, completion or error of usage is shown: dask is not.
+Not here: the commands (`chunkmill.cli.main`, `chunkmill.cli.convert`), descriptions of nodes
+(`chunkmill.cli.node_facts`). Nothing imported here imports dask: help texts and errors of usage would wait for it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ __all__ = [
     "examples",
     "job_options",
     "plain",
+    "region_option",
     "run_options",
     "say",
     "scheduled",
@@ -379,3 +380,34 @@ def _connected(address: str) -> Any:
 
 _PATIENCE = 10.0  # seconds
 _PORT = 8786  # Dask's own, where the address names none
+
+
+class _Region(ParamType):
+    """Slices (``0:10,...``), or ranges by dimension (``time=0:10,lat=5:``)."""
+
+    name = "region"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        items = [item.strip() for item in value.strip("()[] ").split(",") if item.strip()]
+        try:
+            if any("=" in item for item in items):
+                named = [item.rsplit("=", 1) for item in items]
+                return {name.strip(): _slice(text) for name, text in named}
+            return tuple(... if item == "..." else _slice(item) for item in items)
+        except ValueError:
+            msg = f"{value!r} is not a region: write it as 0:10,20:30 (start:stop for each axis) or time=0:10,lat=5:"
+            self.fail(msg, param, ctx)
+
+
+def _slice(text: str) -> slice:
+    start, stop = text.split(":")
+    return slice(int(start) if start.strip() else None, int(stop) if stop.strip() else None)
+
+
+def region_option(text: str) -> Callable[[Command], Command]:
+    """Return the option, with the beginning of its help."""
+    return click.option(
+        "--region", type=_Region(), help=f"{text}, such as 0:10,20:30, or by dimension, time=0:10,lat=5:."
+    )

@@ -21,6 +21,7 @@ __all__ = [
     "ReportMixin",
     "Table",
     "facts_html",
+    "format_bytes",
     "html_text",
     "printable",
     "report_html",
@@ -193,6 +194,18 @@ def _shown(table: Table, max_rows: int | None) -> tuple[Table, int]:
     if max_rows is None:
         return table, 0
     return table[: 1 + max_rows], max(0, len(table) - 1 - max_rows)
+
+
+def format_bytes(n_bytes: float) -> str:
+    """Return bytes as text, as `dask.utils.format_bytes`, which would import dask.
+
+    Examples
+    --------
+    >>> format_bytes(1), format_bytes(1234), format_bytes(1 << 40)
+    ('1 B', '1.21 kiB', '1.00 TiB')
+    """
+    units = ((f"{prefix}iB", 1 << 10 * power) for power, prefix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")))
+    return next((f"{n_bytes / unit:.2f} {name}" for name, unit in units if n_bytes >= 0.9 * unit), f"{n_bytes} B")
 
 
 def printable(text: str) -> str:

@@ -6,11 +6,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from dask.utils import format_bytes
-
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.array import array_html, attributes_html, dtype_text, location, shape_text
-from chunkmill.display.report import html_text, printable
+from chunkmill.display.report import format_bytes, html_text, printable
 from chunkmill.errors import ChunkmillError
 
 __all__ = ["GroupLike", "group_html", "group_text", "tree_text"]

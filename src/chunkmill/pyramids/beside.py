@@ -21,7 +21,7 @@ from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import check_own, publish
 from chunkmill.nodes.group import Node
 from chunkmill.nodes.replacement import ReplacementOfJob
-from chunkmill.pyramids.level_arrays import emit_levels
+from chunkmill.pyramids.image import emit_levels
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
 

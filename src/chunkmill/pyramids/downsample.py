@@ -2,7 +2,7 @@
 
 Results are those of TensorStore's ``downsample`` driver, bit for bit. A cell, the elements that become one, is smaller
 at the end of an axis whose length is not a multiple of the factor. Not here: which blocks
-(`chunkmill.pyramids.blocks`).
+(`chunkmill.pyramids.levels`).
 """
 
 from __future__ import annotations

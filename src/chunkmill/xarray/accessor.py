@@ -13,9 +13,8 @@ from xarray import Dataset, DataTree, Variable
 
 from chunkmill.errors import DatasetError
 from chunkmill.formats.base import WritableFormatName
-from chunkmill.xarray.dataset_report import DatasetReport
 from chunkmill.xarray.duplicates import OnDuplicate
-from chunkmill.xarray.write import Mode, write_dataset
+from chunkmill.xarray.write import DatasetReport, Mode, write_dataset
 
 __all__ = ["DatasetAccessor", "TreeAccessor"]
 

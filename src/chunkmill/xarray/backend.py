@@ -1,43 +1,61 @@
 """Xarray backend ``engine="chunkmill"``: open a group of any format as labelled, lazy variables.
 
-The variables are undecoded; CF decoding is xarray's own, with the attributes and the encoding of
-`chunkmill.xarray.coding`.
+Selections of a lazy variable, and the tasks of dask, read only the chunks around them. Each level of a multiscale
+image is a dataset with coordinates in physical units.
 
 Dimensions are those that the format names: ``dimension_names``, ``_ARRAY_DIMENSIONS``, NCZarr's references, N5's
 ``axes``. An axis without a name is called ``<array>_dim_<axis>``: names by length, as in h5netcdf, would identify axes
-that happen to be equally long.
+that happen to be equally long. Not here: CF decoding (`chunkmill.xarray.decode`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from xarray import Dataset, DataTree, Variable
 from xarray.backends import list_engines
-from xarray.backends.common import AbstractDataStore, BackendEntrypoint
+from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
+from chunkmill.array.advanced_indexing import read_outer, read_points
+from chunkmill.array.staleness import check_unchanged
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.dask_arrays.from_array import ArrayInside, find_array_inside
 from chunkmill.errors import ChunkmillError, DatasetError
 from chunkmill.formats.base import FormatName
 from chunkmill.formats.registry import get_format
+from chunkmill.model.grid import Region
 from chunkmill.nodes import api
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.dimensions import axis_names
 from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel, multiscales_of
 from chunkmill.nodes.open_store import is_reference_set
+from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
 from chunkmill.stores.settings import setting
-from chunkmill.xarray.coding import array_encoding, decoded_attributes
-from chunkmill.xarray.decode import decode
-from chunkmill.xarray.image_levels import level_datasets
-from chunkmill.xarray.lazy_array import IndexCoordinates, LazyArray
+from chunkmill.xarray.decode import array_encoding, decode, decoded_attributes
 from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend
 
-__all__ = ["ChunkmillBackendEntrypoint", "GroupVariables", "dimension_names", "open_variable"]
+__all__ = [
+    "ChunkmillBackendEntrypoint",
+    "GroupVariables",
+    "IndexCoordinates",
+    "LazyArray",
+    "dimension_names",
+    "level_datasets",
+    "open_variable",
+]
 
 _N5_SUFFIXES, _ZARR_SUFFIXES = (".n5", ".n5.zip"), (".zarr", ".zarr.zip")
 _ROOT_ARRAY = "data"  # name of the variable of a store that is a single array
@@ -307,3 +325,155 @@ def _dropped(drop_variables: str | Iterable[str] | None) -> frozenset[str]:
 def _split(children: Mapping[str, Node]) -> tuple[dict[str, Array], dict[str, Group]]:
     arrays = {name: node for name, node in children.items() if isinstance(node, Array)}
     return arrays, {name: node for name, node in children.items() if isinstance(node, Group)}
+
+
+class LazyArray(BackendArray):
+    """An `Array` that xarray indexes lazily: only the chunks around a selection are read, when it is loaded."""
+
+    __slots__ = ("array", "dtype", "index_coordinates", "shape")
+
+    def __init__(self, array: StoredArray, index_coordinates: IndexCoordinates | None = None) -> None:
+        self.array = array
+        self.index_coordinates = index_coordinates
+        self.shape = array.shape
+        self.dtype = array.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        read = self._points if isinstance(key, indexing.VectorizedIndexer) else self._outer
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.VECTORIZED, read)
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """Read in a thread, so that ``Dataset.load_async`` reads variables concurrently."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LazyArray, (self.array,)
+
+    def _outer(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        check_unchanged(self.array, may_grow=True)
+        values = None if self.index_coordinates is None else self.index_coordinates.read(self.array)
+        return read_outer(self.array, key) if values is None else values[key].copy()
+
+    def _points(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        check_unchanged(self.array, may_grow=True)
+        return read_points(self.array, key)
+
+
+class IndexCoordinates:
+    """Index coordinates of a store with latency: the first read of one reads all of them concurrently.
+
+    When xarray opens a dataset, it reads them one after the other, and the first and last value of times before.
+    """
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self._waiting = arrays
+        self._values: dict[str, NDArray[Any] | None] = {}
+        self._lock = threading.Lock()
+
+    def read(self, array: StoredArray) -> NDArray[Any] | None:
+        """Return the values; ``None`` where reading failed, so that reading `array` itself raises the error."""
+        with self._lock:
+            if self._waiting:
+                arrays, self._waiting = self._waiting, ()
+                with ThreadPoolExecutor(min(len(arrays), REQUESTS_AT_ONCE)) as pool:
+                    self._values = dict(zip((a.path for a in arrays), pool.map(_values, arrays), strict=True))
+            return self._values.get(array.path)
+
+
+def _values(array: Array) -> NDArray[Any] | None:
+    try:
+        return array[...]  # type: ignore[no-any-return]
+    except (ChunkmillError, OSError):
+        return None
+
+
+class _LazyView:
+    """Wrappers that xarray put around a `LazyArray`, the innermost first: they make the values of blocks."""
+
+    def __init__(self, wrappers: Sequence[Any], region: Region) -> None:
+        self.wrappers = []
+        for wrapper in wrappers:  # without what they hold, which would be sent with each task
+            self.wrappers.append(copy(wrapper))
+            self.wrappers[-1].array = None
+        self.start = tuple(cut.start for cut in region)
+
+    def __call__(self, array: StoredArray, region: Region) -> NDArray[Any]:
+        inner: Any = LazyArray(array)
+        for wrapper in map(copy, self.wrappers):
+            wrapper.array = inner
+            inner = wrapper
+        cuts = zip(region, self.start, strict=True)
+        return np.asarray(inner[tuple(slice(cut.start - start, cut.stop - start) for cut, start in cuts)])
+
+
+@find_array_inside
+def _lazy_array(source: Any) -> ArrayInside | None:
+    """Return the array inside what xarray gives to dask, with the region of it that a selection before has left.
+
+    ``None`` where elements have other places than in the array but for the region's start: transposed, selected by
+    steps or positions, characters that are joined.
+    """
+    if type(source) is not indexing.ImplicitToExplicitIndexingAdapter:
+        return None
+    wrappers: list[Any] = []
+    start = (0,) * source.ndim
+    while not isinstance(source, LazyArray):
+        below = getattr(source, "array", None)
+        if isinstance(source, indexing.LazilyIndexedArray):
+            key = source.key.tuple
+            if not all(isinstance(cut, slice) and cut.step in {None, 1} for cut in key):
+                return None
+            starts = [cut.indices(n)[0] for cut, n in zip(key, source.array.shape, strict=True)]
+            start = tuple(map(sum, zip(start, starts, strict=True)))
+        elif below is None or below.shape != source.shape:
+            return None
+        wrappers.append(source)
+        source = below
+    shape = wrappers[0].shape
+    region = tuple(slice(first, first + n) for first, n in zip(start, shape, strict=True))
+    return ArrayInside(source.array, region, _LazyView(wrappers[::-1], region))
+
+
+_VARIABLE = "image"
+
+
+def level_datasets(
+    path: str,
+    attributes: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    open_dataset: Callable[[Mapping[str, Array]], Dataset],
+) -> dict[str, Dataset]:
+    """Return a dataset for each level of the images in the group at `path`, by the name of its array; often none.
+
+    Parameters
+    ----------
+    attributes, arrays
+        Of the group.
+    open_dataset
+        Returns the dataset of some arrays.
+    """
+
+    def named(accepts: Callable[[str], bool]) -> Mapping[str, Array]:
+        return {name: array for name, array in arrays.items() if accepts(name)}
+
+    try:
+        images = multiscales_of(path, attributes, named, arrays.__getitem__)
+    except (ChunkmillError, KeyError):  # wrong metadata, or a level further down: its group is opened as any other
+        return {}
+    return {
+        level.array.path.rpartition("/")[2]: _with_coordinates(open_dataset({_VARIABLE: level.array}), image, level)
+        for image in images
+        for level in image
+    }
+
+
+def _with_coordinates(dataset: Dataset, image: MultiscaleImage, level: ScaleLevel) -> Dataset:
+    """Name the dimensions after the axes, and give those of space and time the position of each voxel's centre."""
+    names = [axis.name for axis in image.axes]
+    dataset = dataset.rename(dict(zip(dataset[_VARIABLE].dims, names, strict=True)))
+    coordinates = {}
+    for axis, scale, start, n in zip(image.axes, level.scale, level.translation, level.array.shape, strict=True):
+        if axis.type != "channel":
+            units = {} if axis.unit is None else {"units": axis.unit}
+            coordinates[axis.name] = (axis.name, start + scale * np.arange(n), units)
+    return dataset.assign_coords(coordinates)

@@ -1,20 +1,33 @@
-"""Decode variables to a dataset by xarray's CF decoding.
+"""Decode variables to a dataset by xarray's CF decoding, from the attributes and the encoding that it expects.
 
 Variables with nothing to decode bypass it: xarray rebuilds each variable seven times, which is most of the time that
-opening a thousand of them takes. Not here: how variables are opened (`chunkmill.xarray.backend`).
+opening a thousand of them takes.
+
+xarray keeps the marker of missing elements in two places: in Zarr v2 it is the array's fill value; in Zarr v3 it is
+the attribute ``_FillValue``, floats in base64, and the fill value is only the value of absent chunks.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numcodecs
 import numpy as np
 from xarray import Coordinates, Dataset, Variable, conventions
 from xarray.backends.common import AbstractDataStore
 
-__all__ = ["decode"]
+from chunkmill.formats.cf_fill_value import decode_fill_value
+from chunkmill.formats.chains import kind
+from chunkmill.formats.n5_compression import zarr_chain
+from chunkmill.formats.registry import get_format
+from chunkmill.formats.zarr_v2_codecs import emit_chain
+from chunkmill.model.grid import ChunkGrid, RegularAxis
+from chunkmill.model.metadata import JSON, NamedConfig
+from chunkmill.nodes.array import Array
+
+__all__ = ["array_encoding", "decode", "decoded_attributes"]
 
 _RELATED = frozenset({"coordinates", *conventions.CF_RELATED_DATA})
 _DECODED = _RELATED | {
@@ -96,3 +109,114 @@ def _is_plain(variable: Variable, *, masks: bool) -> bool:
 
 def _is_nan(value: Any, variable: Variable) -> bool:
     return variable.dtype.kind == "f" and isinstance(value, (float, np.floating)) and bool(value != value)  # noqa: PLR0124 - NaN
+
+
+def array_encoding(array: Array, dims: Sequence[str], *, masked: bool) -> dict[str, Any]:
+    """Return the encoding of a variable: how `array` is stored, by the keys of xarray's zarr engine.
+
+    ``preferred_chunks`` are those of the store keys, so that ``chunks={}`` reads each key once; with
+    ``engine="zarr"`` they are the inner chunks of shards, so that every shard's index is read once for each chunk.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> a = cm.create_array("memory://doc-encoding", shape=(8,), dtype="f4", chunks=2, shards=4, codecs="gzip")
+    >>> encoding = array_encoding(a, ["x"], masked=False)
+    >>> encoding["chunks"], encoding["preferred_chunks"], [c["name"] for c in encoding["compressors"]]
+    ((2,), {'x': 4}, ['gzip'])
+    """
+    storage, lengths = _storage(array)
+    encoding = {**storage, "preferred_chunks": dict(zip(dims, lengths, strict=True))}
+    if not masked and not get_format(array.format).has_numcodecs:
+        encoding["fill_value"] = array.fill_value
+    return encoding
+
+
+def decoded_attributes(array: Array, *, masked: bool) -> dict[str, Any]:
+    """Return the attributes as xarray decodes them: ``_FillValue``, where there is one, as a scalar."""
+    attributes = dict(array.attributes)
+    if get_format(array.format).has_numcodecs:
+        attributes = {name: value for name, value in attributes.items() if not name.lower().startswith("_nc")}
+    names = array.dimension_names
+    if get_format(array.format).names_in_axes and names is not None and attributes.get("axes") == list(names[::-1]):
+        del attributes["axes"]
+    if masked:
+        if array.fill_value is not None:
+            attributes["_FillValue"] = array.fill_value
+    elif not get_format(array.format).has_numcodecs and "_FillValue" in attributes:
+        attributes["_FillValue"] = decode_fill_value(attributes["_FillValue"], array.dtype, key=array.path)
+    return attributes
+
+
+def _lengths(grid: ChunkGrid) -> tuple[Any, ...]:
+    """Return the chunk length of each axis, or all chunk lengths of an axis where they differ."""
+    if grid.is_regular:
+        return grid.chunk_shape
+    return tuple(
+        axis.chunk if isinstance(axis, RegularAxis) else lengths
+        for axis, lengths in zip(grid.axes, grid.dask_chunks, strict=True)
+    )
+
+
+def _storage(array: Array) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """Return the storage keys of the encoding, and the lengths of store keys along each axis.
+
+    Computed once for consecutive arrays with equal metadata, as most in a dataset are: they share the objects.
+    """
+    metadata = array.metadata
+    seen = _SEEN.get("last")
+    if seen is None or seen[0] is not metadata.codecs or seen[1] is not metadata.chunk_grid or seen[2] != array.format:
+        seen = metadata.codecs, metadata.chunk_grid, array.format, *_new_storage(array)
+        _SEEN["last"] = seen
+    return seen[3], seen[4]
+
+
+_SEEN: dict[str, Any] = {}
+
+
+def _new_storage(array: Array) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    keys = _lengths(array.metadata.chunk_grid)
+    encoding = {
+        "chunks": _lengths(array.chunk_grid),
+        **_codec_encoding(array),
+        "shards": None if array.shards is None else keys,
+    }
+    if array.dtype.kind == "T":
+        encoding["dtype"] = array.dtype  # otherwise xarray converts strings to objects
+    return encoding, keys
+
+
+def _codec_encoding(array: Array) -> dict[str, Any]:
+    chain = zarr_chain(array.codecs)
+    if get_format(array.format).has_numcodecs:
+        _, before, compressor, _ = emit_chain(chain, array.dtype, array.ndim, key=array.path)
+        return {
+            "compressors": () if compressor is None else (_numcodec(compressor),),
+            "filters": tuple(map(_numcodec, before)),
+        }
+    filters, serializer, compressors = _stages(chain)
+    while serializer.name == "sharding_indexed":
+        inner = [NamedConfig(c["name"], c.get("configuration") or {}) for c in serializer.configuration["codecs"]]
+        more, serializer, compressors = _stages(inner)
+        filters = [*filters, *more]
+    return {
+        "compressors": tuple(map(_named, compressors)),
+        "filters": tuple(map(_named, filters)),
+        "serializer": _named(serializer),
+    }
+
+
+def _stages(chain: Sequence[NamedConfig]) -> tuple[list[NamedConfig], NamedConfig, list[NamedConfig]]:
+    at = next(i for i, codec in enumerate(chain) if kind(codec.name) == "array-bytes")
+    return list(chain[:at]), chain[at], list(chain[at + 1 :])
+
+
+def _named(codec: NamedConfig) -> dict[str, JSON]:
+    return {"name": codec.name, "configuration": dict(codec.configuration)}
+
+
+def _numcodec(configuration: dict[str, JSON]) -> Any:
+    try:
+        return numcodecs.get_codec(configuration)
+    except (ValueError, TypeError):  # of a package that is not installed
+        return configuration

@@ -1,27 +1,25 @@
-"""Labels of an append that are stored already: a job that runs twice would store its elements twice.
+"""Find labels of an append that are stored already: an append that runs twice would store its elements twice.
 
 Labels are those of the index coordinate of the appended dimension, as they are stored: in its units and dtype.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from dask.delayed import Delayed
 from numpy.typing import NDArray
 from xarray import Dataset
 
 from chunkmill.errors import DatasetError
 from chunkmill.nodes.group import Group
 from chunkmill.xarray.backend import dimension_names
-from chunkmill.xarray.dataset_report import DatasetReport
 from chunkmill.xarray.stored_variable import StoredVariable
 from chunkmill.xarray.write_plan import LabelledGroup, join, stored_arrays
 
-__all__ = ["Duplicates", "OnDuplicate", "append_others", "check_choice", "find_duplicates"]
+__all__ = ["Duplicates", "OnDuplicate", "check_choice", "find_duplicates"]
 
 OnDuplicate = Literal["error", "skip", "replace"]
 
@@ -79,26 +77,6 @@ class Duplicates:
         dataset = self.labelled.dataset.isel({self.dim: self.repeated})
         without = [name for name, variable in dataset.variables.items() if self.dim not in variable.dims]
         return dataset.drop_vars(without), slice(int(self.positions[0]), int(self.positions[-1]) + 1)
-
-
-def append_others(
-    duplicates: Duplicates, on_duplicate: OnDuplicate, write: Callable[..., Any], append: Callable[[Dataset], Any]
-) -> DatasetReport | Delayed:
-    """Replace or skip the elements that are stored already, then append the others.
-
-    Parameters
-    ----------
-    write, append
-        Write a dataset into a ``region``; append one.
-    """
-    before, others = DatasetReport(unchanged=duplicates.paths()), duplicates.others()
-    if on_duplicate == "replace":
-        dataset, region = duplicates.replaced()
-        before = write(dataset, region={duplicates.dim: region})
-    if others is None:
-        return before
-    after: DatasetReport | Delayed = append(others)
-    return before.joined(after) if isinstance(after, DatasetReport) else after
 
 
 def check_choice(on_duplicate: str, append_dim: Hashable | None, *, compute: bool) -> None:

@@ -1,4 +1,4 @@
-"""Write a labelled dataset, or a tree of them, to a store of any format: `write_dataset`.
+"""Write a labelled dataset, or a tree of them, to a store of any format: `write_dataset` and its report.
 
 The write is planned first (`chunkmill.xarray.write_plan`); then the data are written, those of dask in one computation;
 the documents that make new arrays and appended elements visible are published last (`chunkmill.xarray.publication`).
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from chunkmill.array.staleness import check_after_writing, written_to
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts, write_key
+from chunkmill.display.report import ReportMixin, format_bytes
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.journal.unfinished_jobs import check_no_job
 from chunkmill.model.grid import Overlap
@@ -37,8 +38,7 @@ from chunkmill.nodes.open_store import open_target_store
 from chunkmill.runtime.cluster_locks import check_guarded, lock_factory
 from chunkmill.runtime.preflight import check_writers
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
-from chunkmill.xarray.dataset_report import DatasetReport
-from chunkmill.xarray.duplicates import OnDuplicate, append_others, check_choice, find_duplicates
+from chunkmill.xarray.duplicates import Duplicates, OnDuplicate, check_choice, find_duplicates
 from chunkmill.xarray.publication import Publication
 from chunkmill.xarray.reservation import reserved_additions, reserved_group
 from chunkmill.xarray.write_plan import (
@@ -50,9 +50,72 @@ from chunkmill.xarray.write_plan import (
     plan_new,
 )
 
-__all__ = ["write_dataset"]
+__all__ = ["DatasetReport", "write_dataset"]
 
 Mode = Literal["w-", "w", "a", "a-", "r+"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DatasetReport(ReportMixin):
+    """Result of `write_dataset`.
+
+    Attributes
+    ----------
+    variables
+        A `WriteReport` for each variable written, by its path in the store.
+    unchanged
+        Paths of variables that equal what is stored, so that they were not written.
+    """
+
+    variables: Mapping[str, WriteReport] = field(default_factory=dict)
+    unchanged: tuple[str, ...] = ()
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(each, name) for each in self.variables.values())
+
+    @property
+    def n_keys(self) -> int:
+        """Store keys written, or deleted because their chunks hold the fill value only."""
+        return self._sum("n_keys")
+
+    @property
+    def n_partial(self) -> int:
+        """Of these, store keys covered partly: read, changed and written back under a lock."""
+        return self._sum("n_partial")
+
+    @property
+    def n_regrouped(self) -> int:
+        """Dask blocks that were rechunked before writing because they were not aligned to store keys."""
+        return self._sum("n_regrouped")
+
+    @property
+    def bytes_written(self) -> int:
+        """Encoded bytes stored."""
+        return self._sum("bytes_written")
+
+    def joined(self, other: DatasetReport) -> DatasetReport:
+        """Return the report of two writes, one after the other."""
+        sums = {path: one + other.variables[path] for path, one in self.variables.items() if path in other.variables}
+        variables = {**self.variables, **other.variables, **sums}
+        unchanged = dict.fromkeys((*self.unchanged, *other.unchanged))
+        return DatasetReport(variables, tuple(path for path in unchanged if path not in variables))
+
+    def _title(self) -> str:
+        return "write_dataset: done"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part"),
+            ("written", format_bytes(self.bytes_written)),
+            ("unchanged", ", ".join(self.unchanged) or "none"),
+        ]
+
+    def _tables(self) -> list[list[tuple[str, ...]]]:
+        rows = [
+            (path, f"{one.n_keys:,}", f"{one.n_partial:,}", format_bytes(one.bytes_written))
+            for path, one in self.variables.items()
+        ]
+        return [[("variable", "store keys", "in part", "written"), *rows]]
 
 
 def write_dataset(
@@ -170,7 +233,7 @@ def write_dataset(
         append = partial(
             rewrite, mode="a-" if keeps else "a", append_dim=append_dim, consolidated=consolidated, compute=compute
         )
-        return append_others(chosen, on_duplicate, rewrite, append)
+        return _append_others(chosen, on_duplicate, rewrite, append)
     plan = _plan(
         groups,
         store,
@@ -260,6 +323,26 @@ def _plan(
     if mode == "w":
         check_not_read([planned.data for planned in plan.variables], store, plan.path)
     return plan
+
+
+def _append_others(
+    duplicates: Duplicates, on_duplicate: OnDuplicate, write: Callable[..., Any], append: Callable[[Dataset], Any]
+) -> DatasetReport | Delayed:
+    """Replace or skip the elements that are stored already, then append the others.
+
+    Parameters
+    ----------
+    write, append
+        Write a dataset into a ``region``; append one.
+    """
+    before, others = DatasetReport(unchanged=duplicates.paths()), duplicates.others()
+    if on_duplicate == "replace":
+        dataset, region = duplicates.replaced()
+        before = write(dataset, region={duplicates.dim: region})
+    if others is None:
+        return before
+    after: DatasetReport | Delayed = append(others)
+    return before.joined(after) if isinstance(after, DatasetReport) else after
 
 
 def _finish(

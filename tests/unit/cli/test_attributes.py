@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import chunkmill as cm
-from chunkmill.cli.attributes import attrs
+from chunkmill.cli.main import attrs
 
 
 def run(*args, code=0):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.pyramids.blocks import divide
+from chunkmill.pyramids.levels import divide
 from chunkmill.pyramids.tasks import LevelStage, level_reads, level_shows, write_block
 from chunkmill.stores.memory import MemoryStore
 

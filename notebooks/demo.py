@@ -1,4 +1,5 @@
-"""Run the main job end to end on real data: ``chunkmill demo``.
+# ruff: noqa: INP001 - a script
+"""Run the main job end to end on real data: ``make demo``, or ``python notebooks/demo.py --output FOLDER``.
 
 Climate model output and satellite sea surface temperatures, from netCDF to Zarr v2 to sharded Zarr v3 with chunks for
 time series; a netCDF file by reference, and from the references to sharded Zarr v3; a brain with scale levels as N5,
@@ -15,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Self
 
+import click
 import dask
 import dask.array as da
 import numpy as np
@@ -52,7 +54,7 @@ def run_demo(output: str | os.PathLike[str], *, n_workers: int = 2) -> dict[str,
     folder = Path(output).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     steps: list[Step] = []
-    console.print(f"[bold]chunkmill demo[/] on {n_workers} processes, into {folder}")
+    console.print(f"[bold]chunkmill, the demo[/] on {n_workers} processes, into {folder}")
     with (
         dask.config.set({"chunkmill.progress": True}),
         LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
@@ -307,3 +309,17 @@ class _Timed:
 
     def __exit__(self, *_: object) -> None:
         self.seconds = max(time.perf_counter() - self._start, 1e-9)
+
+
+@click.command()
+@click.option(
+    "--output", type=click.Path(), default="demo-output", show_default=True, help="Folder of stores and plot."
+)
+@click.option("--workers", default=2, show_default=True, help="Processes of the local cluster.")
+def main(output: str, workers: int) -> None:
+    """Run the main job on real data: write, convert, verify, compute, plot."""
+    run_demo(output, n_workers=workers)
+
+
+if __name__ == "__main__":  # the workers import this file again
+    main()

@@ -11,6 +11,7 @@ from support.recording import FarStore
 from support.servers import WARNINGS, serve_files
 
 import chunkmill as cm
+from chunkmill.stores.memory import MemoryStore
 
 pytestmark = WARNINGS
 
@@ -107,3 +108,40 @@ def test_of_a_reference_set_a_task_receives_its_own_references(tmp_path):
         assert len(reads) == 120
         assert max(len(pickle.dumps(task)) for task in reads) < 10_000
         assert pickle.loads(pickle.dumps(x)).sum().compute(scheduler="threads") == RAW.sum()
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
+@pytest.mark.parametrize("group", [None, "images/one"])
+def test_a_node_a_level(name, group):
+    store = MemoryStore()
+    source = cm.create_array(store, "scan", shape=(4, 8, 8), dtype="u1", chunks=(4, 4, 4), format=name, codecs="gzip")
+    source[...] = np.arange(256).reshape(4, 8, 8)
+    cm.create_array(store, "images/other", shape=(3,), dtype="i4", chunks=(3,), format=name, dimension_names=["q"])
+    cm.pyramid(source, (store, "images/one"), scale=(5, 1, 1), units="nm", factors=(1, 2, 2), levels=2)
+    tree = xr.open_datatree(store, engine="chunkmill", group=group)
+    image = tree if group else tree["images/one"]
+    first, second = (image[each] for each in ("s0 s1" if name == "n5" else "0 1").split())
+    assert first["image"].dims == ("z", "y", "x")
+    np.testing.assert_array_equal(first["image"], source[...])
+    assert second["x"].values.tolist() == [0.5, 2.5, 4.5, 6.5]
+    assert second["z"].values.tolist() == [0, 5, 10, 15]
+    assert second["x"].attrs == {"units": "nm"}
+    assert not image.data_vars
+    if group is None:
+        assert tree["images"]["other"].dims == ("q",)
+
+
+def test_channels_have_no_coordinates():
+    store = MemoryStore()
+    source = cm.create_array(store, "a", shape=(2, 8, 8), dtype="u1", chunks=(1, 8, 8), dimension_names=["c", "y", "x"])
+    cm.pyramid(source, (store, "p"), levels=2)
+    level = xr.open_datatree(store, engine="chunkmill", group="p", chunks={})["1"]
+    assert set(level.coords) == {"y", "x"}
+    assert level["image"].shape == (2, 4, 4)
+
+
+def test_wrong_metadata_are_a_group_like_any_other():
+    store = MemoryStore()
+    cm.create_group(store, attributes={"multiscales": [{"datasets": [{"path": "missing"}]}]})
+    cm.create_array(store, "a", shape=(3,), dtype="i4", chunks=(3,))
+    assert list(xr.open_datatree(store, engine="chunkmill").data_vars) == ["a"]

@@ -1,7 +1,7 @@
 """Reports of a dataset's variables, and of two writes."""
 
 from chunkmill.dask_arrays.write import WriteReport
-from chunkmill.xarray.dataset_report import DatasetReport
+from chunkmill.xarray.write import DatasetReport
 
 
 def test_two_writes():
