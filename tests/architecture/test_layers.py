@@ -1,23 +1,15 @@
-"""Structure of the package: imports in one direction, small files, and a list of public names."""
+"""Layers of the package: imports in one direction, formats and stores known in one place, a list of public names."""
 
 import ast
-import graphlib
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from support.code_lines import code_lines
-
 import chunkmill
-
-grimp = pytest.importorskip("grimp", reason="comes with import-linter, of the group `check`")
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "chunkmill").rglob("*.py"))
-BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
-MAX_LINES = 400  # that bear code
 
 
 def test_there_are_sources():
@@ -28,16 +20,6 @@ def test_imports_go_downwards_only():
     tool = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([tool], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize("path", [*SOURCES, *BENCHMARKS], ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_file_is_longer_than_one_can_read(path):
-    assert code_lines(path.read_text()) <= MAX_LINES
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "src")))
-def test_no_names_that_say_nothing(path):
-    assert path.name not in {"utils.py", "helpers.py", "common.py", "core.py"}
 
 
 def test_nothing_is_left_for_later():
@@ -142,36 +124,3 @@ def test_only_the_stores_know_their_classes():
         for name in _asked_classes(path.read_text())
     }
     assert not {(path, name) for path, name in asked if name in stores}
-
-
-def _rooms():
-    """Room -> the rooms that it imports, a room being a package or module directly below ``chunkmill``."""
-    graph = grimp.build_graph("chunkmill")
-    rooms = {}
-    for module in graph.modules - {"chunkmill"}:
-        own = rooms.setdefault(module.split(".")[1], set())
-        own |= {found.split(".")[1] for found in graph.find_modules_directly_imported_by(module) if "." in found}
-    return {room: below - {room} for room, below in rooms.items()}
-
-
-def test_the_house_has_at_most_thirteen_floors_and_no_circle():
-    """A room stands one floor above the highest that it imports; the package's own face counts as a floor."""
-    order = graphlib.TopologicalSorter(rooms := _rooms())
-    floors = {}
-    for room in order.static_order():  # CycleError where rooms import each other
-        floors[room] = 1 + max((floors[below] for below in rooms[room]), default=0)
-    assert max(floors.values()) + 1 <= 13, floors
-
-
-def test_no_module_is_in_a_circle():
-    graph = grimp.build_graph("chunkmill")
-    modules = graph.modules - {"chunkmill"}
-    graphlib.TopologicalSorter({m: graph.find_modules_directly_imported_by(m) & modules for m in modules}).prepare()
-
-
-def test_tests_stand_in_the_same_tree_as_the_code():
-    """Each file of unit tests tests the module of that name, or a subject of its package."""
-    package, units = ROOT / "src" / "chunkmill", ROOT / "tests" / "unit"
-    folders = {str(path.parent.relative_to(units)) for path in units.rglob("test_*.py")}
-    assert folders
-    assert not {folder for folder in folders if not (package / folder).is_dir()}

@@ -1,21 +1,37 @@
-"""Count the lines of a module that bear code: no docstrings, comments or blank lines."""
+"""Code lines of a module: those that bear a token that is neither a comment nor part of a docstring."""
 
 import ast
 import io
 import tokenize
+from collections.abc import Iterator
 
-LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+__all__ = ["code_lines"]
+
+_LAYOUT = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
 
 
-def code_lines(text):
-    """Strings that stand alone in the body of a module or class are docstrings too."""
-    docs, code = set(), set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            for s in node.body if isinstance(node, ast.Module | ast.ClassDef) else node.body[:1]:
-                if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str):
-                    docs.update(range(s.lineno, s.end_lineno + 1))
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in LAYOUT:
-            code.update(range(token.start[0], token.end[0] + 1))
-    return len(code - docs)
+def code_lines(text: str) -> int:
+    """Return the number of code lines.
+
+    >>> code_lines('"Docstring."' + chr(10) * 2 + "# why" + chr(10) + "x = (1," + chr(10) + "  2)")
+    2
+    """
+    docs = {line for each in _docstrings(ast.parse(text)) for line in range(each.lineno, (each.end_lineno or 0) + 1)}
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in _LAYOUT]
+    return len({line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - docs)
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
+    """Yield the strings that stand alone in the body of a module or class, or first in that of a function."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body if isinstance(node, (ast.Module, ast.ClassDef)) else node.body[:1]
+            for each in body:
+                if (
+                    isinstance(each, ast.Expr)
+                    and isinstance(each.value, ast.Constant)
+                    and isinstance(each.value.value, str)
+                ):
+                    yield each

@@ -1,4 +1,4 @@
-"""Read scattered elements (`oindex`, `vindex`): only chunks that hold some of them are fetched.
+"""Read scattered elements (``oindex``, ``vindex``): only chunks that hold some of them are fetched.
 
 `Array.__getitem__` reads the region around a selection; here nothing between its elements is read. Not here: which
 elements are in which chunk (`chunkmill.array.scattered`).

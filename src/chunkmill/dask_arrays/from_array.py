@@ -57,8 +57,8 @@ def read_from_arrays_in_runs() -> None:
 class _OnlyOurs(dict[str, Any]):
     """Plugins of dask's, of which ours is the only one: nothing to JSON, pickle and dask's merging of settings.
 
-    Dask sends its settings to workers as JSON (`SSHCluster`), which refuses functions, or pickled, for which chunkmill
-    would be imported before the worker starts.
+    Dask sends its settings to workers as JSON (``SSHCluster``), which refuses functions, or pickled, for which
+    chunkmill would be imported before the worker starts.
     """
 
     def __iter__(self) -> Iterator[Any]:

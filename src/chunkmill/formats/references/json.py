@@ -4,7 +4,7 @@ A large document is parsed in pieces of a few hundred kilobytes which become col
 little more than the text and the columns; the JSON parser alone takes several times as much for the same document.
 
 Spec: references.txt; what it leaves open follows fsspec's ReferenceFileSystem, except where that drops or guesses.
-Not here: parquet, fetching, the template language (`references_template`), ``gen`` (`references_gen`).
+Not here: parquet, fetching, the template language (`template`), ``gen`` (`generators`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ record file is read when a key in it is asked for.
 
 Spec: references.txt, "Parquet references" (its example "refs.2.parquet" for reference 10,001 is wrong twice).
 Checked against: sets written by kerchunk and fsspec. Needs pyarrow, the extra ``chunkmill[parquet]``.
-Not here: writing (`references_parquet_write`), where files come from: they are asked of a function.
+Not here: writing (`parquet_write`), where files come from: they are asked of a function.
 """
 
 from __future__ import annotations

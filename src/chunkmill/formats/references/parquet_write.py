@@ -1,6 +1,6 @@
 """Write a reference set as parquet, one record file at a time.
 
-Layout and specification: `references_parquet`. fsspec's LazyReferenceMapper finds Zarr v2 arrays with ``.`` between
+Layout and specification: `parquet`. fsspec's LazyReferenceMapper finds Zarr v2 arrays with ``.`` between
 chunk coords, and none at the root; what else chunkmill writes and reads here, it alone reads.
 """
 

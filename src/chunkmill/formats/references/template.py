@@ -5,7 +5,7 @@ of templates with keyword arguments. No attributes, no indexing, no filters, no 
 a few node types of our own and never reaches Python's or jinja's evaluator. An expression also evaluates for many
 values of its names at once, on numpy integers, when its bounds show that nothing can overflow.
 
-Spec: references.txt, "Version 1". Not here: which strings of a set are templates (`references_json`).
+Spec: references.txt, "Version 1". Not here: which strings of a set are templates (`json`).
 """
 
 from __future__ import annotations
