@@ -39,8 +39,8 @@ from benchmarks.harness import BARE, Row, in_threads, read_file, write_file
 from benchmarks.processes import rounds_of_processes
 from benchmarks.stores import MIB, Layout
 from chunkmill.conversion import convert_job as graph_convert
-from chunkmill.runtime.running_stages import run_stages
 from chunkmill.runtime.stage import TaskResult
+from chunkmill.runtime.stage_runner import run_stages
 
 OURS, ONE_WORKER, CLUSTER = "chunkmill", "chunkmill, 1 worker", "chunkmill, 2 workers"
 CP, TENSORSTORE, ZARR = "cp -r", "tensorstore", "dask + zarr-python"

@@ -18,9 +18,9 @@ from dask._task_spec import DataNode, Task, TaskRef
 from benchmarks import harness
 from benchmarks.harness import Row
 from chunkmill.journal.journal import Journal
-from chunkmill.runtime.running_stages import run_stages
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult
+from chunkmill.runtime.stage_runner import run_stages
 from chunkmill.stores.base import Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

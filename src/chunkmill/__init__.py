@@ -16,15 +16,11 @@ from chunkmill.stores.settings import look_up_in
 from chunkmill.xarray.register import register_accessors
 
 if TYPE_CHECKING:  # for readers of types; at run time each name is imported when it is first used
-    from chunkmill.checks.check import check
-    from chunkmill.checks.check_job import CheckReport
-    from chunkmill.checks.differences import Difference
+    from chunkmill.checks.check import CheckReport, check
     from chunkmill.checks.inventory import Problem
-    from chunkmill.checks.verify import verify
-    from chunkmill.checks.verify_job import VerifyReport
+    from chunkmill.checks.verify import Difference, VerifyReport, verify
     from chunkmill.conversion.convert import convert, plan_convert
-    from chunkmill.conversion.counts import JobCounts, PlannedStage
-    from chunkmill.conversion.plan import Plan, Report
+    from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
     from chunkmill.conversion.rechunk import plan_rechunk, rechunk
     from chunkmill.dask_arrays.write import WriteReport
     from chunkmill.errors import ChunkmillError
@@ -46,8 +42,8 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.pyramids.pyramid import plan_pyramid, pyramid
     from chunkmill.references.concat import concat_references
     from chunkmill.references.write import ReferencesReport, to_references
-    from chunkmill.runtime.job_monitor import JobStatus
-    from chunkmill.runtime.running_job import RunningJob
+    from chunkmill.runtime.job_handle import RunningJob
+    from chunkmill.runtime.progress import JobStatus
     from chunkmill.xarray.write import DatasetReport, write_dataset
     from chunkmill.zarr_python.view import zarr_store
 
@@ -103,15 +99,11 @@ __version__ = "0.1.0"  # the one place where it is written
 # Where each public name is defined. They are imported when they are used, with dask, xarray and pandas: a second and a
 # half, which `chunkmill --help` and shell completion need not wait for.
 _DEFINED_IN = {
-    "checks.check": ("check",),
-    "checks.check_job": ("CheckReport",),
+    "checks.check": ("CheckReport", "check"),
     "checks.inventory": ("Problem",),
-    "checks.verify": ("verify",),
-    "checks.differences": ("Difference",),
-    "checks.verify_job": ("VerifyReport",),
+    "checks.verify": ("Difference", "VerifyReport", "verify"),
     "conversion.convert": ("convert", "plan_convert"),
-    "conversion.counts": ("JobCounts", "PlannedStage"),
-    "conversion.plan": ("Plan", "Report"),
+    "conversion.plan": ("JobCounts", "Plan", "PlannedStage", "Report"),
     "conversion.rechunk": ("plan_rechunk", "rechunk"),
     "dask_arrays.write": ("WriteReport",),
     "errors": ("ChunkmillError",),
@@ -128,8 +120,8 @@ _DEFINED_IN = {
     "pyramids.pyramid": ("plan_pyramid", "pyramid"),
     "references.concat": ("concat_references",),
     "references.write": ("ReferencesReport", "to_references"),
-    "runtime.job_monitor": ("JobStatus",),
-    "runtime.running_job": ("RunningJob",),
+    "runtime.job_handle": ("RunningJob",),
+    "runtime.progress": ("JobStatus",),
     "xarray.write": ("DatasetReport", "write_dataset"),
     "zarr_python.view": ("zarr_store",),
 }

@@ -61,7 +61,7 @@ DELETERS = {
     "nodes/delete.py": {"_delete_folders", "_delete_keys", "delete_node"},
     "conversion/target_writer.py": {"TargetWriter.publish", "TargetWriter.stages"},
     "xarray/reservation.py": {"make_room"},
-    "checks/check_job.py": {"_remove"},
+    "checks/check.py": {"_remove"},
     # chunks
     "array/chunk_io.py": {"write_chunk"},
     "array/pending_writes.py": {"_Later.delete"},
@@ -79,7 +79,7 @@ DELETERS = {
     "journal/plan_document.py": {"mark_over"},
     "runtime/preflight.py": {"_probing"},
     "journal/record_files.py": {"RecordFiles.delete", "RecordFiles.forget", "RecordFiles.that_hold.true"},
-    "runtime/stored_status.py": {"end_attempts"},
+    "runtime/job_handle.py": {"end_attempts"},
     "journal/unfinished_jobs.py": {"_release_briefly"},
     # files of reference sets
     "references/files.py": {"SetFile.write"},

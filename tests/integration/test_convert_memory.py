@@ -9,7 +9,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError
-from chunkmill.runtime.worker import THREAD_OVERHEAD
+from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 
 SHAPE = (1200, 1600)

@@ -16,7 +16,7 @@ from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_group, tr
 from chunkmill.errors import ChunkError, StoreError
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.references.write import to_references
-from chunkmill.runtime import stage_task
+from chunkmill.runtime import task as stage_task
 from chunkmill.runtime.reference_shipping import ReferenceSender, references_in_scope
 from chunkmill.runtime.stage import Stage
 from chunkmill.stores.memory import MemoryStore

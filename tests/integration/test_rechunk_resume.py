@@ -26,7 +26,7 @@ from chunkmill.errors import (
     StoreError,
 )
 from chunkmill.journal.unfinished_jobs import unfinished_jobs
-from chunkmill.runtime.worker import THREAD_OVERHEAD
+from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 
 

@@ -1,25 +1,317 @@
-"""Check a store: the public function.
-
-Not here: the work (`chunkmill.checks.check_job`).
-"""
+"""Decode every chunk of a store in parallel tasks, and repair what can be derived."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
-from chunkmill.checks.check_job import CheckReport, check_store
-from chunkmill.errors import ChunkmillError
+import numpy as np
+from dask.utils import format_bytes
+from numpy.typing import NDArray
+
+from chunkmill.array.chunk_io import decode_chunk, read_chunk
+from chunkmill.array.layout import ChunkLayout
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.checks.inventory import Inventory, Problem, job_problem, take_inventory
+from chunkmill.display.report import ReportMixin
+from chunkmill.errors import ChunkError, ChunkmillError
+from chunkmill.journal.clearing import clear_journal
+from chunkmill.journal.exchange_together import complete_others
+from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
+from chunkmill.journal.record_files import RecordFiles
+from chunkmill.journal.unfinished_jobs import discard_jobs, unfinished_jobs
+from chunkmill.model.grid import ChunkCoords
+from chunkmill.nodes import hierarchy
 from chunkmill.nodes.api import open as open_node
 from chunkmill.nodes.arguments import StoreLocation
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.folders import join_path
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.open_store import open_plain_store
-from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import uncached
+from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
+from chunkmill.runtime.stage_runner import run_once
+from chunkmill.stores.base import ByteSpan, Store
+from chunkmill.stores.capabilities import sweep_partial_files, uncached
+from chunkmill.stores.probe import PROBE_PREFIX
 
-__all__ = ["check"]
+__all__ = ["CheckReport", "check", "check_store"]
+
+_MAX_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(ReportMixin):
+    """Report of `chunkmill.check`.
+
+    Attributes
+    ----------
+    url, path
+        Store and path that were checked.
+    problems
+        Everything that is wrong, chunks last.
+    n_arrays, n_groups, n_keys
+        Nodes, and store keys of chunks, each of which was decoded.
+    n_tasks
+        Tasks that decoded them.
+    bytes_read
+        Encoded bytes that were read.
+    seconds
+        Duration.
+    undocumented
+        Paths of nodes below folders without a group document: checked, copied and compared by chunkmill, but other
+        readers find them only by their paths.
+    """
+
+    url: str
+    path: str
+    problems: tuple[Problem, ...]
+    n_arrays: int
+    n_groups: int
+    n_keys: int
+    n_tasks: int
+    bytes_read: int
+    seconds: float
+    undocumented: tuple[str, ...] = ()
+
+    _computed = ("ok",)
+
+    @property
+    def ok(self) -> bool:
+        """``True`` if there are no problems, or all have been repaired."""
+        return all(problem.repaired for problem in self.problems)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        speed = f"{format_bytes(self.bytes_read)} read in {self.seconds:.1f} s"
+        counted = f"{self.n_groups:,} groups, {self.n_arrays:,} arrays, {self.n_keys:,} store keys, {speed}"
+        facts = [("store", f"{self.url}/{self.path}" if self.path else self.url), ("checked", counted)]
+        if self.undocumented:
+            shown = ", ".join(map(repr, self.undocumented[:_MAX_NAMED]))
+            more = f" and {len(self.undocumented) - _MAX_NAMED:,} more" if len(self.undocumented) > _MAX_NAMED else ""
+            facts.append(("undocumented", f"{shown}{more}, below folders without a group document"))
+        return facts
+
+    def _tables(self) -> list[list[tuple[str, ...]]]:
+        rows = [
+            (p.kind + (" (repaired)" if p.repaired else ""), p.key, str(p.coords or ""), p.reason)
+            for p in self.problems
+        ]
+        return [[("problem", "key", "chunk", "reason"), *rows]] if rows else []
+
+    def _title(self) -> str:
+        n, repaired = len(self.problems), sum(problem.repaired for problem in self.problems)
+        if not n:
+            return "check: ok"
+        more = f", {repaired:,} of them repaired" if repaired else ""
+        return f"check: {n:,} problem{'' if n == 1 else 's'}{more}"
+
+
+def check_store(
+    store: Store, path: str = "", *, repair: bool = False, progress: bool | str | None = None
+) -> CheckReport:
+    """Check everything at and below `path`; see `chunkmill.check`."""
+    start = time.perf_counter()
+    found = take_inventory(store, path)
+    specs = [(i, rows) for i, array in enumerate(found.arrays) for rows in _groups(array, found.chunks[i])]
+    stage = Stage("check", _check_keys, tuple(found.arrays), specs, _key_reads, _key_shows)
+    stages = [stage, *_journal_stages(store, found)]
+    results = run_once(stages, name="check", arrays=found.arrays, title=f"check {store.url}", progress=progress)
+    details = [problem for result in results for problem in result.details]
+    chunks = sorted(details, key=lambda problem: (problem.path, problem.key, problem.coords or ()))
+    problems = [*found.problems, *chunks]
+    if repair:
+        problems = _repaired(found, problems)
+    return CheckReport(
+        store.url,
+        found.path,
+        tuple(problems),
+        len(found.arrays),
+        len(found.groups),
+        sum(map(len, found.chunks)),
+        len(specs),
+        results[0].counts.get("bytes_read", 0),
+        time.perf_counter() - start,
+        tuple(found.undocumented),
+    )
+
+
+def _groups(array: StoredArray, coords: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Divide the coords of an array's store keys among tasks."""
+    n_bytes = max(1, prod(array.write_layout.grid.chunk_shape) * array.dtype.itemsize)
+    size = min(MAX_TASK_KEYS, max(1, MAX_TASK_BYTES // n_bytes), max(1, len(coords) // LEAST_TASKS))
+    yield from (coords[first : first + size] for first in range(0, len(coords), size))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# One task
+
+
+def _key_reads(
+    arrays: Sequence[StoredArray], spec: tuple[int, NDArray[np.int64]]
+) -> Iterator[tuple[StoredArray, list[str]]]:
+    array = arrays[spec[0]]
+    yield array, [array.write_layout.locator.key(tuple(row)) for row in spec[1].tolist()]
+
+
+def _key_shows(arrays: Sequence[StoredArray], spec: tuple[int, NDArray[np.int64]]) -> str:
+    return arrays[spec[0]].write_layout.locator.key(tuple(spec[1][0].tolist()))
+
+
+def _check_keys(arrays: Sequence[StoredArray], spec: tuple[int, NDArray[np.int64]]) -> TaskResult:
+    array = arrays[spec[0]]
+    problems: list[Problem] = []
+    n_bytes = 0
+    todo = [tuple(map(int, row)) for row in spec[1]]
+    for coords, data in _fetched(array, todo):
+        if isinstance(data, Exception):
+            key = array.write_layout.locator.key(coords)
+            problems.append(Problem("failed", array.path, key, str(data), coords))
+        elif data is not None:  # else deleted since it was listed
+            n_bytes += len(data)
+            problems.extend(_decoded(array, coords, data))
+    return TaskResult({"n_keys": len(todo), "bytes_read": n_bytes}, {}, problems)
+
+
+def _fetched(array: StoredArray, todo: Sequence[ChunkCoords]) -> Iterator[tuple[ChunkCoords, bytes | Exception | None]]:
+    """Yield the values of store keys, requested together where that is faster, and the errors of those that fail."""
+    first = 0
+    while first < len(todo):
+        values = array.store.get_many([ByteSpan(array.write_layout.locator.key(coords)) for coords in todo[first:]])
+        for coords in todo[first:]:
+            first += 1
+            try:
+                value = next(values)
+            except Exception as error:  # noqa: BLE001 - whatever a store raises
+                yield coords, error
+                break  # the generator ended with it
+            yield coords, value
+
+
+def _decoded(array: StoredArray, coords: ChunkCoords, data: bytes) -> Iterator[Problem]:
+    """Decode the value of one store key; yield its problems."""
+    try:
+        decode_chunk(array, array.write_layout, coords, data)
+    except ChunkError as error:
+        inner = list(_inner_problems(array, coords))
+        if inner:
+            yield from inner
+        else:
+            yield Problem(_kind(array.write_layout, error, data), array.path, error.key, _reason(error), coords)
+
+
+def _inner_problems(array: StoredArray, coords: ChunkCoords) -> Iterator[Problem]:
+    """Yield the damaged chunks of a shard, read one by one; none if the shard's index is damaged."""
+    layout = array.read_layout
+    if layout is array.write_layout:
+        return
+    for overlap in layout.grid.overlaps(array.write_layout.grid.region(coords)):
+        try:
+            read_chunk(array, layout, overlap.coords, overlap.in_chunk)
+        except ChunkError as error:
+            if error.step == "sharding_indexed":
+                return
+            yield Problem(_kind(layout, error, None), array.path, error.key, _reason(error), overlap.coords)
+
+
+def _kind(layout: ChunkLayout, error: ChunkError, data: bytes | None) -> str:
+    if error.step in {"get", "set"}:
+        return "failed"
+    if data is not None:
+        size = layout.codecs.encoded_size(layout.spec(error.coords))
+        if not data or (size is not None and len(data) < size):
+            return "short"
+    if error.step == "sharding_indexed":
+        return "torn"
+    if _ENDS_EARLY.search(error.reason):
+        return "short"
+    counted = _COUNTED.search(error.reason)
+    if counted is not None:
+        there, needed = (counted[1], counted[2]) if counted[1] else (counted[4], counted[3])
+        return "short" if int(there) < int(needed) else "corrupt"
+    return "corrupt"
+
+
+# in error messages of chunkmill's codecs
+_ENDS_EARLY = re.compile(r"end before|truncated|ends after|too few|cannot hold|no data")
+_COUNTED = re.compile(r"(\d+) bytes, expected (\d+)|states (\d+) compressed bytes, there are (\d+)")
+
+
+def _reason(error: ChunkError) -> str:
+    return f"codec {error.step!r}: {error.reason}" if error.step not in {"get", "set"} else error.reason
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Records of unfinished jobs
+
+
+def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
+    """Return the stage that compares values that unfinished jobs wrote with their records; none without records."""
+    paths = {problem.path for problem in found.problems if problem.kind == "unfinished"}
+    journals = [
+        (job.path, RecordFiles(store, job.key.rpartition("/")[0] + "/", job.run))
+        for job in (unfinished_jobs(store) if paths else [])
+        if job.path in paths and not (job.is_exchanged or job.is_exchanging)
+    ]
+    specs = [(number, key, task) for number, (_, files) in enumerate(journals) for _, task, key in files.names()]
+    return [Stage("check-journal", _check_record, journals, specs)] if specs else []
+
+
+def _check_record(journals: Sequence[tuple[str, RecordFiles]], spec: tuple[int, str, int]) -> TaskResult:
+    number, record, task = spec
+    path, files = journals[number]
+    hint = "delete it and run the job again, which writes it again"
+    problems = [
+        Problem("corrupt", path, key, f"of an unfinished job: {reason}; {hint}")
+        for key, reason in files.differences(record, task, read=True)
+    ]
+    return TaskResult({}, {}, problems)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Repair
+
+
+def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
+    """Repair leftovers, stale consolidated metadata and interrupted copies, and mark those problems."""
+    done: set[tuple[str, str]] = set()
+    kinds = {problem.key: problem.kind for problem in problems}
+    for job in unfinished_jobs(found.store):  # as they are now, since a check may take hours
+        problem = job_problem(found.store, job)
+        key = next((key for key in (job.key, f"{job.key.rpartition('/')[0]}/") if key in kinds), None)
+        is_decided = job.is_exchanging or (job.is_exchanged and job.is_reservation)
+        if key is not None and (is_decided or problem.kind == "leftover") and not job.is_running:
+            discard_jobs(found.store, [job])  # which puts the new node in place
+            done.add((kinds[key], key))
+        elif job.is_exchanged and not job.is_running:  # nodes belong together; the rest is for its repetition
+            complete_others(found.store, job.path, job.run)
+    for problem in problems:
+        if problem.kind == "leftover" and ("leftover", problem.key) not in done:
+            _remove(found.store, problem.key)
+            done.add(("leftover", problem.key))
+    by_path = {problem.path: problem for problem in problems if problem.kind == "stale"}
+    unreadable = [problem.path for problem in problems if problem.kind in {"metadata", "unsupported"}]
+    for group in found.stale:
+        prefix = f"{group.path}/" if group.path else ""
+        if not any(path.startswith(prefix) for path in unreadable):  # else consolidated metadata would lose that node
+            hierarchy.consolidate(group.store, group)
+            done.add(("stale", by_path[group.path].key))
+    return [replace(p, repaired=True) if (p.kind, p.key) in done else p for p in problems]
+
+
+def _remove(store: Store, key: str) -> None:
+    if key.startswith(JOB_PREFIX):
+        clear_journal(store, key)  # unless a job has begun there since
+    elif key.startswith(PROBE_PREFIX):
+        remove = store.delete_prefix if key.endswith("/") else store.delete
+        remove(key)
+    elif key.startswith(MARK_PREFIX):
+        if key not in {new_mark(job.run) for job in unfinished_jobs(store)}:
+            store.delete(key)
+    else:
+        sweep_partial_files(store, key.rpartition("/")[0] + "/" if "/" in key else "")
 
 
 def check(

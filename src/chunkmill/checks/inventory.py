@@ -1,18 +1,17 @@
 """Classify every key of a store: document of a node, chunk, record of a job, leftover, or orphan.
 
-Reads listings and documents only. Not here: whether chunks decode (`chunkmill.checks.check_job`).
+Consolidated metadata are compared with the documents that they copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chunkmill.checks.consolidated import staleness
 from chunkmill.errors import (
     ChunkmillError,
     MetadataError,
@@ -22,21 +21,67 @@ from chunkmill.errors import (
     UnknownCodec,
     UnsupportedFeature,
 )
-from chunkmill.formats.base import Format
+from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.registry import FORMATS
 from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
 from chunkmill.journal.unfinished_jobs import UnfinishedJob, unfinished_jobs
-from chunkmill.model.metadata import is_within
+from chunkmill.model.metadata import is_within, same_json
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import may_have, node_keys
+from chunkmill.nodes.documents import fetch, may_have, node_keys, present
 from chunkmill.nodes.group import Group, Node
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.probe import PROBE_PREFIX
 from chunkmill.xarray.unfinished_append import UnfinishedAppend
 
-__all__ = ["Inventory", "Problem", "job_problem", "take_inventory"]
+__all__ = ["Inventory", "Problem", "job_problem", "staleness", "take_inventory"]
+
+_MAX_NAMED = 5  # of what differs, in one reason
+
+
+def staleness(group: Group, key: str, nodes: Iterable[Node]) -> str | None:
+    """Describe how the consolidated metadata under `key` differ from the documents of `nodes`.
+
+    ``None`` when they do not, or when the group has none.
+    """
+    value = group.store.get(key)
+    if value is None:
+        return None
+    try:
+        known = group.documents.parse_consolidated(group.path, value)
+    except MetadataError as error:
+        return str(error)
+    if known is None:
+        return None
+    actual = _actual(group, nodes, known)
+    differing = [name for name in sorted(known.keys() | actual.keys()) if not _same(known, actual, name)]
+    if not differing:
+        return None
+    more = f" and {len(differing) - _MAX_NAMED} more" if len(differing) > _MAX_NAMED else ""
+    return f"differs from the documents at {', '.join(map(repr, differing[:_MAX_NAMED]))}{more}"
+
+
+def _actual(group: Group, nodes: Iterable[Node], known: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the current documents that consolidated metadata of the group should hold."""
+    prefix = f"{group.path}/" if group.path else ""
+    wanted = set(known)
+    for node in nodes:
+        if node.path.startswith(prefix) and node.path != group.path:
+            wanted.update(node_keys(group.documents, node.path))
+    return present(fetch(group.store, sorted(wanted)))
+
+
+def _same(known: Mapping[str, bytes], actual: Mapping[str, bytes], key: str) -> bool:
+    if key not in known or key not in actual:
+        return False
+    try:
+        one, other = parse_json(key, known[key]), parse_json(key, actual[key])
+    except MetadataError:
+        return False
+    for document in (one, other):
+        document.pop("consolidated_metadata", None)  # of groups below, which have their own
+    return same_json(one, other)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,456 @@
-"""Compare two arrays or groups: the public function.
-
-Not here: the comparison (`chunkmill.checks.verify_job`).
-"""
+"""Compare two arrays or groups bit for bit, in parallel tasks aligned to the chunks of both."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, cast
 
-from chunkmill.checks.verify_job import VerifyReport, compare
+import numpy as np
+from dask.utils import format_bytes
+from numpy.typing import NDArray
+
+from chunkmill.array.chunk_io import read_region
+from chunkmill.array.other_stores import metered
+from chunkmill.array.present_keys import Numbers, list_chunks_if_sparse, touch
+from chunkmill.conversion.estimate import itemsize
+from chunkmill.conversion.rechunking.plan import Limits, Side, choose_rechunk_strategy
+from chunkmill.conversion.rechunking.planner_input import read_side, store_costs
+from chunkmill.display.report import ReportMixin
+from chunkmill.errors import ChunkmillError, JobError
+from chunkmill.formats.cf_fill_value import encode_fill_value
+from chunkmill.formats.registry import get_format
+from chunkmill.model.grid import ChunkGrid, Region
+from chunkmill.model.metadata import same_json
+from chunkmill.nodes import hierarchy
 from chunkmill.nodes.arguments import NodeLocation, open_source
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Node
 from chunkmill.nodes.hierarchy import walk
 from chunkmill.nodes.region_option import RegionOption, cropping
+from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs
+from chunkmill.runtime.stage_runner import run_once
+from chunkmill.runtime.worker_memory import Worker, current_worker
+from chunkmill.stores.metered import Meter
 
-__all__ = ["verify"]
+__all__ = ["Difference", "VerifyReport", "compare", "compare_values", "shown_region", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Difference between two nodes.
+
+    Attributes
+    ----------
+    path
+        Path of the node, below the nodes that are compared.
+    kind
+        ``"missing"``, ``"shape"``, ``"dtype"``, ``"attributes"``, ``"dimension names"``, ``"values"``,
+        ``"unreadable"``, or ``"no arrays"``: there is nothing to compare.
+    text
+        Description of the difference.
+    region
+        Start and stop, along each axis, of the block whose values differ.
+    n_elements
+        Elements that differ in the block.
+    """
+
+    path: str
+    kind: str
+    text: str
+    region: tuple[tuple[int, int], ...] | None = None
+    n_elements: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path or '/'}: {self.text}"
+
+
+def compare_values(path: str, a: NDArray[Any], b: NDArray[Any], region: Region) -> Difference | None:
+    """Compare the values of a region of two arrays, bit for bit; ``None`` when they are equal."""
+    differs = _differing(a, b)
+    n_elements = int(np.count_nonzero(differs))
+    if not n_elements:
+        return None
+    first = tuple(int(i) for i in np.unravel_index(int(np.argmax(differs)), a.shape)) if a.ndim else ()
+    at = tuple(cut.start + i for cut, i in zip(region, first, strict=True))
+    found, other = a[first], b[first]
+    values = f"{found} and {other}" if str(found) != str(other) else f"{_bits(found)} and {_bits(other)}"
+    text = f"values differ: {n_elements:,} of {a.size:,} elements in [{shown_region(region)}], first at {at}: {values}"
+    return Difference(path, "values", text, tuple((cut.start, cut.stop) for cut in region), n_elements)
+
+
+def shown_region(region: Region) -> str:
+    """Return a region as text: ``"0:4, 2:3"``."""
+    return ", ".join(f"{cut.start}:{cut.stop}" for cut in region)
+
+
+def _bits(value: Any) -> str:
+    return f"{value!r} (bits 0x{value.tobytes()[::-1].hex()})" if isinstance(value, np.generic) else repr(value)
+
+
+def _differing(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool]:
+    """Return which elements differ in any bit, in C order."""
+    dtype = a.dtype
+    if dtype.hasobject or dtype.kind == "T":
+        pairs = zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)
+        return np.array([not _same_object(x, y) for x, y in pairs], bool)
+    size = next(size for size in (8, 4, 2, 1) if dtype.itemsize % size == 0)
+    words = [np.ascontiguousarray(each).reshape(-1).view(f"u{size}") for each in (a, b)]
+    differs: NDArray[np.bool] = words[0] != words[1]
+    n_words = dtype.itemsize // size
+    if n_words > 1:
+        differs = np.logical_or.reduce(differs.reshape(-1, n_words), axis=1)
+    return differs
+
+
+def _same_object(x: Any, y: Any) -> bool:
+    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
+        x, y = np.asarray(x), np.asarray(y)
+        return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
+    return type(x) is type(y) and same_json(x, y)
+
+
+_MAX_BLOCK_BYTES = 256 << 20
+_N_BLOCKS = 3  # held at once: of both arrays, and where they differ
+_SPARSE_CHUNKS = 32  # chunks in a block of arrays of which few are stored: asking for them costs as much as a block
+_LEAST_TO_SAMPLE = 64  # blocks to choose from, where the chunks allow it
+
+# Attributes that hold dimension names in formats without them: they add nothing to the names.
+_NAMES = {"_ARRAY_DIMENSIONS": 1, "axes": -1}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class VerifyReport(ReportMixin):
+    """Report of `chunkmill.verify`.
+
+    Attributes
+    ----------
+    a, b
+        Urls, with paths, of the nodes.
+    differences
+        Where and how they differ; empty when they are equal.
+    n_arrays, n_blocks
+        Arrays on both sides, and blocks of them, whose values were compared.
+    sampled
+        Whether only a sample of the blocks was compared.
+    bytes_read
+        Encoded bytes that were read, of both.
+    seconds
+        Duration.
+    n_blocks_absent
+        Blocks in which a listing showed chunks on neither side: their fill values were compared once for each array.
+    """
+
+    a: str
+    b: str
+    differences: tuple[Difference, ...]
+    n_arrays: int
+    n_blocks: int
+    sampled: bool
+    bytes_read: int
+    seconds: float
+    n_blocks_absent: int = 0
+
+    _computed = ("equal", "n_tasks")
+
+    @property
+    def equal(self) -> bool:
+        """``True`` if arrays were compared and nothing differs."""
+        return not self.differences
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks that compared values: one for each block."""
+        return self.n_blocks
+
+    def _facts(self) -> list[tuple[str, str]]:
+        sampled = " (a sample)" if self.sampled else ""
+        absent = f", {self.n_blocks_absent:,} blocks absent on both sides" if self.n_blocks_absent else ""
+        read = f"{format_bytes(self.bytes_read)} read in {self.seconds:.1f} s"
+        return [
+            ("a", self.a),
+            ("b", self.b),
+            ("compared", f"{self.n_arrays:,} arrays, {self.n_blocks:,} blocks{sampled}{absent}, {read}"),
+        ]
+
+    def _title(self) -> str:
+        n = len(self.differences)
+        return "verify: equal" if self.equal else f"verify: {n:,} difference{'' if n == 1 else 's'}"
+
+    def _tables(self) -> list[list[tuple[str, ...]]]:
+        rows = [(one.path or "/", one.kind, one.text) for one in self.differences]
+        return [[("difference", "kind", "how"), *rows]] if rows else []
+
+
+def compare(
+    a: Node,
+    b: Node,
+    *,
+    crop: Callable[[Array], Array] | None = None,
+    sample: float | None = None,
+    seed: int = 0,
+    progress: bool | str | None = None,
+) -> VerifyReport:
+    """Compare two nodes and everything below them, the arrays of `a` cropped; see `chunkmill.verify`."""
+    start = time.perf_counter()
+    if sample is not None and not 0 < sample <= 1:
+        msg = f"sample={sample}: expected a number above 0 and at most 1"
+        raise ValueError(msg)
+    differences: list[Difference] = []
+    pairs: list[_Pair] = []
+    stored: list[Sequence[int]] = []
+    worker = current_worker()
+    for path, stored_first, second in _matched(a, b):
+        first = crop(stored_first) if crop is not None and isinstance(stored_first, Array) else stored_first
+        differences.extend(_compare_documents(path, first, second))
+        if isinstance(first, Array) and isinstance(second, Array) and _same_kind(first, second):
+            most = _MAX_BLOCK_BYTES if sample is None else min(_MAX_BLOCK_BYTES, second.nbytes // _LEAST_TO_SAMPLE)
+            pair, found = _Pair.of(path, first, second, worker, most)
+            pairs.append(pair)
+            stored.append(found)
+            if (difference := pair.compare_fill(found)) is not None:
+                differences.append(difference)
+    title = f"verify {_shown(a)} and {_shown(b)}"
+    if not pairs and not differences:
+        differences.append(Difference("", "no arrays", "there are no arrays on either side: no value was compared"))
+    specs = _specs(stored, sample, seed)
+    stage = Stage("verify", _compare_block, tuple(pairs), specs, _block_reads, _block_shows)
+    arrays = (array for pair in pairs for array in (pair.a, pair.b))
+    (result,) = run_once([stage], name="verify", arrays=arrays, title=title, progress=progress)
+    values = sorted(result.details, key=lambda difference: (difference.path, difference.region or ()))
+    return VerifyReport(
+        _shown(a),
+        _shown(b),
+        (*differences, *values),
+        len(pairs),
+        len(specs),
+        sample is not None,
+        result.counts.get("bytes_read", 0),
+        time.perf_counter() - start,
+        sum(pair.blocks.n_chunks - len(found) for pair, found in zip(pairs, stored, strict=True)),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Documents
+
+
+def _matched(a: Node, b: Node) -> Iterator[tuple[str, Node | None, Node | None]]:
+    first = {_below(a, node): node for node in hierarchy.walk(a)}
+    second = {_below(b, node): node for node in hierarchy.walk(b)}
+    for path in sorted(first.keys() | second.keys()):
+        yield path, first.get(path), second.get(path)
+
+
+def _below(top: Node, node: Node) -> str:
+    return node.path[len(top.path) :].strip("/")
+
+
+def _compare_documents(path: str, a: Node | None, b: Node | None) -> Iterator[Difference]:
+    if a is None or b is None:
+        there, side = (b, "a") if a is None else (a, "b")
+        yield Difference(path, "missing", f"{_kind(there)} is missing in {side}")
+        return
+    if isinstance(a, Array) is not isinstance(b, Array):
+        yield Difference(path, "missing", f"a has {_kind(a)}, b {_kind(b)}")
+        return
+    if isinstance(a, Array) and isinstance(b, Array):
+        for kind, first, second in (
+            ("shape", a.shape, b.shape),
+            ("dtype", a.dtype, b.dtype),
+            ("dimension names", a.dimension_names, b.dimension_names),
+        ):
+            if first != second:
+                yield Difference(path, kind, f"{kind} differs: {first} and {second}")
+    first_attributes, second_attributes = _own_attributes(a, b), _own_attributes(b, a)
+    for name in sorted(first_attributes.keys() | second_attributes.keys()):
+        first, second = first_attributes.get(name, _ABSENT), second_attributes.get(name, _ABSENT)
+        if not same_json(first, second):
+            yield Difference(path, "attributes", f"attribute {name!r} differs: {first!r:.80} and {second!r:.80}")
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "absent"
+
+
+_ABSENT = _Absent()
+
+
+def _own_attributes(node: Node, other: Node) -> dict[str, Any]:
+    """Return the attributes without those that repeat the dimension names or the other's fill value."""
+    names = node.dimension_names if isinstance(node, Array) else None
+    return {
+        name: value
+        for name, value in node.attributes.items()
+        if (names is None or name not in _NAMES or value != list(names)[:: _NAMES[name]])
+        and not (name == "_FillValue" and isinstance(other, Array) and _marks_the_same(value, other))
+    }
+
+
+def _marks_the_same(value: Any, other: Array) -> bool:
+    """Return whether the attribute ``_FillValue`` equals the other's fill value, where that marks missing elements."""
+    fill = other.fill_value
+    if "_FillValue" in other.attributes or fill is None or not get_format(other.format).masks_fill_value:
+        return False
+    return other.dtype.kind in "biufc" and same_json(value, encode_fill_value(fill, other.dtype))
+
+
+def _kind(node: Node | None) -> str:
+    return "an array" if isinstance(node, Array) else "a group"
+
+
+def _specs(blocks: Sequence[Sequence[int]], sample: float | None, seed: int) -> Sequence[tuple[int, int]]:
+    """Return pair and number of each block to compare, from the numbers of the blocks of each pair."""
+    specs = TaskSpecs(enumerate(blocks))
+    if sample is None or not len(specs):
+        return specs
+    return _Sampled(specs, max(1, round(sample * len(specs))), seed)
+
+
+class _Sampled(Sequence[tuple[int, int]]):
+    """One block at random of each of `n` equal stretches of all blocks: never listed."""
+
+    def __init__(self, specs: TaskSpecs, n: int, seed: int) -> None:
+        self._specs, self._n, self._seed = specs, n, seed
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._n))]
+        if not 0 <= index < self._n:
+            raise IndexError(index)
+        start, stop = (i * len(self._specs) // self._n for i in (index, index + 1))
+        chosen = random.Random(f"{self._seed} {index}")  # noqa: S311 - a sample, no secret
+        return self._specs[chosen.randrange(start, stop)]
+
+
+def _shown(node: Node) -> str:
+    return f"{node.url}/{node.path}" if node.path else node.url
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Values
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two arrays of one shape and dtype, and the grid of blocks in which they are compared."""
+
+    path: str
+    a: Array
+    b: Array
+    blocks: ChunkGrid
+
+    @classmethod
+    def of(cls, path: str, a: Array, b: Array, worker: Worker, most: int) -> tuple[_Pair, Sequence[int]]:
+        """Return the pair, and the numbers of the blocks in which either array has chunks: of all, unless listed.
+
+        Blocks own `most` bytes; fewer where few chunks are stored, since the absent ones beside them are asked for.
+        """
+        listed = _list_both(a, b)
+        if listed is not None:
+            most = min(most, _SPARSE_CHUNKS * min(prod(grid.chunk_shape) * a.dtype.itemsize for _, grid in listed))
+        max_mem = min(worker.max_mem, _N_BLOCKS * worker.n_threads * most)
+        blocks = _blocks(a, b, replace(worker, max_mem=max_mem))
+        pair = cls(path, a, b, blocks)
+        if listed is not None:
+            found = [touch(chunks, grid, blocks) for chunks, grid in listed]
+            numbers = [each.numbers for each in found if each is not None]
+            if len(numbers) == len(found):
+                return pair, cast("Sequence[int]", np.union1d(*numbers).tolist())
+        return pair, range(blocks.n_chunks)
+
+    def compare_fill(self, stored: Sequence[int]) -> Difference | None:
+        """Compare the fill values, in the first block in which neither array has chunks."""
+        n_absent = self.blocks.n_chunks - len(stored)
+        if not n_absent:
+            return None
+        region = self.region(next((i for i, number in enumerate(stored) if number != i), len(stored)))
+        first = tuple(slice(cut.start, cut.start + 1) for cut in region)
+        difference = compare_values(self.path, read_region(self.a, first), read_region(self.b, first), first)
+        if difference is None:
+            return None
+        values = difference.text.rpartition(": ")[2]
+        text = f"fill values differ: {values}; {n_absent:,} blocks are absent on both sides, the first at "
+        text += f"[{shown_region(region)}]"
+        where = tuple((cut.start, cut.stop) for cut in region)
+        return Difference(self.path, "values", text, where, prod(cut.stop - cut.start for cut in region))
+
+    def region(self, number: int) -> Region:
+        """Return the region of one block."""
+        return self.blocks.region(self.blocks.coords_of(number))
+
+
+def _list_both(a: Array, b: Array) -> list[tuple[Numbers, ChunkGrid]] | None:
+    """Return the numbers of the chunks of both, and their grids; ``None`` where every one is to be asked for."""
+    if "error" in {a.read_missing, b.read_missing}:  # each absent chunk is an error of its own
+        return None
+    listed = []
+    for array in (a, b):
+        if (found := list_chunks_if_sparse(array)) is None:
+            return None
+        listed.append(found)
+    return listed
+
+
+def _blocks(a: Array, b: Array, worker: Worker) -> ChunkGrid:
+    """Return blocks of whole store keys of one array that read as little of the other twice as memory allows."""
+    max_mem = worker.max_mem // _N_BLOCKS
+    while True:
+        plans = []
+        for one, other in ((b, a), (a, b)):
+            grid, costs = _grid(one), store_costs(other.store, other.store, one.store)
+            read, owned = read_side(other, worker), Side(grid, grid, 0)
+            limits = Limits(max_mem, worker.n_threads, worker.n_workers)
+            with suppress(JobError):
+                plans.append(choose_rechunk_strategy(read, owned, itemsize(b), limits, costs=costs, strategy="direct"))
+        if plans:
+            return min(plans, key=lambda plan: plan.estimate.seconds).writes
+        max_mem = 2 * max_mem + 1  # chunks that exceed the limit are compared nevertheless
+
+
+def _grid(array: Array) -> ChunkGrid:
+    """Return the grid to align to: of store keys, or of the inner chunks of shards that are too large to hold."""
+    keys = array.write_layout.grid
+    return keys if prod(keys.chunk_shape) * array.dtype.itemsize <= _MAX_BLOCK_BYTES else array.read_layout.grid
+
+
+def _same_kind(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype
+
+
+def _block_reads(pairs: Sequence[_Pair], spec: tuple[int, int]) -> Iterator[tuple[Array, list[str]]]:
+    pair, region = pairs[spec[0]], pairs[spec[0]].region(spec[1])
+    yield from ((array, array.keys(region)) for array in (pair.a, pair.b))
+
+
+def _block_shows(pairs: Sequence[_Pair], spec: tuple[int, int]) -> str:
+    return pairs[spec[0]].a.first_key(pairs[spec[0]].region(spec[1]))
+
+
+def _compare_block(pairs: Sequence[_Pair], spec: tuple[int, int]) -> TaskResult:
+    which, number = spec
+    pair = pairs[which]
+    region = pair.region(number)
+    where = tuple((cut.start, cut.stop) for cut in region)
+    meter = Meter()
+    details: list[Difference] = []
+    blocks = []
+    for side, array in (("a", pair.a), ("b", pair.b)):
+        try:
+            blocks.append(read_region(metered(array, meter), region))
+        except ChunkmillError as error:
+            details.append(Difference(pair.path, "unreadable", f"cannot be read in {side}: {error}", where))
+    if not details and (difference := compare_values(pair.path, blocks[0], blocks[1], region)) is not None:
+        details.append(difference)
+    return TaskResult(meter.counts() | {"n_blocks": 1}, {}, details)
 
 
 def verify(

@@ -1,19 +1,190 @@
-"""The plan of one array of a conversion: source, target, action, memory.
+"""The plan of one array of a job, and what guards its source.
 
-Not here: choosing (`chunkmill.conversion.convert_job`), running (`chunkmill.conversion.target_writer`).
+An absent chunk reads as fill value, and encoded chunks are copied unopened. So a source that vanishes, or is made again
+with other codecs, would be published as fill values or undecodable chunks. The documents of every source array are
+compared with what the plan saw: when a run starts, by each task that met absent chunks, and before publishing. Groups
+in which nothing was found are looked at again when the job is planned. Not here: choosing the action
+(`chunkmill.conversion.convert_job`), running it (`chunkmill.conversion.target_writer`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeVar
 
+from chunkmill.array.layout import ChunkLayout
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.conversion.actions import ChosenAction, n_groups
 from chunkmill.conversion.estimate import TaskMemory
 from chunkmill.conversion.rechunking.plan import RechunkPlan
-from chunkmill.conversion.source_guard import SeenSource
+from chunkmill.errors import ChunkError, JobError, MetadataError
+from chunkmill.formats.base import Format
+from chunkmill.hints import Hint
+from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.documents import fetch, format_of_store, present
+from chunkmill.nodes.stored_group import StoredGroup
+from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.capabilities import HoldsReferences, uncached
 
-__all__ = ["ArrayPlan"]
+__all__ = [
+    "ArrayPlan",
+    "SeenSource",
+    "check_absent",
+    "check_groups",
+    "check_sources",
+    "check_still_there",
+    "see_sources",
+]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSource:
+    """Documents of a source array when its job was planned.
+
+    Attributes
+    ----------
+    format
+        Parses them.
+    documents
+        Store key -> the document. None for an array of a reference set, which is in memory and does not change, nor
+        for one that is known from consolidated metadata only.
+    versions
+        Store key -> the version of the document, in stores that compare versions.
+    """
+
+    format: Format
+    documents: Mapping[str, bytes]
+    versions: Mapping[str, str | None]
+
+    def change(self, array: StoredArray) -> str | None:
+        """Return "deleted", "replaced" or "changed", if the array is; attributes may change."""
+        store = uncached(array.store)
+        found = {key: store.get_versioned(key) for key in self.documents}
+        entry, *_ = found.values() or [(b"", None)]
+        if entry[0] is None:
+            return "deleted"
+        now = {key: value for key, (value, _) in found.items() if value is not None}
+        if now != self.documents:
+            return None if self._same_chunks(array.path, now) else "changed"
+        replaced = store.compares_versions and any(found[key][1] != version for key, version in self.versions.items())
+        return "replaced" if replaced else None
+
+    def has_chunks_of(self, array: StoredArray) -> bool:
+        """Return whether the documents describe the chunks as `array` does, which was opened before."""
+        known = self.format.parse_array(array.path, self.documents)
+        if known is None:
+            # it may be known from consolidated metadata only
+            return not self.documents and not array.last_seen.was_found
+        return (known.chunk_grid, known.chunk_keys, known.codecs) == (
+            array.metadata.chunk_grid,
+            array.metadata.chunk_keys,
+            array.metadata.codecs,
+        )
+
+    def _same_chunks(self, path: str, documents: Mapping[str, bytes]) -> bool:
+        try:
+            before, after = (self.format.parse_array(path, each) for each in (self.documents, documents))
+        except MetadataError:
+            return False
+        if before is None or after is None:
+            return False
+        return before.identity == after.identity
+
+
+def see_sources(arrays: Sequence[StoredArray]) -> list[SeenSource]:
+    """Read the documents of source arrays, and their versions."""
+    formats: dict[tuple[int, str], Format] = {}
+    for array in arrays:
+        store = uncached(array.store)
+        if (id(store), array.format) not in formats:
+            formats[id(store), array.format] = format_of_store(store, array.format)
+
+    def see(array: StoredArray) -> SeenSource:
+        store = uncached(array.store)
+        documents_format = formats[id(store), array.format]
+        if isinstance(store, HoldsReferences):
+            return SeenSource(documents_format, {}, {})
+        found = {key: store.get_versioned(key) for key in documents_format.array_keys(array.path)}
+        documents = {key: value for key, (value, _) in found.items() if value is not None}
+        versions = {key: found[key][1] for key in documents if store.compares_versions}
+        seen = SeenSource(documents_format, documents, versions)
+        if not seen.has_chunks_of(array):
+            reason = f"the source {array.path!r} in {array.url} was replaced after it was opened"
+            raise JobError(job=f"read {array.path!r}", reason=reason, hint="open it again")
+        return seen
+
+    return _for_each(see, arrays, arrays)
+
+
+def check_groups(groups: Sequence[StoredGroup]) -> None:
+    """Raise `JobError` where one of some groups, in which nothing was found, is not there any more.
+
+    It may have been deleted between reading its document and listing what is in it. Folders without a document have no
+    attributes to lose, and groups of which only consolidated metadata are left are taken as those tell.
+    """
+    groups = [each for each in groups if not each.is_implicit and uncached(each.store) is each.store]
+    keys = {each.path: each.documents.group_keys(each.path) for each in groups}
+    found = present(fetch(groups[0].store, chain.from_iterable(keys.values()))) if groups else {}
+    for each in groups:
+        if not any(key in found for key in keys[each.path]):
+            reason = f"the source group {each.path!r} in {each.store.url} was deleted while it was read"
+            raise JobError(job=f"read {each.path!r}", reason=reason, hint="open it again")
+
+
+def check_sources(job: str, arrays: Sequence[StoredArray], seen: Sequence[SeenSource]) -> None:
+    """Raise `JobError` where a source array is not what was seen any more."""
+
+    def check(pair: tuple[StoredArray, SeenSource]) -> None:
+        check_still_there(*pair, job=job)
+
+    _for_each(check, list(zip(arrays, seen, strict=True)), arrays)
+
+
+def check_still_there(array: StoredArray, seen: SeenSource, *, job: str = "") -> None:
+    """Raise `JobError` where a source array was deleted, or is another one than was seen."""
+    change = seen.change(array)
+    if change is None:
+        return
+    reason = f"the source {array.path!r} in {array.url} was {change} after this job was planned; nothing is published"
+    hint = Hint("when the source is as it should be, plan the job again and run it with {}", ("resume", False))
+    raise JobError(job=job or f"read {array.path!r}", reason=reason, hint=hint)
+
+
+def check_absent(array: StoredArray, layout: ChunkLayout, coords: Sequence[ChunkCoords]) -> None:
+    """Raise `ChunkError` where a chunk that was absent when it was read is present now.
+
+    The file system answered wrongly (network file systems do, now and then), or somebody writes to the source. Not
+    asked of stores whose requests cost latency: they answer from one consistent service.
+    """
+    store: Store = uncached(array.store)
+    listed = getattr(array.store, "listed", None)
+    if listed is not None:  # the others are listed again before the result is published
+        coords = [each for each in coords if layout.locator.key(each) in listed]
+    if store.is_remote or not coords:
+        return
+    if layout is array.write_layout:
+        found = (each for each in coords if store.size(layout.locator.key(each)) is not None)
+    else:  # the index of each shard says
+        spans = layout.locator.locate(store, coords)
+        found = (each for each, span in zip(coords, spans, strict=True) if span is not None)
+    for each in found:
+        reason = "it was absent when it was read, and is present now: the source is being written, or its file system "
+        reason += "fails now and then; run the job again when it is at rest"
+        raise ChunkError(url=array.url, key=layout.locator.key(each), coords=each, step="get", reason=reason)
+
+
+def _for_each(function: Callable[[T], R], items: Sequence[T], arrays: Sequence[StoredArray]) -> list[R]:
+    """Call `function` for each item: in threads, where the stores' requests cost latency."""
+    n_threads = REQUESTS_AT_ONCE if any(array.store.is_remote for array in arrays) else 1
+    slices = cut_evenly(len(items), n_threads)
+    return list(chain.from_iterable(in_threads(lambda s: [function(each) for each in items[s]], slices, n_threads)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,19 @@ from typing import Any, Literal
 
 import dask
 
-from chunkmill.conversion.alike_arrays import alike_described_once
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job
-from chunkmill.conversion.layout_options import by_array
 from chunkmill.conversion.ome import OmeImages, check_ome
+from chunkmill.conversion.options import (
+    by_array,
+    chosen_arrays,
+    chosen_paths,
+    names_by_array,
+    with_fill_value,
+    with_names,
+)
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
-from chunkmill.conversion.source_choice import axis_names, chosen_arrays, chosen_paths, with_fill_value, with_names
-from chunkmill.conversion.target_metadata import describe_group_target, describe_target
+from chunkmill.conversion.target_metadata import alike_described_once, describe_group_target, describe_target
 from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.arguments import open_source, open_target
@@ -26,7 +31,7 @@ from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import with_chunk_keys
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.nodes.region_option import RegionOption, cropping, shown_regions
-from chunkmill.runtime.worker import current_worker
+from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
 
 __all__ = ["convert", "intermediate_store", "plan_convert"]
@@ -135,7 +140,7 @@ def plan_convert(
         msg = f"ome={ome!r} describes whole images, and region={region!r} asks for less; convert in two steps"
         raise ValueError(msg)
     node = open_source(source, storage_options)
-    named, filled = axis_names(dimension_names, node), with_fill_value(fill_value, node)
+    named, filled = names_by_array(dimension_names, node), with_fill_value(fill_value, node)
 
     def names(array: Array) -> tuple[str | None, ...]:
         return named(array) or (None,) * array.ndim

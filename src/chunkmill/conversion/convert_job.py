@@ -15,13 +15,17 @@ from math import prod
 from typing import Any, Literal
 
 from chunkmill.conversion.actions import RegionLayout, choose_action, n_groups
-from chunkmill.conversion.array_plan import ArrayPlan
-from chunkmill.conversion.chunk_memory import chunk_bytes
-from chunkmill.conversion.counts import JobCounts, PlannedStage
-from chunkmill.conversion.estimate import MOST_STORING, TransferEstimate, estimate_transfers, fit_memory, task_memory
-from chunkmill.conversion.plan import Plan
+from chunkmill.conversion.array_plan import ArrayPlan, check_groups, see_sources
+from chunkmill.conversion.estimate import (
+    MOST_STORING,
+    TransferEstimate,
+    chunk_bytes,
+    estimate_transfers,
+    fit_memory,
+    task_memory,
+)
+from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
-from chunkmill.conversion.source_guard import check_groups, see_sources
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
 from chunkmill.display.array import array_grid_svg

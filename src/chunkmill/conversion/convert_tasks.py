@@ -29,8 +29,8 @@ from chunkmill.codecs.bytes import byte_view
 from chunkmill.codecs.crc32c import Crc32c
 from chunkmill.codecs.n5_block import parse_header, write_header
 from chunkmill.conversion.actions import ChosenAction, group_ranges
+from chunkmill.conversion.array_plan import SeenSource, check_absent, check_still_there
 from chunkmill.conversion.estimate import TaskMemory
-from chunkmill.conversion.source_guard import SeenSource, check_absent, check_still_there
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.runtime.stage import TaskResult

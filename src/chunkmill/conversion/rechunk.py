@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
-from chunkmill.conversion.alike_arrays import alike_described_once
 from chunkmill.conversion.convert import intermediate_store
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job
-from chunkmill.conversion.layout_options import by_array
+from chunkmill.conversion.options import by_array, chosen_arrays, chosen_paths
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
-from chunkmill.conversion.source_choice import chosen_arrays, chosen_paths
-from chunkmill.conversion.target_metadata import describe_group_target, describe_target
+from chunkmill.conversion.target_metadata import alike_described_once, describe_group_target, describe_target
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
@@ -26,7 +24,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.new_array import with_chunk_keys
 from chunkmill.nodes.region_option import RegionOption, cropping, shown_regions
-from chunkmill.runtime.worker import current_worker
+from chunkmill.runtime.worker_memory import current_worker
 
 __all__ = ["plan_rechunk", "rechunk"]
 

@@ -1,12 +1,12 @@
 """Describe the copy of an array or a group in another format: chunks, shards and codecs kept or changed.
 
-Not here: what a format can hold (its ``adapt`` and ``emit_array``), the action for chunks
-(`chunkmill.conversion.actions`).
+Arrays that are alike are described once: those of 10^5 stations differ in paths and attributes alone. Not here: the
+arguments by path or dimension (`chunkmill.conversion.options`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from chunkmill.array.layout import build_layouts
 from chunkmill.codecs.registry import default_serializer, parse_codecs, sharded
 from chunkmill.conversion.actions import same_fill
-from chunkmill.conversion.layout_options import ByDimension, check_fit, chosen, grid_of, is_keep
+from chunkmill.conversion.options import ByDimension, check_fit, chosen, grid_of, is_keep
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import encode_fill_value
@@ -26,7 +26,15 @@ from chunkmill.model.inner_layout import InnerLayout, inner_layout
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig, same_json
 from chunkmill.nodes.array import Array
 
-__all__ = ["ALLOWABLE", "check_losses", "describe_group_target", "describe_target", "fitted_to", "marked"]
+__all__ = [
+    "ALLOWABLE",
+    "alike_described_once",
+    "check_losses",
+    "describe_group_target",
+    "describe_target",
+    "fitted_to",
+    "marked",
+]
 
 ALLOWABLE = ("fill_value", "codecs", "dimension_names", "attributes")
 """Losses that the caller of a conversion can allow. Values are never lost: they are kept or refused."""
@@ -289,3 +297,45 @@ def _refused(documents_format: Format, path: str, error: MetadataError, needed: 
     hint = Hint("{} converts without what cannot be kept", ("allow", set(needed)))
     feature = error.feature if isinstance(error, UnsupportedFeature) else str(error)
     return UnsupportedFeature(format=documents_format.name, feature=feature, key=path, hint=hint)
+
+
+Describe = Callable[[Array, Format, str], ArrayMetadata]
+
+_MAX_KNOWN = 256
+
+
+def alike_described_once(describe: Describe, *options: Any) -> Describe:
+    """Return `describe`, or a function that calls it once for arrays which differ in path and attributes alone.
+
+    Each target's attributes are still compared with what its format would make of them.
+
+    Parameters
+    ----------
+    options
+        Options that `describe` uses: where one is a function of the array, or says something for each path, all arrays
+        are described.
+    """
+    if any(callable(option) or isinstance(option, Mapping) for option in options):
+        return describe
+    known: dict[tuple[Any, ...], tuple[ArrayMetadata, ArrayMetadata]] = {}
+
+    def described(array: Array, documents_format: Format, path: str) -> ArrayMetadata:
+        source, wanted = array.metadata, marked(array, documents_format)
+        # parsers return the same objects for equal documents; those in `known` keep theirs, so that ids stay unique
+        same = source.codecs, source.chunk_grid, source.fill_value, source.dtype
+        key = (*map(id, same), source.chunk_keys, source.edge_chunks, source.dimension_names, array.format)
+        if key in known:
+            candidate = replace(known[key][1], attributes=wanted.attributes)
+            try:
+                check_losses(candidate, candidate, documents_format, path)
+            except MetadataError:  # whether that may be lost, or how the target is changed, is found out for it alone
+                return describe(array, documents_format, path)
+            return candidate
+        target = describe(array, documents_format, path)
+        if target.attributes == wanted.attributes:
+            if len(known) >= _MAX_KNOWN:
+                known.clear()
+            known[key] = source, target
+        return target
+
+    return described

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from chunkmill.array.present_keys import Numbers, TouchedBlocks
-from chunkmill.conversion.array_plan import ArrayPlan
+from chunkmill.conversion.array_plan import ArrayPlan, check_sources
 from chunkmill.conversion.convert_tasks import (
     ArrayTransfer,
     transfer_group,
@@ -21,17 +21,17 @@ from chunkmill.conversion.convert_tasks import (
     transfer_shows,
 )
 from chunkmill.conversion.rechunking.job import rechunk_stages
-from chunkmill.conversion.rechunking.sides import intermediate_codecs
+from chunkmill.conversion.rechunking.planner_input import intermediate_codecs
 from chunkmill.conversion.rechunking.source_chunks import ArrayRechunk
-from chunkmill.conversion.sliced_sources import check_slices, see_slices
-from chunkmill.conversion.source_guard import check_sources
-from chunkmill.conversion.sparse_sources import (
+from chunkmill.conversion.source_listing import (
     Listed,
+    check_slices,
     check_still_absent,
     group_grid,
     list_sources,
     n_left_out,
     narrowed,
+    see_slices,
     touched_blocks,
 )
 from chunkmill.formats.base import Format
@@ -43,8 +43,7 @@ from chunkmill.nodes import placement, replacing
 from chunkmill.nodes.consolidated import refreshed
 from chunkmill.nodes.documents import check_own, publish
 from chunkmill.nodes.replacement import ReplacementOfJob
-from chunkmill.runtime.stage import Stage
-from chunkmill.runtime.task_specs import TaskSpecs
+from chunkmill.runtime.stage import Stage, TaskSpecs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
 

@@ -27,7 +27,7 @@ from chunkmill.errors import JobError, NodeExists
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.journal_names import fingerprint, new_run
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_beside
-from chunkmill.runtime.running_tasks import RunningTasks
+from chunkmill.runtime.cluster_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler, optimised
 
 __all__ = ["WriteTarget", "resumable_write"]

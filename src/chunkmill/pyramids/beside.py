@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chunkmill.conversion.source_guard import SeenSource, check_sources
+from chunkmill.conversion.array_plan import SeenSource, check_sources
 from chunkmill.conversion.target_writer import what_is_kept
 from chunkmill.formats.base import Format
 from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX

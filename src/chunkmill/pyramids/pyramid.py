@@ -12,13 +12,11 @@ from math import lcm
 from typing import Any, Literal
 
 from chunkmill.conversion.actions import ChosenAction, choose_action
-from chunkmill.conversion.array_plan import ArrayPlan
+from chunkmill.conversion.array_plan import ArrayPlan, see_sources
 from chunkmill.conversion.convert_job import check_apart, shown_node
-from chunkmill.conversion.counts import JobCounts, PlannedStage
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
-from chunkmill.conversion.plan import Plan, Report
-from chunkmill.conversion.source_guard import see_sources
+from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
 from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.display.array import array_grid_svg
 from chunkmill.display.report import side_by_side
@@ -38,7 +36,7 @@ from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
 from chunkmill.pyramids.tasks import PyramidWriter
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
-from chunkmill.runtime.worker import THREAD_OVERHEAD, Worker, current_worker
+from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker, current_worker
 from chunkmill.stores.capabilities import uncached
 
 __all__ = ["plan_levels_job", "plan_pyramid", "pyramid"]

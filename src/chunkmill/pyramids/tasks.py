@@ -21,9 +21,9 @@ from chunkmill.array.other_stores import metered, metered_source
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.actions import ChosenAction
+from chunkmill.conversion.array_plan import SeenSource, check_absent, check_sources, check_still_there
 from chunkmill.conversion.convert_tasks import ArrayTransfer, transfer_keys
 from chunkmill.conversion.estimate import TaskMemory
-from chunkmill.conversion.source_guard import SeenSource, check_absent, check_sources, check_still_there
 from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region

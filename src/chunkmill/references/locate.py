@@ -26,8 +26,8 @@ from chunkmill.codecs.n5_block import parse_header
 from chunkmill.errors import ChunkError, JobError, StoreError, UnsupportedFeature
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import ArrayMetadata
-from chunkmill.runtime.running_stages import StageResult, run_once
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_KEYS, Stage, TaskResult
+from chunkmill.runtime.stage_runner import StageResult, run_once
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.capabilities import can_list, list_sizes
 from chunkmill.stores.metered import Meter

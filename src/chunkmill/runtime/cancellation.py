@@ -25,7 +25,7 @@ from distributed.worker_state_machine import TaskState
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.model.metadata import parents_of
-from chunkmill.runtime.running_tasks import is_connected
+from chunkmill.runtime.cluster_tasks import is_connected
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files

@@ -23,12 +23,12 @@ from chunkmill.journal.published import withdraw_published
 from chunkmill.journal.unfinished_jobs import check_no_job
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import remove_partial_files, remove_partial_files_beside
-from chunkmill.runtime.job_monitor import JobMonitor
 from chunkmill.runtime.preflight import describe_needs
-from chunkmill.runtime.running_stages import StageResult, check_workers, run_stages
+from chunkmill.runtime.progress import JobMonitor
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks
-from chunkmill.runtime.stage_task import add_counts
+from chunkmill.runtime.stage_runner import StageResult, check_workers, run_stages
+from chunkmill.runtime.task import add_counts
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush
 

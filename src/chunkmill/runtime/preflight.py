@@ -30,7 +30,7 @@ from chunkmill.array.other_stores import held_references, without_references
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError
 from chunkmill.formats.registry import get_format
-from chunkmill.runtime.running_tasks import await_workers
+from chunkmill.runtime.cluster_tasks import await_workers
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.base import Store
 from chunkmill.stores.probe import PROBE_PREFIX

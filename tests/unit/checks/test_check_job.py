@@ -5,7 +5,7 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.checks.check_job import CheckReport, check_store
+from chunkmill.checks.check import CheckReport, check_store
 from chunkmill.checks.inventory import Problem
 from chunkmill.errors import StoreError
 from chunkmill.stores.memory import MemoryStore

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import chunkmill as cm
-from chunkmill.checks.consolidated import staleness
+from chunkmill.checks.inventory import staleness
 from chunkmill.nodes import hierarchy
 from chunkmill.stores.memory import MemoryStore
 

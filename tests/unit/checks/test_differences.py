@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from chunkmill.checks.differences import Difference, _differing, compare_values, shown_region
+from chunkmill.checks.verify import Difference, _differing, compare_values, shown_region
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.conversion import convert
-from chunkmill.conversion.alike_arrays import alike_described_once
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
+from chunkmill.conversion.target_metadata import alike_described_once
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 

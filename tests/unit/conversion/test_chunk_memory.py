@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.chunk_memory import (
+from chunkmill.conversion.estimate import (
     chunk_bytes,
     index_size,
     itemsize,

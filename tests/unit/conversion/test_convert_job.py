@@ -8,7 +8,7 @@ from chunkmill.conversion.convert_job import ConversionTarget, plan_job
 from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.errors import JobError
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
-from chunkmill.runtime.worker import Worker
+from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.memory import MemoryStore
 
 

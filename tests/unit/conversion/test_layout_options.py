@@ -3,7 +3,7 @@
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.layout_options import by_array, check_fit, check_rank, chosen, grid_of, is_keep, path_below
+from chunkmill.conversion.options import by_array, check_fit, check_rank, chosen, grid_of, is_keep, path_below
 from chunkmill.errors import AlignmentError, RegionError
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.stores.memory import MemoryStore

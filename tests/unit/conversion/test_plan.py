@@ -3,9 +3,9 @@
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.counts import JobCounts, PlannedStage
+from chunkmill.conversion.plan import JobCounts, PlannedStage
 from chunkmill.runtime.job import JobResult
-from chunkmill.runtime.running_stages import StageResult
+from chunkmill.runtime.stage_runner import StageResult
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -5,8 +5,7 @@ import json
 import pytest
 from support.small_jobs import make_job
 
-from chunkmill.conversion.counts import JobCounts, PlannedStage
-from chunkmill.conversion.plan import Plan
+from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -2,9 +2,16 @@
 
 import pytest
 
-from chunkmill.conversion import plan_text
-from chunkmill.conversion.counts import JobCounts, PlannedStage
-from chunkmill.conversion.plan_text import array_rows, cost_rows, duration_row, remember_rate, stage_rows
+from chunkmill.conversion import plan as plan_text
+from chunkmill.conversion.plan import (
+    JobCounts,
+    PlannedStage,
+    array_rows,
+    cost_rows,
+    duration_row,
+    remember_rate,
+    stage_rows,
+)
 
 COUNTS = {
     "n_tasks": 17,

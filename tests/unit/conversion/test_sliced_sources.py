@@ -6,8 +6,8 @@ import pytest
 from support.rechunks import make
 from support.recording import FarStore, RecordingStore
 
-from chunkmill.conversion import sliced_sources
-from chunkmill.conversion.sliced_sources import check_slices, see_slices
+from chunkmill.conversion import source_listing as sliced_sources
+from chunkmill.conversion.source_listing import check_slices, see_slices
 from chunkmill.errors import JobError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

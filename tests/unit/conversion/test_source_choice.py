@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.source_choice import axis_names, chosen_paths, with_fill_value, with_names
+from chunkmill.conversion.options import chosen_paths, names_by_array, with_fill_value, with_names
 from chunkmill.errors import RegionError, StoreError, UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 
@@ -70,11 +70,11 @@ def test_names_of_axes():
     assert cm.open_array(target, "a").dimension_names == ("t",)
     assert cm.open_array(target, "level2/v").dimension_names is None
     with pytest.raises(RegionError, match="3 names, where the arrays have"):
-        axis_names(("a", "b", "c"), source)
+        names_by_array(("a", "b", "c"), source)
     with pytest.raises(RegionError, match="'a': dimension_names="):
         cm.plan_convert(source, MemoryStore(), format="zarr3", dimension_names={"a": ["t", "u"]})
     with pytest.raises(ValueError, match=r"dimension_names= names \['b'\]"):
-        axis_names({"b": ["t"]}, source)
+        names_by_array({"b": ["t"]}, source)
     assert with_names(metadata := source["a"].metadata, None) is metadata
 
 

@@ -5,7 +5,7 @@ from support.rechunks import make
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.conversion.source_guard import check_absent, check_sources, see_sources
+from chunkmill.conversion.array_plan import check_absent, check_sources, see_sources
 from chunkmill.errors import ChunkError, JobError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

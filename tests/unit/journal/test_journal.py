@@ -11,7 +11,7 @@ from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.journal_names import RUNNING, fingerprint
 from chunkmill.journal.records import Record, WrittenKeys
-from chunkmill.runtime import stage_task
+from chunkmill.runtime import task as stage_task
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

@@ -11,7 +11,7 @@ import dask.threaded
 import pytest
 from support.systems import NEEDS_FORK
 
-import chunkmill.runtime.fork_safety  # noqa: F401 - what is tested
+import chunkmill.runtime.scheduler  # noqa: F401 - what is tested
 
 pytestmark = NEEDS_FORK
 

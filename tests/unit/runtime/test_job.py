@@ -13,10 +13,10 @@ from chunkmill.journal.journal_names import JOB_PREFIX, journal_prefix
 from chunkmill.journal.record_files import RecordFiles
 from chunkmill.journal.unfinished_jobs import unfinished_jobs
 from chunkmill.runtime import stage as stages
-from chunkmill.runtime import stage_task
+from chunkmill.runtime import task as stage_task
 from chunkmill.runtime.job import Job, run_job
-from chunkmill.runtime.running_stages import StageResult, run_stages
 from chunkmill.runtime.stage import Stage, TaskResult
+from chunkmill.runtime.stage_runner import StageResult, run_stages
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from chunkmill.runtime import process_memory
-from chunkmill.runtime.process_memory import peak_memory
+from chunkmill.runtime import worker_memory as process_memory
+from chunkmill.runtime.worker_memory import peak_memory
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system may not tell")
@@ -25,7 +25,7 @@ def test_it_grows_with_what_is_held():
 def test_it_is_this_process_alone():
     """Not the parent's, which a process that is spawned is told by getrusage."""
     held = np.ones(256 << 20, np.uint8)
-    script = "from chunkmill.runtime.process_memory import peak_memory as p; print(p())"
+    script = "from chunkmill.runtime.worker_memory import peak_memory as p; print(p())"
     child = int(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout)
     assert child > 1 << 20
     before = peak_memory()

@@ -16,8 +16,8 @@ from support.small_jobs import put
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.runtime import scheduler as scheduling
-from chunkmill.runtime.running_stages import run_stages
 from chunkmill.runtime.stage import Stage, TaskResult
+from chunkmill.runtime.stage_runner import run_stages
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from chunkmill.runtime import stage as stages
-from chunkmill.runtime.stage import Stage, TaskResult, count_tasks, grouped
-from chunkmill.runtime.task_specs import TaskSpecs
+from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs, count_tasks, grouped
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
 

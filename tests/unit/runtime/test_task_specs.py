@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from chunkmill.runtime.task_specs import TaskSpecs
+from chunkmill.runtime.stage import TaskSpecs
 
 
 def test_specs_are_counted_array_by_array():

@@ -1,20 +1,13 @@
 """Intermediate files: filled from whole source chunks, and read section by section.
 
-A task of the first stage writes one file in one request; a task of the second stage reads its section of it, one
-ranged read::
-
-    raw     | section 0 | bits | section 1 | bits | …            offsets are arithmetic
-    coded   | end of the index, of section 0, of section 1, … | section 0 | bits | section 1 | bits | …
-
-The bits after each section of a file are the same: one for each source chunk of the file, set when that chunk is
-present. A file all of whose chunks are absent is replaced by an empty marker: a file with neither was lost.
+Values are copied into arrays of equal tiles, each contiguous in memory, with one copy for all whole tiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from math import prod
 from typing import Any
 
@@ -26,6 +19,7 @@ from chunkmill.array.present_keys import touch
 from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.base import ChunkSpec
+from chunkmill.codecs.rows import copy_rows
 from chunkmill.conversion.rechunking.plan import RechunkPlan
 from chunkmill.conversion.rechunking.source_chunks import (
     ArrayRechunk,
@@ -39,17 +33,62 @@ from chunkmill.conversion.rechunking.source_chunks import (
     unshifted,
     within,
 )
-from chunkmill.conversion.rechunking.tiled_copy import MAX_TILED_AXES, put_in_tiles
 from chunkmill.errors import StoreError
 from chunkmill.hints import Hint
 from chunkmill.journal.inputs import StoreKeys
-from chunkmill.model.grid import ChunkCoords, ChunkGrid, Overlap, Region
+from chunkmill.model.grid import MOST_AXES, ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.guarded import guarded
 from chunkmill.stores.metered import Meter
 
-__all__ = ["intermediate_values", "write_inputs", "write_intermediate_file"]
+__all__ = ["MAX_TILED_AXES", "intermediate_values", "put_in_tiles", "write_inputs", "write_intermediate_file"]
+
+MAX_TILED_AXES = MOST_AXES // 2
+"""Tiles have two axes for each of the array."""
+
+
+def put_in_tiles(tiles: NDArray[Any], at: Region, values: NDArray[Any]) -> None:
+    """Copy `values` into the tiles, to the region `at` counted from the start of the first tile.
+
+    Parameters
+    ----------
+    tiles
+        Of shape ``(*number along each axis, *shape of a tile)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tiles = np.zeros((2, 2, 1, 3), int)
+    >>> put_in_tiles(tiles, (slice(0, 2), slice(2, 6)), np.arange(8).reshape(2, 4))
+    >>> tiles[0, 1], tiles[1, 0]
+    (array([[1, 2, 3]]), array([[0, 0, 4]]))
+    """
+    ndim = len(at)
+    axes = [_split(cut, size) for cut, size in zip(at, tiles.shape[ndim:], strict=True)]
+    for parts in product(*axes):
+        which, inside, taken, shape = zip(*parts, strict=True) if parts else ((), (), (), ())
+        place = tiles[(*which, *inside, ...)].transpose([axis for i in range(ndim) for axis in (i, ndim + i)])
+        copy_rows(place, values[(*taken, ...)].reshape([n for pair in shape for n in pair]))
+
+
+def _split(cut: slice, size: int) -> list[tuple[slice, slice, slice, tuple[int, int]]]:
+    """Divide a slice of an axis into its overlaps with the first tile, with whole ones, and with the last.
+
+    Of each: the tiles, the slice inside them, the slice of the values, and its shape in tiles and elements.
+    """
+    found = []
+    start = cut.start
+    while start < cut.stop:
+        tile, skipped = divmod(start, size)
+        whole = (cut.stop - start) // size if skipped == 0 else 0
+        length = whole * size or min(size - skipped, cut.stop - start)
+        inside = slice(0, size) if whole else slice(skipped, skipped + length)
+        taken = slice(start - cut.start, start - cut.start + length)
+        shape = (whole, size) if whole else (1, length)
+        found.append((slice(tile, tile + max(whole, 1)), inside, taken, shape))
+        start += length
+    return found
 
 
 def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, ...]) -> TaskResult:

@@ -18,11 +18,10 @@ from dask.utils import format_bytes
 from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import ArrayPlan
-from chunkmill.conversion.chunk_memory import chunk_bytes, index_size, itemsize, stored_bytes
-from chunkmill.conversion.estimate import TransferEstimate
+from chunkmill.conversion.estimate import TransferEstimate, chunk_bytes, index_size, itemsize, stored_bytes
 from chunkmill.conversion.rechunking.intermediate_files import write_inputs, write_intermediate_file
 from chunkmill.conversion.rechunking.plan import Limits, RechunkPlan, Strategy, choose_rechunk_strategy
-from chunkmill.conversion.rechunking.sides import (
+from chunkmill.conversion.rechunking.planner_input import (
     intermediate_codecs,
     intermediate_files,
     read_side,
@@ -32,20 +31,19 @@ from chunkmill.conversion.rechunking.sides import (
 )
 from chunkmill.conversion.rechunking.source_chunks import (
     ArrayRechunk,
+    Slices,
     spill_inputs,
     spill_reads,
     spill_shows,
     write_reads,
     write_shows,
 )
-from chunkmill.conversion.rechunking.source_slices import Slices
 from chunkmill.conversion.rechunking.target_chunks import write_target_block
-from chunkmill.conversion.sparse_sources import Listed, n_left_out, narrowed, reads_little_twice, touched_blocks
+from chunkmill.conversion.source_listing import Listed, n_left_out, narrowed, reads_little_twice, touched_blocks
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.runtime.stage import MAX_TASK_BYTES, MAX_TASK_KEYS, Stage
-from chunkmill.runtime.task_specs import TaskSpecs
-from chunkmill.runtime.worker import Worker
+from chunkmill.runtime.stage import MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskSpecs
+from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import scratch_store
 

@@ -8,7 +8,7 @@ import chunkmill as cm
 from chunkmill.conversion.rechunking import job
 from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
 from chunkmill.errors import JobError
-from chunkmill.runtime.worker import Worker
+from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.zip import ZipStore
 

@@ -7,8 +7,8 @@ from support.rechunks import make
 from support.recording import RecordingStore
 
 from chunkmill import create_array
-from chunkmill.conversion.rechunking import source_slices
-from chunkmill.conversion.rechunking.source_slices import Slices, sliced_axes
+from chunkmill.conversion.rechunking import source_chunks as source_slices
+from chunkmill.conversion.rechunking.source_chunks import Slices, sliced_axes
 from chunkmill.errors import ChunkError
 from chunkmill.stores.memory import MemoryStore
 

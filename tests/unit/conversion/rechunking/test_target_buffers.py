@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.rechunking.target_buffers import BlockBuffer, SeparateBuffer, TiledBuffer, target_buffer
+from chunkmill.conversion.rechunking.target_chunks import BlockBuffer, SeparateBuffer, TiledBuffer, target_buffer
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.stores.memory import MemoryStore
 

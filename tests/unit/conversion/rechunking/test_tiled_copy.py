@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkmill.conversion.rechunking.tiled_copy import put_in_tiles
+from chunkmill.conversion.rechunking.intermediate_files import put_in_tiles
 
 
 @st.composite

@@ -8,15 +8,15 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import build_pipeline, default_serializer
-from chunkmill.conversion.chunk_memory import chunk_bytes, most_encoded, n_decoding, n_encoding
-from chunkmill.conversion.estimate import MOST_STORING
+from chunkmill.conversion.estimate import MOST_STORING, chunk_bytes, most_encoded, n_decoding, n_encoding
 from chunkmill.conversion.rechunking.plan import IntermediateFormat, Side, UnitCosts
-from chunkmill.conversion.rechunking.source_slices import Slices, sliced_axes
+from chunkmill.conversion.rechunking.source_chunks import Slices, sliced_axes
 from chunkmill.model.metadata import NamedConfig
-from chunkmill.runtime.worker import Worker
+from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 
 __all__ = ["intermediate_codecs", "intermediate_files", "read_side", "sliced_sides", "store_costs", "write_side"]
+
 __all__ += ["writes_at_once"]
 
 

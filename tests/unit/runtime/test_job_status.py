@@ -3,8 +3,8 @@
 import pytest
 
 from chunkmill.errors import JobCancelled
-from chunkmill.runtime import job_monitor
-from chunkmill.runtime.job_monitor import JobMonitor, JobStatus
+from chunkmill.runtime import progress as job_monitor
+from chunkmill.runtime.progress import JobMonitor, JobStatus
 
 
 def test_the_time_left_follows_the_bytes_that_stages_are_expected_to_move(monkeypatch):

@@ -1,7 +1,13 @@
-"""Memory and threads of the workers that run tasks."""
+"""Memory and threads of the workers that run tasks, and the peak memory of this process.
+
+Not here: memory that a plan needs (`chunkmill.conversion.estimate`).
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 
 import dask
@@ -11,8 +17,7 @@ from distributed.system import MEMORY_LIMIT
 
 from chunkmill.runtime.scheduler import Scheduler
 
-__all__ = ["THREAD_OVERHEAD", "Worker", "current_worker", "parse_memory"]
-
+__all__ = ["THREAD_OVERHEAD", "Worker", "current_worker", "parse_memory", "peak_memory"]
 
 _SHARE = 0.3
 """Fraction of a worker's memory limit: distributed spills from 0.6, and the interpreter and libraries need some."""
@@ -95,3 +100,29 @@ def parse_memory(max_mem: int | str) -> int:
         msg = f"max_mem={max_mem!r}: expected a number of bytes above 0, or text such as '2 GiB'"
         raise ValueError(msg)
     return n_bytes
+
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+
+_found = (0, 0)  # process id, and the peak that its status had last
+
+
+def peak_memory() -> int:
+    """Return the peak resident memory of this process in bytes; 0 where the system does not report it."""
+    global _found  # noqa: PLW0603 - one for the process
+    most = 0
+    if resource is not None:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    process, peak = _found
+    if 0 < most <= peak and process == os.getpid():
+        return peak  # the status, which takes 25 µs to read, has no more than getrusage
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/status", "rb") as status:  # noqa: PTH123
+        # Linux: getrusage reports the parent's peak for a process that was spawned
+        peak = 1024 * int(status.read().partition(b"VmHWM:")[2].split(maxsplit=1)[0])
+        _found = os.getpid(), peak
+        return peak
+    return most

@@ -8,10 +8,10 @@ from support.small_jobs import put
 
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.records import read_record
-from chunkmill.runtime import stage_task
+from chunkmill.runtime import task as stage_task
 from chunkmill.runtime.reference_shipping import ReferenceSender
-from chunkmill.runtime.stage_task import LocalStage, PackedStage, run_task
-from chunkmill.runtime.task_specs import TaskSpecs
+from chunkmill.runtime.stage import TaskSpecs
+from chunkmill.runtime.task import LocalStage, PackedStage, run_task
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -1,13 +1,16 @@
-"""Spend nothing on what a listing shows to be absent in the sources of a job.
+"""List the sources of a job once when a run begins: what is absent, and the versions of what is read by slices.
 
-A source array that is mostly empty is listed when a run begins: groups of store keys without any that is listed are not
-run, the others ask only for listed keys, and before the result is published the source is listed again. Not here:
-listing (`chunkmill.array.present_keys`), other changes of a source (`chunkmill.conversion.source_guard`).
+A source array that is mostly empty is listed: groups of store keys without any that is listed are not run, the others
+ask only for listed keys, and before the result is published the source is listed again. Several tasks read slices of
+one chunk: where it is replaced in between, the target would hold rows of both, so versions are compared. They are asked
+for file by file, or listed where requests cost latency; stores without versions are believed. Not here: listing
+(`chunkmill.array.present_keys`), other changes of a source (`chunkmill.conversion.array_plan`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -16,11 +19,25 @@ from chunkmill.array.present_keys import touch as blocks_touched
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.coarsen import coarsen
-from chunkmill.errors import ChunkError
+from chunkmill.errors import ChunkError, JobError
+from chunkmill.journal.inputs import Listings, StoreKeys, mark_now
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.runtime.task_specs import TaskSpecs
+from chunkmill.runtime.stage import TaskSpecs
+from chunkmill.stores.capabilities import uncached
+from chunkmill.stores.read_versions import has_versions
 
-__all__ = ["Listed", "check_still_absent", "group_grid", "list_sources", "n_left_out", "narrowed", "reads_little_twice"]
+__all__ = [
+    "Listed",
+    "check_slices",
+    "check_still_absent",
+    "group_grid",
+    "list_sources",
+    "n_left_out",
+    "narrowed",
+    "reads_little_twice",
+    "see_slices",
+]
+
 __all__ += ["touched_blocks"]
 
 Listed = Mapping[int, tuple[Numbers, Numbers]]
@@ -113,3 +130,46 @@ def narrowed(touched: Mapping[int, TouchedBlocks]) -> Callable[[Sequence[object]
 def n_left_out(touched: TouchedBlocks, blocks: ChunkGrid, counted: ChunkGrid) -> int:
     """Return how many chunks of the grid `counted` the blocks have that are not touched."""
     return counted.n_chunks - count_touched(touched.numbers, blocks, counted)
+
+
+def see_slices(plans: Sequence[ArrayPlan]) -> dict[int, int]:
+    """Return the mark of all store keys of each source that is read by slices, by number of the array."""
+    listings, marks = Listings(), {}
+    for which, plan in enumerate(plans):
+        if plan.rechunk is not None and plan.rechunk.source.sliced is not None:
+            mark = _mark(plan.source, listings)
+            if mark is not None:
+                marks[which] = mark
+    return marks
+
+
+def check_slices(job: str, plans: Sequence[ArrayPlan], seen: Mapping[int, int]) -> None:
+    """Raise `JobError` where chunks of such a source were written since."""
+    listings = Listings()
+    for which, mark in seen.items():
+        array = plans[which].source
+        if _mark(array, listings) != mark:
+            reason = f"chunks of the source {array.path!r} in {array.url} were written while tasks read slices of them"
+            hint = "run the plan again when the source is at rest: what has changed is read again"
+            raise JobError(job=job, reason=reason, hint=hint)
+
+
+def _mark(array: StoredArray, listings: Listings) -> int | None:
+    """Return the mark of all store keys; ``None`` where versions are not told, or not by listing."""
+    store = uncached(array.store)
+    if not has_versions(store):
+        return None
+    if not store.is_remote:
+        return mark_now(lambda _, keys: iter((keys,)), None, _batches(array))
+    marks = [listings.mark(keys) for keys in _batches(array)]
+    return None if None in marks else sum(mark for mark in marks if mark is not None) % 2**64
+
+
+_BATCH = 1 << 14  # keys that are held at once
+
+
+def _batches(array: StoredArray) -> Iterator[StoreKeys]:
+    layout, store = array.write_layout, uncached(array.store)
+    coords = layout.grid.all_coords()
+    while keys := [layout.locator.key(each) for each in islice(coords, _BATCH)]:
+        yield StoreKeys(store, array.prefix, keys)

@@ -5,7 +5,7 @@ import pytest
 from dask.system import CPU_COUNT
 from distributed.system import MEMORY_LIMIT
 
-from chunkmill.runtime.worker import Worker, current_worker, parse_memory
+from chunkmill.runtime.worker_memory import Worker, current_worker, parse_memory
 
 
 @pytest.mark.parametrize(("max_mem", "n_bytes"), [(1000, 1000), ("2 MiB", 2 << 20), ("1e3", 1000), ("1.5kB", 1500)])

@@ -1,6 +1,9 @@
 """Run stages of tasks one after the other on the scheduler that dask is set to; the client is the barrier between them.
 
-Not here: the journal's begin and end (`chunkmill.runtime.job`), what a task does.
+When a job is resumed, tasks on record are run again where their values are not as recorded, or their inputs have
+changed. A few are compared before the stage begins, many after all new tasks: by tasks, or by the client, which lists
+inputs once where their requests cost latency. Not here: begin and end of the journal (`chunkmill.runtime.job`), what
+a task does.
 """
 
 from __future__ import annotations
@@ -9,28 +12,116 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from distributed import Client
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.journal.attempts import Attempt
-from chunkmill.journal.journal import Journal
+from chunkmill.journal.inputs import Listings, inputs_of, mark_now
+from chunkmill.journal.journal import FEW_RECORDS, Journal
 from chunkmill.journal.record_batch import RecordBatch
 from chunkmill.journal.record_files import GROUP
+from chunkmill.journal.records import read_record
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import abandon
-from chunkmill.runtime.job_monitor import JobMonitor
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
-from chunkmill.runtime.process_memory import peak_memory
-from chunkmill.runtime.progress import JobProgress
+from chunkmill.runtime.progress import JobMonitor, JobProgress
 from chunkmill.runtime.reference_shipping import ReferenceSender
-from chunkmill.runtime.resumed import ResumedTasks
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks, tasks_to_run
-from chunkmill.runtime.stage_task import LocalStage, PackedStage, add_counts, compare_records, run_task
+from chunkmill.runtime.task import LocalStage, PackedStage, add_counts, compare_records, run_task
+from chunkmill.runtime.worker_memory import peak_memory
+from chunkmill.stores.read_versions import has_versions
 
-__all__ = ["StageResult", "check_workers", "run_once", "run_stages"]
+__all__ = ["ResumedTasks", "StageResult", "check_workers", "run_once", "run_stages"]
+
+
+class ResumedTasks:
+    """The tasks of one stage that are on record.
+
+    Attributes
+    ----------
+    on_record
+        Those that are not done again, as far as is known.
+    """
+
+    def __init__(
+        self, journal: Journal | None, stage: Stage, number: int, done: Collection[int], unchecked: Collection[int]
+    ) -> None:
+        self.on_record = {*done, *unchecked}
+        self._journal, self._stage, self._number = journal, stage, number
+        self._values, self._inputs = set(unchecked), set[int]()  # to be compared by tasks
+        self._listed = False
+
+    def check(self, *, redone: bool) -> None:
+        """Compare the inputs of a few with what there is now; leave many to the end.
+
+        With `redone`, tasks of an earlier stage were done again: those that may depend on it, and cannot tell, are.
+        """
+        stage = self._stage
+        if self._journal is None or stage.inputs is None or not self.on_record:
+            return
+        stores = [each.store for each in inputs_of(stage.inputs, stage.common, stage.tasks[:1])]
+        if redone:
+            self.forget(self._changed(unknown=True))
+        elif not all(map(has_versions, stores)):
+            return
+        elif any(store.is_remote for store in stores):
+            self._listed = True
+        elif len(self.on_record) > FEW_RECORDS:
+            self._inputs = set(self.on_record)
+        else:
+            self.forget(self._changed())
+
+    @property
+    def n_settled(self) -> int:
+        """Number of those that no task compares."""
+        return len(self.on_record - self._values - self._inputs)
+
+    def forget(self, tasks: Collection[int]) -> None:
+        """Take tasks off the record, which are to be done again."""
+        if self._journal is not None and tasks:
+            self._journal.records.forget(self._number, tasks)
+        self.off_record(tasks)
+
+    def off_record(self, tasks: Collection[int]) -> None:
+        """Note that tasks are off the record."""
+        for each in (self.on_record, self._values, self._inputs):
+            each.difference_update(tasks)
+
+    def check_listed(self) -> set[int]:
+        """Compare the inputs with a listing of them; return the tasks that are to be done again."""
+        changed = self._changed() if self._listed else set[int]()
+        self.forget(changed)
+        return changed
+
+    def comparisons(self) -> Iterator[tuple[list[int], list[Sequence[Any]] | None, bool]]:
+        """Yield the arguments of each task that compares records, of neighbours: they may be in one object."""
+        for _, group in groupby(sorted(self._values | self._inputs), lambda task: task // GROUP):
+            for (of_inputs, of_values), tasks in groupby(
+                group, lambda task: (task in self._inputs, task in self._values)
+            ):
+                numbers = [*tasks]
+                specs = [each for _, each in tasks_to_run(self._stage, only=numbers)] if of_inputs else None
+                yield numbers, specs, of_values
+
+    def _changed(self, *, unknown: bool = False) -> set[int]:
+        """Return those that have read something else than there is now; with `unknown`, or may have."""
+        stage, listings, changed = self._stage, Listings(), set[int]()
+        if self._journal is None or stage.inputs is None:
+            return changed
+        for _, group in groupby(sorted(self.on_record), lambda task: task // GROUP):
+            numbers = [*group]
+            values = self._journal.records.read_many(self._number, numbers)
+            for (task, specs), (_, value) in zip(tasks_to_run(stage, only=numbers), values, strict=True):
+                record = read_record(value or b"")
+                mark = None if record is None else record.reads
+                now = None if mark is None else mark_now(stage.inputs, stage.common, specs, listings)
+                if unknown if now is None else now != mark:
+                    changed.add(task)
+        return changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Wait for workers, and for tasks that run on a cluster, without ever waiting silently for what cannot come."""
+"""Wait for workers, and for tasks that run on a cluster, without waiting silently for what cannot come."""
 
 from __future__ import annotations
 

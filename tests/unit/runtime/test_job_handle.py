@@ -11,7 +11,7 @@ from support.small_jobs import journal_keys, make_job, put
 from chunkmill.errors import JobCancelled, JobError
 from chunkmill.journal import attempts
 from chunkmill.runtime.job import run_job
-from chunkmill.runtime.running_job import _found, start_job
+from chunkmill.runtime.job_handle import _found, start_job
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -8,9 +8,9 @@ import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin
 
 from chunkmill.errors import NoWorkers
-from chunkmill.runtime import running_tasks
+from chunkmill.runtime import cluster_tasks as running_tasks
 from chunkmill.runtime import scheduler as scheduling
-from chunkmill.runtime.running_tasks import RunningTasks
+from chunkmill.runtime.cluster_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler
 
 

@@ -6,7 +6,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array import present_keys
-from chunkmill.conversion import sparse_sources
+from chunkmill.conversion import source_listing as sparse_sources
 from chunkmill.errors import ChunkError, NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 

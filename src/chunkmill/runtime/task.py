@@ -1,6 +1,6 @@
 """The task of a stage, in the process that runs it: a group of specs, recorded when it is done.
 
-Not here: what the function of a stage does, and running the stages (`chunkmill.runtime.job`).
+Not here: what the function of a stage does, and running the stages (`chunkmill.runtime.stage_runner`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from chunkmill.journal.record_batch import RecordBatch
 from chunkmill.journal.records import Record, WrittenKeys
 from chunkmill.runtime.cancellation import unless_cancelled
 from chunkmill.runtime.preflight import Needs, check_process
-from chunkmill.runtime.process_memory import peak_memory
 from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
 from chunkmill.runtime.stage import TaskResult
+from chunkmill.runtime.worker_memory import peak_memory
 
 __all__ = ["LocalStage", "PackedStage", "add_counts", "compare_records", "run_task"]
 

@@ -7,7 +7,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion.rechunking.costs import UnitCosts
-from chunkmill.conversion.rechunking.sides import (
+from chunkmill.conversion.rechunking.planner_input import (
     intermediate_codecs,
     intermediate_files,
     read_side,
@@ -15,7 +15,7 @@ from chunkmill.conversion.rechunking.sides import (
     write_side,
     writes_at_once,
 )
-from chunkmill.runtime.worker import Worker
+from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.memory import MemoryStore
 
 WORKER = Worker(1 << 30, 2, 1)

@@ -7,7 +7,7 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.checks.verify_job import _specs, compare
+from chunkmill.checks.verify import _specs, compare
 from chunkmill.stores.memory import MemoryStore
 
 
