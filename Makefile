@@ -105,17 +105,21 @@ fix: env
 bench: env
 	$(BIN)/python -m benchmarks
 
-# the tools that build the site, beside what it documents
-$(VENV)/.docs: $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
+# What the site needs and nothing else: mkdocs, and the package whose docstrings and commands it shows.
+DOCS := $(VENV)/docs
+$(DOCS)/.made: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: set PYTHON=python3.x (3.11 or later)"; exit 1; }
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(DOCS)/bin/python -m pip install --quiet --constraint constraints.txt --editable . --group docs
 	@touch $@
 
 # strict: a broken link, or a name that is not there, is an error; --quiet would hide both, and build
-docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --site-dir site
+docs: $(DOCS)/.made
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --site-dir site
 
-serve-docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+serve-docs: $(DOCS)/.made
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
 
 # run the notebooks, and keep their outputs
 notebooks: env

@@ -22,6 +22,7 @@ REPOSITORY = "https://github.com/chunkmill/chunkmill/blob/main"
 BEGIN, END = "<!-- figures: python -m benchmarks.summary -->", "<!-- end of figures -->"
 README = PAGE.parents[1] / "README.md"
 SCALE = "<!-- scale: python -m benchmarks.summary -->", "<!-- end of scale -->"
+FIGURES = BEGIN, END
 PEERS = "<!-- faster peers: python -m benchmarks.summary -->", "<!-- end of faster peers -->"
 DETAILS = Path(__file__).parent / "README.md"
 HEAD = ("", "chunkmill", "zarr-python", "TensorStore", "others", "run")
@@ -111,8 +112,14 @@ LINES = (
 
 def table(results: Path = RESULTS) -> str:
     """Return the table, and below it when each file was made."""
+    rows, dates = _rows(LINES, results)
+    made = ", ".join(f"[{name}]({REPOSITORY}/benchmarks/results/{name}.md) {date}" for name, date in dates.items())
+    return "\n".join(["", *_table(HEAD, rows), "", f"Medians; runs: {made}.", ""])
+
+
+def _rows(lines: tuple[Line, ...], results: Path) -> tuple[list[tuple[str, ...]], dict[str, str]]:
     rows, dates = [], {}
-    for line in LINES:
+    for line in lines:
         path = results / f"{line.file}.json"
         if not path.exists():
             continue
@@ -126,8 +133,25 @@ def table(results: Path = RESULTS) -> str:
             duration(seconds[name]) if name in seconds else "" for name in (line.ours, line.zarr, line.tensorstore)
         ]
         rows.append((line.label, *cells, ", ".join(others), f"{line.file}{_size(line, document['rows'])}"))
-    made = ", ".join(f"[{name}]({REPOSITORY}/benchmarks/results/{name}.md) {date}" for name, date in dates.items())
-    return "\n".join(["", *_table(HEAD, rows), "", f"Medians; runs: {made}.", ""])
+    return rows, dates
+
+
+# the README: one figure for each claim
+CLAIMS = {
+    "convert 1 GiB, v2 to v3, 1 MiB": "convert 1 GiB of Zarr v2 to v3",
+    "rechunk images to series, zstd": "rechunk 2 GiB of images to time series",
+    "write an unaligned region, 1 MiB": "write a region that cuts through chunks, two threads",
+    "read and sum 300 chunks on S3, 20 ms": "read and sum 300 chunks on S3, 20 ms away",
+}
+
+
+def claims_table(results: Path = RESULTS) -> str:
+    """Return the figures of the README: a median of the saved results for each claim."""
+    rows, _ = _rows(tuple(line for line in LINES if line.label in CLAIMS), results)
+    shown = [(CLAIMS[label], ours, zarr, tensorstore, others) for label, ours, zarr, tensorstore, others, _ in rows]
+    (opened,) = [row for row in _scale(results)["rows"] if (row["case"], row["contender"]) == ("10^9 chunks", "open")]
+    shown.append(("open an array of 10⁹ chunks", duration(opened["times"][0]), "", "", ""))
+    return "\n".join(["", *_table(HEAD[:-1], shown), ""])
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
@@ -249,22 +273,6 @@ def scale_table(results: Path = RESULTS) -> str:
     return "\n".join(["", *("| " + " | ".join(line) + " |" for line in lines), "", f"Measured: {made}.", ""])
 
 
-def scale_sentence(results: Path = RESULTS) -> str:
-    """Return what a petabyte takes, in a sentence."""
-    rows = {(row["case"], row["contender"]): row for row in _scale(results)["rows"]}
-    largest = "10^9 chunks"
-    jobs = ("open", "plan", "first task", "resume", "resume, S3")
-    opened, planned, first, files, s3 = (duration(rows[largest, job]["times"][0]) for job in jobs)
-    peak = max(row["counts"]["peak_bytes"] for (case, job), row in rows.items() if case == largest and job in jobs)
-    whole = rows["1 PB on 100 workers", "copy"]["counts"]
-    return (
-        f" a petabyte in 10⁹ chunks opens in {opened}, is planned in {planned}, writes its first value after {first} "
-        f"and, half done, its next one after {files} on files and {s3} on S3, within {peak / 2**20:.0f} MiB of the "
-        f"client's memory; at the rate of one, 100 workers copy it in {whole['hours']:.0f} hours, "
-        f"as measured on {_scale(results)['about']['date'].partition(' ')[0]} "
-    )
-
-
 def _scale(results: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((results / "scale.json").read_text())
     return document
@@ -317,12 +325,13 @@ def test_the_page_lists_whoever_is_faster_in_the_saved_results():
     assert peers_table() in PAGE.read_text()
 
 
-def test_the_pages_quote_the_figures_of_scale():
+def test_the_pages_quote_the_saved_figures():
     pages = PAGE.read_text(), README.read_text()
-    assert all(page.count(mark) == 1 for page in pages for mark in SCALE)
+    assert all(pages[0].count(mark) == 1 for mark in SCALE)
+    assert all(pages[1].count(mark) == 1 for mark in FIGURES)
     if (RESULTS / "scale.json").exists():
         assert scale_table() in pages[0]
-        assert scale_sentence() in pages[1]
+        assert claims_table() in pages[1]
 
 
 if __name__ == "__main__":
@@ -331,4 +340,4 @@ if __name__ == "__main__":
         DETAILS.write_text(written(DETAILS.read_text(), multiples_table(name), multiples_marks(name)))
     if (RESULTS / "scale.json").exists():
         PAGE.write_text(written(PAGE.read_text(), scale_table(), SCALE))
-        README.write_text(written(README.read_text(), scale_sentence(), SCALE))
+        README.write_text(written(README.read_text(), claims_table(), FIGURES))

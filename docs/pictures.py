@@ -146,36 +146,38 @@ def store_keys() -> str:
         f'<rect x="{left + 8 * CELL}" y="{top}" width="{12 * CELL}" height="{12 * CELL}" fill="none" '
         'stroke="#c0392b" stroke-width="3" stroke-dasharray="8 4"/>'
     )
-    x = left + 24 * CELL + 26
+    # below the array, so that the picture is narrow enough for a phone
+    below = top + 16 * CELL + 28
     legend = (
         ("thin lines", f"chunks {array.chunks}: encoded and read one by one"),
-        ("thick lines", f"shards {array.shards}: one store key each,"),
-        ("", "the smallest object that can be replaced"),
+        ("thick lines", f"shards {array.shards}: a store key each, the least"),
+        ("", "that can be replaced"),
         ("dashed", "a region that is written"),
     )
     for n, (name, words) in enumerate(legend):
         shapes += [
-            text(x, top + 14 + 26 * n, name, "start", weight="bold"),
-            text(x + 86, top + 14 + 26 * n, words, "start"),
+            text(left, below + 22 * n, name, "start", weight="bold"),
+            text(left + 86, below + 22 * n, words, "start"),
         ]
+    n_whole = sum(whole.values())
     for n, (fill, words) in enumerate(
         (
-            (GREEN, f"covered whole: {sum(whole.values())} key, replaced"),
+            (GREEN, f"covered whole: {n_whole} key, replaced"),
             (
                 ORANGE,
-                f"covered partly: {len(whole) - sum(whole.values())} keys, read, changed, replaced",
+                f"covered partly: {len(whole) - n_whole} keys, read, changed, replaced",
             ),
             (GREY, "not touched"),
         )
     ):
-        y = top + 128 + 30 * n
+        y = below + 76 + 26 * n
         shapes += [
-            rect(x, y, 18, 18, fill, 1, 0.12 if fill == GREY else 0.5),
-            text(x + 28, y + 14, words, "start"),
+            rect(left, y, 18, 18, fill, 1, 0.12 if fill == GREY else 0.5),
+            text(left + 28, y + 14, words, "start"),
         ]
     return svg(
-        x + 420,
-        top + 16 * CELL + 14,
+        left + 24 * CELL + 16,
+        below + 158,
         shapes,
         "A sharded array: store keys, shards, chunks, and a region",
     )
