@@ -327,8 +327,8 @@ def test_the_page_lists_whoever_is_faster_in_the_saved_results():
 
 def test_the_pages_quote_the_saved_figures():
     pages = PAGE.read_text(), README.read_text()
-    assert all(pages[0].count(mark) == 1 for mark in SCALE)
-    assert all(pages[1].count(mark) == 1 for mark in FIGURES)
+    assert all(pages[0].count(line) == 1 for line in SCALE)
+    assert all(pages[1].count(line) == 1 for line in FIGURES)
     if (RESULTS / "scale.json").exists():
         assert scale_table() in pages[0]
         assert claims_table() in pages[1]

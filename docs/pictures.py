@@ -74,7 +74,7 @@ def arrow(
     label: str = "",
     dash: bool = False,
 ) -> Iterator[str]:
-    """Yield a line with a head, and a label beside it."""
+    """Yield a line with a head, and a label next to it."""
     dashed = ' stroke-dasharray="5 4"' if dash else ""
     yield f'<path d="M{x1:g} {y1:g} L{x2:g} {y2:g}" stroke="currentColor" stroke-width="1.5" fill="none"{dashed}/>'
     dx, dy = x2 - x1, y2 - y1
@@ -253,9 +253,9 @@ def write_layout() -> str:
     shapes += arrow(
         left + 16 * cell + 22, middle, right - 22, middle, "regroup"
     )
-    note = f"{report.n_regrouped} of {x.npartitions} blocks are cut or joined; store keys that are written in part: {report.n_partial}"
+    caption = f"{report.n_regrouped} of {x.npartitions} blocks are cut or joined; store keys that are written in part: {report.n_partial}"
     shapes.append(
-        text((left + right + 16 * cell) / 2, top + 12 * cell + 28, note)
+        text((left + right + 16 * cell) / 2, top + 12 * cell + 28, caption)
     )
     return svg(
         right + 16 * cell + 16,
@@ -309,7 +309,7 @@ def plan_and_journal() -> str:
         text(
             (first + last) / 2,
             below + 19,
-            "journal, beside the target",
+            "journal, next to the target",
             weight="bold",
         ),
         text(

@@ -102,7 +102,6 @@ NOT_YET_CLEAN = {
     "benchmarks": 46,
     "pyramids": 45,
     "xarray": 40,
-    "docs": 28,
     "checks": 20,
     "references": 15,
     "CHANGELOG.md": 13,
