@@ -25,6 +25,7 @@ def said(metadata):
     )  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:a dimension name occurs twice")
 @pytest.mark.parametrize("golden", READ, ids=lambda golden: golden.id)
 def test_array(golden):
     documents_format = get_format(golden.format)

@@ -110,7 +110,6 @@ KNOWN: dict[str, dict[str, list[str]]] = {
         ],
         "tensorstore has no rectilinear grids": _of("zarr3", "rectilinear*"),
         "tensorstore wants nothing behind sharding": _of("zarr3", "shard-outer-crc32c shard-outer-gzip"),
-        "tensorstore wants different names for the dimensions": _of("zarr3", "dimension-names-same"),
     },
     "zarr-python 2": {
         "zarr-python 2 has no such data type": _of("zarr2", "bfloat16"),

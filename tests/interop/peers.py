@@ -50,7 +50,9 @@ def read_zarr_python(store: Path, path: str, fmt: str) -> Read:
     try:
         array = zarr.open_array(opened, mode="r", path=path, zarr_format=int(fmt[-1]))
         attributes = dict(array.attrs)
-        names = attributes.pop("_ARRAY_DIMENSIONS", None) if fmt == "zarr2" else array.metadata.dimension_names
+        names = attributes.pop("_ARRAY_DIMENSIONS", None)
+        if fmt == "zarr3" and (names is None or len(set(names)) == len(names)):  # names that repeat are there as well
+            names = array.metadata.dimension_names
         return Read(array[...], attributes, names)
     finally:
         opened.close()

@@ -16,6 +16,7 @@ import chunkmill as cm
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fallback:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*read as:UserWarning"),  # the draft's extension types
+    pytest.mark.filterwarnings("ignore:a dimension name occurs twice"),
     *WARNINGS,
 ]
 

@@ -98,10 +98,11 @@ def normalize_positions(index: NDArray[Any], axis: int, shape: Shape) -> Positio
     array([4, 0])
     """
     size = shape[axis]
-    if index.size and not (-size <= index.min() and index.max() < size):
+    if index.size and not (-size <= (low := int(index.min())) and int(index.max()) < size):
         reason = f"out of bounds for axis {axis} of length {size}"
-        raise RegionError(index=f"positions from {index.min()} to {index.max()}", shape=shape, reason=reason)
-    return np.where(index < 0, index + size, index).astype(np.intp)
+        raise RegionError(index=f"positions from {low} to {int(index.max())}", shape=shape, reason=reason)
+    positions = index.astype(np.intp)  # small integers hold neither the length nor the sum
+    return np.where(positions < 0, positions + size, positions)
 
 
 def _slice_picks(axis: RegularAxis | RunsAxis, cut: slice) -> Iterator[_AxisPick]:

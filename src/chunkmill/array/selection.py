@@ -167,7 +167,8 @@ def _select_array(part: np.ndarray[Any, Any], size: int, axis: int, shape: Shape
     low, high = int(part.min()), int(part.max())
     if low < -size or high >= size:
         raise _refuse(f"array from {low} to {high}", shape, f"out of bounds for axis {axis} of length {size}")
-    positions = np.where(part < 0, part + size, part).astype(np.intp)
+    positions = part.astype(np.intp)  # small integers hold neither the length nor the sum
+    positions = np.where(positions < 0, positions + size, positions)
     low, high = int(positions.min()), int(positions.max())
     return slice(low, high + 1), positions - low
 

@@ -177,9 +177,11 @@ class NumcodecsFilter(Memo):
             return ChunkSpec((1 + -(-prod(spec.shape) // 8),), np.dtype(np.uint8), None)
         if keys := _TYPED.get(codec_id):
             decoded, encoded = (native_dtype(self.configuration.get(key), spec.dtype) for key in keys)
-            if spec.dtype.hasobject or spec.dtype.kind == "T" or decoded.itemsize != spec.dtype.itemsize:
+            n_parts, rest = divmod(spec.dtype.itemsize, decoded.itemsize)
+            if spec.dtype.hasobject or spec.dtype.kind == "T" or rest or not n_parts:
                 raise ValueError(f"{codec_id} of {decoded} cannot apply to {spec.dtype}")
-            return ChunkSpec(spec.shape, encoded, spec.fill_value if encoded == spec.dtype else None)
+            shape = spec.shape if n_parts == 1 else (*spec.shape, n_parts)  # numcodecs views the buffer
+            return ChunkSpec(shape, encoded, spec.fill_value if encoded == spec.dtype else None)
         return spec
 
     def encode(self, chunk: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:

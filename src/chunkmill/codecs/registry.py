@@ -107,16 +107,16 @@ def parse_codecs(codecs: Any, dtype: np.dtype[Any], *, ndim: int | None = None) 
     spec = ChunkSpec((1,) * _rank(chain, ndim), native, None)
     if not any(codec_kind(codec) == "array_bytes" for codec in chain):
         position = next((i for i, codec in enumerate(chain) if codec_kind(codec) != "array_array"), len(chain))
-        _, after = _build(chain[:position], position, spec)
+        _, after = _build(chain[:position], position, spec, has_shape=False)
         serializer = default_serializer(dtype if position == 0 else after.dtype)
         chain = [*chain[:position], serializer, *chain[position:]]
     position = _serializer_position(chain)
     if chain[position].name in _NESTED:
         chain[position] = _completed_inside(chain[position], dtype)
-        built, after = _build(chain[:position], position, spec)
+        built, after = _build(chain[:position], position, spec, has_shape=False)
         compressors = [_build_one(codec, "bytes_bytes", after) for codec in chain[position + 1 :]]
         return (*map(_as_named, built, chain), chain[position], *map(_as_named, compressors, chain[position + 1 :]))
-    built, _ = _build(chain, position, spec)
+    built, _ = _build(chain, position, spec, has_shape=False)
     return tuple(map(_as_named, built, chain))
 
 
@@ -291,10 +291,20 @@ def _serializer_position(chain: Sequence[NamedConfig]) -> int:
     return position
 
 
-def _build(chain: Sequence[NamedConfig], position: int, spec: ChunkSpec) -> tuple[list[Any], ChunkSpec]:
-    """Build the codecs of `chain`, whose serializer stands at `position`; return also the spec that it sees."""
+def _build(
+    chain: Sequence[NamedConfig], position: int, spec: ChunkSpec, *, has_shape: bool = True
+) -> tuple[list[Any], ChunkSpec]:
+    """Build the codecs of `chain`, whose serializer stands at `position`; return also the spec that it sees.
+
+    `has_shape`: whether ``spec.shape`` is that of a chunk. Otherwise ``reshape`` is left as data.
+    """
     codecs: list[Any] = []
     for i, config in enumerate(chain):
+        if config.name == "reshape" and not has_shape:
+            codecs.append(config)
+            shape = config.configuration.get("shape")
+            spec = ChunkSpec((1,) * (len(shape) if isinstance(shape, list | tuple) else 1), spec.dtype, spec.fill_value)
+            continue
         kind: Kind = "array_array" if i < position else "array_bytes" if i == position else "bytes_bytes"
         codec = _build_one(config, kind, spec)
         codecs.append(codec)

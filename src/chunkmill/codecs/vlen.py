@@ -109,7 +109,7 @@ def _objects(chunk: NDArray[Any], spec: ChunkSpec, kind: type) -> NDArray[Any]:
         if not isinstance(value, kind) and not (empty and (value is None or (type(value) is int and value == 0))):
             coords = tuple(int(i) for i in np.unravel_index(index, chunk.shape))
             raise TypeError(f"element {coords} is a {type(value).__name__}, expected {kind.__name__}")
-    return values
+    return values if values.flags.writeable else values.copy()  # numcodecs takes no read-only memory
 
 
 def _as_dtype(values: NDArray[Any], spec: ChunkSpec) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from chunkmill.model.dtypes import PLAIN, DType, byte_order, emit_v2, parse_v2, 
 from chunkmill.model.metadata import JSON, NamedConfig
 
 __all__ = [
+    "MAX_TYPESIZE",
     "OBJECT_SERIALIZERS",
     "RESHAPING",
     "Kind",
@@ -81,7 +82,8 @@ _DEFAULTS: Mapping[str, Mapping[str, JSON]] = {  # numcodecs 0.16's
     "zstd": {"level": 0, "checksum": False},
     "blosc": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0},
 }
-_MAX_TYPESIZE = 255  # blosc's; it takes larger items for bytes
+MAX_TYPESIZE = 255
+"""The largest of blosc, which takes larger items for bytes."""
 
 
 def canonical(name: str) -> str:
@@ -138,7 +140,7 @@ def with_defaults(name: str, configuration: Mapping[str, JSON], itemsize: int) -
     """
     result = {**_DEFAULTS.get(name, {}), **configuration}
     if name == "blosc" and "typesize" not in result:
-        result["typesize"] = itemsize if 0 < itemsize <= _MAX_TYPESIZE else 1
+        result["typesize"] = itemsize if 0 < itemsize <= MAX_TYPESIZE else 1
     return result
 
 
@@ -169,7 +171,8 @@ def filter_input(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
 def dtype_after(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
     """Return the dtype of what an array -> array codec makes of `dtype`, byte order included; ``None``: not known here.
 
-    Raises `UnsupportedFeature` where the codec would see the items cut differently: numcodecs casts buffers.
+    numcodecs views buffers: GDAL writes a delta of ``<f8`` over ``<c16``. Raises `UnsupportedFeature` where the items
+    of `dtype` cannot be seen as whole items of the codec's.
 
     Examples
     --------
@@ -180,7 +183,7 @@ def dtype_after(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
     expected = filter_input(codec, dtype, key=key)
     if expected is not None:
         is_text = dtype.kind in "OT" and expected.kind == "O"
-        if expected.itemsize != dtype.itemsize and not is_text:
+        if not is_text and (not dtype.itemsize or dtype.itemsize % expected.itemsize):
             raise UnsupportedFeature(format="chunkmill", feature=f"{codec.name} of {expected} over {dtype}", key=key)
         after = codec.configuration.get(_TYPED[codec.name][1])
         if after is None:

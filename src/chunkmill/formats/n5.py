@@ -10,6 +10,7 @@ Checked against: tests/golden/n5 (written by z5py 3.0.2, tensorstore 0.1.86, zar
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, prod
@@ -45,6 +46,7 @@ _DTYPES = {
         "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64",
     )
 }  # fmt: skip
+_COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
 _OTHER_DTYPES = {"string", "object"}  # N5 for Java: values of variable length, in blocks of mode 1 and 2
 _DATASET = ("dimensions", "blockSize", "dataType", "compression")
 _HIDDEN = {*_DATASET, "compressionType"}
@@ -111,7 +113,7 @@ class N5(WithoutConsolidated):
         """
         if (value := documents.get("attributes.json")) is None:
             return self
-        version = parse_json("attributes.json", value).get("n5")
+        version = _parse_json("attributes.json", value).get("n5")
         found = re.match(r"\s*(\d{1,9})(?!\d)", str(version))
         if found and int(found[1]) > int(_VERSION[0]):
             raise UnsupportedFeature(format="n5", feature=f"version {version}", key="attributes.json")
@@ -149,8 +151,12 @@ class N5(WithoutConsolidated):
     def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
         """Parse a dataset; ``None`` when the attributes are absent or a group's."""
         (key,) = self.array_keys(path)
-        if (value := documents.get(key)) is None or not _is_dataset(document := parse_json(key, value)):
+        if (value := documents.get(key)) is None or not _is_dataset(document := _parse_json(key, value)):
             return None
+        if document.get("isLabelMultiset") is True:
+            feature = "a label multiset of Paintera (isLabelMultiset: lists of labels and counts for each voxel)"
+            hint = "Paintera's conversion helper writes such data as uint64 labels"
+            raise UnsupportedFeature(format="n5", feature=feature, key=key, hint=hint)
         shape, chunk_shape = _parse_shapes(key, document)
         dtype = _parse_dtype(key, document)
         attributes = _visible(path, {name: v for name, v in document.items() if name not in {*_HIDDEN, _MOVED}})
@@ -209,7 +215,7 @@ class N5(WithoutConsolidated):
     def parse_group(self, path: str, documents: Mapping[str, bytes]) -> GroupMetadata | None:
         """Parse a group's attributes; ``None`` when there are none or a dataset's."""
         (key,) = self.group_keys(path)
-        if (value := documents.get(key)) is None or _is_dataset(document := parse_json(key, value)):
+        if (value := documents.get(key)) is None or _is_dataset(document := _parse_json(key, value)):
             return None
         return GroupMetadata(_visible(path, document))
 
@@ -225,6 +231,19 @@ class N5(WithoutConsolidated):
         if "n5" in attributes and _hides_version(path, attributes["n5"]):
             raise UnsupportedFeature(format="n5", feature="a user attribute named 'n5': it is the version", key=key)
         return attributes if path else {"n5": self.version, **attributes}
+
+
+def _parse_json(key: str, value: bytes) -> dict[str, JSON]:
+    """Parse a document; comments are passed over with a warning, as Java's Gson passes over them in silence."""
+    try:
+        return parse_json(key, value)
+    except MetadataError:
+        bare = _COMMENT.sub(lambda match: match[1] or b" ", value)
+        if bare == value:
+            raise
+        found = parse_json(key, bare)
+    warnings.warn("attributes of N5 hold comments, which JSON has not: they are passed over", UserWarning, stacklevel=2)
+    return found
 
 
 def _join(path: str, name: str) -> str:

@@ -8,9 +8,10 @@ Checked against: tests/golden/zarr_v2 (written by zarr-python 2 and 3, xarray, t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats import consolidated
@@ -212,14 +213,25 @@ class ZarrV2:
             codecs=zarr_chain(metadata.codecs, ("n5_block", "n5_default")),
             edge_chunks="padded",
         )
-        self.emit_array(path, adapted)
-        return adapted
+        found, _ = self._emit(path, adapted)
+        stored = _bytes_codec(found.codecs)  # after a filter, in the byte order that the filter says
+        codecs = tuple(codec if codec.name != "bytes" or stored is None else stored for codec in adapted.codecs)
+        return replace(adapted, codecs=codecs)
 
     def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:
         """Return ``.zarray`` and ``.zattrs``; `UnsupportedFeature` for what they cannot say.
 
         Dimension names are written when every axis has one.
         """
+        found, documents = self._emit(path, metadata)
+        own, read = _endian(metadata.codecs), _endian(found.codecs)
+        if None not in {own, read} and own != read:
+            feature = f"a filter whose elements are {read} endian before bytes that are {own} endian"
+            raise UnsupportedFeature(format=self.name, feature=feature, key=self.array_keys(path)[0])
+        return documents
+
+    def _emit(self, path: str, metadata: ArrayMetadata) -> tuple[ArrayMetadata, dict[str, bytes]]:
+        """Return the documents of an array, and what is read from them: what cannot be read must not be written."""
         key, attributes_key = self.array_keys(path)
         _check_layout(key, metadata)
         order, filters, compressor, stored = emit_chain(metadata.codecs, metadata.dtype, len(metadata.shape), key=key)
@@ -240,12 +252,23 @@ class ZarrV2:
         if names is not None and None not in names:
             attributes["_ARRAY_DIMENSIONS"] = list(names)
         documents = {key: emit_json(key, document), attributes_key: emit_json(attributes_key, attributes)}
-        self.parse_array(path, documents)  # what cannot be read must not be written
-        return documents
+        return cast("ArrayMetadata", self.parse_array(path, documents)), documents
+
+
+def _bytes_codec(codecs: Sequence[NamedConfig]) -> NamedConfig | None:
+    return next((codec for codec in codecs if codec.name == "bytes"), None)
+
+
+def _endian(codecs: Sequence[NamedConfig]) -> JSON:
+    codec = _bytes_codec(codecs)
+    return None if codec is None else codec.configuration.get("endian")
 
 
 def _check_version(key: str, document: Mapping[str, JSON]) -> None:
-    if (version := get_member(key, document, "zarr_format", int)) != _VERSION:
+    version = get_member(key, document, "zarr_format", (int, str))
+    if version == str(_VERSION):  # webknossos
+        warnings.warn("zarr_format is the text '2' in a document of Zarr v2, read as 2", UserWarning, stacklevel=2)
+    elif version != _VERSION:
         raise MetadataError(key=key, field="zarr_format", got=version, expected="2")
 
 

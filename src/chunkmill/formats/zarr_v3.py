@@ -10,11 +10,12 @@ Checked against: tests/golden/zarr_v3 (written by zarr-python 3, tensorstore, za
 from __future__ import annotations
 
 import marshal
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import gcd, prod
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats import consolidated
@@ -30,7 +31,7 @@ from chunkmill.formats.base import (
     split_dimension_names,
 )
 from chunkmill.formats.n5_compression import zarr_chain
-from chunkmill.formats.zarr_v3_codecs import byte_order_of, emit_chain, named, parse_chain, split_quantize
+from chunkmill.formats.zarr_v3_codecs import byte_order_of, emit_chain, for_peers, named, parse_chain
 from chunkmill.model import fill_values
 from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import emit_v3, parse_v3
@@ -81,12 +82,13 @@ class ZarrV3:
     def normalize_path(self, path: str) -> str:
         r"""Return `path` without superfluous slashes; ``\`` is an ordinary character.
 
-        `MetadataError` for names that the specification bars: periods only, a prefix ``__``, ``zarr.json``.
+        `MetadataError` for names that lead elsewhere: periods only, ``zarr.json``. The prefix ``__``, which the
+        specification reserves, is read and written with a warning, as xarray's default for an array without a name.
         """
         normalized = normalize_path(path)
         for name in normalized.split("/") if normalized else ():
             if not _may_be_node(name):
-                expected = "names that are not 'zarr.json', not of periods only and do not begin with '__'"
+                expected = "names that are not 'zarr.json' and not of periods only"
                 raise MetadataError(key=path, field="path", got=path, expected=expected)
         return normalized
 
@@ -159,6 +161,7 @@ class ZarrV3:
         document = _node(key, documents, "group")
         if document is None:
             return None
+        _warn_of_reserved(path)
         _check_members(key, document, _GROUP)
         return GroupMetadata(_attributes(key, document))
 
@@ -177,6 +180,7 @@ class ZarrV3:
         document = _node(key, documents, "array")
         if document is None:
             return None
+        _warn_of_reserved(path)
         rest = {name: value for name, value in document.items() if name not in {"attributes", "dimension_names"}}
         # version 2: without references between equal objects, so that equal documents give equal bytes
         described = described_once(marshal.dumps((self.name, rest), 2), lambda: self._describe(key, document))
@@ -206,7 +210,7 @@ class ZarrV3:
 
         `UnsupportedFeature` for what v3 cannot say.
         """
-        codecs = split_quantize(zarr_chain(metadata.codecs))
+        codecs = for_peers(zarr_chain(metadata.codecs))
         value = metadata.fill_value
         if value is None:
             serializer = "vlen-bytes" if any(codec.name == "vlen-bytes" for codec in codecs) else ""
@@ -242,14 +246,24 @@ class ZarrV3:
             "storage_transformers": [],
         }
         if metadata.dimension_names is not None:
-            document["dimension_names"] = list(metadata.dimension_names)
+            document |= _emit_dimension_names(metadata.dimension_names, metadata.attributes)
         documents = {key: emit_json(key, document)}
         self.parse_array(path, documents)  # what cannot be read must not be written
         return documents
 
 
 def _may_be_node(name: str) -> bool:
-    return name.strip(".") != "" and not name.startswith("__") and name != "zarr.json"
+    return name.strip(".") != "" and name != "zarr.json"
+
+
+def _warn_of_reserved(path: str) -> None:
+    """Warn of a name that the specification reserves: once, as the text is always the same."""
+    if path.startswith("__") or "/__" in path:
+        text = (
+            "the name of a node begins with '__', a prefix that Zarr v3 reserves: it is taken for a name like others, "
+            "as zarr-python and TensorStore take it"
+        )
+        warnings.warn(text, UserWarning, stacklevel=2)
 
 
 def _node(key: str, documents: Mapping[str, bytes], wanted: Literal["array", "group"]) -> dict[str, JSON] | None:
@@ -294,7 +308,29 @@ def _dimension_names(
     if not isinstance(names, list) or len(names) != ndim or not all(n is None or isinstance(n, str) for n in names):
         expected = f"a name or null for each of {ndim} axes"
         raise MetadataError(key=key, field="dimension_names", got=names, expected=expected)
+    full = attributes.get("_ARRAY_DIMENSIONS")
+    if full != names and isinstance(full, list) and _distinct(full) == names:
+        return tuple(full), {name: value for name, value in attributes.items() if name != "_ARRAY_DIMENSIONS"}
     return tuple(names), attributes
+
+
+def _emit_dimension_names(names: Sequence[str | None], attributes: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return ``dimension_names``; names that occur twice are in xarray's attribute: TensorStore refuses them here."""
+    distinct = _distinct(names)
+    if distinct == list(names) or "_ARRAY_DIMENSIONS" in attributes:
+        return {"dimension_names": list(names)}
+    text = "a dimension name occurs twice: it is written once and as null, with all names in _ARRAY_DIMENSIONS"
+    warnings.warn(text, UserWarning, stacklevel=2)
+    return {"dimension_names": distinct, "attributes": {**attributes, "_ARRAY_DIMENSIONS": list(names)}}
+
+
+def _distinct(names: Sequence[Any]) -> list[Any]:
+    """Return the names with ``None`` for each that occurs before.
+
+    >>> _distinct(["x", "y", "x"])
+    ['x', 'y', None]
+    """
+    return [None if name in names[:i] else name for i, name in enumerate(names)]
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -17,10 +17,12 @@ import numpy as np
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import check_chunk_shape
 from chunkmill.formats.chains import (
+    MAX_TYPESIZE,
     RESHAPING,
     canonical,
     check_arrangement,
     dtype_after,
+    filter_input,
     kind,
     transpose_order,
     with_defaults,
@@ -28,7 +30,7 @@ from chunkmill.formats.chains import (
 from chunkmill.model.dtypes import ByteOrder, DType, byte_order
 from chunkmill.model.metadata import JSON, NamedConfig
 
-__all__ = ["AxisLengths", "byte_order_of", "emit_chain", "named", "parse_chain", "split_quantize"]
+__all__ = ["AxisLengths", "byte_order_of", "emit_chain", "for_peers", "named", "parse_chain"]
 
 _FORMAT = "zarr3"
 _MAX_NESTING = 8  # shards in shards
@@ -40,6 +42,8 @@ _CHECKSUMS = {f"numcodecs.{name}" for name in ("crc32", "crc32c", "adler32", "fl
 
 # chunkmill's own, for what v2 can hold: there is no data type in v3 for the values
 _V2_ONLY = {f"numcodecs.{name}" for name in ("categorize", "vlen-array", "json2", "msgpack2")}
+
+_DEFLATE = {"gzip", "numcodecs.gzip", "numcodecs.zlib"}
 
 _N5_ONLY = {"n5_block", "n5_lz4"}
 
@@ -123,7 +127,14 @@ def _array_array(codec: NamedConfig, flight: _Flight) -> tuple[NamedConfig, _Fli
         order = transpose_order(codec, len(flight.lengths), key=flight.key)
         lengths: AxisLengths | None = tuple(flight.lengths[axis] for axis in order)
         return NamedConfig("transpose", {"order": order}), replace(flight, lengths=lengths)
-    known = None if flight.dtype is None else dtype_after(codec, flight.dtype, key=flight.key)
+    known = None
+    if flight.dtype is not None:
+        known = dtype_after(codec, flight.dtype, key=flight.key)
+        taken = filter_input(codec, flight.dtype, key=flight.key)
+        # zarr-python, whose codecs these are, shapes what a filter yields like the chunk
+        if taken is not None and taken.kind != "O" and taken.itemsize != flight.dtype.itemsize:
+            feature = f"{codec.name} of {taken} over {flight.dtype}"
+            raise UnsupportedFeature(format=_FORMAT, feature=feature, key=flight.key)
     # what is not known here may change the axes too
     same_axes = known is not None and codec.name not in RESHAPING
     return codec, replace(flight, dtype=known, lengths=flight.lengths if same_axes else None)
@@ -222,26 +233,39 @@ def byte_order_of(chain: Sequence[NamedConfig]) -> ByteOrder:
 # Emit
 
 
-def split_quantize(chain: Sequence[NamedConfig]) -> tuple[NamedConfig, ...]:
-    """Return `chain` with the cast out of ``quantize``, in a codec of its own: the same bytes.
+def for_peers(chain: Sequence[NamedConfig]) -> tuple[NamedConfig, ...]:
+    """Return `chain` in configurations that every reader of Zarr v3 takes, for the same bytes.
 
-    zarr-python 3.1 forgets that a ``quantize`` with ``astype`` changes the data type, and then finds too few bytes.
+    The schemas of the registry have no gzip of level -1, which is zlib's default of 6 (Java's N5 and Zarr v2 have it),
+    and no blosc of a typesize above 255, which stands for 1. zarr-python 3.1 forgets that a ``quantize`` with
+    ``astype`` changes the data type, and then finds too few bytes: the cast becomes a codec of its own.
 
     Examples
     --------
     >>> quantize = NamedConfig("numcodecs.quantize", {"digits": 1, "dtype": "<f8", "astype": "<f4"})
-    >>> [codec.name for codec in split_quantize([quantize])]
+    >>> [codec.name for codec in for_peers([quantize])]
     ['numcodecs.quantize', 'numcodecs.astype']
+    >>> for_peers([NamedConfig("gzip", {"level": -1})])
+    (NamedConfig(name='gzip', configuration={'level': 6}),)
     """
     result: list[NamedConfig] = []
     for codec in chain:
-        before, after = codec.configuration.get("dtype"), codec.configuration.get("astype")
+        configuration = dict(codec.configuration)
+        before, after = configuration.get("dtype"), configuration.get("astype")
         if codec.name == "numcodecs.quantize" and after is not None and before not in (None, after):
-            rest = {name: value for name, value in codec.configuration.items() if name != "astype"}
+            del configuration["astype"]
             cast = {"encode_dtype": after, "decode_dtype": before}
-            result += [NamedConfig(codec.name, rest), NamedConfig("numcodecs.astype", cast)]
-        else:
-            result.append(codec)
+            result += [NamedConfig(codec.name, configuration), NamedConfig("numcodecs.astype", cast)]
+            continue
+        if codec.name in _DEFLATE and configuration.get("level") == -1:
+            configuration["level"] = 6
+        elif codec.name == "blosc" and configuration.get("typesize", 1) > MAX_TYPESIZE:
+            configuration["typesize"] = 1
+        elif codec.name == "sharding_indexed":
+            for member in ("codecs", "index_codecs"):
+                inner = [named(item, key="", field=member) for item in configuration.get(member, [])]
+                configuration[member] = [_document(each) for each in for_peers(inner)]
+        result.append(NamedConfig(codec.name, configuration))
     return tuple(result)
 
 

@@ -1,0 +1,271 @@
+"""Stores as other programs write them: read as their own readers do, and converted into what every peer reads.
+
+Each case says who writes so. What no tool at hand writes is laid out by hand, from what that tool's stores hold.
+"""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from interop.peers import READERS, WARNINGS, read_tensorstore, read_z5py, read_zarr_python, read_zarrs
+from interop.zarrs_codecs import zarrs_decodes
+from numcodecs import Delta, GZip, Zlib
+
+import chunkmill as cm
+from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.zarr_v2 import ZarrV2
+from chunkmill.formats.zarr_v3 import ZarrV3
+
+pytestmark = WARNINGS
+
+VALUES = np.arange(24, dtype="f4").reshape(4, 6)
+
+
+def write_v2(folder, values, chunks, **members):
+    """Write an array of Zarr v2 by zarr-python, then change members of its document."""
+    codecs = {name: members.pop(name) for name in ("filters", "compressor") if name in members}
+    array = zarr.create_array(
+        str(folder), shape=values.shape, chunks=chunks, dtype=values.dtype, zarr_format=2,
+        filters=codecs.get("filters"), compressors=codecs.get("compressor"), overwrite=True,
+    )  # fmt: skip
+    array[...] = values
+    document = json.loads((folder / ".zarray").read_text())
+    (folder / ".zarray").write_text(json.dumps({**document, **members}))
+
+
+def read_by_all(folder, path, names=("zarr-python", "tensorstore", "zarrs")):
+    return {name: READERS[name][0](folder, path, "zarr3").values for name in names}
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# gzip of level -1: N5 for Java's default, also in the Zarr v2 of MoBIE and Paintera (document changed by hand)
+
+
+@pytest.mark.parametrize("codec", [GZip(6), Zlib(6)], ids=["gzip", "zlib"])
+def test_deflate_of_the_default_level_becomes_one_that_the_registry_has(codec, tmp_path):
+    write_v2(tmp_path / "s", VALUES, (2, 6), compressor=codec)
+    document = json.loads((tmp_path / "s" / ".zarray").read_text())
+    document["compressor"]["level"] = -1
+    (tmp_path / "s" / ".zarray").write_text(json.dumps(document))
+    cm.convert(tmp_path / "s", tmp_path / "t", format="zarr3")
+    cm.rechunk(tmp_path / "s", tmp_path / "u", format="zarr3", chunks=(2, 3), shards=(4, 6))
+    names = ("zarr-python", "tensorstore", "zarrs") if isinstance(codec, GZip) else ("zarr-python",)
+    for target in ("t", "u"):
+        for values in read_by_all(tmp_path / target, "", names).values():
+            np.testing.assert_array_equal(values, VALUES)
+    assert json.loads((tmp_path / "t" / "zarr.json").read_text())["codecs"][-1]["configuration"]["level"] == 6
+
+
+COMPRESSORS = st.one_of(
+    st.fixed_dictionaries({"id": st.just("gzip"), "level": st.integers(-1, 9)}),
+    st.fixed_dictionaries({"id": st.just("zstd"), "level": st.integers(-7, 22)}, optional={"checksum": st.booleans()}),
+    st.fixed_dictionaries(
+        {"id": st.just("blosc")},
+        optional={
+            "cname": st.sampled_from(["lz4", "zstd", "zlib", "blosclz", "lz4hc"]),
+            "clevel": st.integers(0, 9),
+            "shuffle": st.integers(-1, 2),
+            "blocksize": st.integers(0, 1 << 20),
+            "typesize": st.none() | st.integers(1, 400),
+        },
+    ),
+    st.just({"id": "crc32c"}),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(compressor=COMPRESSORS, dtype=st.sampled_from(["<f4", ">i2", "|u1"]), shards=st.booleans())
+def test_what_becomes_of_any_compressor_is_valid_for_other_implementations(compressor, dtype, shards, tmp_path_factory):
+    """TensorStore and zarr-python validate configurations when they open an array; zarrs when it is read."""
+    document = {
+        "zarr_format": 2, "shape": [4], "chunks": [2], "dtype": dtype, "fill_value": 0, "order": "C", "filters": None,
+        "compressor": compressor,
+    }  # fmt: skip
+    found = ZarrV2().parse_array("", {".zarray": json.dumps(document).encode()})
+    folder = tmp_path_factory.mktemp("any")
+    cm.create_array(
+        folder / "a", shape=4, chunks=2, shards=4 if shards else None, dtype=found.dtype, format="zarr3",
+        codecs=[{"name": codec.name, "configuration": dict(codec.configuration)} for codec in found.codecs],
+    )  # fmt: skip
+    for read in (read_zarr_python, read_zarrs, read_tensorstore):
+        np.testing.assert_array_equal(read(folder / "a", "", "zarr3").values, np.zeros(4))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# GDAL's FILTER=delta over complex numbers: numcodecs views the buffer
+
+
+@pytest.mark.parametrize(("dtype", "part"), [("<c16", "<f8"), ("<c8", "<f4"), (">c8", ">f4")])
+def test_delta_of_the_parts_of_complex_numbers(dtype, part, tmp_path):
+    values = (np.arange(12) * (1 + 2j)).astype(dtype).reshape(3, 4)
+    zarr.create_array(  # as gdalmdimtranslate -co FILTER=delta writes it
+        str(tmp_path / "s"), shape=(3, 4), chunks=(2, 4), dtype=dtype, zarr_format=2, filters=[Delta(part)],
+        compressors=None, fill_value=0,
+    )[...] = values  # fmt: skip
+    array = cm.open_array(tmp_path / "s")
+    np.testing.assert_array_equal(array[...], values)
+    for peer in (read_zarr_python, read_tensorstore):
+        try:
+            expected = peer(tmp_path / "s", "", "zarr2").values
+        except Exception:  # noqa: BLE001 - TensorStore has no delta
+            continue
+        np.testing.assert_array_equal(array[...], expected)
+    cm.to_store(values, tmp_path / "ours", format="zarr2", chunks=(2, 4), codecs=[Delta(part)])
+    np.testing.assert_array_equal(read_zarr_python(tmp_path / "ours", "", "zarr2").values, values)
+    with pytest.raises(UnsupportedFeature, match=r"numcodecs\.delta of"):
+        cm.convert(tmp_path / "s", tmp_path / "t", format="zarr3")
+    cm.convert(tmp_path / "s", tmp_path / "t", format="zarr3", codecs="zstd")
+    np.testing.assert_array_equal(read_tensorstore(tmp_path / "t", "", "zarr3").values, values)
+
+
+@pytest.mark.parametrize("stored", ["<f4", ">f4"])
+@pytest.mark.parametrize("filtered", ["<f4", ">f4"])
+def test_filters_of_either_byte_order(filtered, stored, tmp_path):
+    """Zarr v2 has no codec that says the byte order after a filter: the filter does."""
+    values = VALUES.astype(stored)
+    for fmt in ("zarr2", "zarr3"):
+        cm.to_store(values, tmp_path / fmt, format=fmt, chunks=(2, 6), codecs=[Delta(filtered)])
+        np.testing.assert_array_equal(cm.open_array(tmp_path / fmt)[...], VALUES)
+    np.testing.assert_array_equal(read_zarr_python(tmp_path / "zarr2", "", "zarr2").values, VALUES)
+    for source, target in (("zarr2", "zarr3"), ("zarr3", "zarr2")):
+        cm.convert(tmp_path / source, tmp_path / "t" / target, format=target)
+        np.testing.assert_array_equal(cm.open_array(tmp_path / "t" / target)[...], VALUES)
+    np.testing.assert_array_equal(read_zarr_python(tmp_path / "t" / "zarr2", "", "zarr2").values, VALUES)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Names, versions, comments
+
+
+def test_a_dimension_name_that_occurs_twice_leaves_the_array_readable_for_tensorstore(tmp_path):
+    """A covariance matrix as xarray writes it to Zarr v2."""
+    write_v2(tmp_path / "s" / "cov", VALUES[:, :4], (2, 4), compressor=None)
+    zarr.open_array(str(tmp_path / "s" / "cov"), zarr_format=2).attrs["_ARRAY_DIMENSIONS"] = ["x", "x"]
+    with pytest.warns(UserWarning, match="a dimension name occurs twice"):
+        cm.convert(tmp_path / "s" / "cov", tmp_path / "t", format="zarr3")
+    again = cm.open_array(tmp_path / "t")
+    assert (again.dimension_names, "_ARRAY_DIMENSIONS" in again.attrs) == (("x", "x"), False)
+    for values in read_by_all(tmp_path / "t", "").values():
+        np.testing.assert_array_equal(values, VALUES[:, :4])
+
+
+@pytest.mark.filterwarnings("ignore:zarr_format is the text")
+def test_webknossos_groups_of_version_two_as_text(tmp_path):
+    write_v2(tmp_path / "color", VALUES, (2, 6), compressor=None)
+    (tmp_path / ".zgroup").write_text('{"zarr_format": "2"}')
+    with pytest.warns(UserWarning, match="zarr_format is the text '2'"):
+        group = cm.open_group(tmp_path)
+    np.testing.assert_array_equal(group["color"][...], VALUES)
+    with pytest.raises(MetadataError, match="zarr_format"):
+        ZarrV2().parse_group("", {".zgroup": b'{"zarr_format": "3"}'})
+
+
+@pytest.mark.filterwarnings("ignore:attributes of N5 hold comments")
+def test_comments_in_attributes_of_n5(tmp_path):
+    """Gson, which reads them in Java, is lenient: MoBIE's stores have comments (laid out by hand)."""
+    cm.create_group(tmp_path / "s", format="n5")
+    cm.to_store(VALUES, tmp_path / "s" / "a", format="n5", chunks=(2, 6))
+    plain = (tmp_path / "s" / "a" / "attributes.json").read_text()
+    np.testing.assert_array_equal(read_z5py(tmp_path / "s", "a", "n5").values, VALUES)
+    text = plain.replace("{", '{ // made by a converter\n /* "dimensions": [1], */ "url": "http://a/b#c", # x\n', 1)
+    (tmp_path / "s" / "a" / "attributes.json").write_text(text)
+    with pytest.warns(UserWarning, match="attributes of N5 hold comments"):
+        array = cm.open_array(tmp_path / "s" / "a")
+    np.testing.assert_array_equal(array[...], VALUES)
+    assert array.attrs["url"] == "http://a/b#c"
+    (tmp_path / "s" / "a" / "attributes.json").write_text(text + "}")
+    with pytest.raises(MetadataError, match=r"attributes\.json"):
+        cm.open_array(tmp_path / "s" / "a")
+
+
+def test_paintera_label_multisets_are_refused_by_name(tmp_path):
+    """Blocks of variable length that no reader of N5 but Paintera's takes apart (laid out by hand)."""
+    document = {
+        "dimensions": [4, 4], "blockSize": [2, 2], "dataType": "uint8", "compression": {"type": "gzip", "level": -1},
+        "isLabelMultiset": True, "maxNumEntries": -1,
+    }  # fmt: skip
+    (tmp_path / "attributes.json").write_text(json.dumps(document))
+    with pytest.raises(UnsupportedFeature, match="isLabelMultiset"):
+        cm.open_array(tmp_path)
+    (tmp_path / "attributes.json").write_text(json.dumps({**document, "isLabelMultiset": False}))
+    assert cm.open_array(tmp_path).shape == (4, 4)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Names that Zarr v3 reserves
+
+RESERVED = "the name of a node begins with '__'"
+
+
+def test_reserved_names_are_read_listed_and_written_as_zarr_python_does(tmp_path):
+    """xarray's default for an array without a name, and AnnData 0.7's obs/__categories."""
+    root = zarr.open_group(str(tmp_path / "s"), mode="w", zarr_format=3)
+    root.create_array("obs/__categories/cell", shape=(4, 6), chunks=(2, 6), dtype="f4")[...] = VALUES
+    group = cm.open_group(tmp_path / "s")["obs"]
+    with pytest.warns(UserWarning, match=RESERVED):
+        assert list(group) == ["__categories"]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=RESERVED)
+        np.testing.assert_array_equal(group["__categories/cell"][...], VALUES)
+        cm.convert(tmp_path / "s", tmp_path / "v2", format="zarr2")
+        cm.convert(tmp_path / "v2", tmp_path / "v3", format="zarr3")
+        assert cm.verify(tmp_path / "s", tmp_path / "v3").n_arrays == 1
+        assert cm.check(tmp_path / "v3").ok
+        cm.consolidate(tmp_path / "v3")
+    members = dict(zarr.open_consolidated(str(tmp_path / "v3")).members(max_depth=None))
+    np.testing.assert_array_equal(members["obs/__categories/cell"][...], VALUES)
+    np.testing.assert_array_equal(read_tensorstore(tmp_path / "v3", "obs/__categories/cell", "zarr3").values, VALUES)
+
+
+def test_the_warning_of_reserved_names_comes_once():
+    document = {"a": b'{"zarr_format": 3, "node_type": "group"}'}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for name in ("__a", "__b", "c/__d"):
+            ZarrV3().parse_group(name, {f"{name}/zarr.json": document["a"]})
+    assert len(caught) == 1
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Indexes and values
+
+
+@pytest.mark.parametrize("dtype", np.typecodes["AllInteger"])
+def test_index_arrays_of_every_integer_type(dtype, tmp_path):
+    values = np.arange(1000, dtype="i4")
+    cm.to_store(values, tmp_path / "a", chunks=100)
+    array = cm.open_array(tmp_path / "a")
+    for index in ([5, 100], [120, 7, 7]) if np.dtype(dtype).kind == "u" else ([5, 100], [-1, 7, -128]):
+        positions = np.array(index, dtype)
+        np.testing.assert_array_equal(array[positions], values[positions])
+        if dtype not in "bLQNP":  # which zarr-python 3.1 does not take
+            np.testing.assert_array_equal(array[positions], zarr.open_array(str(tmp_path / "a"))[positions])
+
+
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
+def test_byte_strings_from_read_only_memory(fmt, tmp_path):
+    values = np.array([b"a", b"bb", b"", b"\0d"], dtype=object)
+    values.setflags(write=False)
+    codecs = [{"id": "vlen-bytes"}] if fmt == "zarr2" else ["vlen-bytes"]
+    array = cm.create_array(tmp_path / "a", shape=4, chunks=2, dtype=object, codecs=codecs, format=fmt)
+    array[...] = values
+    assert array[...].tolist() == values.tolist()
+    assert read_zarr_python(tmp_path / "a", "", fmt).values.tolist() == values.tolist()
+
+
+def test_reshape_is_checked_against_the_chunk(tmp_path):
+    reshape = {"name": "reshape", "configuration": {"shape": [12]}}
+    array = cm.create_array(tmp_path / "a", shape=(4, 6), chunks=(2, 6), dtype="f4", codecs=[reshape, "zstd"])
+    array[...] = VALUES
+    codecs = json.loads((tmp_path / "a" / "zarr.json").read_text())["codecs"]
+    chunk = (tmp_path / "a" / "c" / "1" / "0").read_bytes()
+    np.testing.assert_array_equal(zarrs_decodes(chunk, VALUES[2:], "float32", codecs), VALUES[2:])
+    with pytest.raises(MetadataError, match=r"shape \[13\] has not as many elements as \[2, 6\]"):
+        cm.create_array(
+            tmp_path / "b", shape=(4, 6), chunks=(2, 6), dtype="f4",
+            codecs=[{**reshape, "configuration": {"shape": [13]}}],
+        )  # fmt: skip
