@@ -1,0 +1,102 @@
+"""The files around the package: forms, workflows, recipe and configuration say what is true of it."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import chunkmill as cm
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+GITHUB = ROOT / ".github"
+FORMS = sorted(path for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
+WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+ON_CONDA = {"dask": "dask-core", "isal": "python-isal", "xxhash": "python-xxhash"}
+
+
+def text_of(path):
+    return (ROOT / path).read_text("utf-8")
+
+
+def loaded(path):
+    return yaml.safe_load(text_of(path))
+
+
+def test_there_are_forms_and_workflows():
+    assert {path.stem for path in FORMS} == {"wrong_value", "bug", "feature"}
+    assert {path.stem for path in WORKFLOWS} == {"tests", "release"}
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_forms_have_what_github_asks_for(path):
+    form = yaml.safe_load(path.read_text("utf-8"))
+    assert {"name", "description", "body"} <= set(form)
+    assert all(set(each) == {"type", "id", "attributes"} | ({"validations"} & set(each)) for each in form["body"])
+    assert all(each["attributes"]["label"] for each in form["body"])
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_run_what_exists(path):
+    workflow = yaml.safe_load(path.read_text("utf-8"))
+    targets = set(re.findall(r"^([\w-]+):", text_of("Makefile"), flags=re.MULTILINE))
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    commands = " ; ".join(step["run"] for step in steps if "run" in step)
+    asked = {target for words in re.findall(r"\bmake ([a-z -]+)", commands) for target in words.split()}
+    assert asked
+    assert asked <= targets
+    named = re.findall(r"tests/[\w/]+(?:\.py)?", commands)
+    assert all((ROOT / name).exists() for name in named)
+    assert all(job["timeout-minutes"] <= 60 for job in workflow["jobs"].values())
+
+
+def test_a_release_is_published_without_a_token():
+    publish = loaded(".github/workflows/release.yml")["jobs"]["publish"]
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["environment"] == "pypi"
+    assert "secrets." not in text_of(".github/workflows/release.yml")
+
+
+def test_the_tag_is_compared_with_the_version():
+    (line,) = re.findall(r'^__version__ = ".*"(.*)$', text_of("src/chunkmill/__init__.py"), flags=re.MULTILINE)
+    (command,) = re.findall(r"run: grep -Fx (.*) src/", text_of(".github/workflows/release.yml"))
+    assert command.endswith(f'{line}"')
+
+
+def test_the_recipe_has_the_requirements_of_the_package():
+    recipe = loaded("conda/recipe.yaml")
+    assert recipe["context"]["version"] == cm.__version__
+    wanted = {"distributed": ">=2026.3"}
+    for requirement in PROJECT["project"]["dependencies"]:
+        name, lowest = re.fullmatch(r"([\w-]+)(?:\[.*\])?(>=.*)", requirement).groups()
+        wanted[ON_CONDA.get(name, name)] = lowest
+    wanted["python"] = PROJECT["project"]["requires-python"]
+    assert dict(each.split(" ", 1) for each in recipe["requirements"]["run"]) == wanted
+    assert recipe["about"]["license"] == PROJECT["project"]["license"]
+    assert recipe["about"]["summary"] == PROJECT["project"]["description"]
+
+
+def test_classifiers_are_what_the_matrix_runs():
+    classified = set(re.findall(r":: (3\.\d+)\b", "\n".join(PROJECT["project"]["classifiers"])))
+    run = set(re.findall(r"PYTHON3(\d+)", re.sub(r"PYTHON311", "PYTHON311", text_of("Makefile"))))
+    assert classified == {f"3.{minor}" for minor in run}
+    assert not [each for each in PROJECT["project"]["classifiers"] if "Windows" in each or "MacOS" in each]
+
+
+def test_pre_commit_runs_the_pinned_ruff():
+    (pinned,) = [each for each in PROJECT["dependency-groups"]["check"] if each.startswith("ruff==")]
+    (repository,) = loaded(".pre-commit-config.yaml")["repos"]
+    assert repository["rev"] == "v" + pinned.removeprefix("ruff==")
+
+
+def test_hosted_documentation_is_built_as_here():
+    config = loaded(".readthedocs.yaml")
+    assert (ROOT / config["mkdocs"]["configuration"]).exists()
+    assert "--group docs" in config["build"]["jobs"]["install"][1]
+
+
+@pytest.mark.parametrize("path", ["SECURITY.md", "CODE_OF_CONDUCT.md", "CITATION.cff", "CONTRIBUTING.md"])
+def test_no_person_and_no_address_is_invented(path):
+    assert not re.search(r"[\w.]+@[\w-]+\.\w+", text_of(path))
