@@ -19,9 +19,8 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.checks.check import CheckReport, check
     from chunkmill.checks.inventory import Problem
     from chunkmill.checks.verify import Difference, VerifyReport, verify
-    from chunkmill.conversion.convert import convert, plan_convert
+    from chunkmill.conversion.convert import convert, plan_convert, plan_rechunk, rechunk
     from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
-    from chunkmill.conversion.rechunk import plan_rechunk, rechunk
     from chunkmill.dask_arrays.write import WriteReport
     from chunkmill.errors import ChunkmillError
     from chunkmill.nodes.api import (
@@ -102,9 +101,8 @@ _DEFINED_IN = {
     "checks.check": ("CheckReport", "check"),
     "checks.inventory": ("Problem",),
     "checks.verify": ("Difference", "VerifyReport", "verify"),
-    "conversion.convert": ("convert", "plan_convert"),
+    "conversion.convert": ("convert", "plan_convert", "plan_rechunk", "rechunk"),
     "conversion.plan": ("JobCounts", "Plan", "PlannedStage", "Report"),
-    "conversion.rechunk": ("plan_rechunk", "rechunk"),
     "dask_arrays.write": ("WriteReport",),
     "errors": ("ChunkmillError",),
     "nodes.api": ("consolidate", "open", "open_array", "open_group"),

@@ -7,7 +7,7 @@ from support.rechunks import check, keys, make, planned_tightly
 from support.recording import FailingStore, RecordingStore
 
 import chunkmill as cm
-from chunkmill.conversion.rechunk import plan_rechunk, rechunk
+from chunkmill.conversion.convert import plan_rechunk, rechunk
 from chunkmill.errors import ChunkError, StoreError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

@@ -11,7 +11,7 @@ import pytest
 from support.clusters import cluster_of
 
 import chunkmill as cm
-from chunkmill.conversion.rechunk import plan_rechunk
+from chunkmill.conversion.convert import plan_rechunk
 
 MIB = 2**20
 
@@ -33,7 +33,7 @@ def resident(name):
 
 def forget_peak():
     """Make what is resident now the most that ever was, and return it."""
-    import chunkmill.conversion.rechunk  # noqa: F401 - what is imported is baseline
+    import chunkmill.conversion.convert  # noqa: F401 - what is imported is baseline
 
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     return resident("VmRSS")

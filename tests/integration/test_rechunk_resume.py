@@ -18,7 +18,7 @@ from support.rechunks import check, make, planned_tightly
 from support.recording import FailingStore, RecordingStore, SlowStore
 
 import chunkmill as cm
-from chunkmill.conversion.rechunk import plan_rechunk, rechunk
+from chunkmill.conversion.convert import plan_rechunk, rechunk
 from chunkmill.errors import (
     ChunkError,
     JobError,
@@ -153,7 +153,7 @@ def test_a_killed_worker_costs_nothing_but_its_tasks(tmp_path, part, n_keys):
 
 SCRIPT = """
 import dask
-from chunkmill.conversion.rechunk import rechunk
+from chunkmill.conversion.convert import rechunk
 from chunkmill.stores.local import LocalStore
 from support.recording import SlowStore
 

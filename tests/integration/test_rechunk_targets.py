@@ -9,7 +9,7 @@ from support.rechunks import check, make
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.conversion.rechunk import plan_rechunk, rechunk
+from chunkmill.conversion.convert import plan_rechunk, rechunk
 from chunkmill.errors import (
     AlignmentError,
     JobError,

@@ -70,7 +70,7 @@ class TestS3:
         remote = {"remote_options": {"s3": options}}
         np.testing.assert_array_equal(cm.open_array(tmp_path / "refs.json", "a b", storage_options=remote)[...], values)
         assert cm.verify(
-            f"{bucket}/x.zarr", tmp_path / "refs.json", storage_options=options, storage_options_b=remote
+            f"{bucket}/x.zarr", tmp_path / "refs.json", storage_options=options, target_storage_options=remote
         ).equal
 
     def test_a_set_beside_its_source(self, s3_server):  # noqa: F811

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.conversion.rechunk import plan_rechunk
+from chunkmill.conversion.convert import plan_rechunk
 from chunkmill.errors import JobError
 
 

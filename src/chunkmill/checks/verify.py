@@ -461,6 +461,7 @@ def verify(
     sample: float | None = None,
     seed: int = 0,
     storage_options: Mapping[str, Any] | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
     storage_options_b: Mapping[str, Any] | None = None,
     progress: bool | str | None = None,
 ) -> VerifyReport:
@@ -480,8 +481,10 @@ def verify(
         Share of the blocks to compare: ``0.01`` for one in a hundred. ``None``: all.
     seed : int
         Seed of the random choice of the sample.
-    storage_options, storage_options_b : dict, optional
+    storage_options, target_storage_options : dict, optional
         Options for the filesystems of `a` and of `b`, as in fsspec; `b` uses those of `a` by default.
+    storage_options_b : dict, optional
+        Older name of `target_storage_options`.
     progress : bool or str, optional
         Show a bar, as in `Plan.run`.
 
@@ -508,7 +511,8 @@ def verify(
     /: values differ: 1 of 4 elements in [0:4], first at (3,): 0 and 5
     """
     first = open_source(a, storage_options)
-    second = open_source(b, storage_options_b if storage_options_b is not None else storage_options)
+    options = (each for each in (target_storage_options, storage_options_b, storage_options) if each is not None)
+    second = open_source(b, next(options, None))
     arrays = [] if region is None else [each for each in walk(first) if isinstance(each, Array)]
     crop = cropping(region, first, arrays)
     return compare(first, second, crop=crop, sample=sample, seed=seed, progress=progress)

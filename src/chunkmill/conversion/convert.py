@@ -1,40 +1,46 @@
-"""`plan_convert` and `convert`: check the arguments, and plan a job.
+"""Plan and run conversions and rechunks: the public functions, which check their arguments.
 
 Not here: planning (`chunkmill.conversion.convert_job`), the target's metadata (`chunkmill.conversion.target_metadata`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, Unpack
 
 import dask
 
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job
 from chunkmill.conversion.ome import OmeImages, check_ome
 from chunkmill.conversion.options import (
+    ConvertOptions,
+    RechunkOptions,
     by_array,
     chosen_arrays,
     chosen_paths,
     names_by_array,
     with_fill_value,
     with_names,
+    with_options_of,
 )
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
 from chunkmill.conversion.target_metadata import alike_described_once, describe_group_target, describe_target
+from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format, WritableFormatName
+from chunkmill.formats.registry import READ_ONLY
+from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group
+from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.new_array import with_chunk_keys
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.nodes.region_option import RegionOption, cropping, shown_regions
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
 
-__all__ = ["convert", "intermediate_store", "plan_convert"]
+__all__ = ["convert", "intermediate_store", "plan_convert", "plan_rechunk", "rechunk"]
 
 
 def plan_convert(
@@ -184,29 +190,14 @@ def plan_convert(
     return plan_job("convert", node, where, Settings(worker, limit, intermediate_store(temp, options)))
 
 
+@with_options_of(plan_convert)
 def convert(
     source: Any,
     target: Any,
     *,
-    format: WritableFormatName,  # noqa: A002 - the contract's name
-    chunks: Any = "keep",
-    shards: Any = "keep",
-    codecs: Any = "keep",
-    max_mem: int | str | None = None,
-    temp: Any = None,
-    overwrite: bool = False,
-    allow: Collection[str] = (),
-    include: str | Collection[str] | None = None,
-    exclude: str | Collection[str] = (),
-    region: RegionOption = None,
-    dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None = None,
-    fill_value: Any = None,
-    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
-    ome: Literal["0.4", "0.5"] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    target_storage_options: Mapping[str, Any] | None = None,
     resume: bool = True,
     progress: bool | str | None = None,
+    **options: Unpack[ConvertOptions],
 ) -> Report:
     """Convert an array, or a group with everything below it, to another format: `plan_convert`, and run.
 
@@ -243,28 +234,7 @@ def convert(
     >>> report.actions, cm.open_array("memory://doc-n5", "a")[...]
     ({'recode': 2}, array([7, 7, 7, 7], dtype=int32))
     """
-    plan = plan_convert(
-        source,
-        target,
-        format=format,
-        chunks=chunks,
-        shards=shards,
-        codecs=codecs,
-        max_mem=max_mem,
-        temp=temp,
-        overwrite=overwrite,
-        allow=allow,
-        include=include,
-        exclude=exclude,
-        region=region,
-        dimension_names=dimension_names,
-        fill_value=fill_value,
-        chunk_key_encoding=chunk_key_encoding,
-        ome=ome,
-        storage_options=storage_options,
-        target_storage_options=target_storage_options,
-    )
-    return plan.run(resume=resume, progress=progress)
+    return plan_convert(source, target, **options).run(resume=resume, progress=progress)
 
 
 def intermediate_store(temp: Any, storage_options: Mapping[str, Any] | None) -> Store | None:
@@ -273,3 +243,212 @@ def intermediate_store(temp: Any, storage_options: Mapping[str, Any] | None) -> 
         return open_plain_store(temp, storage_options)
     configured = dask.config.get("chunkmill.temp", None)
     return None if configured is None else open_plain_store(configured)
+
+
+def plan_rechunk(
+    source: Any,
+    target: Any,
+    *,
+    chunks: Any,
+    shards: Any = "keep",
+    format: WritableFormatName | None = None,  # noqa: A002 - the contract's name
+    codecs: Any = "keep",
+    max_mem: int | str | None = None,
+    temp: Any = None,
+    temp_codec: Literal["raw", "lz4"] = "raw",
+    strategy: Literal["direct", "spill"] | None = None,
+    overwrite: bool = False,
+    include: str | Collection[str] | None = None,
+    exclude: str | Collection[str] = (),
+    region: RegionOption = None,
+    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Plan to give an array, or every array of a group, other chunks; nothing is written before the plan runs.
+
+    Each element is read and written once. Where the chunks of source and target run across each other, it also goes
+    through intermediate files, few and large, so that memory stays bounded without communication between workers.
+
+    Parameters
+    ----------
+    source
+        A url, ``(url, path)``, an Array or a Group.
+    target
+        A url or ``(url, path)``. There must be no node, unless `overwrite`; a Group stands for the place where it is.
+        An Array (opened with ``mode="r+"``) is written to as it is, in its own chunks.
+    chunks
+        Chunk shape (of the inner chunks where there are shards); ``-1`` for all of an axis. Lengths by dimension,
+        ``{"time": -1, "lat": 32}``: of every array that has it; other axes keep theirs. For a group: a shape for its
+        arrays of that rank (the others keep their chunks), a mapping by path below the group to shapes,
+        ``"keep"`` or mappings by dimension, or a callable of the Array that returns one of these.
+    shards
+        Likewise; ``"keep"``: the source's, which must be multiples of the chunks; ``None``: no shards.
+    format
+        The source's, when ``None`` (``"zarr3"`` where that is for reading only).
+    codecs
+        ``"keep"``: the source's chain, the inner one where shards come or go; or as in `chunkmill.create_array`.
+    max_mem
+        Largest memory of the tasks of one worker in bytes, all its threads together, on top of the interpreter and its
+        libraries; or as text (``"256 MiB"``). When ``None``, ``chunkmill.max-mem`` in dask's config, or else a third of
+        the worker's memory limit.
+    temp
+        Place of intermediate files until the job is done: a url or a store that all workers reach. When ``None``, in
+        the target's store, where no reader takes them for a node (beside a zip file).
+    temp_codec
+        Codec of intermediate files: ``"lz4"`` where bytes cost more than time.
+    strategy
+        ``"direct"`` or ``"spill"``, instead of the one that is estimated to be faster.
+    overwrite
+        Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
+        value to its place.
+    include, exclude, region, chunk_key_encoding
+        As in `chunkmill.plan_convert`, which also changes names of axes and fill values.
+    storage_options, target_storage_options
+        For the filesystems, as in fsspec; the target's (and those of `temp`) default to the source's.
+
+    Returns
+    -------
+    Plan
+        Prints the strategy and its estimated cost; ``plan.run()`` runs it.
+
+    Raises
+    ------
+    JobError
+        `max_mem` is too little; says how much is needed.
+    AlignmentError
+        Shards are not multiples of the chunks, or `chunks` are not those of the Array to write to.
+    UnsupportedFeature
+        The format cannot hold such an array.
+    RegionError, ValueError
+        `region` is outside an array, has a step, or names a dimension that no array has.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, dask.array as da
+    >>> _ = cm.to_store(da.ones((60, 40, 40), chunks=(1, 40, 40)), "memory://doc-plan-rechunk", "images")
+    >>> plan = plan_rechunk(
+    ...     ("memory://doc-plan-rechunk", "images"), ("memory://doc-plan-rechunk", "series"), chunks=(-1, 8, 8)
+    ... )
+    >>> plan.strategy, plan.n_keys, plan.read_amplification
+    ('direct', 25, 1.0)
+    """
+    node = open_source(source, storage_options)
+    options = storage_options if target_storage_options is None else target_storage_options
+    if temp_codec not in {"raw", "lz4"} or strategy not in {None, "direct", "spill"}:
+        msg = f"temp_codec={temp_codec!r}, strategy={strategy!r}: expected 'raw' or 'lz4'; None, 'direct' or 'spill'"
+        raise ValueError(msg)
+    worker = current_worker(max_mem)
+    limit = None if max_mem is None else worker.max_mem  # of arrays, too, whose chunks stay
+    compress = temp_codec == "lz4"
+    settings = Settings(worker, limit, intermediate_store(temp, options), compress=compress, strategy=strategy)
+    chosen = chosen_paths(node, include, exclude)
+    crop = None if region is None else cropping(region, node, chosen_arrays(node, chosen))
+    shown = shown_regions(region)
+    if isinstance(target, Array):
+        if chunk_key_encoding is not None:
+            raise TypeError(
+                f"chunk_key_encoding={chunk_key_encoding!r}: the array {target.path!r} has its keys already"
+            )
+        return plan_job("rechunk", node, _into_existing(node, target, chunks, crop, shown), settings)
+    store, path = open_target(target, options)
+    chunks, shards = by_array(chunks, node, "chunks"), by_array(shards, node, "shards")
+
+    def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
+        described = describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs)
+        return with_chunk_keys(described, documents_format, at, chunk_key_encoding)
+
+    def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
+        return describe_group_target(group.metadata, documents_format, at)
+
+    name = format or _writable_format(node.format)
+    exact = not (isinstance(codecs, str) and codecs == "keep")
+    where = ConversionTarget(
+        store,
+        path,
+        name,
+        alike_described_once(describe_array, chunks, shards),
+        describe_group,
+        exact=exact,
+        overwrite=overwrite,
+        chosen=chosen,
+        crop=crop,
+        region=shown,
+    )
+    return plan_job("rechunk", node, where, settings)
+
+
+@with_options_of(plan_rechunk)
+def rechunk(
+    source: Any,
+    target: Any,
+    *,
+    resume: bool = True,
+    progress: bool | str | None = None,
+    **options: Unpack[RechunkOptions],
+) -> Report:
+    """Give an array, or every array of a group, other chunks: `plan_rechunk`, and run.
+
+    Parameters
+    ----------
+    source, target, chunks, shards, format, codecs, max_mem, temp, temp_codec, strategy, overwrite
+        As in `plan_rechunk`.
+    include, exclude, region, chunk_key_encoding, storage_options, target_storage_options
+        As in `plan_rechunk`.
+    resume, progress
+        As in `Plan.run`.
+
+    Returns
+    -------
+    Report
+        Store keys by action, bytes, seconds, and the largest memory of a process.
+
+    Raises
+    ------
+    UnsupportedFeature, NodeExists, AlignmentError, JobError
+        As in `plan_rechunk`; `JobError` also where a worker lacks a codec or cannot write, and where the source
+        was deleted or replaced meanwhile: nothing is published then.
+    ChunkError
+        A chunk cannot be read or written. Finished tasks are kept: the same call resumes from there.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, dask.array as da
+    >>> _ = cm.to_store(da.arange(12, chunks=4), "memory://doc-rechunk", "a")
+    >>> report = rechunk(("memory://doc-rechunk", "a"), ("memory://doc-rechunk", "b"), chunks=(6,))
+    >>> report.n_keys, cm.open_array("memory://doc-rechunk", "b").chunks
+    (2, (6,))
+    """
+    return plan_rechunk(source, target, **options).run(resume=resume, progress=progress)
+
+
+def _writable_format(name: str) -> str:
+    return READ_ONLY.get(name, name)
+
+
+def _into_existing(
+    source: Node, target: Array, chunks: Any, crop: Callable[[Array], Array] | None, region: str
+) -> ConversionTarget:
+    """Return an array that exists as a target: its metadata stay as they are."""
+    target.check_writable()
+    if not isinstance(source, Array):
+        msg = f"the target is the array {target.path!r}, the source a group: give the array to read"
+        raise TypeError(msg)
+    source = source if crop is None else crop(source)
+    if source.shape != target.shape or source.dtype != target.dtype:
+        got, expected = f"{source.shape} {source.dtype}", f"{target.shape} {target.dtype}"
+        raise AlignmentError(expected=expected, got=got, fix="give a target of the source's shape and dtype")
+    wanted = tuple(chunks) if isinstance(chunks, (tuple, list)) else chunks
+    if wanted not in (None, "keep", target.chunks):
+        fix = Hint("the target has its chunks already: give {}, or another target", ("chunks", None))
+        raise AlignmentError(expected=f"chunks {target.chunks}", got=f"chunks {wanted}", fix=fix)
+    return ConversionTarget(
+        target.store,
+        target.path,
+        target.format,
+        lambda *_: target.metadata,
+        lambda group, *_: group.metadata,
+        overwrite=None,
+        crop=crop,
+        region=region,
+    )

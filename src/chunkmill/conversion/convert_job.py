@@ -28,8 +28,6 @@ from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
-from chunkmill.display.array import array_grid_svg
-from chunkmill.display.report import side_by_side
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
@@ -140,7 +138,7 @@ def plan_job(
         stages=stages,
         job=_job(name, mark, writer),
         arrays=[_row(plan) for plan in plans],
-        drawing=_drawing(plans),
+        drawn=_drawn(plans),
     )
 
 
@@ -380,10 +378,8 @@ def _row(plan: ArrayPlan) -> Mapping[str, Any]:
     }
 
 
-def _drawing(plans: Iterable[ArrayPlan]) -> str:
-    """Draw the grids of the largest array whose chunks or shards change."""
+def _drawn(plans: Iterable[ArrayPlan]) -> tuple[Array, Array] | None:
+    """Return the largest array whose chunks or shards change, before and after."""
     changed = [plan for plan in plans if plan.source.write_layout.grid != plan.target.write_layout.grid]
-    if not changed:
-        return ""
-    plan = max(changed, key=lambda plan: plan.source.nbytes)
-    return side_by_side(array_grid_svg(plan.source), "→", array_grid_svg(plan.target))
+    plan = max(changed, key=lambda plan: plan.source.nbytes, default=None)
+    return None if plan is None else (plan.source, plan.target)

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, Literal, Required, TypedDict, TypeVar, cast
 
 import numpy as np
 
 from chunkmill.errors import AlignmentError, RegionError
+from chunkmill.formats.base import WritableFormatName
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, parents_of
@@ -22,9 +25,13 @@ from chunkmill.nodes.dimensions import axis_names, unknown_dimensions
 from chunkmill.nodes.group import Node
 from chunkmill.nodes.hierarchy import walk
 from chunkmill.nodes.new_array import check_shards, make_grid
+from chunkmill.nodes.region_option import RegionOption
 
 __all__ = [
     "ByDimension",
+    "ConvertOptions",
+    "JobOptions",
+    "RechunkOptions",
     "by_array",
     "check_fit",
     "chosen",
@@ -36,7 +43,68 @@ __all__ = [
     "path_below",
     "with_fill_value",
     "with_names",
+    "with_options_of",
 ]
+
+
+class JobOptions(TypedDict, total=False):
+    """Keyword arguments that plans of conversions and of rechunks share; see `chunkmill.plan_convert`."""
+
+    shards: Any
+    codecs: Any
+    max_mem: int | str | None
+    temp: Any
+    overwrite: bool
+    include: str | Collection[str] | None
+    exclude: str | Collection[str]
+    region: RegionOption
+    chunk_key_encoding: Literal[".", "/"] | Mapping[str, Any] | None
+    storage_options: Mapping[str, Any] | None
+    target_storage_options: Mapping[str, Any] | None
+
+
+class ConvertOptions(JobOptions, total=False):
+    """Keyword arguments of `chunkmill.plan_convert`."""
+
+    format: Required[WritableFormatName]
+    chunks: Any
+    allow: Collection[str]
+    dimension_names: Sequence[str | None] | Mapping[str, Sequence[str | None]] | None
+    fill_value: Any
+    ome: Literal["0.4", "0.5"] | None
+
+
+class RechunkOptions(JobOptions, total=False):
+    """Keyword arguments of `chunkmill.plan_rechunk`."""
+
+    chunks: Required[Any]
+    format: WritableFormatName | None
+    temp_codec: Literal["raw", "lz4"]
+    strategy: Literal["direct", "spill"] | None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_options_of(planner: Callable[..., Any]) -> Callable[[F], F]:
+    """Decorate a function that takes the options of `planner`: its signature shows them, its errors name it."""
+
+    def decorate(function: F) -> F:
+        own = signature(function)
+        named = [each for each in own.parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
+        shown = own.replace(parameters=[*signature(planner).parameters.values(), *named])
+
+        @wraps(function)
+        def checked(*args: Any, **options: Any) -> Any:
+            for name in options:
+                if name not in shown.parameters:
+                    raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}")
+            return function(*args, **options)
+
+        checked.__signature__ = shown  # type: ignore[attr-defined]
+        return cast("F", checked)
+
+    return decorate
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 from dask.utils import format_bytes, format_time
 
-from chunkmill.display.report import ReportMixin
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.display.array import array_grid_svg
+from chunkmill.display.report import ReportMixin, side_by_side
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.hints import Hint
 from chunkmill.journal.journal import Journal
@@ -294,8 +296,8 @@ class Plan(_Columns):
         The job that `run` runs.
     arrays
         One row of facts for each array of a group; the names are the table's head.
-    drawing
-        HTML drawing of the chunk grids, shown beside the tables.
+    drawn
+        Two arrays whose chunk grids the HTML shows before and after.
     """
 
     operation: str
@@ -307,7 +309,7 @@ class Plan(_Columns):
     stages: tuple[PlannedStage, ...]
     job: Job = field(repr=False)
     arrays: Sequence[Mapping[str, Any]] = ()
-    drawing: str = field(default="", repr=False)
+    drawn: tuple[StoredArray, StoredArray] | None = field(default=None, repr=False)
 
     def run(self, resume: bool = True, progress: bool | str | None = None) -> Report:
         """Run the job on the current dask scheduler or Client; in threads where none is set.
@@ -435,8 +437,21 @@ class Plan(_Columns):
     def _tables(self) -> list[list[tuple[str, ...]]]:
         return [list(stage_rows(self.stages)), list(array_rows(self.arrays))]
 
+    @property
+    def drawing(self) -> str:
+        """HTML drawing of the chunk grids of `drawn`, made when it is asked for."""
+        return (
+            ""
+            if self.drawn is None
+            else side_by_side(array_grid_svg(self.drawn[0]), "→", array_grid_svg(self.drawn[1]))
+        )
+
     def _drawing(self) -> str:
         return self.drawing
+
+
+def _drawn(before: StoredArray, after: StoredArray) -> str:
+    return side_by_side(array_grid_svg(before), "→", array_grid_svg(after))
 
 
 def _found(job: Job) -> str | None:

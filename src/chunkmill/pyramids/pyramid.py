@@ -18,8 +18,6 @@ from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
 from chunkmill.conversion.target_writer import TargetWriter
-from chunkmill.display.array import array_grid_svg
-from chunkmill.display.report import side_by_side
 from chunkmill.errors import JobError, NodeBeingReplaced
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
@@ -354,7 +352,7 @@ def plan_levels_job(
             }
             for array, shape in zip(arrays, described.shapes, strict=True)
         ],
-        drawing=side_by_side(array_grid_svg(arrays[0]), "→", array_grid_svg(arrays[-1])),
+        drawn=(arrays[0], arrays[-1]),
     )
 
 

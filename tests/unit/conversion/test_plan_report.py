@@ -1,6 +1,7 @@
 """What plans and reports show."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from support.small_jobs import make_job
@@ -20,7 +21,7 @@ def make_plan(store):
     )
     stage = PlannedStage("put-0", 5, 1 << 20, 1 << 10, 9)
     rows = [{"array": f"<a{i}>", "action": "copy"} for i in range(50)]
-    return Plan("convert", "here", "there", "copy", "because", costs, (stage,), make_job(store), rows, "<svg/>")
+    return Plan("convert", "here", "there", "copy", "because", costs, (stage,), make_job(store), rows)
 
 
 def test_a_plan_shows_itself(store):
@@ -31,7 +32,15 @@ def test_a_plan_shows_itself(store):
     html = plan._repr_html_()
     assert "&lt;a0&gt;" in html
     assert "<a0>" not in html
-    assert "<svg/>" in html
+
+
+def test_a_plan_is_drawn_when_somebody_looks_at_it(store, monkeypatch):
+    calls = []
+    monkeypatch.setattr("chunkmill.conversion.plan.array_grid_svg", lambda array: calls.append(array) or f"<{array}/>")
+    plan = replace(make_plan(store), drawn=("before", "after"))
+    assert (repr(plan), calls) == (repr(make_plan(store)), [])
+    assert "<before/>" in plan._repr_html_()
+    assert calls == ["before", "after"]
 
 
 def test_columns_are_attributes(store):
