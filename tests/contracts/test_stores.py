@@ -19,7 +19,7 @@ from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.obstore import ObstoreStore
 from chunkmill.stores.open import open_store
-from chunkmill.stores.overlay import OverlayStore
+from chunkmill.stores.remembered import OverlayStore
 from chunkmill.stores.zip import ZipStore
 
 pytestmark = WARNINGS

@@ -80,7 +80,7 @@ def test_what_was_sent_reads_the_same(tmp_path, start):
 def test_a_set_with_consolidated_metadata(tmp_path):
     (tmp_path / "all.bin").write_bytes(bytes(range(240)))
     store = ranges(str(tmp_path / "all.bin"), 60)
-    from chunkmill.stores.overlay import OverlayStore
+    from chunkmill.stores.remembered import OverlayStore
 
     over = OverlayStore({"a/.zarray": ZARRAY % 240}, store, frozenset({".zarray", ".zattrs"}))
     x = cm.open_array(over, "a").to_dask(chunks=4)

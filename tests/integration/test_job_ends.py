@@ -14,6 +14,7 @@ from chunkmill.errors import JobError, NodeBeingReplaced, NodeNotFound
 from chunkmill.journal import attempts, journal, plan_document
 from chunkmill.journal.journal_names import new_mark
 from chunkmill.journal.unfinished_jobs import reserved_to_replace
+from chunkmill.stores.capabilities import Renames
 from chunkmill.stores.memory import MemoryStore
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(20).reshape(4, 5) + 100
@@ -35,7 +36,8 @@ class Meanwhile(RecordingStore):
     def __init__(self, below, when, act=None):
         super().__init__(below)
         self.when, self.act, self.done = when, act, False
-        self.replace_prefix = getattr(below, "replace_prefix", None)
+        if isinstance(below, Renames):
+            self.can_replace, self.replace_prefix = below.can_replace, below.replace_prefix
 
     def _before(self, method, key, byte_range=None):
         if self.act is None and (self.done or self.when(method, key)):

@@ -14,7 +14,7 @@ from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.guarded import GuardedStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
-from chunkmill.stores.read_versions import ReadVersions, list_versions, mark_of, noting, version_now
+from chunkmill.stores.read_versions import ReadVersions, digest_of, list_versions, noting, version_now
 
 pytestmark = WARNINGS
 
@@ -78,9 +78,9 @@ def test_etags_of_values_are_those_of_listings(store):
     for key in ("a/0", "a/1"):
         store.set(key, b"0123456789")
     read = ReadVersions()
-    assert list(noting(store, read.note).get_many([ByteSpan("a/0"), ByteSpan("a/1", ByteRange(2, 3))]))[1] == b"234"
-    assert read.mark() == mark_of(dict(list_versions(store, "a/")))
-    assert read.mark() == mark_of({key: version_now(store, key) for key in ("a/0", "a/1")})
+    assert list(noting(store, read.record).get_many([ByteSpan("a/0"), ByteSpan("a/1", ByteRange(2, 3))]))[1] == b"234"
+    assert read.digest() == digest_of(dict(list_versions(store, "a/")))
+    assert read.digest() == digest_of({key: version_now(store, key) for key in ("a/0", "a/1")})
 
 
 @pytest.mark.parametrize("by", ["obstore", "s3fs"])

@@ -268,7 +268,7 @@ def test_a_directory_that_cannot_be_renamed(tmp_path, monkeypatch, kind, fmt, pa
         place.parent.mkdir(exist_ok=True)
         place.symlink_to(tmp_path / "elsewhere")
     else:
-        monkeypatch.setattr("chunkmill.stores.staging.os.path.ismount", lambda name: str(name) == str(place))
+        monkeypatch.setattr("chunkmill.stores.directories.os.path.ismount", lambda name: str(name) == str(place))
     store = LocalStore(tmp_path / "store")
     cm.create_group(store, path, format=fmt, attributes={"old": 1})
     cm.to_store(OLD, store, f"{path}/old/x".strip("/"), chunks=(2, 2), format=fmt)

@@ -18,7 +18,7 @@ from pathlib import Path
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.read_versions import Note, has_versions, version_now
+from chunkmill.stores.read_versions import RecordVersion, has_versions, version_now
 
 __all__ = [
     "FailingStore",
@@ -62,14 +62,14 @@ class _Wrapper:
     def has_versions(self) -> bool:
         return has_versions(self.below)
 
-    def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
+    def get_noting(self, key: str, byte_range: ByteRange | None, note: RecordVersion) -> bytes | None:
         version = version_now(self.below, key)
         value = self.get(key, byte_range)
         if value is not None:
             note(key, version or "none")
         return value
 
-    def get_many_noting(self, spans: Iterable[ByteSpan | None], note: Note) -> Iterator[bytes | None]:
+    def get_many_noting(self, spans: Iterable[ByteSpan | None], note: RecordVersion) -> Iterator[bytes | None]:
         asked = list(spans)
         versions = {span: version_now(self.below, span.key) for span in asked if span is not None}
         for span, value in zip(asked, self.get_many(asked), strict=True):
@@ -155,7 +155,7 @@ class FarStore(RecordingStore):
         self._wait(1)
         return super().get(key, byte_range)
 
-    def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
+    def get_noting(self, key: str, byte_range: ByteRange | None, note: RecordVersion) -> bytes | None:
         self._wait(1)
         return super().get_noting(key, byte_range, note)
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from chunkmill.stores import directory_lock, pinned_directory, posix_file
+from chunkmill.stores import directories, directory_lock, posix_file
 
 __all__ = [
     "NEEDS_DESCRIPTORS",
@@ -22,7 +22,7 @@ NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="PIPES ARE NO
 NEEDS_NEW_NAMES = pytest.mark.skipif(
     posix_file._renameat2() is None, reason="CREATING WITHOUT A LOCK IS NOT TESTED: this system has no renameat2"
 )
-NEEDS_PINS = pytest.mark.skipif(not pinned_directory._CAN_PIN, reason="PINS ARE NOT TESTED: directories are not pinned")
+NEEDS_PINS = pytest.mark.skipif(not directories._CAN_PIN, reason="PINS ARE NOT TESTED: directories are not pinned")
 NEEDS_READS_INTO_ARRAYS = pytest.mark.skipif(
     posix_file._read_into is None, reason="READING INTO ARRAYS IS NOT TESTED: this system has no preadv"
 )

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
+from chunkmill.array.begun_reads import BegunReads
 from chunkmill.array.present_keys import Numbers
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.model.grid import Region
 from chunkmill.model.references import ReferenceSet
 from chunkmill.stores.base import Store
-from chunkmill.stores.begun_reads import BegunReads
 from chunkmill.stores.capabilities import HoldsReferences, uncached
 from chunkmill.stores.guarded import guarded
-from chunkmill.stores.listed import ListedStore
 from chunkmill.stores.metered import Meter, MeteredStore
+from chunkmill.stores.wrapper import ListedStore, listed_keys
 
 __all__ = [
     "begun_bytes",
@@ -32,7 +32,7 @@ __all__ = [
 
 def metered(array: StoredArray, meter: Meter) -> StoredArray:
     """Return the array over a store that counts requests and bytes, and asks the task's guard before it writes."""
-    store = array.store if getattr(array.store, "listed", None) is None else uncached(array.store)
+    store = array.store if listed_keys(array.store) is None else uncached(array.store)
     return _listed(array, MeteredStore(guarded(store), meter))
 
 
@@ -43,7 +43,7 @@ def metered_source(array: StoredArray, meter: Meter) -> StoredArray:
 
 def _listed(array: StoredArray, store: Store) -> StoredArray:
     _ = array.write_layout  # built now, once, and shared
-    listed = getattr(array.store, "listed", None)
+    listed = listed_keys(array.store)
     return array.with_store(store if listed is None else ListedStore(store, listed))  # not asked for: not counted
 
 

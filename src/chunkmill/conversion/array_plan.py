@@ -29,6 +29,7 @@ from chunkmill.nodes.documents import fetch, format_of_store, present
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import HoldsReferences, uncached
+from chunkmill.stores.wrapper import listed_keys
 
 __all__ = [
     "ArrayPlan",
@@ -164,7 +165,7 @@ def check_absent(array: StoredArray, layout: ChunkLayout, coords: Sequence[Chunk
     asked of stores whose requests cost latency: they answer from one consistent service.
     """
     store: Store = uncached(array.store)
-    listed = getattr(array.store, "listed", None)
+    listed = listed_keys(array.store)
     if listed is not None:  # the others are listed again before the result is published
         coords = [each for each in coords if layout.locator.key(each) in listed]
     if store.is_remote or not coords:

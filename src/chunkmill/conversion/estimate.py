@@ -23,7 +23,7 @@ from chunkmill.conversion.coarsen import MeasuredAxis, coarsen, meet
 from chunkmill.model.grid import RegularAxis, RunsAxis
 from chunkmill.model.inner_layout import inner_layout
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
-from chunkmill.stores.base import WritesParts
+from chunkmill.stores.capabilities import WritesParts
 
 __all__ = [
     "MOST_STORING",

@@ -19,6 +19,7 @@ from dask.blockwise import blockwise
 from dask.highlevelgraph import HighLevelGraph
 from dask.utils import parse_bytes
 
+from chunkmill.array.begun_reads import MAX_BEGUN_BYTES, BegunReads, with_begun_reads
 from chunkmill.array.chunk_io import read_region
 from chunkmill.array.other_stores import begun_bytes, begun_reads, held_references, without_references
 from chunkmill.array.selection import full_region, region_shape
@@ -29,7 +30,6 @@ from chunkmill.dask_arrays.reference_subsets import SubsetRegions, begin_subset,
 from chunkmill.dask_arrays.runs import read_in_runs, run_length
 from chunkmill.errors import RegionError
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
-from chunkmill.stores.begun_reads import MAX_BEGUN_BYTES, BegunReads, with_begun_reads
 
 __all__ = ["ReadValues", "block_chunks", "read_block", "read_graph", "read_in_runs_of", "sized"]
 

@@ -22,7 +22,7 @@ from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.model.grid import Region
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import uncached
-from chunkmill.stores.read_versions import has_versions, list_versions, mark_of, version_now
+from chunkmill.stores.read_versions import digest_of, has_versions, list_versions, version_now
 
 __all__ = ["Inputs", "Listings", "StoreKeys", "inputs_of", "mark_now"]
 
@@ -72,7 +72,7 @@ def _asked(store: Store, keys: Sequence[str]) -> int:
 
     def ask(part: slice) -> int:
         found = ((key, version_now(store, key)) for key in keys[part])
-        return mark_of({key: version for key, version in found if version is not None})
+        return digest_of({key: version for key, version in found if version is not None})
 
     n_threads = REQUESTS_AT_ONCE if store.is_remote else 1
     return sum(in_threads(ask, cut_evenly(len(keys), n_threads), n_threads))
@@ -108,15 +108,15 @@ class _Listing:
             return None
         keys, marks = column("Q"), column("Q")
         for key, version in found:
-            keys.append(mark_of({key: ""}))
-            marks.append(mark_of({key: version}))
+            keys.append(digest_of({key: ""}))
+            marks.append(digest_of({key: version}))
             if len(keys) > _MOST_LISTED:
                 return None
         order = np.argsort(np.array(keys, np.uint64))
         return cls(store, np.array(keys, np.uint64)[order], np.array(marks, np.uint64)[order])
 
     def mark(self, keys: Iterable[str]) -> int:
-        wanted = np.array([mark_of({key: ""}) for key in dict.fromkeys(keys)], np.uint64)
+        wanted = np.array([digest_of({key: ""}) for key in dict.fromkeys(keys)], np.uint64)
         if not len(self.keys):
             return 0
         at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)

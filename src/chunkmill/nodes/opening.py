@@ -38,8 +38,7 @@ from chunkmill.nodes.folders import is_folder
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_bare, parse_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, documents_demanded, explain_absence, uncached
-from chunkmill.stores.overlay import OverlayStore
-from chunkmill.stores.remembered import RememberedReads
+from chunkmill.stores.remembered import OverlayStore, RememberedReads
 
 __all__ = ["array_at", "as_stored", "consolidate", "find_stored", "open_as", "open_stored", "walk"]
 

@@ -129,7 +129,7 @@ class TaskResult:
     details
         Further results for the client, few and small.
     reads
-        Mark of the versions of what was read, by `chunkmill.stores.read_versions.mark_of`; ``None``: not known.
+        Mark of the versions of what was read, by `chunkmill.stores.read_versions.digest_of`; ``None``: not known.
     """
 
     counts: Mapping[str, int]
@@ -140,7 +140,7 @@ class TaskResult:
     @classmethod
     def of(cls, meter: Meter, **counts: int) -> TaskResult:
         """Return what `meter` counted, and further `counts`."""
-        return cls(meter.counts() | counts, meter.writes, reads=meter.mark())
+        return cls(meter.counts() | counts, meter.writes, reads=meter.digest())
 
 
 @dataclass(frozen=True, slots=True)

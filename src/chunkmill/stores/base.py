@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from chunkmill.errors import StoreError
 
-__all__ = ["OTHER_MEMORY", "REPLACED", "REQUESTS_AT_ONCE", "ByteRange", "ByteSpan", "Store", "WritesParts"]
+__all__ = ["OTHER_MEMORY", "REPLACED", "REQUESTS_AT_ONCE", "ByteRange", "ByteSpan", "Store"]
 __all__ += ["check_key", "check_prefix", "range_bounds"]
 
 REQUESTS_AT_ONCE = 16
@@ -26,7 +26,7 @@ OTHER_MEMORY = (
 )
 """Why a store in memory is refused where it came by pickle."""
 
-REPLACED = "all that was stored below {prefix!r} was deleted or replaced meanwhile"
+REPLACED = "all that was stored below {prefix!r} was deleted or replaced since"
 """Why a store that was pinned (`chunkmill.stores.capabilities.pinned`) refuses to write."""
 
 
@@ -64,7 +64,7 @@ class Store(Protocol):
 
     @property
     def replaces_atomically(self) -> bool:
-        """True when who reads while `set` replaces a value gets the old or the new one, whole."""
+        """True when a reader gets the old or the new value, whole, while `set` replaces it."""
 
     @property
     def compares_versions(self) -> bool:
@@ -105,14 +105,6 @@ class Store(Protocol):
 
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`: keys as they are, common prefixes ending with ``/``."""
-
-
-@runtime_checkable
-class WritesParts(Protocol):
-    """A store that can write a value in parts, each as it is made: it need not be in memory as a whole."""
-
-    def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Store the joined parts: whole, or nothing of it becomes visible, also when making a part fails."""
 
 
 _NO_SEGMENTS = frozenset({"", ".", ".."})

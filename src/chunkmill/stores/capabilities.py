@@ -1,32 +1,40 @@
+# mypy: disable-error-code="type-abstract"
 """Abilities that some stores have beyond the protocol `Store`, and what holds for a store without them.
 
-A store has an ability when it has the method or attribute of that name: nothing is inherited or registered, so a store
-of one's own gains one by defining it. Callers ask these functions, never for the class of a store. Stores that wrap
-another one name it `below`, and are looked through. Writing a value in parts is `chunkmill.stores.base.WritesParts`.
+Each ability is a protocol. A store has one when it defines every method of that protocol: nothing is inherited or
+registered. `check_store` raises when a store is opened that has half of an ability, a method whose name is one letter
+off, or one that takes other arguments. Callers ask the functions below, never for the class of a store. A store that
+wraps another one names it `below`, and is looked through.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from functools import cache
+from typing import Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference, References
-from chunkmill.stores.base import ByteRange, Store, WritesParts
+from chunkmill.stores.base import ByteRange, ByteSpan, Store
 
 __all__ = [
     "HoldsReferences",
     "LocatesValues",
+    "WritesParts",
     "can_list",
+    "check_store",
     "delete_keys",
     "deletes_conditionally",
     "documents_demanded",
     "explain_absence",
     "flush",
     "get_writable",
+    "has_ability",
+    "has_store_methods",
     "innermost",
     "is_empty",
     "limited_to",
@@ -49,7 +57,180 @@ __all__ += [
     "stage",
     "swap_in",
 ]
+__all__ += ["ListsVersions", "ReadsManyVersioned", "ReadsVersioned", "RecordVersion", "may_have_versions"]
 __all__ += ["sweep_partial_files", "uncached"]
+
+A = TypeVar("A")
+
+RecordVersion = Callable[[str, str], None]
+"""Called with the key of a value that was read, and its version."""
+
+
+# --- the abilities
+
+
+@runtime_checkable
+class WritesParts(Protocol):
+    """A store that writes a value in parts, each as it is made: the value need not be in memory as a whole."""
+
+    def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Store the joined parts: whole, or nothing of it becomes visible, also when making a part fails."""
+
+
+@runtime_checkable
+class ReadsIntoArrays(Protocol):
+    """A store that reads into a new array, which its caller may write to."""
+
+    def get_writable(self, key: str, byte_range: ByteRange | None = None) -> Any:
+        """Return a value, or a range of it."""
+
+
+@runtime_checkable
+class Flushes(Protocol):
+    """A store whose values become visible to others later than `set` returns."""
+
+    def flush(self) -> None:
+        """Make what was written visible to others now."""
+
+
+@runtime_checkable
+class SweepsPartialFiles(Protocol):
+    """A store in which a killed writer leaves files."""
+
+    def sweep(self, prefix: str, *, remove: bool, recursive: bool) -> Iterable[str]:
+        """Return the keys of the files that killed writers left below `prefix`; delete them if `remove`."""
+
+
+@runtime_checkable
+class ExplainsAbsence(Protocol):
+    """A store that may know why it has no keys at all."""
+
+    def explain_absence(self) -> str | None:
+        """Return why; ``None`` where it does not know."""
+
+
+@runtime_checkable
+class HasScratch(Protocol):
+    """A store that never frees what is deleted, and names another one for temporary values."""
+
+    def scratch_store(self) -> Store:
+        """Return the store for temporary values."""
+
+
+@runtime_checkable
+class LimitsSizes(Protocol):
+    """A store that decompresses values."""
+
+    def limited_to(self, n_bytes: int) -> Store:
+        """Return the store, such that it decompresses no value to more than `n_bytes`."""
+
+
+@runtime_checkable
+class ListsSizes(Protocol):
+    """A store whose listings tell sizes."""
+
+    def list_sizes(self, prefix: str) -> Iterator[tuple[str, int | None]]:
+        """Yield every key that starts with `prefix`, with its size."""
+
+
+@runtime_checkable
+class DeletesMany(Protocol):
+    """A store that deletes many keys in one request."""
+
+    def delete_many(self, keys: list[str]) -> None:
+        """Delete keys, of which others may delete some at the same time."""
+
+
+@runtime_checkable
+class Copies(Protocol):
+    """A store that copies a value on its server."""
+
+    def copy(self, source: str, target: str) -> None:
+        """Store the value of one key under another one."""
+
+
+@runtime_checkable
+class HasFolders(Protocol):
+    """A store with folders, which stay when nothing is in them."""
+
+    def remove_folder(self, prefix: str) -> None:
+        """Remove the folder of a prefix if nothing is in it."""
+
+
+@runtime_checkable
+class HasLinks(Protocol):
+    """A store whose folders may be symbolic links."""
+
+    def is_link(self, prefix: str) -> bool:
+        """Return whether the folder of a prefix is a symbolic link."""
+
+    def links(self, prefix: str) -> list[str]:
+        """Return the prefixes below `prefix` whose folders are symbolic links, none below another."""
+
+
+@runtime_checkable
+class Pins(Protocol):
+    """A store that can hold on to the tree of keys below a prefix."""
+
+    def pin(self, prefix: str) -> Store:
+        """Return a store that writes to what is below `prefix` now, and never to its replacement."""
+
+
+@runtime_checkable
+class Stages(Protocol):
+    """A store that can hold what is to replace a prefix, hidden, until one call replaces it."""
+
+    def stage(self, prefix: str) -> Store | None:
+        """Return a store for what is to replace all below `prefix`; ``None`` where it cannot hold both."""
+
+    def swap_in(self, prefix: str, staged: Any) -> None:
+        """Replace all below `prefix` by what the store from `stage` holds."""
+
+
+@runtime_checkable
+class Renames(Protocol):
+    """A store that renames what is below a prefix, at once."""
+
+    def can_replace(self, prefix: str) -> bool:
+        """Return whether there is something below `prefix` that `replace_prefix` can replace."""
+
+    def replace_prefix(self, prefix: str, staged: str, proof: str) -> None:
+        """Replace all below `prefix` by what is below the prefix `staged`, the key `proof` included; once."""
+
+
+@runtime_checkable
+class LimitsRenames(Protocol):
+    """A store of the ability `Renames` that cannot rename some prefixes: links, mount points."""
+
+    def can_rename(self, prefix: str) -> bool:
+        """Return whether `prefix` can be renamed, or nothing is there."""
+
+
+@runtime_checkable
+class ReadsVersioned(Protocol):
+    """A store whose values come with their versions."""
+
+    def get_noting(self, key: str, byte_range: ByteRange | None, record: RecordVersion) -> bytes | None:
+        """Return a value, or a range of it, and call `record` with its version."""
+
+    def version(self, key: str) -> str | None:
+        """Return the version of a value without reading it; ``None`` when the key is absent."""
+
+
+@runtime_checkable
+class ReadsManyVersioned(Protocol):
+    """A store of the ability `ReadsVersioned` that reads many values at once."""
+
+    def get_many_noting(self, spans: Iterable[ByteSpan | None], record: RecordVersion) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order, and call `record` with the version of each value."""
+
+
+@runtime_checkable
+class ListsVersions(Protocol):
+    """A store of the ability `ReadsVersioned` whose listings tell versions."""
+
+    def list_versions(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Yield every key that starts with `prefix`, with its version."""
 
 
 @runtime_checkable
@@ -81,9 +262,12 @@ class HoldsReferences(Protocol):
         """Return a store of only those of `keys` that the set has."""
 
 
+# --- asking for them
+
+
 def innermost(store: Store) -> Store:
     """Return the store that holds the bytes, below those that count or answer from memory (`below`)."""
-    while (below := getattr(store, "below", None)) is not None:
+    while (below := _below(store)) is not None:
         store = below
     return store
 
@@ -101,8 +285,8 @@ def documents_demanded(store: Store) -> bool:
 
 def flush(store: Store) -> None:
     """Make what was written visible to others now (`flush()`); stores without that method do so at each write."""
-    if (own := _ability(store, "flush")) is not None:
-        own()
+    if (own := find_ability(store, Flushes)) is not None:
+        own.flush()
     _Publications.n += 1
 
 
@@ -126,8 +310,8 @@ def sweep_partial_files(store: Store, prefix: str = "", *, remove: bool = True, 
     >>> sweep_partial_files(MemoryStore())
     []
     """
-    own = _ability(store, "sweep")
-    return [] if own is None else list(own(prefix, remove=remove, recursive=recursive))
+    own = find_ability(store, SweepsPartialFiles)
+    return [] if own is None else list(own.sweep(prefix, remove=remove, recursive=recursive))
 
 
 def get_writable(store: Store, key: str, byte_range: ByteRange | None = None) -> bytes | NDArray[np.uint8] | None:
@@ -135,20 +319,21 @@ def get_writable(store: Store, key: str, byte_range: ByteRange | None = None) ->
 
     What is stored as it is in memory need not be copied then to be written to.
     """
-    own = getattr(store, "get_writable", None)  # of this store alone: what it wraps would not be counted
+    # of this store alone: what it wraps would not be counted
+    own = getattr(store, "get_writable", None)  # not `has_ability`: every chunk comes by here
     return store.get(key, byte_range) if own is None else own(key, byte_range)
 
 
 def explain_absence(store: Store) -> str | None:
     """Return why the store has no keys at all, where it knows (``explain_absence()``)."""
-    own = _ability(store, "explain_absence")
-    return None if own is None else own()
+    own = find_ability(store, ExplainsAbsence)
+    return None if own is None else own.explain_absence()
 
 
 def scratch_store(store: Store) -> Store | None:
     """Return where temporary values go instead, for a store that never frees what is deleted (``scratch_store()``)."""
-    own = _ability(store, "scratch_store")
-    return None if own is None else own()
+    own = find_ability(store, HasScratch)
+    return None if own is None else own.scratch_store()
 
 
 def limited_to(store: Store, n_bytes: int) -> Store:
@@ -163,9 +348,7 @@ def limited_to(store: Store, n_bytes: int) -> Store:
     >>> limited_to(ZipStore("/data/x.zip"), 4096)
     ZipStore('/data/x.zip')
     """
-    own = getattr(store, "limited_to", None)
-    limited: Store = store if own is None else own(n_bytes)
-    return limited
+    return store.limited_to(n_bytes) if has_ability(store, LimitsSizes) else store
 
 
 def can_list(store: Store) -> bool:
@@ -183,6 +366,14 @@ def deletes_conditionally(store: Store) -> bool:
     return found
 
 
+def may_have_versions(store: Store) -> bool:
+    """Return whether values of the store come with versions where it has the methods (attribute `has_versions`).
+
+    That may depend on the process, which was forked, or on the service.
+    """
+    return bool(getattr(store, "has_versions", True))
+
+
 def is_empty(store: Store, prefix: str, *, besides: tuple[str, ...] = ()) -> bool:
     """Return whether nothing is stored below `prefix` but names that begin as `besides` does.
 
@@ -196,15 +387,14 @@ def is_empty(store: Store, prefix: str, *, besides: tuple[str, ...] = ()) -> boo
 
 def list_sizes(store: Store, prefix: str) -> Iterator[tuple[str, int | None]]:
     """Yield every key that starts with `prefix`, with its size where a listing tells it (``list_sizes(prefix)``)."""
-    own = _ability(store, "list_sizes")
-    return ((key, None) for key in store.list_prefix(prefix)) if own is None else own(prefix)
+    own = find_ability(store, ListsSizes)
+    return ((key, None) for key in store.list_prefix(prefix)) if own is None else own.list_sizes(prefix)
 
 
 def remove_folder(store: Store, prefix: str) -> None:
     """Remove the folder of a prefix if nothing is in it (``remove_folder(prefix)``); other stores have no folders."""
-    own = _ability(store, "remove_folder")
-    if own is not None:
-        own(prefix)
+    if (own := find_ability(store, HasFolders)) is not None:
+        own.remove_folder(prefix)
 
 
 def remove_empty_folders(store: Store, prefix: str, *, besides: tuple[str, ...] = ()) -> None:
@@ -217,22 +407,16 @@ def remove_empty_folders(store: Store, prefix: str, *, besides: tuple[str, ...] 
 
 def delete_keys(store: Store, keys: Sequence[str]) -> None:
     """Delete keys: by ``delete_many(keys)`` where a remote store has that, else one by one."""
-    own = _delete_many(store)
-    if own is None:
+    if not (store.is_remote and has_ability(store, DeletesMany)):  # of this store alone: what it wraps writes past it
         for key in keys:
             store.delete(key)
     elif keys:
-        own(list(keys))
-
-
-def _delete_many(store: Store) -> Callable[[list[str]], None] | None:
-    # of this store alone: what it wraps would write past it
-    return getattr(store, "delete_many", None) if store.is_remote else None
+        store.delete_many(list(keys))
 
 
 def set_parts(store: Store, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
     """Store joined parts, each written as it comes where the store can."""
-    if isinstance(store, WritesParts):
+    if has_ability(store, WritesParts):
         store.set_parts(key, parts)
     else:
         store.set(key, b"".join(parts))
@@ -254,21 +438,20 @@ def pinned(store: Store, prefix: str) -> Store:
     >>> tree.set("a/1", b"2")
     Traceback (most recent call last):
     ...
-    chunkmill.errors.StoreError: ...all that was stored below 'a/' was deleted or replaced meanwhile
+    chunkmill.errors.StoreError: ...all that was stored below 'a/' was deleted or replaced since
     """
-    own = getattr(store, "pin", None)  # of this store alone: what it wraps would write past it
-    return store if own is None else own(prefix)
+    return store.pin(prefix) if has_ability(store, Pins) else store  # of this store alone: what it wraps writes past it
 
 
 def stage(store: Store, prefix: str) -> Store | None:
     """Return a store for what is to replace all below `prefix`, by ``stage(prefix)``; ``None``: it cannot hold both."""
-    own = _ability(store, "stage")
-    return None if own is None else own(prefix)
+    own = find_ability(store, Stages)
+    return None if own is None else own.stage(prefix)
 
 
 def swap_in(store: Store, prefix: str, staged: Store) -> None:
     """Replace all below `prefix` by what the store from `stage` holds; the old is there until the new is."""
-    _ability(store, "swap_in")(prefix, staged)
+    _demanded(store, Stages).swap_in(prefix, staged)
 
 
 def can_rename(store: Store, prefix: str) -> bool:
@@ -276,25 +459,25 @@ def can_rename(store: Store, prefix: str) -> bool:
 
     Directories may be links or mount points (``can_rename(prefix)``).
     """
-    own = _ability(store, "can_rename")
-    return _ability(store, "replace_prefix") is not None and (own is None or bool(own(prefix)))
+    own = find_ability(store, LimitsRenames)
+    return find_ability(store, Renames) is not None and (own is None or own.can_rename(prefix))
 
 
 def has_folders(store: Store) -> bool:
     """Return whether the store has folders, which stay when nothing is in them (``remove_folder(prefix)``)."""
-    return _ability(store, "remove_folder") is not None
+    return find_ability(store, HasFolders) is not None
 
 
 def is_link(store: Store, prefix: str) -> bool:
     """Return whether the folder of `prefix` is a symbolic link, which `delete_prefix` deletes (``is_link(prefix)``)."""
-    own = _ability(store, "is_link")
-    return own is not None and bool(own(prefix))
+    own = find_ability(store, HasLinks)
+    return own is not None and own.is_link(prefix)
 
 
 def links(store: Store, prefix: str) -> list[str]:
     """Return the prefixes below `prefix` whose folders are symbolic links, none below another (``links(prefix)``)."""
-    own = _ability(store, "links")
-    return [] if own is None else own(prefix)
+    own = find_ability(store, HasLinks)
+    return [] if own is None else own.links(prefix)
 
 
 def copy_value(store: Store, source: str, target: str) -> None:
@@ -309,9 +492,8 @@ def copy_value(store: Store, source: str, target: str) -> None:
     >>> store.get("b")
     b'1'
     """
-    own = _ability(store, "copy")
-    if own is not None:
-        own(source, target)
+    if (own := find_ability(store, Copies)) is not None:
+        own.copy(source, target)
         return
     value = store.get(source)
     if value is None:
@@ -321,25 +503,151 @@ def copy_value(store: Store, source: str, target: str) -> None:
 
 def can_replace(store: Store, prefix: str) -> bool:
     """Return whether `replace_prefix` can replace what is below `prefix` now (``can_replace(prefix)``)."""
-    own = _ability(store, "can_replace")
-    return own is not None and bool(own(prefix))
+    own = find_ability(store, Renames)
+    return own is not None and own.can_replace(prefix)
 
 
-def replace_prefix(store: Store, prefix: str, staged: str, mark: str) -> None:
-    """Replace all below `prefix` by what is below the prefix `staged`, by ``replace_prefix(prefix, staged, mark)``.
+def replace_prefix(store: Store, prefix: str, staged: str, proof: str) -> None:
+    """Replace all below `prefix` by what is below the prefix `staged`, by ``replace_prefix(prefix, staged, proof)``.
 
-    Of what is staged, the key `mark` is known by: where it is below `prefix` already, nothing is replaced, so that a
+    Of what is staged, the key `proof` is known by: where it is below `prefix` already, nothing is replaced, so that a
     repetition does no harm, be it after a death or by another client. Where it is in neither place, or is empty in what
     is staged, `StoreError`.
     """
-    _ability(store, "replace_prefix")(prefix, staged, mark)
+    _demanded(store, Renames).replace_prefix(prefix, staged, proof)
 
 
-def _ability(store: Store, name: str) -> Any:
-    """Return the method of that name of the outermost store that has one."""
+def _demanded(store: Store, ability: type[A]) -> A:
+    if (found := find_ability(store, ability)) is None:
+        raise TypeError(
+            f"{type(innermost(store)).__name__} has not the ability {ability.__name__}: ask before using it"
+        )
+    return found
+
+
+def find_ability(store: Store, ability: type[A]) -> A | None:
+    """Return the outermost store with an ability: the store itself, or one below it; ``None`` when none has it."""
     layer: Store | None = store
     while layer is not None:
-        if (method := getattr(layer, name, None)) is not None:
-            return method
-        layer = getattr(layer, "below", None)
+        if has_ability(layer, ability):
+            return layer
+        layer = _below(layer)
     return None
+
+
+def has_ability(store: object, ability: type[A]) -> TypeGuard[A]:
+    """Return whether a store itself has an ability; ``isinstance`` of a protocol takes twenty times as long."""
+    return all(callable(getattr(store, name, None)) for name in _methods(cast("Any", ability)))
+
+
+def _below(store: Store) -> Store | None:
+    return getattr(store, "below", None)
+
+
+# --- checking a store that is opened
+
+_ABILITIES: tuple[Any, ...] = (
+    WritesParts,
+    ReadsIntoArrays,
+    Flushes,
+    SweepsPartialFiles,
+    ExplainsAbsence,
+    HasScratch,
+    LimitsSizes,
+    ListsSizes,
+    DeletesMany,
+    Copies,
+    HasFolders,
+    HasLinks,
+    Pins,
+    Stages,
+    Renames,
+    LimitsRenames,
+    ReadsVersioned,
+    ReadsManyVersioned,
+    ListsVersions,
+    LocatesValues,
+)
+_ATTRIBUTES = ("url", "is_remote")
+_LEAST = 5  # letters of a method name that another one may be meant by
+_checked: set[type] = set()
+
+
+def check_store(store: Store) -> None:
+    """Raise `TypeError` where a store lacks a method, or has one that no caller could use.
+
+    That is: a method of `Store` is missing; of an ability with several methods some are missing; a method cannot be
+    called as its protocol says; the name of a method differs by one letter from one that the store lacks. A class is
+    checked once.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> class Half(MemoryStore):
+    ...     def swap_in(self, prefix): ...
+    >>> check_store(Half())
+    Traceback (most recent call last):
+    ...
+    TypeError: Half is not a store: swap_in(prefix) cannot be called as swap_in(prefix, staged)
+    """
+    layer: Store | None = store
+    while layer is not None:
+        if type(layer) not in _checked:
+            if found := _faults(layer):
+                raise TypeError(f"{type(layer).__name__} is not a store: {'; '.join(found)}")
+            _checked.add(type(layer))
+        layer = _below(layer)
+
+
+def has_store_methods(place: Any) -> bool:
+    """Return whether an object is meant as a `Store`: it has a method that nothing but our stores has."""
+    return any(callable(getattr(place, name, None)) for name in ("get_versioned", "set_if"))
+
+
+def _faults(store: Store) -> list[str]:
+    lacking = [name for name in _ATTRIBUTES if not hasattr(store, name)]
+    lacking += [name for name in _methods(Store) if not callable(getattr(store, name, None))]
+    found = _misspelled(store) or [f"it has no {name}" for name in lacking]
+    for protocol in (Store, *_ABILITIES):
+        methods = _methods(protocol)
+        present = [name for name in methods if callable(getattr(store, name, None))]
+        if protocol is not Store and 0 < len(present) < len(methods):
+            absent = ", ".join(name for name in methods if name not in present)
+            found.append(f"it has {', '.join(present)}, and no {absent} (see {protocol.__name__})")
+        found += filter(None, (_mismatch(store, name, getattr(protocol, name)) for name in present))
+    return found
+
+
+@cache
+def _methods(protocol: Any) -> list[str]:
+    return [name for name, member in vars(protocol).items() if name[0] != "_" and inspect.isfunction(member)]
+
+
+def _mismatch(store: Store, name: str, expected: Callable[..., Any]) -> str | None:
+    """Return what is wrong where a method cannot be called with the arguments of its protocol."""
+    try:
+        own = inspect.signature(getattr(store, name))
+    except (TypeError, ValueError):  # of a compiled one
+        return None
+    wanted = list(inspect.signature(expected).parameters.values())[1:]
+    names = [parameter.name for parameter in wanted]
+    by_name = {parameter.name: None for parameter in wanted if parameter.kind is parameter.KEYWORD_ONLY}
+    try:
+        own.bind(*names[: len(names) - len(by_name)], **by_name)
+    except TypeError:
+        return f"{name}({', '.join(own.parameters)}) cannot be called as {name}({', '.join(names)})"
+    return None
+
+
+def _misspelled(store: Store) -> list[str]:
+    known = {name for protocol in (Store, *_ABILITIES) for name in _methods(protocol)}
+    lacking = [name for name in known if len(name) >= _LEAST and not hasattr(store, name)]
+    own = {name for name in dir(type(store)) if name[0] != "_" and callable(getattr(type(store), name))} - known
+    return sorted(f"{a} is spelled {b}" for a in own for b in lacking if a != b + "s" != a + "ss" and _is_near(a, b))
+
+
+def _is_near(a: str, b: str) -> bool:
+    """Return whether one letter was left out, added or changed, or two were exchanged."""
+    start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    a, b = a[start:], b[start:]
+    return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])

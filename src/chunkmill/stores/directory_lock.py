@@ -114,8 +114,8 @@ def _lock_file(path: str) -> Iterator[None]:
 def _open(path: str, flags: int) -> int:
     """Open a file to lock it.
 
-    A process that forks meanwhile shares the lock with its child, until one of them unlocks (closing is not enough),
-    or the child has closed it: it does so first of all.
+    A process that forks while it holds a lock shares it with its child, until one of them unlocks (closing is not
+    enough), or the child has closed it: it does so first of all.
     """
     fd = os.open(path, flags, 0o666)
     _HELD.add(fd)
@@ -197,7 +197,7 @@ def replace_if(path: str, directory: str, partial: str | None, version: str | No
             if version is not None:
                 remove(path)
         elif version is not None or not rename_new(partial, path):
-            if version is None and os.path.isfile(path):  # noqa: PTH113 - created meanwhile, without the lock
+            if version is None and os.path.isfile(path):  # noqa: PTH113 - created in between, without the lock
                 return False
             replace(partial, path)
         return True

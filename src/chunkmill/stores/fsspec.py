@@ -69,7 +69,7 @@ class FsspecStore:
     Values appear whole on object stores, and by rename over sftp. Elsewhere (smb, ftp, WebDAV, …) a reader may get some
     of the old value and some of the new one while it is replaced: `replaces_atomically` is false there.
     `set_if` is atomic on S3 (``If-Match``), and by comparison before writing elsewhere. Answers of 403 raise, though S3
-    gives them for absent keys too, to who must not list the bucket.
+    gives them for absent keys too, to clients that must not list the bucket.
 
     Examples
     --------

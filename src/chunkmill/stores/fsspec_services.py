@@ -44,7 +44,7 @@ ATOMIC_PROTOCOLS = RENAMING_PROTOCOLS | {"memory", "s3", "s3a", "gs", "gcs", "az
 """Protocols whose values are replaced at once: object stores, and files that can be renamed over others."""
 
 _MAX_IGNORED = 16 * 2**20  # of a value that a server without ranges may send whole, for a range of it to be used
-_MOST = 1 << 31  # of a value whose length no server told, or that is compressed on the way
+_MOST = 1 << 31  # of a value whose length no server gave, or that is compressed on the way
 
 
 class OutOfRange(Exception):
@@ -321,9 +321,9 @@ async def _body(response: Any, most: int) -> bytes:
 
 
 def _length(response: Any) -> int:
-    """Return the length of a body, or the limit where it is not told or the body is compressed in transit."""
-    told = response.headers.get("Content-Length", "")
-    return int(told) if told.isdecimal() and "Content-Encoding" not in response.headers else _MOST
+    """Return the length of a body, or the limit where it is not given or the body is compressed in transit."""
+    length = response.headers.get("Content-Length", "")
+    return int(length) if length.isdecimal() and "Content-Encoding" not in response.headers else _MOST
 
 
 async def _range_of_whole(response: Any, byte_range: ByteRange) -> bytes:
@@ -395,5 +395,5 @@ def http_url(root: str, key: str) -> str:
     >>> http_url("https://host/x.zarr?token=1", "a b/#0")
     'https://host/x.zarr/a%20b/%230?token=1'
     """
-    base, mark, query = root.partition("?")
-    return base.rstrip("/") + "/" + quote(key) + mark + query
+    base, question, query = root.partition("?")
+    return base.rstrip("/") + "/" + quote(key) + question + query

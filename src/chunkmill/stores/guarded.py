@@ -2,8 +2,8 @@
 
 `GuardedStore` is for tasks that may outlive their job: a worker that was suspended, or cut from the network, carries on
 where it stopped. It replaces only values that it has seen: between its question and its write nothing can be asked
-again, and there the version decides, where the store compares versions: a value that came meanwhile stays. Not here:
-who answers (`chunkmill.runtime.cancellation`, `chunkmill.array.staleness`).
+again, and there the version decides, where the store compares versions: a value that came in between stays. Not here:
+what answers (`chunkmill.runtime.cancellation`, `chunkmill.array.staleness`).
 """
 
 from __future__ import annotations

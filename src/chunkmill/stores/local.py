@@ -16,6 +16,8 @@ from typing import Any
 from chunkmill.errors import StoreError
 from chunkmill.stores import partial_files
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
+from chunkmill.stores.capabilities import RecordVersion
+from chunkmill.stores.directories import ReplacesDirectories
 from chunkmill.stores.directory_lock import locked, locks_reach_all, replace_if
 from chunkmill.stores.partial_files import PARTIAL_SUFFIX, partial_name
 from chunkmill.stores.posix_file import (
@@ -34,9 +36,7 @@ from chunkmill.stores.posix_file import (
     version_of,
     write_all,
 )
-from chunkmill.stores.read_versions import Note
 from chunkmill.stores.settings import setting
-from chunkmill.stores.staging import ReplacesDirectories
 
 __all__ = ["PARTIAL_SUFFIX", "LocalStore"]
 
@@ -129,11 +129,11 @@ class LocalStore(ReplacesDirectories):
         data, status = self._get(key, None)
         return data, None if status is None else version_from(status)
 
-    def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
-        """Return a value, or a range of it, and note the version of the same open file."""
+    def get_noting(self, key: str, byte_range: ByteRange | None, record: RecordVersion) -> bytes | None:
+        """Return a value, or a range of it, and record the version of the same open file."""
         data, status = self._get(key, byte_range)
         if status is not None:
-            note(key, version_from(status))
+            record(key, version_from(status))
         return data  # type: ignore[no-any-return]
 
     def version(self, key: str) -> str | None:
@@ -258,7 +258,7 @@ class LocalStore(ReplacesDirectories):
         except _ABSENT as error:
             if value is None:
                 return version is None  # the directory is gone, and the key with it
-            raise self._failed(key, "the directory was removed meanwhile", error) from error
+            raise self._failed(key, "the directory was removed while the value was written", error) from error
         except OSError as error:
             raise self._failed(key, "cannot replace under a lock", error) from error
         finally:
@@ -376,7 +376,7 @@ class LocalStore(ReplacesDirectories):
     def _path_to_write(self, key: str) -> tuple[str, str]:
         """Return the path of a key, and its directory."""
         if key.endswith(PARTIAL_SUFFIX):
-            msg = f"{key!r} is not a store key: the suffix {PARTIAL_SUFFIX} marks values that are being written"
+            msg = f"{key!r} is not a store key: the suffix {PARTIAL_SUFFIX} is kept for values that are being written"
             raise ValueError(msg)
         check_name(key)
         return self._path(key), self._split(key)[0]

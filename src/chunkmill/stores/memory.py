@@ -20,7 +20,7 @@ from chunkmill.stores.base import (
     check_prefix,
     range_bounds,
 )
-from chunkmill.stores.read_versions import Note
+from chunkmill.stores.capabilities import RecordVersion
 from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["MemoryStore"]
@@ -104,12 +104,12 @@ class MemoryStore:
             return None, None
         return entry[0], str(entry[1])
 
-    def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
-        """Return a value, or a range of it, and note the version."""
+    def get_noting(self, key: str, byte_range: ByteRange | None, record: RecordVersion) -> bytes | None:
+        """Return a value, or a range of it, and record the version."""
         value, version = self.get_versioned(key)
         if value is None or version is None:
             return None
-        note(key, version)
+        record(key, version)
         if byte_range is None:
             return value
         start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
@@ -193,13 +193,13 @@ class MemoryStore:
         """Return whether there is something below `prefix` that `replace_prefix` can replace."""
         return bool(self._keys(prefix))
 
-    def replace_prefix(self, prefix: str, staged: str, mark: str) -> None:
-        """Replace all below `prefix` by what is below `staged`, the key `mark` included; once."""
-        self._check_home(prefix + mark)
+    def replace_prefix(self, prefix: str, staged: str, proof: str) -> None:
+        """Replace all below `prefix` by what is below `staged`, the key `proof` included; once."""
+        self._check_home(prefix + proof)
         with self._lock:
             new = {key[len(staged) :]: self._values[key] for key in self._keys(staged)}
-            is_done = prefix + mark in self._values
-            if not is_done and (mark not in new or not new[mark][0]):
+            is_done = prefix + proof in self._values
+            if not is_done and (proof not in new or not new[proof][0]):
                 reason = "there is nothing to put in place: others have ended this"
                 raise StoreError(url=self.url, key=staged, reason=reason)
             for key in self._keys(staged) if is_done else {*self._keys(staged), *self._keys(prefix)}:
@@ -236,7 +236,7 @@ class MemoryStore:
 
 
 class _PinnedStore(StoreWrapper):
-    """A store for the writes of those who know what was below `prefix` (see `MemoryStore.pin`)."""
+    """A store for the writes of clients that know what was below `prefix` (see `MemoryStore.pin`)."""
 
     below: MemoryStore
 

@@ -1,4 +1,4 @@
-"""Store that counts requests and bytes, and notes size and checksum of what is written under each key.
+"""Store that counts requests and bytes, and records size and checksum of what is written under each key.
 
 The counts are used by `chunkmill.runtime.job`.
 """
@@ -46,11 +46,11 @@ class Meter:
         if self.reads is None or not has_versions(store):
             self.reads = None
             return store
-        return noting(store, self.reads.note)
+        return noting(store, self.reads.record)
 
-    def mark(self) -> int | None:
-        """Return the mark of the versions of what was read."""
-        return None if self.reads is None else self.reads.mark()
+    def digest(self) -> int | None:
+        """Return the digest of the versions of what was read."""
+        return None if self.reads is None else self.reads.digest()
 
     def counts(self) -> dict[str, int]:
         """Return the numbers by the names that reports use."""
@@ -117,7 +117,7 @@ class MeteredStore(StoreWrapper):
                 del part  # before the next one is made, so that it gets the same memory
 
         set_parts(self.below, key, counted())
-        self._note(key, (size, checksum))
+        self._record(key, (size, checksum))
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store a value (delete, when ``None``) if the key still has `version`."""
@@ -153,12 +153,12 @@ class MeteredStore(StoreWrapper):
 
     def _wrote(self, key: str, value: bytes | bytearray | memoryview | None) -> None:
         if value is None:
-            self._note(key, None)
+            self._record(key, None)
             return
         data = _plain(value)
-        self._note(key, (len(data), google_crc32c.value(data)))
+        self._record(key, (len(data), google_crc32c.value(data)))
 
-    def _note(self, key: str, written: Written) -> None:
+    def _record(self, key: str, written: Written) -> None:
         with self._lock:
             self.meter.n_requests += 1
             self.meter.bytes_written += 0 if written is None else written[0]

@@ -9,23 +9,20 @@ import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import fsspec
-from fsspec.implementations.local import LocalFileSystem
+from typing import TYPE_CHECKING, Any
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
-from chunkmill.stores.filesystems import without_dirs
-from chunkmill.stores.fsspec import FsspecStore
-from chunkmill.stores.icechunk import is_icechunk, store_of_icechunk
+from chunkmill.stores.capabilities import check_store, has_store_methods
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.mapping import MappingStore
-from chunkmill.stores.obstore_options import location_of
+from chunkmill.stores.obstore_clients import location_of
 from chunkmill.stores.posix_file import path_of_url
 from chunkmill.stores.url_pipeline import UrlPipeline, parse_url_pipeline
-from chunkmill.stores.zarr_python import IcechunkStore, ReadOnlyStore, ZarrPythonStore, is_zarr_python_store, place_of
 from chunkmill.stores.zip import ZipStore
+
+if TYPE_CHECKING:
+    from chunkmill.stores.fsspec import FsspecStore
 
 __all__ = ["is_obstore", "is_store", "open_store"]
 
@@ -46,6 +43,8 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     ------
     StoreError
         The protocol is unknown, or needs a package that is not installed.
+    TypeError
+        `url` is an object that is not a store, or a store that is not complete (`check_store`).
 
     Examples
     --------
@@ -71,6 +70,8 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
         from chunkmill.stores.obstore import ObstoreStore  # noqa: PLC0415 - an extra
 
         return ObstoreStore(location, (url, storage_options))
+    from chunkmill.stores.fsspec import FsspecStore  # noqa: PLC0415 - fsspec takes 50 ms to import
+
     return FsspecStore(url, storage_options)
 
 
@@ -86,18 +87,26 @@ def _of_pipeline(pipeline: UrlPipeline, storage_options: Mapping[str, Any] | Non
 
 
 def _of_object(place: Any) -> Store:
-    if hasattr(place, "get_versioned"):
+    if has_store_methods(place):
         store: Store = place
+        check_store(store)
         return store
     if is_obstore(place):
         return _of_obstore(place)
-    if is_icechunk(place):
-        return store_of_icechunk(place)
-    if is_zarr_python_store(place):
-        return _of_zarr_python(place)
+    if "icechunk" in sys.modules or "zarr.abc.store" in sys.modules:  # else `place` is an object of neither
+        from chunkmill.stores.icechunk import is_icechunk, store_of_icechunk  # noqa: PLC0415 - imports fsspec
+
+        if is_icechunk(place):
+            return store_of_icechunk(place)
+        if _is_zarr_python(place):
+            return _of_zarr_python(place)
     if isinstance(place, dict):
         return MappingStore(place)
-    if isinstance(place, fsspec.FSMap):
+    if _is_mapper(place):
+        from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - as fsspec
+
+        from chunkmill.stores.filesystems import without_dirs  # noqa: PLC0415 - as fsspec
+
         fs, root = without_dirs(place.fs, place.root)
         return LocalStore(root) if type(fs) is LocalFileSystem else _of_mapper(fs, root)
     names = "a url, a path, a dict, a Store, a store of zarr-python, an obstore store or an fsspec mapper"
@@ -106,9 +115,25 @@ def _of_object(place: Any) -> Store:
 
 
 def is_store(place: Any) -> bool:
-    """Return whether `place` is a store, or an object that `open_store` makes one of; no url."""
-    is_other = is_obstore(place) or is_zarr_python_store(place) or is_icechunk(place)
-    return is_other or hasattr(place, "get_versioned") or isinstance(place, (dict, fsspec.FSMap))
+    """Return whether `place` is a store, or an object that `open_store` makes one of; not a url."""
+    is_ours = has_store_methods(place) or isinstance(place, dict)
+    return is_ours or _is_mapper(place) or is_obstore(place) or _is_zarr_python(place)
+
+
+def _is_zarr_python(place: Any) -> bool:
+    """Return whether `place` is a store of zarr-python, or a repository of Icechunk; neither is imported."""
+    if "icechunk" not in sys.modules and "zarr.abc.store" not in sys.modules:
+        return False
+    from chunkmill.stores.icechunk import is_icechunk  # noqa: PLC0415 - imports fsspec
+    from chunkmill.stores.zarr_python import is_zarr_python_store  # noqa: PLC0415 - imports fsspec
+
+    return is_zarr_python_store(place) or is_icechunk(place)
+
+
+def _is_mapper(place: Any) -> bool:
+    """Return whether `place` is a mapper of fsspec, without importing fsspec."""
+    module = sys.modules.get("fsspec.mapping")
+    return module is not None and isinstance(place, module.FSMap)
 
 
 def is_obstore(place: Any) -> bool:
@@ -120,6 +145,13 @@ def is_obstore(place: Any) -> bool:
 
 def _of_zarr_python(below: Any) -> Store:
     """Return our store of the same place, which has versions and locks, or one over zarr-python's."""
+    from chunkmill.stores.zarr_python import (  # noqa: PLC0415 - imports fsspec
+        IcechunkStore,
+        ReadOnlyStore,
+        ZarrPythonStore,
+        place_of,
+    )
+
     if (place := place_of(below)) is None:
         is_icechunk = type(below).__module__.startswith("icechunk.")
         return IcechunkStore(below) if is_icechunk else ZarrPythonStore(below)
@@ -144,6 +176,8 @@ def _web_fallback(place: Any) -> tuple[str, dict[str, Any]] | None:
 
 
 def _of_mapper(fs: Any, root: str) -> FsspecStore:
+    from chunkmill.stores.fsspec import FsspecStore  # noqa: PLC0415 - as fsspec
+
     names = list(inspect.signature(type(fs).__init__).parameters)[1:]
     options = dict(zip(names, fs.storage_args, strict=False)) | fs.storage_options
     return FsspecStore(fs.unstrip_protocol(root), options, type(fs))

@@ -1,4 +1,4 @@
-"""Partial files: values while they are written, under hidden names beside the keys whose place they take.
+"""Partial files: values while they are written, under hidden names next to the keys that they replace.
 
 A name says which process of which machine writes, so that files of killed writers are known, and removed.
 """

@@ -128,7 +128,7 @@ def _at(path: str) -> tuple[int | None, str]:
 
 
 DESCRIPTORS = "/proc/self/fd"
-"""Folder of the open files, as of directories that are pinned (`chunkmill.stores.pinned_directory`)."""
+"""Folder of the open files, as of directories that are pinned (`chunkmill.stores.directories`)."""
 
 
 def stamp(fd: int, path: str) -> None:
@@ -155,7 +155,7 @@ def replace(source: str, target: str) -> None:
 def rename_new(source: str, target: str) -> bool:
     """Rename a file to a name that nobody has, at once; False where somebody has it, or the system cannot tell.
 
-    Who creates a file so needs no lock against others who create it, compare it or delete it.
+    A client that creates a file so needs no lock against others who create it, compare it or delete it.
     """
     return _renamed(source, target, _NOREPLACE)
 

@@ -28,7 +28,7 @@ ALL_PROTOCOLS = "*"
 _LOCAL = frozenset({"file", "memory"})
 # what a set from the network may name by default: services that answer anyone, or credentials of their own, and
 # filesystems that only open what another link of the chain names. Not sftp, smb, git, dask, …: they reach into
-# networks and machines that whoever wrote the set has no business in
+# networks and machines that the author of the set has no business in
 _REMOTE = frozenset(
     {"abfs", "adl", "data", "gs", "hf", "http", "https", "oci", "oss", "s3", "wasb"}
     | {"blockcache", "cached", "filecache", "simplecache", "tar", "zip"}
@@ -206,14 +206,14 @@ class Targets:
 
     def _joined(self, base: str, path: str) -> str:
         protocol, slashes, folder = base.rpartition("://")
-        folder, mark, query = folder.partition("?") if protocol in {"http", "https"} else (folder, "", "")
+        folder, question, query = folder.partition("?") if protocol in {"http", "https"} else (folder, "", "")
         folder = folder.rstrip("/") + "/"
         joined = posixpath.normpath(folder + path)
         within = folder if self.identity[0] else folder[: folder.find("/") + 1]  # by default the bucket, or the host
         if not joined.startswith(within):
             # a local set may name any place by its absolute path; a base is a promise all the same
             raise self._refused(path, f"the path leads out of base={base!r}")
-        return f"{protocol}{slashes}{joined}{mark}{query}"
+        return f"{protocol}{slashes}{joined}{question}{query}"
 
     def _check(self, url: str, protocol: str) -> None:
         if not self._allowed & {protocol, ALL_PROTOCOLS}:
@@ -279,18 +279,18 @@ def split_url(url: str) -> tuple[str, str]:
     if protocol == "file":
         return "file:///", _checked_key(url, os.path.abspath(path).lstrip("/"))  # noqa: PTH100
     is_http = protocol in {"http", "https"}
-    path, mark, query = path.partition("?") if is_http else (path, "", "")
+    path, question, query = path.partition("?") if is_http else (path, "", "")
     host, slash, key = path.partition("/")
     if not slash:
-        return f"{protocol}://{mark}{query}", _checked_key(url, host)
+        return f"{protocol}://{question}{query}", _checked_key(url, host)
     plain = unquote(key) if is_http else key
     if _is_key(plain) and ("%" not in key or not is_http or quote(plain) == key):
-        return f"{protocol}://{host}{mark}{query}", plain
+        return f"{protocol}://{host}{question}{query}", plain
     # spelt as the store would not spell it: all but the last segment is the root, which stays as it is
     folder, _, name = key.rpartition("/")
     if folder.endswith("/"):
         raise StoreError(url=url, key=key, reason="cannot open the target: it has '//' before its last segment")
-    return f"{protocol}://{host}/{folder}{mark}{query}", _checked_key(url, unquote(name) if is_http else name)
+    return f"{protocol}://{host}/{folder}{question}{query}", _checked_key(url, unquote(name) if is_http else name)
 
 
 def _is_key(key: str) -> bool:

@@ -1,14 +1,199 @@
-"""Store that remembers the values and listings it has returned, so that who needs them twice asks once."""
+"""Stores that answer from memory: documents known before, and values and listings read before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from chunkmill.errors import StoreError
-from chunkmill.stores.base import ByteRange, ByteSpan, Store, range_bounds
+from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_prefix, range_bounds
+from chunkmill.stores.capabilities import uncached
 from chunkmill.stores.wrapper import StoreWrapper
 
-__all__ = ["RememberedReads"]
+__all__ = ["OverlayStore", "RememberedReads"]
+
+_FEW_DOCUMENTS = 2000
+
+
+class OverlayStore(StoreWrapper):
+    """A store whose metadata documents are known already: from consolidated metadata.
+
+    Keys whose last segment is in `answers` are answered from `documents` alone, without a request: such a key that is
+    not in `documents` is absent. All other keys are answered by the store below. `list_dir` lists the documents.
+
+    Writing such a key writes below, and from then on that key is answered from below, as are listings.
+
+    Documents in memory may be stale. Where listings are cheap (`lists_below`), the names are those that the store below
+    has, so that nodes which were made or deleted since are not missed; the documents of folders that are unknown here
+    are read from below. So are all others where they are few, and those in memory only answer for what is not there.
+
+    Parameters
+    ----------
+    documents
+        Full store keys and their bytes.
+    below
+        The store of everything else.
+    answers
+        Last segments of the keys that are answered here: ``{".zarray", ".zgroup", ".zattrs"}``.
+    is_demanded
+        Whether the caller asked for these documents, stale or not: jobs use them then, too.
+    lists_below
+        Whether names are compared with the store below.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = OverlayStore({"a/.zarray": b"{}"}, MemoryStore(), frozenset({".zarray", ".zattrs"}))
+    >>> store.get("a/.zarray"), store.get("a/.zattrs"), store.list_dir("")
+    (b'{}', None, ['a/'])
+    """
+
+    def __init__(
+        self,
+        documents: Mapping[str, bytes],
+        below: Store,
+        answers: frozenset[str],
+        *,
+        is_demanded: bool = False,
+        lists_below: bool = False,
+    ) -> None:
+        super().__init__(below)
+        self._documents = dict(documents)
+        self._answers = answers
+        self.is_demanded = is_demanded
+        self._lists_below = lists_below
+        self._written: set[str] = set()
+        # 15 us each, on local files: 900 arrays are opened in 33 ms instead of 19
+        self._reads_below = lists_below and len(self._documents) <= _FEW_DOCUMENTS
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_children"}
+
+    def __repr__(self) -> str:
+        return f"OverlayStore({len(self._documents)} documents over {self.below!r})"
+
+    @property
+    def uncached(self) -> Store:
+        """The store below, without documents held in memory."""
+        return uncached(self.below)
+
+    def _answers_to(self, key: str) -> bool:
+        folder, slash, name = key.rpartition("/")
+        if name not in self._answers or key in self._written:
+            return False
+        return not self._lists_below or folder + slash in self._children
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it: a document from memory, all else from the store below."""
+        if not self._answers_to(key):
+            return self.below.get(key, byte_range)
+        value = self.below.get(key) if self._reads_below else None
+        value = self._documents.get(key) if value is None else value
+        if value is None or byte_range is None:
+            return value
+        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
+        return value[start:stop]
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order; those from below concurrently, as the store below does."""
+        todo = iter(spans)
+        for first in todo:  # a store that is never asked opens nothing
+            whole = first is not None and first.byte_range is None and not self._reads_below
+            value = self._documents.get(first.key) if whole and first is not None else None
+            if value is not None:
+                yield value
+            elif first is not None and not self._answers_to(first.key):
+                yield from self._get_many_below(itertools.chain([first], todo))
+            else:
+                yield None if first is None else self.get(first.key, first.byte_range)
+
+    def _get_many_below(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        here: deque[tuple[bool, bytes | None]] = deque()  # for each span asked of below, in order
+
+        def wanted() -> Iterator[ByteSpan | None]:
+            for span in spans:
+                if span is not None and self._answers_to(span.key):
+                    here.append((True, self.get(span.key, span.byte_range)))
+                    yield None
+                else:
+                    here.append((False, None))
+                    yield span
+
+        for value in self.below.get_many(wanted()):
+            is_here, document = here.popleft()
+            yield document if is_here else value
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        if not self._answers_to(key):
+            return self.below.size(key)
+        value = self.get(key)
+        return None if value is None else len(value)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value below; its document here, if any, is forgotten."""
+        self.below.set(key, value)
+        self._forget(key)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value below if the key has that version there."""
+        stored = self.below.set_if(key, value, version)
+        self._forget(key)
+        return stored
+
+    def delete(self, key: str) -> None:
+        """Delete a key below, and its document here."""
+        self.below.delete(key)
+        self._forget(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete every key that starts with `prefix`, below and here."""
+        self.below.delete_prefix(prefix)
+        for key in [key for key in self._documents if key.startswith(prefix)]:
+            self._forget(key)
+
+    def list_dir(self, prefix: str) -> list[str]:
+        """Return the sorted names that the documents imply, without a request; asks below after a write.
+
+        With `lists_below` those that are below, unless the documents of the folder are only here.
+        """
+        check_prefix(prefix)
+        if self._written:
+            return self.below.list_dir(prefix)
+        known = self._children.get(prefix, ())
+        if not self._lists_below:
+            return list(known)
+        listed = self.below.list_dir(prefix)
+        is_documented = not self._answers.isdisjoint(listed)
+        return listed if is_documented or not known else sorted({*known, *listed})
+
+    @functools.cached_property
+    def _children(self) -> dict[str, tuple[str, ...]]:
+        names: dict[str, tuple[str, ...]] = {}  # of documents, by folder; equal ones are the same object
+        same: dict[tuple[str, ...], tuple[str, ...]] = {}
+        for key in self._documents:
+            folder, slash, name = key.rpartition("/")
+            among = tuple(sorted((*names.get(folder + slash, ()), name)))
+            names[folder + slash] = same.setdefault(among, among)
+        folders: dict[str, dict[str, None]] = {}
+        for folder in names:
+            below = folder
+            while below:
+                above, slash, name = below[:-1].rpartition("/")
+                known = folders.setdefault(above + slash, {})
+                if f"{name}/" in known:
+                    break
+                known[f"{name}/"] = None
+                below = above + slash
+        return names | {folder: tuple(sorted({*names.get(folder, ()), *below})) for folder, below in folders.items()}
+
+    def _forget(self, key: str) -> None:
+        if key.rpartition("/")[2] in self._answers:
+            self._documents.pop(key, None)
+            self._written.add(key)
 
 
 class RememberedReads(StoreWrapper):

@@ -1,12 +1,14 @@
-"""Base of the stores that wrap another one and change some of its methods."""
+"""Base of the stores that wrap another one and change some of its methods, and one that knows which keys are absent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
+from chunkmill.stores.capabilities import uncached
 
-__all__ = ["StoreWrapper"]
+__all__ = ["ListedStore", "StoreWrapper", "listed_keys"]
 
 
 class StoreWrapper:
@@ -76,3 +78,49 @@ class StoreWrapper:
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`."""
         return self.below.list_dir(prefix)
+
+
+class ListedStore(StoreWrapper):
+    """Wrap `below` for reading values: of keys that are not `listed`, none is asked for.
+
+    Documents are read from the store that `uncached` returns.
+
+    Examples
+    --------
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> store.set("a", b"1"), store.set("b", b"2")
+    (None, None)
+    >>> ListedStore(store, {"a", "c"}).get("a"), ListedStore(store, {"a", "c"}).get("b")
+    (b'1', None)
+    """
+
+    def __init__(self, below: Store, listed: AbstractSet[str]) -> None:
+        super().__init__(below)
+        self.listed = listed
+
+    @property
+    def uncached(self) -> Store:
+        """The store below, without documents held in memory: it asks for every key."""
+        return uncached(self.below)
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        return self.below.get(key, byte_range) if key in self.listed else None
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order."""
+        return self.below.get_many(None if span is None or span.key not in self.listed else span for span in spans)
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and its version."""
+        return self.below.get_versioned(key) if key in self.listed else (None, None)
+
+    def size(self, key: str) -> int | None:
+        """Return the size of a value in bytes."""
+        return self.below.size(key) if key in self.listed else None
+
+
+def listed_keys(store: Store) -> AbstractSet[str] | None:
+    """Return the keys that a `ListedStore` asks for; ``None`` of other stores, which ask for all."""
+    return store.listed if isinstance(store, ListedStore) else None

@@ -1,7 +1,7 @@
 """Store over one local zip file: keys are member names.
 
-Reading is safe from many threads. Writing is for one process: values go to a hidden copy beside the file, which
-replaces it when the store is closed. What is to replace a node goes to a hidden directory beside the file first. Zip
+Reading is safe from many threads. Writing is for one process: values go to a hidden copy next to the file, which
+replaces it when the store is closed. What is to replace a node goes to a hidden directory next to the file first. Zip
 files elsewhere (``zip://::s3://…``) are read through `FsspecStore`.
 """
 
@@ -18,9 +18,9 @@ from typing import Any, Self
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference
 from chunkmill.stores.base import ByteRange, ByteSpan, Store, check_key, check_prefix, range_bounds
+from chunkmill.stores.capabilities import RecordVersion
+from chunkmill.stores.directories import hidden_name
 from chunkmill.stores.local import LocalStore
-from chunkmill.stores.read_versions import Note
-from chunkmill.stores.staging import name_beside
 from chunkmill.stores.zip_archive import Archive, shared_archive, version_of
 
 __all__ = ["ZipStore"]
@@ -124,11 +124,11 @@ class ZipStore:
         """Return a member, and its place and checksum in the archive."""
         return self._get(key, None)
 
-    def get_noting(self, key: str, byte_range: ByteRange | None, note: Note) -> bytes | None:
-        """Return a member, or a range of it, and note its place and checksum."""
+    def get_noting(self, key: str, byte_range: ByteRange | None, record: RecordVersion) -> bytes | None:
+        """Return a member, or a range of it, and record its place and checksum."""
         data, version = self._get(key, byte_range)
         if version is not None:
-            note(key, version)
+            record(key, version)
         return data
 
     def version(self, key: str) -> str | None:
@@ -224,11 +224,11 @@ class ZipStore:
     # --- replacing
 
     def stage(self, prefix: str) -> Store:  # noqa: ARG002 - the signature of the capability
-        """Return a store for what is to replace all below `prefix` (see `swap_in`): a hidden directory beside the file.
+        """Return a hidden directory next to the file, for what is to replace all below `prefix` (see `swap_in`).
 
         What is written there and deleted leaves no bytes in the file.
         """
-        return LocalStore(name_beside(self._path))
+        return LocalStore(hidden_name(self._path))
 
     def swap_in(self, prefix: str, staged: Store) -> None:
         """Replace all below `prefix` by what `staged` holds, at once; the file changes when the store is closed."""
@@ -242,8 +242,8 @@ class ZipStore:
         """Return whether there is something below `prefix` that `replace_prefix` can replace."""
         return bool(self._keys(prefix))
 
-    def replace_prefix(self, prefix: str, staged: str, mark: str) -> None:
-        """Replace all below `prefix` by what is below `staged`, the key `mark` included; once."""
+    def replace_prefix(self, prefix: str, staged: str, proof: str) -> None:
+        """Replace all below `prefix` by what is below `staged`, the key `proof` included; once."""
         old, new = self._prefix + check_prefix(prefix), self._prefix + check_prefix(staged)
 
         def renamed(name: str) -> str | None:
@@ -253,9 +253,9 @@ class ZipStore:
 
         with self._writing(prefix) as archive:
             members = archive.members()
-            if old + mark in members:
+            if old + proof in members:
                 archive.remove([name for name in members if name.startswith(new)])
-            elif new + mark in members and members[new + mark].file_size:
+            elif new + proof in members and members[new + proof].file_size:
                 archive.exchange(renamed)
             else:
                 reason = "there is nothing to put in place: others have ended this"

@@ -1,4 +1,7 @@
-"""State of one zip file in one process: read in place, changed in a hidden copy that replaces it when published."""
+"""State of one zip file in one process: read in place, changed in a hidden copy that replaces it when published.
+
+Members are copied as they are stored: compressed or encrypted ones are neither decoded nor encoded again.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,57 @@ import atexit
 import contextlib
 import os
 import shutil
+import struct
 import threading
 import weakref
 import zipfile
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import IO, Any, cast
 
 from chunkmill.stores.base import check_key
 from chunkmill.stores.partial_files import partial_name
-from chunkmill.stores.zip_members import HEADER, copy_member, header_length
 
-__all__ = ["Archive", "shared_archive", "version_of"]
+__all__ = ["HEADER", "Archive", "copy_member", "header_length", "shared_archive", "version_of"]
+
+HEADER = struct.Struct("<4s22xHH")  # of a member: its signature, the lengths of its name and of an extra field
+_STEP = 2**20
+_ENCRYPTED, _SIZES_FOLLOW = 1, 8  # bits of a member's flags
+
+
+def header_length(header: bytes) -> int:
+    """Return the length of what precedes a member's bytes, whose first `HEADER.size` bytes are given."""
+    if len(header) != HEADER.size:
+        raise OSError("the zip file is truncated")
+    signature, name_length, extra_length = HEADER.unpack(header)
+    if signature != b"PK\x03\x04":
+        raise OSError("the zip file is damaged: there is no member where its directory says")
+    return HEADER.size + int(name_length) + int(extra_length)
+
+
+def copy_member(source: zipfile.ZipFile, member: zipfile.ZipInfo, target: zipfile.ZipFile, name: str) -> None:
+    """Append a member of one open zip file to another one, under a name that is not in it."""
+    new = copy(member)
+    new.filename = new.orig_filename = name
+    new.header_offset = target.start_dir
+    if not new.flag_bits & _ENCRYPTED:  # else its password is checked by them
+        new.flag_bits &= ~_SIZES_FOLLOW  # the directory has them
+    file, written = cast("IO[bytes]", source.fp), cast("IO[bytes]", target.fp)
+    written.seek(target.start_dir)
+    written.write(new.FileHeader())
+    with source._lock:  # type: ignore[attr-defined]  # noqa: SLF001, readers seek in the same file
+        file.seek(member.header_offset)
+        file.seek(member.header_offset + header_length(file.read(HEADER.size)))
+        n_left = member.compress_size
+        while n_left:
+            if not (part := file.read(min(_STEP, n_left))):
+                raise OSError("the zip file is truncated")
+            written.write(part)
+            n_left -= len(part)
+    target.start_dir = written.tell()
+    target.filelist.append(new)
+    target.NameToInfo[name] = new
+    target._didModify = True  # type: ignore[attr-defined]  # noqa: SLF001, else close() writes no directory
 
 
 class Archive:
@@ -36,7 +79,7 @@ class Archive:
             self._zip.close()
 
     def members(self) -> dict[str, zipfile.ZipInfo]:
-        """Return the members that are keys, of the file as it is now."""
+        """Return the members of the file on disk, or of its hidden copy, that are keys."""
         with self.lock:
             if self._partial is None and (self._zip is None or self._seen != _signature(self.path)):
                 self._reopen()
@@ -54,7 +97,7 @@ class Archive:
         """Return a range of a member; ``None`` where it has been written again, deleted or moved since it was found."""
         with self.lock:
             if self._zip is None:
-                raise FileNotFoundError(f"{self.path} was removed meanwhile")
+                raise FileNotFoundError(f"{self.path} was removed while it was read")
             if self._members.get(member.filename) is not member:
                 return None
             if self._partial is not None:
@@ -179,7 +222,7 @@ class Archive:
                 self._zip.close()  # writes the directory
                 if _signature(self.path) != self._seen:
                     raise OSError(
-                        f"another process changed {self.path} meanwhile, what was written is dropped: "
+                        f"another process changed {self.path} in between, what was written is dropped: "
                         "write a zip file from one process, or a directory store from many"
                     )
                 os.replace(self._partial, self.path)  # noqa: PTH105

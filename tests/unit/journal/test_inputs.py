@@ -33,8 +33,8 @@ def test_the_mark_is_that_of_what_is_read(store, specs):
     for spec in specs:
         read = ReadVersions()
         for i in (spec, spec + 1):
-            noting(store, read.note).get(f"a/{i}")
-        total += read.mark()
+            noting(store, read.record).get(f"a/{i}")
+        total += read.digest()
     assert mark_now(inputs, store, specs) == total % 2**64
     store.clear()
     listings = Listings()

@@ -1,5 +1,6 @@
 """What stores of a user's own get: an ability for each method, a default without it, wrappers looked through."""
 
+import re
 import zipfile
 
 import numpy as np
@@ -8,12 +9,14 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.stores import capabilities
-from chunkmill.stores.base import ByteRange, WritesParts
+from chunkmill.stores.base import ByteRange
+from chunkmill.stores.capabilities import WritesParts
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
-from chunkmill.stores.overlay import OverlayStore
+from chunkmill.stores.open import open_store
 from chunkmill.stores.partial_files import PARTIAL_SUFFIX, _host
+from chunkmill.stores.remembered import OverlayStore
 from chunkmill.stores.zip import ZipStore
 
 
@@ -151,3 +154,52 @@ def test_a_store_that_reads_into_no_array_gives_bytes(tmp_path):
         found = capabilities.get_writable(store, "k", ByteRange(2, 3))
         assert isinstance(found, kind)
         assert bytes(found) == b"345"
+
+
+class TestAStoreIsCheckedWhenItIsOpened:
+    """A store with half of an ability failed where it was used: 'NoneType' object is not callable."""
+
+    def test_stage_without_swap_in(self):
+        class Half(OwnStore):
+            def stage(self, prefix):
+                return None
+
+        with pytest.raises(TypeError, match="it has stage, and no swap_in"):
+            open_store(Half())
+
+    @pytest.mark.parametrize("name", ["swapin", "swap_on", "sawp_in", "swap_inn"])
+    def test_a_name_that_is_one_letter_off(self, name):
+        kind = type("Wrong", (OwnStore,), {"stage": lambda self, prefix: None, name: lambda self, prefix, staged: None})
+        with pytest.raises(TypeError, match=f"{name} is spelled swap_in"):
+            open_store(kind())
+
+    def test_a_method_that_takes_other_arguments(self):
+        class Wrong(OwnStore):
+            def copy(self, source):
+                return source
+
+        with pytest.raises(TypeError, match=re.escape("copy(source) cannot be called as copy(source, target)")):
+            open_store(Wrong())
+
+    def test_a_method_of_every_store_that_is_missing(self):
+        class Short:
+            url, is_remote = "own://", False
+            get = get_many = set = set_if = size = delete = delete_prefix = list_dir = staticmethod(lambda *_: None)
+            get_versioned = staticmethod(lambda key: (None, None))
+
+        with pytest.raises(TypeError, match="it has no list_prefix"):
+            open_store(Short())
+
+    @pytest.mark.parametrize(
+        "store", [OwnStore(), MemoryStore(), LocalStore("x"), ZipStore("x.zip"), wrapped(OwnStore())]
+    )
+    def test_a_complete_one_is_returned(self, store):
+        assert open_store(store) is store
+
+    def test_methods_of_other_names_are_the_users_own(self):
+        class Named(OwnStore):
+            def close(self): ...
+            def versions(self): ...
+            def link(self): ...
+
+        assert open_store(Named())

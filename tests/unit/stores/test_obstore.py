@@ -16,14 +16,13 @@ from support.systems import NEEDS_FORK
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
-from chunkmill.stores import local, obstore_fetch, obstore_options, probe
+from chunkmill.stores import local, obstore_clients, probe
+from chunkmill.stores import obstore as obstore_fetch
 from chunkmill.stores import obstore as ours
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.fsspec import FsspecStore
-from chunkmill.stores.obstore import ObstoreStore
-from chunkmill.stores.obstore_errors import reason_of
-from chunkmill.stores.obstore_fetch import PIECE
-from chunkmill.stores.obstore_options import location_of
+from chunkmill.stores.obstore import PIECE, ObstoreStore
+from chunkmill.stores.obstore_clients import location_of, reason_of
 from chunkmill.stores.open import open_store
 
 pytestmark = WARNINGS
@@ -126,14 +125,14 @@ def test_options_that_both_know(url, options, config, monkeypatch):
     ],
 )
 def test_options_that_only_fsspec_knows(url, options, monkeypatch):
-    monkeypatch.setattr(obstore_options, "find_spec", lambda name: True)
+    monkeypatch.setattr(obstore_clients, "find_spec", lambda name: True)
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     assert location_of(url, options) is None
 
 
 def test_without_obstore_fsspec_opens_it(s3_server, url, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(obstore_options, "find_spec", lambda name: None if name == "obstore" else True)
+    monkeypatch.setattr(obstore_clients, "find_spec", lambda name: None if name == "obstore" else True)
     assert isinstance(open_store(url, s3_server.storage_options), FsspecStore)
 
 

@@ -6,7 +6,7 @@ import fsspec
 import pytest
 
 from chunkmill.errors import StoreError
-from chunkmill.stores import obstore_options
+from chunkmill.stores import obstore_clients
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -83,6 +83,6 @@ def test_missing_package(url, hint, monkeypatch):
         raise ImportError(f"Please install a package for {protocol}")
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
-    monkeypatch.setattr(obstore_options, "find_spec", lambda name: None)
+    monkeypatch.setattr(obstore_clients, "find_spec", lambda name: None)
     with pytest.raises(StoreError, match=hint):
         open_store(url)

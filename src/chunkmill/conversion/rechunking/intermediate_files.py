@@ -109,7 +109,7 @@ def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, .
     counts = meter.counts()
     counts["n_requests"] += 1
     counts["bytes_written"] += value.nbytes
-    return TaskResult(counts | reads.counts() | {"bytes_temporary": value.nbytes}, reads=meter.mark())
+    return TaskResult(counts | reads.counts() | {"bytes_temporary": value.nbytes}, reads=meter.digest())
 
 
 _ABSENT = ".absent"

@@ -7,9 +7,9 @@ import threading
 import pytest
 from support.recording import FailingStore, RecordingStore
 
-from chunkmill.stores import begun_reads
+from chunkmill.array import begun_reads
+from chunkmill.array.begun_reads import BegunReads, with_begun_reads
 from chunkmill.stores.base import ByteRange, ByteSpan
-from chunkmill.stores.begun_reads import BegunReads, with_begun_reads
 from chunkmill.stores.memory import MemoryStore
 
 KEYS = [f"c/{i}" for i in range(40)]

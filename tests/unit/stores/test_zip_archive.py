@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from chunkmill.stores.zip_members import copy_member
+from chunkmill.stores.zip_archive import copy_member
 
 
 class Unseekable(io.BytesIO):

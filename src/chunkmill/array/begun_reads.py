@@ -1,7 +1,7 @@
-"""Values of some keys of a store, requested together before they are asked for one by one.
+"""Request the values of many store keys together, before they are asked for one by one.
 
 Where requests cost latency, a task that asks for one key and waits makes one request at a time. `BegunReads` makes the
-requests of many keys in threads of its own, which end with them; who takes a value waits for that one alone.
+requests of many keys in threads of its own, which end with them; a caller that takes a value waits for that one alone.
 Not here: how a store has many requests under way (`chunkmill.stores.read_ahead`).
 """
 
@@ -11,14 +11,15 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
+from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["MAX_BEGUN_BYTES", "BegunReads", "with_begun_reads"]
 
 MAX_BEGUN_BYTES = 64 << 20
-"""Bytes that a process has requested so, or holds until they are taken: more is read when it is asked for."""
+"""Bytes that a process has requested ahead, or holds until they are taken: more is read when it is asked for."""
 
 _KEYS_A_THREAD = 16  # as many as stores request at once before they know how large values are
 
@@ -79,13 +80,13 @@ class _Values:
                     self._pending.discard(key)
                     self._fetched[key] = value
                     self._changed.notify_all()
-        except Exception:  # noqa: BLE001, S110 - of any store: who asks for a key that failed reads it, and meets it
+        except Exception:  # noqa: BLE001, S110 - of any store: the caller that asks for a key that failed reads it, and meets the error
             pass
         finally:
             self._leave(keys)
 
     def _leave(self, keys: Sequence[str]) -> None:
-        """Leave what is pending of some keys to who asks for them."""
+        """Leave pending keys to the callers that ask for them."""
         with self._changed:
             left = self._pending.intersection(keys)
             self._pending -= left
@@ -110,7 +111,7 @@ class _Values:
 class BegunReads:
     """Values of `keys` of a store, whose requests are under way from now on, as far as `MAX_BEGUN_BYTES` allow.
 
-    Pickled, it arrives without values: there, who wants one reads it from the store. What is not taken is given up when
+    Pickled, it arrives without values: there, callers read from the store. What is not taken is given up when
     nothing refers to this object any more.
 
     Parameters
@@ -161,16 +162,13 @@ def _without_values() -> BegunReads:
 
 def with_begun_reads(store: Store, reads: BegunReads | None) -> Store:
     """Return the store, such that whole values are taken from `reads` where it has them."""
-    return cast("Store", _Taking(store, reads)) if reads else store
+    return _Taking(store, reads) if reads else store
 
 
-class _Taking:
+class _Taking(StoreWrapper):
     def __init__(self, below: Store, reads: BegunReads) -> None:
-        self.below = below
+        super().__init__(below)
         self.reads = reads
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.below, name)
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it."""

@@ -1,0 +1,308 @@
+"""Replace whole directories of plain files, and write through open ones.
+
+A new directory is written hidden, next to the one that it replaces or inside the store, and exchanged with that when it
+is complete. A directory is pinned by its descriptor, which stays with it when names are exchanged or deleted: writing
+through the descriptor never reaches a replacement. A path below ``/proc/self/fd`` leads through it, so that everything
+else is done as with any path. On systems other than Linux directories are not pinned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Self
+
+from chunkmill.errors import StoreError
+from chunkmill.stores.base import REPLACED, ByteRange, ByteSpan, Store
+from chunkmill.stores.directory_lock import locked
+from chunkmill.stores.partial_files import PARTIAL_SUFFIX, is_abandoned, partial_name
+from chunkmill.stores.posix_file import DESCRIPTORS, exchange_names, sync_directory
+from chunkmill.stores.wrapper import StoreWrapper
+
+__all__ = ["PinsDirectories", "ReplacesDirectories", "exchange", "exchange_once", "hidden_name", "staged_directory"]
+
+_DIRECTORY = getattr(os, "O_DIRECTORY", 0)
+_CAN_PIN = bool(_DIRECTORY) and os.path.isdir(DESCRIPTORS)  # noqa: PTH112 - a chroot may have none
+
+
+class PinsDirectories:
+    """The method of a store of directories by which one of them is pinned."""
+
+    url: str
+    _fsync: bool
+    _directory: Callable[[str], str]
+
+    def pin(self, prefix: str) -> Store | Self:
+        """Return a store that writes to the directory that is at `prefix` now, and to no other that takes its place."""
+        path = self._directory(prefix)
+        try:
+            fd = os.open(path, os.O_RDONLY | _DIRECTORY) if _CAN_PIN else -1
+        except OSError:  # there is none, or it cannot be listed: the write says so
+            fd = -1
+        if fd < 0:
+            return self
+        tree = type(self)(f"{DESCRIPTORS}/{fd}", fsync=self._fsync)  # type: ignore[call-arg]
+        tree.url = f"{self.url}/{prefix}"
+        return _PinnedStore(self, tree, prefix, path, fd)  # type: ignore[arg-type]
+
+
+class _PinnedStore(StoreWrapper):
+    """The store `below`, whose keys below `prefix` are those of `tree`; open until it is dropped."""
+
+    def __init__(self, below: Store, tree: Store, prefix: str, path: str, fd: int) -> None:
+        super().__init__(below)
+        self._tree = tree
+        self._prefix = prefix
+        self._path = path
+        self._fd = fd
+        weakref.finalize(self, os.close, fd).atexit = False
+
+    def _at(self, key: str) -> tuple[Store, str]:
+        return (self._tree, key[len(self._prefix) :]) if key.startswith(self._prefix) else (self.below, key)
+
+    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
+        """Return a value, or a range of it."""
+        store, own = self._at(key)
+        return store.get(own, byte_range)
+
+    def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
+        """Yield the bytes of each span in order."""
+        for span in spans:
+            yield None if span is None else self.get(span.key, span.byte_range)
+
+    def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
+        """Return a value and its version."""
+        store, own = self._at(key)
+        return store.get_versioned(own)
+
+    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
+        """Store a value."""
+        store, own = self._at(key)
+        store.set(own, value)
+
+    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+        """Store a value (delete, when ``None``) if the key still has `version`."""
+        store, own = self._at(key)
+        if value is None:
+            self._check_exists(key)
+        return store.set_if(own, value, version)
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        store, own = self._at(key)
+        self._check_exists(key)
+        store.delete(own)
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Delete a directory; the one that is pinned only while it has its name."""
+        if prefix == self._prefix and not self._has_its_name():
+            return
+        self.below.delete_prefix(prefix)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield every key that starts with `prefix`."""
+        store, own = self._at(prefix)
+        above = prefix[: len(prefix) - len(own)]
+        return (above + key for key in store.list_prefix(own))
+
+    def _check_exists(self, key: str) -> None:
+        """Raise where the directory is gone: creating a value fails there, deleting one would not."""
+        if os.fstat(self._fd).st_nlink == 0:
+            raise StoreError(url=self.url, key=key, reason=REPLACED.format(prefix=self._prefix))
+
+    def _has_its_name(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))  # noqa: PTH116
+        except FileNotFoundError:
+            return False
+
+
+_ATTEMPTS = 20
+
+
+class ReplacesDirectories(PinsDirectories):
+    """The methods of a store of directories by which a node is written beside the one that it replaces."""
+
+    _root: str
+    _fsync: bool
+    _directory: Callable[[str], str]
+    _failed: Callable[[str, str, OSError], StoreError]
+
+    def stage(self, prefix: str) -> Self | None:
+        """Return a store for what is to replace all below `prefix`: a hidden directory next to it (see `swap_in`)."""
+        staged = staged_directory(self._directory(prefix))
+        return None if staged is None else type(self)(staged, fsync=self._fsync)  # type: ignore[call-arg]
+
+    def swap_in(self, prefix: str, staged: Self) -> None:
+        """Replace all below `prefix` by what `staged` holds, and delete what was there."""
+        with self._putting_in_place(prefix):
+            exchange(staged._root, self._directory(prefix), fsync=self._fsync)
+
+    def can_rename(self, prefix: str) -> bool:
+        """Return whether what is below `prefix` is not in a directory that cannot be renamed: a link, a mount point."""
+        return not os.path.isdir(self._directory(prefix)) or self.can_replace(prefix)  # noqa: PTH112
+
+    def can_replace(self, prefix: str) -> bool:
+        """Return whether `replace_prefix` can."""
+        return _can_exchange(self._directory(prefix), self._root if prefix else "")
+
+    def replace_prefix(self, prefix: str, staged: str, proof: str) -> None:
+        """Replace all below `prefix` by what is below the prefix `staged`, once (see `exchange_once`)."""
+        with self._putting_in_place(prefix):
+            exchange_once(self._directory(staged), self._directory(prefix), proof, root=self._root, fsync=self._fsync)
+
+    def remove_folder(self, prefix: str) -> None:
+        """Remove the directory of a prefix if it is empty, which the system looks at itself."""
+        with contextlib.suppress(OSError):
+            os.rmdir(self._directory(prefix))  # noqa: PTH106
+
+    def is_link(self, prefix: str) -> bool:
+        """Return whether the directory of a prefix is a symbolic link; the store's own one does not count."""
+        return bool(prefix) and os.path.islink(self._directory(prefix))  # noqa: PTH114
+
+    def links(self, prefix: str) -> list[str]:
+        """Return the prefixes below `prefix` whose directories are symbolic links, none below another."""
+        top = self._directory(prefix)
+        found = [
+            os.path.join(above, name)  # noqa: PTH118
+            for above, names, _ in os.walk(top)
+            for name in names
+            if os.path.islink(os.path.join(above, name))  # noqa: PTH114, PTH118
+        ]
+        return sorted(f"{prefix}{os.path.relpath(path, top).replace(os.sep, '/')}/" for path in found)
+
+    @contextlib.contextmanager
+    def _putting_in_place(self, prefix: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(prefix, "cannot put the new directory in place", error) from error
+
+
+def staged_directory(path: str) -> str | None:
+    """Return a new name next to the directory at `path`, hidden from listings; ``None`` where there can be none.
+
+    That is where nothing can be created next to it, or where it is a mount point or a symbolic link, which cannot be
+    renamed. What writers of this machine that have ended left there is removed first; what other machines left stays,
+    since a long write cannot be distinguished from a dead one.
+    """
+    if not _can_exchange(path):
+        return None
+    return hidden_name(path)
+
+
+def hidden_name(path: str) -> str:
+    """Return a new name next to `path`, hidden from listings; what ended writers of this machine left is removed."""
+    above, name = os.path.split(path)
+    _remove_abandoned(above, name)
+    return f"{above.rstrip(os.sep)}{os.sep}{partial_name(name)}"
+
+
+def _can_exchange(path: str, store: str = "") -> bool:
+    """Return whether `path` is a directory that can be exchanged with one next to it, or in the directory `store`."""
+    if not os.path.isdir(path) or os.path.islink(path) or os.path.ismount(path):  # noqa: PTH112, PTH114
+        return False
+    above = os.path.dirname(path)  # noqa: PTH120
+    try:
+        one_file_system = not store or os.stat(path).st_dev == os.stat(store).st_dev  # noqa: PTH116
+    except OSError:
+        return False
+    return one_file_system and os.access(above, os.W_OK | os.X_OK)
+
+
+def _remove_abandoned(above: str, name: str) -> None:
+    """Delete what writers of this machine that have ended left next to the directory `name`."""
+    with contextlib.suppress(OSError), os.scandir(above) as entries:
+        for entry in entries:
+            is_ours = entry.name.startswith(f".{name}.") and entry.name.endswith(PARTIAL_SUFFIX)
+            if is_ours and entry.is_dir(follow_symlinks=False) and is_abandoned(entry.path, after=float("inf")):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def exchange(staged: str, path: str, *, fsync: bool = False) -> None:
+    """Put the directory `staged` in the place of `path`, and delete what was there.
+
+    At every moment one of both is there whole, where the system can exchange two names (Linux); elsewhere there is
+    none between two renames.
+    """
+    _finish(_exchange(staged, path), path, fsync=fsync)
+
+
+def exchange_once(staged: str, path: str, proof: str, *, root: str, fsync: bool = False) -> None:
+    """Exchange as `exchange` does a directory that has the file `proof`; nothing happens where `path` has it already.
+
+    A second exchange, of a client that resumes or has joined the job, would put the old directory back: all of them
+    ask under the lock of the store, the directory `root`. A directory inside of the one that it replaces is moved
+    next to that first, where a repetition finds it.
+
+    Raises
+    ------
+    FileNotFoundError
+        The file is in neither, or empty in what is staged.
+    """
+    with locked(root):
+        old = _exchange_once(staged, path, proof)
+    _finish(old, path, fsync=fsync)
+
+
+def _exchange_once(staged: str, path: str, proof: str) -> str | None:
+    above = os.path.dirname(path)  # noqa: PTH120
+    if os.path.lexists(os.path.join(path, proof)):  # noqa: PTH118
+        return _aside(staged) if os.path.lexists(staged) else None
+    new: str | None = staged
+    if not _has_proof(staged, proof):
+        new = _hidden_with(above, proof)
+    elif staged.startswith(path.rstrip(os.sep) + os.sep):
+        new = hidden_name(path)
+        os.rename(staged, new)  # noqa: PTH104
+    if new is None:
+        raise FileNotFoundError(errno.ENOENT, "there is nothing to put in place: others have ended this", staged)
+    old = _exchange(new, path)
+    return _aside(old) if old == staged else old
+
+
+def _exchange(staged: str, path: str) -> str | None:
+    """Exchange two directories, and return where the old one is now."""
+    if not os.path.isdir(staged):  # noqa: PTH112
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), staged)
+    if exchange_names(staged, path):
+        return staged
+    old = _aside(path) if os.path.lexists(path) else None
+    os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - deleted since with what was there
+    os.rename(staged, path)  # noqa: PTH104
+    return old
+
+
+def _finish(old: str | None, path: str, *, fsync: bool) -> None:
+    if fsync:
+        sync_directory(os.path.dirname(path))  # noqa: PTH120
+    if old is not None:
+        for _ in range(_ATTEMPTS):  # clients that write in place write on to what was there (`pin`)
+            shutil.rmtree(old, ignore_errors=True)
+            if not os.path.lexists(old):
+                return
+
+
+def _hidden_with(above: str, proof: str) -> str | None:
+    """Return the hidden directory in `above` that has the file `proof`."""
+    with os.scandir(above) as entries:
+        hidden = [entry.path for entry in entries if entry.name.endswith(PARTIAL_SUFFIX)]
+    return next((path for path in hidden if _has_proof(path, proof)), None)
+
+
+def _has_proof(directory: str, proof: str) -> bool:
+    try:
+        return os.stat(os.path.join(directory, proof)).st_size > 0  # noqa: PTH116, PTH118
+    except OSError:
+        return False
+
+
+def _aside(path: str) -> str:
+    """Rename a directory, so that nobody finds it there any more, and return its new name."""
+    aside = f"{os.path.dirname(path)}{os.sep}{partial_name(os.path.basename(path))}"  # noqa: PTH119, PTH120
+    os.rename(path, aside)  # noqa: PTH104
+    return aside
