@@ -127,7 +127,7 @@ _MODULES = {name: f"chunkmill.{module}" for module, names in _DEFINED_IN.items()
 
 
 def __dir__() -> list[str]:
-    """List the public names alone: modules below are for those who read the source."""
+    """List the public names alone: modules below are for readers of the source."""
     return [*__all__, "__version__"]
 
 

@@ -118,7 +118,7 @@ class NodeNotFound(ChunkmillError, KeyError, FileNotFoundError):
 class NodeBeingReplaced(NodeNotFound):
     """The node at ``path`` of the store at ``url`` is being replaced: the old one is gone, the new one not yet there.
 
-    In stores that cannot rename. The new one is stored whole beside its place; ``job`` puts it there, or died.
+    In stores that cannot rename. The new one is complete in a staging prefix; ``job`` copies it from there, or died.
     """
 
     job: str

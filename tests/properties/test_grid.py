@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import grids, grids_with_regions
 
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
+from chunkmill.model.metadata import ChunkKeyEncoding
 
 
 @given(grids_with_regions())

@@ -278,7 +278,7 @@ def update_chunk(
             with chunk_step(array, layout, coords, "set"):
                 if array.store.set_if(key, encoded, version):
                     return 0 if encoded is None else memoryview(encoded).nbytes
-        LOG.info("%s/%s was changed by another writer meanwhile; it is read again", array.url, key)
+        LOG.info("%s/%s was changed by another writer; it is read again", array.url, key)
         seen, contended = version, True
     reason = f"the store refused {n_refused} times to replace the version that it gave out"
     raise ChunkError(url=array.url, key=key, coords=coords, step="set", reason=reason)

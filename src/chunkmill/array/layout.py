@@ -17,10 +17,9 @@ from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import build_pipeline
 from chunkmill.codecs.sharding import ShardingIndexed
 from chunkmill.errors import ChunkError, ChunkmillError
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkCoords, ChunkGrid
 from chunkmill.model.inner_layout import inner_layout
-from chunkmill.model.metadata import ArrayMetadata
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 
 __all__ = ["ChunkLayout", "ChunkLocator", "ShardedChunks", "UnshardedChunks", "build_layouts"]

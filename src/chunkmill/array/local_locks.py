@@ -1,7 +1,7 @@
 """Locks of one process for partial writes: a fixed number of them, shared by all store keys.
 
-They keep threads from working in vain, and guard alone where a store cannot compare versions. Who waits long says so in
-the log. Not here: locks between processes (`chunkmill.runtime.cluster_locks`).
+They keep threads from working in vain, and guard alone where a store cannot compare versions. A thread that waits
+long says so in the log. Not here: locks between processes (`chunkmill.runtime.cluster_locks`).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def metered(array: StoredArray, meter: Meter) -> StoredArray:
 
 
 def metered_source(array: StoredArray, meter: Meter) -> StoredArray:
-    """Return the array over a store that counts requests and bytes, and notes the versions of what is read."""
+    """Return the array over a store that counts requests and bytes, and records the versions of what is read."""
     return _listed(array, MeteredStore(meter.read_from(uncached(array.store)), meter))
 
 

@@ -100,7 +100,7 @@ def list_chunks_if_sparse(array: StoredArray) -> tuple[Numbers, ChunkGrid] | Non
         return None if numbers is None else (numbers, array.write_layout.grid)
     try:
         return chunks_in_shards(array, numbers), layout.grid
-    except ChunkmillError:  # whoever reads the shard says which is damaged
+    except ChunkmillError:  # reading the shard says which entry is damaged
         return numbers, array.write_layout.grid
 
 

@@ -54,7 +54,7 @@ def check_unchanged(array: StoredArray, *, may_grow: bool) -> None:
     if seen.n_publications == n:
         if begun < seen.valid_until and (may_grow or not seen.has_grown):
             return
-        seen.valid_until = begun + CHECK_INTERVAL  # one thread reads the document again, the others continue meanwhile
+        seen.valid_until = begun + CHECK_INTERVAL  # one thread reads the document again, the others continue
     _compare(array, may_grow=may_grow)
     now = time.monotonic()
     seen.n_publications, seen.valid_until = n, now + max(CHECK_INTERVAL, (now - begun) / _SHARE)

@@ -43,7 +43,7 @@ class LastSeen:
     valid_until
         Time, by ``time.monotonic``, until which the document need not be read again.
     was_found
-        Whether the document has been read beside consolidated metadata that hold it, too.
+        Whether the document has been read in addition to consolidated metadata that hold it.
     has_grown
         Whether the array was longer in the store.
     documents

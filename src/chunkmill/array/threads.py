@@ -25,7 +25,7 @@ T = TypeVar("T")
 def own_threads() -> int:
     """Return how many threads a read or write may use: as many as there are processors, in the main thread.
 
-    In any other thread 1: whoever started it (a scheduler, a server) has decided how much runs at once.
+    In any other thread 1: its owner (a scheduler, a server) has decided how much runs at once.
     """
     if threading.current_thread() is not threading.main_thread():
         return 1

@@ -77,10 +77,10 @@ def _round_floats(bits: NDArray[Any], n_dropped: int, mantissa: int) -> NDArray[
     dropped, half = word(n_dropped), word((1 << (n_dropped - 1)) - 1)
     mask = word(np.iinfo(bits.dtype).max >> n_dropped << n_dropped)
     rounded = (bits + ((bits >> dropped) & word(1)) + half) & mask
-    sign = word(1 << (bits.dtype.itemsize * 8 - 1))
-    exponent = word((int(sign) - 1) >> mantissa << mantissa)
-    # the carry of a NaN's payload would run through its exponent into the sign
-    is_nan = (bits & ~sign) > exponent
+    negative = word(1 << (bits.dtype.itemsize * 8 - 1))
+    exponent = word((int(negative) - 1) >> mantissa << mantissa)
+    # the carry of a NaN's payload would run through its exponent into the sign bit
+    is_nan = (bits & ~negative) > exponent
     return np.where(is_nan, bits, rounded)
 
 
@@ -97,7 +97,7 @@ def _round_integers(bits: NDArray[Any], keepbits: int, dtype: np.dtype[Any]) -> 
     tie_up = np.where((bits & lowest) != 0, word(1), word(0))
     truncated = bits & ~kept
     up = (bits & kept) + np.where(kept != 0, half + tie_up, word(0)) > kept
-    # a step up from the greatest integer would wrap around, or turn its sign
+    # a step up from the greatest integer would wrap around, or become negative
     highest = word(np.iinfo(bits.dtype).max)
     most = highest if dtype.kind == "u" else word(int(highest) >> 1)
     fits = np.where(truncated <= most, truncated < most - kept, truncated < highest - kept)

@@ -346,7 +346,7 @@ def _gunzip(view: memoryview, max_bytes: int) -> NDArray[np.uint8] | None:
         reader = isal_zlib._GzipReader(view)  # type: ignore[arg-type]  # noqa: SLF001 - the stub knows files only
         return out if reader.readinto(out) == stated and not reader.read(1) else None
     except (OSError, EOFError, AttributeError, _ISAL_ERROR):
-        return None  # what is wrong is found out, and told, by `_inflate`
+        return None  # `_inflate` finds what is wrong, and says it
 
 
 def _inflate(new: Callable[[], Any], data: Buffer, max_bytes: int, *, joined: bool = True) -> bytes:

@@ -24,13 +24,13 @@ __all__ = ["PackBits"]
 
 Padding = Literal["first_byte", "last_byte", "none"]
 
-# Elements unpacked at a time, a multiple of 8: each takes a byte a bit meanwhile.
+# Elements unpacked at a time, a multiple of 8: each takes a byte a bit while it is unpacked.
 _BLOCK = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class PackBits:
-    """Bits `first_bit` to `last_bit` of each element, without gaps; those left out are zero, or the sign."""
+    """Bits `first_bit` to `last_bit` of each element, without gaps; those left out are zero, or the sign bit."""
 
     padding_encoding: Padding = "none"
     first_bit: int | None = None
@@ -94,14 +94,14 @@ class PackBits:
             if stated != -(n_rows * (last - first + 1)) % 8:
                 raise ValueError(f"{stated} bits of padding, expected {-(n_rows * (last - first + 1)) % 8}")
         rows = np.empty((n_rows, _part(spec.dtype).itemsize), np.uint8)
-        width, sign_bits = last - first + 1, _sign_bits(spec.dtype)
+        width, extended_bits = last - first + 1, _extended_bits(spec.dtype)
         for start in range(0, n_rows, _BLOCK):
             n = min(_BLOCK, n_rows - start)
             taken = packed[start * width // 8 : -(-(start + n) * width // 8)]
             stored = np.unpackbits(taken, count=n * width, bitorder="little").reshape(n, width)
             bits = np.zeros((n, 8 * rows.shape[1]), np.uint8)
             bits[:, first : last + 1] = stored
-            bits[:, last + 1 : sign_bits] = stored[:, -1:]
+            bits[:, last + 1 : extended_bits] = stored[:, -1:]
             rows[start : start + n] = np.packbits(bits, axis=1, bitorder="little")
         raw = rows.reshape(-1)
         if spec.dtype.kind == "b":
@@ -129,7 +129,7 @@ def _n_parts(dtype: np.dtype[Any]) -> int:
     return dtype.itemsize // _part(dtype).itemsize
 
 
-def _sign_bits(dtype: np.dtype[Any]) -> int:
-    """Return the bits up to which the sign reaches: 0 where there is none."""
+def _extended_bits(dtype: np.dtype[Any]) -> int:
+    """Return the bits up to which the sign bit is repeated: 0 where there is none."""
     limits = integer_range(np.dtype(np.int64) if dtype.kind in "mM" else dtype)
     return n_bits(dtype) if limits is not None and limits[0] < 0 else 0

@@ -113,7 +113,7 @@ def choose_action(
 
     Examples
     --------
-    >>> from chunkmill.model.chunk_keys import ChunkKeyEncoding
+    >>> from chunkmill.model.metadata import ChunkKeyEncoding
     >>> metadata = ArrayMetadata(
     ...     np.dtype("i4"), ChunkGrid.regular((7, 5), (3, 2)), ChunkKeyEncoding("", ".", "0"),
     ...     (NamedConfig("bytes", {"endian": "little"}),), np.int32(0),

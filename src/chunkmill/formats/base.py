@@ -12,8 +12,7 @@ from math import isfinite, isnan
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
-from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata
 
 __all__ = [
     "MAX_RANK",
@@ -61,7 +60,7 @@ class Format(Protocol):
     """Meaning of ``codecs="default"``: a compressor that every reader of the format has."""
 
     masks_fill_value: ClassVar[bool]
-    """xarray takes the fill value for netCDF's ``_FillValue``, the mark of missing elements, where users do not say."""
+    """Whether xarray takes the fill value for netCDF's ``_FillValue``, that of missing elements, by default."""
 
     has_xarray_engine: ClassVar[bool]
     """``engine="zarr"``, which xarray brings, opens it."""

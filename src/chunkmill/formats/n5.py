@@ -30,9 +30,8 @@ from chunkmill.formats.base import (
     parse_json,
 )
 from chunkmill.formats.n5_compression import emit_compression, n5_chain, parse_compression
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata
 
 __all__ = ["CHUNK_KEYS", "N5"]
 
@@ -303,7 +302,7 @@ def _axes_from_names(key: str, metadata: ArrayMetadata) -> dict[str, JSON]:
     if not all(isinstance(name, str) for name in axes):
         raise UnsupportedFeature(format="n5", feature=f"dimension names {names} of which some are absent", key=key)
     if metadata.attributes.get("axes", axes) != axes:
-        feature = f"dimension names {names} beside an attribute 'axes' that says {metadata.attributes['axes']!r}"
+        feature = f"dimension names {names} with an attribute 'axes' that says {metadata.attributes['axes']!r}"
         raise UnsupportedFeature(format="n5", feature=feature, key=key, hint="'axes' is where N5 keeps the names")
     return {"axes": axes}
 

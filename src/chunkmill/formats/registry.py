@@ -1,4 +1,7 @@
-"""The formats there are, in the order in which they are looked for."""
+"""List the formats, in the order in which a node is looked for.
+
+A module of its own: in `base`, which the formats import, it would make a circle.
+"""
 
 from __future__ import annotations
 

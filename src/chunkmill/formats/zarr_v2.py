@@ -28,10 +28,9 @@ from chunkmill.formats.base import (
 from chunkmill.formats.n5_compression import zarr_chain
 from chunkmill.formats.zarr_v2_codecs import emit_chain, parse_chain
 from chunkmill.model import fill_values
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import STRING, DType, emit_v2, parse_v2, to_native
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
 __all__ = ["ZarrV2"]
 

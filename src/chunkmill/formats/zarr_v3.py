@@ -33,10 +33,9 @@ from chunkmill.formats.base import (
 from chunkmill.formats.n5_compression import zarr_chain
 from chunkmill.formats.zarr_v3_codecs import byte_order_of, emit_chain, for_peers, named, parse_chain
 from chunkmill.model import fill_values
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import emit_v3, parse_v3
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
-from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata
 
 __all__ = ["ZarrV3"]
 

@@ -39,9 +39,8 @@ from chunkmill.formats.zarr_v3_draft_types import (
     parse_data_type,
     parse_fill_value,
 )
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
+from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata
 
 __all__ = [
     "ZarrV3Draft",
@@ -306,7 +305,7 @@ def _attributes_with_names(key: str, metadata: ArrayMetadata) -> dict[str, JSON]
     if not all(isinstance(name, str) for name in names):
         raise UnsupportedFeature(format=ZarrV3Draft.name, feature=f"dimension names {names}, some absent", key=key)
     if attributes.setdefault(_DIMENSIONS, names) != names:
-        feature = f"dimension names {names} beside an attribute {_DIMENSIONS!r} that says otherwise"
+        feature = f"dimension names {names} with an attribute {_DIMENSIONS!r} that says otherwise"
         raise UnsupportedFeature(format=ZarrV3Draft.name, feature=feature, key=key)
     return attributes
 

@@ -27,10 +27,9 @@ from chunkmill.formats.base import (
 from chunkmill.formats.zarr_v2_codecs import parse_chain
 from chunkmill.formats.zarr_v3_draft import parse_grid, require_understood
 from chunkmill.model import fill_values
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import STRING, DType, parse_v2, to_native
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import JSON, ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
 __all__ = ["ZarrV3Experimental"]
 
@@ -38,7 +37,11 @@ _ENTRY = "zarr.json"
 _PROTOCOL = re.compile(r"https?://purl\.org/zarr/spec/protocol/core/3\.\d+", re.ASCII)
 _CODEC = re.compile(r"https://purl\.org/zarr/spec/codec/(\w+)/\d+\.\d+", re.ASCII)
 _SHARDING = re.compile(r"https?://purl\.org/zarr/spec/storage_transformers/sharding/1\.\d+", re.ASCII)
-_BARE = {"bool": "|b1", "u1": "|u1", "i1": "|i1"}  # the only types without an order of bytes, and without its sign
+_BARE = {
+    "bool": "|b1",
+    "u1": "|u1",
+    "i1": "|i1",
+}  # of one byte: without a byte order
 _CONSOLIDATED = "consolidated/"  # meta/root/consolidated/.zmetadata; the group that zarr-python makes besides is one
 
 

@@ -46,7 +46,7 @@ STRING: DType = np.dtypes.StringDType()
 PLAIN: Mapping[str, DType] = MappingProxyType(
     {
         "bool": np.dtype("?"),
-        **{f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)},
+        **{f"{u}int{bits}": np.dtype(f"{u}int{bits}") for u in ("", "u") for bits in (8, 16, 32, 64)},
         **{name: np.dtype(name) for name in ("float16", "float32", "float64", "complex64", "complex128")},
     }
 )

@@ -220,7 +220,7 @@ class ChunkGrid:
     def overlaps(self, region: Region) -> Iterator[Overlap]:
         """Yield the overlap of every chunk with `region`, in C order; together they cover it exactly once."""
         if any(cut.start >= cut.stop for cut in region):
-            return  # also spares walking a long axis beside an empty one
+            return  # also spares walking a long axis where another is empty
         if not self.axes:
             yield Overlap((), (), (), whole=True)
             return

@@ -49,7 +49,7 @@ def inner_layout(metadata: ArrayMetadata) -> InnerLayout:
     Examples
     --------
     >>> import numpy as np
-    >>> from chunkmill.model.chunk_keys import ChunkKeyEncoding
+    >>> from chunkmill.model.metadata import ChunkKeyEncoding
     >>> sharding = NamedConfig("sharding_indexed", {"chunk_shape": [2, 3], "codecs": [{"name": "bytes"}]})
     >>> metadata = ArrayMetadata(
     ...     np.dtype("u1"), ChunkGrid.regular((9, 8), (6, 6)), ChunkKeyEncoding("c/", "/", "c"),

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from numpy.typing import NDArray
 
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.metadata import ChunkKeyEncoding
 
 __all__ = ["KeyUrls", "UrlTable", "url_of_key"]
 

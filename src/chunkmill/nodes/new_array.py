@@ -19,10 +19,9 @@ from chunkmill.errors import AlignmentError, RegionError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS
 from chunkmill.hints import Hint
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import to_native
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis, run_lengths
-from chunkmill.model.metadata import ArrayMetadata, parents_of
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, parents_of
 from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.dimensions import unknown_dimensions
 from chunkmill.nodes.documents import may_have

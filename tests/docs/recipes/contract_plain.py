@@ -5,9 +5,8 @@ from chunkmill.formats.plain import Plain
 from contracts.format_contract import FormatContract
 
 import chunkmill as cm
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import ArrayMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, NamedConfig
 
 
 def described(dtype="f4", fill_value=0, codecs=("bytes",), chunks=(2, 4)):

@@ -10,9 +10,8 @@ import numpy as np
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import check_chunk_shape, check_shape, emit_json, get_member, normalize_path, parse_json
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
 __all__ = ["Plain"]
 

@@ -10,10 +10,9 @@ from chunkmill.conversion.actions import (
     n_groups,
     same_fill,
 )
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid, RunsAxis
 from chunkmill.model.inner_layout import InnerLayout, inner_layout
-from chunkmill.model.metadata import ArrayMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, NamedConfig
 
 V2, V3, N5 = (
     ChunkKeyEncoding("", ".", "0"),

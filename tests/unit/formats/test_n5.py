@@ -13,9 +13,8 @@ import tensorstore
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.n5 import CHUNK_KEYS, N5
 from chunkmill.formats.n5_compression import n5_chain, zarr_chain
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid, RunsAxis
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
 KEY = "volume/s0/attributes.json"
 DATASET = {

@@ -10,10 +10,9 @@ from contracts.format_contract import FormatContract
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.zarr_v2 import ZarrV2
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.dtypes import STRING
 from chunkmill.model.grid import ChunkGrid, RunsAxis
-from chunkmill.model.metadata import ArrayMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, NamedConfig
 
 PLAIN = {
     "zarr_format": 2,

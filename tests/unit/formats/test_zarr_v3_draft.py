@@ -12,9 +12,8 @@ import pytest
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.n5 import N5
 from chunkmill.formats.zarr_v3_draft import ZarrV3Draft, chunk_keys
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid, RunsAxis
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
 CORE = "https://purl.org/zarr/spec/core/3.0"
 GZIP = "https://purl.org/zarr/spec/codecs/gzip/1.0"

@@ -9,9 +9,8 @@ import pytest
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.zarr_v3_draft import ZarrV3Draft
 from chunkmill.formats.zarr_v3_experimental import ZarrV3Experimental
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
 
 PROTOCOL = "https://purl.org/zarr/spec/protocol/core/3.0"
 # as zarr-python 2.18.7 writes them

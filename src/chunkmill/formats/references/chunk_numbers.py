@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import get_member, parse_json
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
 from chunkmill.model.grid import ChunkCoords, Shape
-from chunkmill.model.metadata import JSON
+from chunkmill.model.metadata import JSON, ChunkKeyEncoding
 from chunkmill.model.references import ReferenceSet, ReferenceTable
 
 __all__ = ["DOCUMENT_NAMES", "ROOT_KEY", "ArrayKeys", "ChunkRows", "find_array", "parse_array_keys", "split_by_array"]

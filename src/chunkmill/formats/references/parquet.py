@@ -61,7 +61,7 @@ def is_reference_root(document: bytes | None) -> bool:
         return False
     try:
         members = parse_json(ROOT_KEY, document)
-    except MetadataError:  # whoever reads it as consolidated metadata will say what is wrong
+    except MetadataError:  # reading it as consolidated metadata will say what is wrong
         return False
     return "record_size" in members and "metadata" in members
 
@@ -138,7 +138,7 @@ def parse_records(key: str, value: bytes) -> RecordTable:
     n_rows = table.num_rows
     urls, numbers = _urls(key, pa, table["path"]) if "path" in names else ([], np.full(n_rows, -1))
     if urls and not {"offset", "size"} <= set(names):
-        raise MetadataError(key=key, field="columns", got=names, expected="'offset' and 'size' beside 'path'")
+        raise MetadataError(key=key, field="columns", got=names, expected="'offset' and 'size' with 'path'")
     offsets, sizes = (
         _integers(key, pa, table[name], name) if name in names else np.zeros(n_rows, np.int64)
         for name in ("offset", "size")
@@ -194,7 +194,7 @@ class ParquetReferences:
     """A set in parquet, opened lazily.
 
     Pickles to what reads its files and a digest: a worker opens it again, once a process, and reads the record files
-    that its tasks need. It must not change meanwhile; where ``.zmetadata`` did, the worker says so.
+    that its tasks need. It must not change during the job; where ``.zmetadata`` did, the worker says so.
 
     Parameters
     ----------
@@ -317,7 +317,7 @@ class ParquetReferences:
                 self._tables.move_to_end(name)
                 return self._tables[name]
             loading = self._loading.setdefault(name, threading.Lock())
-        with loading:  # tasks beside each other want the same file: one of them reads it
+        with loading:  # tasks at the same time want the same file: one of them reads it
             with self._lock:
                 if name in self._tables:
                     return self._tables[name]

@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Arithmetic; a sign is an operation on 0."""
+    """Arithmetic; a unary minus is an operation on 0."""
 
     operator: str
     left: Expression
@@ -199,7 +199,7 @@ def _combined(operator: str, left: _Bounded, right: _Bounded) -> _Bounded | None
             bounds, function = [x * y for x in (a_low, a_high) for y in (b_low, b_high)], np.multiply
         case _:
             bounds, function = [a_low, a_high, 0, b_high], np.floor_divide if operator == "//" else np.remainder
-            if b_low <= 0:  # a zero, which numpy would let pass, or signs that turn the bounds round
+            if b_low <= 0:  # a zero, which numpy would let pass, or negative numbers that turn the bounds round
                 return None
     if max(map(abs, bounds)) >= _MAX_INT:
         return None

@@ -1,6 +1,6 @@
 import pytest
 
-from chunkmill.model.chunk_keys import ChunkKeyEncoding
+from chunkmill.model.metadata import ChunkKeyEncoding
 
 CASES = [
     (ChunkKeyEncoding("", ".", "0"), (1, 0, 2), "1.0.2"),  # Zarr v2
