@@ -14,6 +14,7 @@
     ├── RegionError(IndexError)           an index or a chunk shape that is invalid for the array
     ├── AlignmentError(ValueError)        blocks or a region that cut through store keys
     ├── DatasetError(ValueError)          a labelled dataset that does not fit what is stored
+    ├── ScanError(ValueError)             a file that references cannot describe
     └── JobError(RuntimeError)            a whole-store job that cannot begin or resume
     NoWorkers(UserWarning)                tasks wait for a worker; a warning
     KeysLeft(UserWarning)                 keys that belong to no node were not deleted; a warning
@@ -43,6 +44,7 @@ __all__ = [
     "NodeExists",
     "NodeNotFound",
     "RegionError",
+    "ScanError",
     "StoreError",
     "UnknownCodec",
     "UnsupportedFeature",
@@ -322,6 +324,20 @@ class DatasetError(ChunkmillError, ValueError):
         """Return which variable of which store, why, and what to do."""
         what = f"variable {self.variable!r}" if self.variable else "dataset"
         return f"{what} in {self.url}: {self.reason}{'; ' + self.hint if self.hint else ''}"
+
+
+class ScanError(ChunkmillError, ValueError):
+    """A file cannot be described by references to its bytes, or does not fit the other files of a scan."""
+
+    url: str
+    reason: str
+
+    def __init__(self, *, url: str, reason: str) -> None:
+        super().__init__(url=url, reason=reason)
+
+    def message(self) -> str:
+        """Return which file, and why."""
+        return f"cannot scan {self.url}: {self.reason}"
 
 
 class JobError(ChunkmillError, RuntimeError):

@@ -1,0 +1,235 @@
+"""Parse one file to a reference set: by a parser of VirtualiZarr, by kerchunk, or by a function of the user's.
+
+We write no parser. Both packages are extras (``scan``) and are imported where a file needs them. Documents are those of
+Zarr v3 where VirtualiZarr parsed, and of Zarr v2 where kerchunk did. Not here: joining the sets of several files
+(`chunkmill.scan.join`).
+Checked against: virtualizarr 2.5.1, kerchunk 0.2.10; values against xarray's engines h5netcdf and scipy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import fsspec
+import numpy as np
+
+from chunkmill.errors import ChunkmillError, ScanError
+from chunkmill.formats.references.json import parse_reference_json
+from chunkmill.model.reference_builder import ReferenceBuilder
+from chunkmill.model.references import ReferenceSet
+from chunkmill.stores.obstore_options import location_of
+
+__all__ = ["KINDS", "Parser", "kind_of", "parse_file"]
+
+Parser: TypeAlias = str | Callable[[str], Any]
+
+KINDS = ("auto", "hdf5", "netcdf3", "fits", "tiff", "grib", "dmrpp")
+"""Names of parsers; ``"auto"`` looks at the first bytes of each file."""
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_MAGIC = {
+    _HDF5: "hdf5",
+    b"CDF\x01": "netcdf3",
+    b"CDF\x02": "netcdf3",
+    b"CDF\x05": "netcdf3",
+    b"SIMPLE  =": "fits",
+    b"GRIB": "grib",
+    b"II*\0": "tiff",
+    b"MM\0*": "tiff",
+    b"II+\0": "tiff",
+    b"MM\0+": "tiff",
+    b"<?xml": "dmrpp",
+}
+_USER_BLOCKS = tuple(512 << i for i in range(12))  # where HDF5 may begin, after bytes of the user's (HDF5 spec, III.A)
+_HEAD = 16
+
+_VIRTUALIZARR = {
+    "hdf5": "virtualizarr.parsers:HDFParser",
+    "netcdf3": "virtualizarr.parsers:NetCDF3Parser",
+    "fits": "virtualizarr.parsers:FITSParser",
+    "dmrpp": "virtualizarr.parsers:DMRPPParser",
+    "tiff": "virtual_tiff:VirtualTIFF",
+}
+
+
+def kind_of(url: str, storage_options: Mapping[str, Any] | None = None) -> str | None:
+    r"""Return the kind of a file by its first bytes, one of `KINDS`; ``None`` where they are of none.
+
+    Examples
+    --------
+    >>> import fsspec
+    >>> with fsspec.open("memory://doc-kind/x.nc", "wb") as file:
+    ...     _ = file.write(b"CDF\x02" + bytes(12))
+    >>> kind_of("memory://doc-kind/x.nc")
+    'netcdf3'
+    """
+    fs, path = fsspec.url_to_fs(url, **(storage_options or {}))
+    head = fs.cat_file(path, 0, _HEAD)
+    for magic, kind in _MAGIC.items():
+        if head.startswith(magic):
+            return kind
+    size = fs.size(path) or 0
+    starts = (start for start in _USER_BLOCKS if start + len(_HDF5) <= size)
+    return "hdf5" if any(fs.cat_file(path, start, start + len(_HDF5)) == _HDF5 for start in starts) else None
+
+
+def parse_file(url: str, parser: Parser = "auto", storage_options: Mapping[str, Any] | None = None) -> ReferenceSet:
+    """Return the references to the chunks of a file.
+
+    Parameters
+    ----------
+    url
+        Of the file: a path, or a url that fsspec opens.
+    parser
+        One of `KINDS`; or a function from a url to a reference set (a dict as kerchunk makes it) or to a
+        ``virtualizarr.manifests.ManifestStore``.
+    storage_options
+        For the filesystem of the file, as in fsspec.
+
+    Raises
+    ------
+    ScanError
+        The file is of no kind that is known, its parser is not installed, or cannot describe it; names the variable
+        where that is known.
+    """
+    try:
+        if callable(parser):
+            return _as_set(parser(url), url)
+        kind = _known_kind(url, storage_options) if parser == "auto" else parser
+        if kind == "grib":
+            return _parse_grib(url, storage_options)
+        return _as_set(_parse_virtual(kind, url, storage_options), url)
+    except ChunkmillError:
+        raise
+    except ImportError as error:
+        reason = f"its parser needs the package {error.name or error}: pip install 'chunkmill[scan]'"
+        raise ScanError(url=url, reason=reason) from error
+    except FileNotFoundError as error:
+        raise ScanError(url=url, reason="there is no such file") from error
+    except Exception as error:
+        raise ScanError(url=url, reason=f"the parser fails: {type(error).__name__}: {error}") from error
+
+
+def _known_kind(url: str, storage_options: Mapping[str, Any] | None) -> str:
+    if (kind := kind_of(url, storage_options)) is None:
+        raise ScanError(url=url, reason=f"its first bytes are of no kind that is known: {', '.join(KINDS[1:])}")
+    return kind
+
+
+def _parse_virtual(kind: str, url: str, storage_options: Mapping[str, Any] | None) -> Any:
+    module, _, name = _VIRTUALIZARR[kind].partition(":")
+    make = getattr(import_module(module), name)
+    if kind in {"hdf5", "dmrpp"}:
+        make = partial(make, drop_variables=_undescribed(url, storage_options) if kind == "hdf5" else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # codecs of HDF5 are not in Zarr v3: they are those of numcodecs
+        return make()(url=_uri(url), registry=_registry(url, storage_options))
+
+
+def _undescribed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    """Return the datasets of an HDF5 file that are not variables: scales without values; refuse what has no bytes.
+
+    Strings of variable length are in a heap, which no byte range describes.
+    """
+    h5py = import_module("h5py")
+    dropped: list[str] = []
+
+    def visit(name: str, node: Any) -> None:
+        if not isinstance(node, h5py.Dataset):
+            return
+        if h5py.check_string_dtype(node.dtype) is not None and h5py.check_string_dtype(node.dtype).length is None:
+            reason = f"the variable {name!r} has strings of variable length, which are no byte ranges of the file"
+            raise ScanError(url=url, reason=f"{reason}: leave it out, or convert the file")
+        if h5py.check_vlen_dtype(node.dtype) is not None:
+            raise ScanError(url=url, reason=f"the variable {name!r} has elements of variable length")
+
+    with fsspec.open(url, "rb", **(storage_options or {})) as file, h5py.File(file, "r") as opened:
+        opened.visititems(visit)
+    return dropped
+
+
+def _parse_grib(url: str, storage_options: Mapping[str, Any] | None) -> ReferenceSet:
+    messages = import_module("kerchunk.grib2").scan_grib(url, storage_options=dict(storage_options or {}))
+    joined = import_module("kerchunk.combine").merge_vars(messages) if len(messages) > 1 else messages[0]
+    return parse_reference_json(json.dumps(joined).encode(), source=url)
+
+
+def _uri(url: str) -> str:
+    return url if "://" in url else f"file://{os.path.abspath(url)}"  # noqa: PTH100 - no links are followed
+
+
+def _registry(url: str, storage_options: Mapping[str, Any] | None) -> Any:
+    """Return the stores by which VirtualiZarr's parsers open a file."""
+    registry = import_module("obspec_utils.registry").ObjectStoreRegistry
+    stores = import_module("obstore.store")
+    split = urlsplit(_uri(url))
+    if split.scheme in {"file", "local"}:
+        return registry({"file://": stores.LocalStore()})
+    root = f"{split.scheme}://{split.netloc}"
+    location = location_of(root, storage_options)
+    if location is None:
+        reason = f"VirtualiZarr's parsers open {split.scheme}:// by obstore, which does not take these options"
+        raise ScanError(url=url, reason=reason)
+    return registry({root: import_module("chunkmill.stores.obstore_clients").open_client(location)})
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# VirtualiZarr's manifests as references
+
+
+def _as_set(found: Any, url: str) -> ReferenceSet:
+    if isinstance(found, ReferenceSet):
+        return found
+    if isinstance(found, Mapping):
+        return parse_reference_json(json.dumps(found).encode(), source=url)
+    group = getattr(found, "_group", None)
+    if group is None:
+        kind = type(found).__name__
+        raise ScanError(url=url, reason=f"the parser returned {kind}, expected a reference set or a ManifestStore")
+    builder = ReferenceBuilder(url)
+    _add_group(builder, "", group)
+    return builder.build()
+
+
+def _add_group(builder: ReferenceBuilder, prefix: str, group: Any) -> None:
+    _add_document(builder, prefix, {**group.metadata.to_dict(), "attributes": dict(group.metadata.attributes)})
+    for name, array in group.arrays.items():
+        _add_array(builder, f"{prefix}{name}/", array)
+    for name, below in group.groups.items():
+        _add_group(builder, f"{prefix}{name}/", below)
+
+
+def _add_document(builder: ReferenceBuilder, prefix: str, document: dict[str, Any]) -> None:
+    document = {name: value for name, value in document.items() if name != "consolidated_metadata"}
+    builder.add_data(f"{prefix}zarr.json", json.dumps(document, default=_plain).encode())
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _add_array(builder: ReferenceBuilder, prefix: str, array: Any) -> None:
+    document = array.metadata.to_dict()
+    _add_document(builder, prefix, document)
+    manifest = array.manifest
+    paths, offsets, lengths = (np.asarray(a) for a in (manifest._paths, manifest._offsets, manifest._lengths))  # noqa: SLF001
+    for coords, data in (getattr(manifest, "_inlined", None) or {}).items():
+        builder.add_data("/".join([f"{prefix}c", *map(str, coords)]), bytes(data))
+    is_stored = np.asarray(paths != "")
+    if not paths.ndim or document["shape"] == []:
+        if is_stored.all() and paths.size:
+            builder.add(f"{prefix}c", str(paths.ravel()[0]), int(offsets.ravel()[0]), int(lengths.ravel()[0]))
+        return
+    coords = np.argwhere(is_stored)
+    names, numbers = np.unique(np.array(paths[is_stored].tolist(), dtype=str), return_inverse=True)
+    ids = np.array([builder.url_id(str(name)) for name in names], dtype=np.int64)
+    if len(coords):
+        columns = (ids[numbers.reshape(-1)], offsets[is_stored].astype(np.int64), lengths[is_stored].astype(np.int64))
+        builder.add_table(f"{prefix}c/", "/", coords, *columns)

@@ -1,0 +1,208 @@
+"""netCDF and HDF5 files as reference sets: values, coordinates and attributes equal to xarray's own engines."""
+
+import warnings
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from support.servers import WARNINGS, http_server  # noqa: F401
+
+import chunkmill as cm
+from chunkmill.errors import MetadataError, ScanError
+
+pytestmark = [*WARNINGS, pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")]
+pytest.importorskip("virtualizarr", reason="of the extra `scan`")
+
+N = 4  # times in each file
+
+
+def write_part(path, number, *, engine="h5netcdf", encoding=None, units="days since 2000-01-01", **changes):
+    """Write one of several files that follow one another along ``time``."""
+    times = np.datetime64("2000-01-01") + np.arange(N) + N * number
+    rng = np.random.default_rng(number)
+    ds = xr.Dataset(
+        {
+            "v": (("time", "x"), rng.random((N, 6)), {"units": "m"}),
+            "packed": (("time", "x"), np.arange(N * 6.0).reshape(N, 6) / 2),
+            "static": ("x", np.arange(6, dtype="i4")),
+        },
+        coords={"time": ("time", times.astype("M8[ns]")), "x": np.arange(6.0)},
+        attrs={"title": "t", "empty": ""},
+    )
+    known = {
+        "v": {"chunksizes": (2, 3), "zlib": True, "shuffle": True, "fletcher32": True},
+        "packed": {"dtype": "i2", "_FillValue": -1, "scale_factor": 0.5, "chunksizes": (1, 6)},
+    }
+    times_as = {"time": {"units": units, "dtype": "i4"}}
+    of_variables = {"packed": known["packed"] | {"chunksizes": None}} if engine == "scipy" else known
+    if engine == "scipy":
+        of_variables["packed"].pop("chunksizes")
+    ds = ds.assign_attrs(changes.pop("attrs", {}))
+    unlimited = {} if engine == "scipy" else {"unlimited_dims": ["time"]}
+    ds.to_netcdf(path, engine=engine, encoding=of_variables | times_as | (encoding or {}), **unlimited)
+
+
+def opened_by_xarray(paths, engine):
+    return xr.concat(
+        [xr.open_dataset(path, engine=engine).load() for path in paths],
+        dim="time",
+        data_vars="minimal",
+        coords="minimal",
+        compat="override",
+        join="outer",
+    )
+
+
+@pytest.mark.parametrize("target", ["all.json", "all.parquet"])
+def test_files_are_joined_in_the_order_of_their_times(tmp_path, monkeypatch, target):
+    monkeypatch.chdir(tmp_path)
+    for number in range(3):
+        write_part(f"part-{9 - number}.nc", number)  # names run against the times
+    report = cm.scan("part-*.nc", target, concat_dim="time")
+    expected = opened_by_xarray(["part-9.nc", "part-8.nc", "part-7.nc"], "h5netcdf")
+    found = xr.open_dataset(target, engine="chunkmill").load()
+    xr.testing.assert_identical(found, expected)
+    assert report.n_files == 3
+    assert found.packed.encoding["scale_factor"] == 0.5
+
+
+def test_netcdf3(tmp_path):
+    write_part(tmp_path / "a.nc", 0, engine="scipy")
+    cm.scan(tmp_path / "a.nc", tmp_path / "all.json")
+    expected = xr.open_dataset(tmp_path / "a.nc", engine="scipy").load()
+    xr.testing.assert_identical(xr.open_dataset(tmp_path / "all.json", engine="chunkmill").load(), expected)
+
+
+def test_a_scan_is_a_source_of_conversions(tmp_path):
+    for number in range(2):
+        write_part(tmp_path / f"{number}.nc", number)
+    cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
+    cm.convert(tmp_path / "all.json", tmp_path / "all.zarr", format="zarr3", chunks={"time": 8})
+    expected = opened_by_xarray([tmp_path / "0.nc", tmp_path / "1.nc"], "h5netcdf")
+    xr.testing.assert_equal(xr.open_dataset(tmp_path / "all.zarr", engine="chunkmill").load(), expected)
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """HDF5's kinds of storage: compact, contiguous, chunked with filters, never written, with a fill value of 0."""
+    path = tmp_path / "odd.h5"
+    values = np.arange(60, dtype="f4").reshape(6, 10)
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file.create_dataset("contiguous", data=values)
+        file.create_dataset("chunked", data=values, chunks=(4, 3), compression="gzip", shuffle=True, fletcher32=True)
+        file.create_dataset("big_endian", data=values.astype(">f4"), chunks=(2, 10))
+        file.create_dataset("zeros", data=np.zeros((4,), "i4"), fillvalue=0, chunks=(2,))
+        file.create_dataset("absent", shape=(8,), dtype="i2", chunks=(4,), fillvalue=7)
+        file.create_dataset("empty", shape=(0, 3), maxshape=(None, 3), dtype="f8", chunks=(2, 3))
+        file.create_dataset("scalar", data=np.int64(5))
+        file.create_dataset("below/group", data=values[:2], chunks=(1, 5))
+    return path
+
+
+def test_kinds_of_storage(odd, tmp_path):
+    cm.scan(odd, tmp_path / "odd.json")
+    group = cm.open_group(tmp_path / "odd.json")
+    with h5py.File(odd) as file:
+        for path in ("contiguous", "chunked", "big_endian", "zeros", "absent", "empty", "scalar", "below/group"):
+            assert np.array_equal(group[path][...], file[path][...]), path
+
+
+def test_strings_of_variable_length_are_refused_by_name(tmp_path):
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file.create_dataset("number", data=np.arange(3))
+        file.create_dataset("text", data=["a", "bc", "d"], dtype=h5py.string_dtype())
+    with pytest.raises(ScanError, match="'text' has strings of variable length"):
+        cm.scan(tmp_path / "s.h5", tmp_path / "s.json")
+    assert not (tmp_path / "s.json").exists()
+
+
+def test_units_of_time_that_differ_are_named_or_rewritten(tmp_path):
+    write_part(tmp_path / "0.nc", 0)
+    write_part(tmp_path / "1.nc", 1, units="hours since 2000-01-01")
+    where = str(tmp_path / "*.nc")
+    with pytest.raises(ScanError, match=r"'time' in .*1.nc: units is 'hours since.*rewrite_units=True|rewrite_units"):
+        cm.scan(where, tmp_path / "all.json", concat_dim="time")
+    cm.scan(where, tmp_path / "all.json", concat_dim="time", rewrite_units=True)
+    expected = opened_by_xarray([tmp_path / "0.nc", tmp_path / "1.nc"], "h5netcdf")
+    found = xr.open_dataset(tmp_path / "all.json", engine="chunkmill").load()
+    assert np.array_equal(found.time.values, expected.time.values)
+    assert np.array_equal(found.v.values, expected.v.values)
+
+
+def test_other_scale_factors_are_refused(tmp_path):
+    write_part(tmp_path / "0.nc", 0)
+    other = {"packed": {"dtype": "i2", "_FillValue": -1, "scale_factor": 0.25, "chunksizes": (1, 6)}}
+    write_part(tmp_path / "1.nc", 1, encoding=other)
+    with pytest.raises(MetadataError, match=r"'packed' in '.*1.nc': attribute 'scale_factor' is 0.25, not 0.5"):
+        cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
+
+
+def test_overlapping_times_are_named(tmp_path):
+    write_part(tmp_path / "0.nc", 0)
+    write_part(tmp_path / "1.nc", 0)
+    with pytest.raises(ScanError, match=r"1.nc: its values of 'time', 0 to 3, overlap those of .*0.nc"):
+        cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
+    assert cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time", order="names").n_files == 2
+
+
+def test_files_that_cannot_be_parsed_are_skipped_and_listed(tmp_path):
+    write_part(tmp_path / "0.nc", 0)
+    write_part(tmp_path / "2.nc", 2)
+    (tmp_path / "1.nc").write_bytes(b"no netCDF, and long enough to have first bytes")
+    (tmp_path / "3.nc").write_bytes((tmp_path / "2.nc").read_bytes()[:400])
+    where = str(tmp_path / "*.nc")
+    with pytest.raises(ScanError, match=r"1.nc: its first bytes are of no kind|3.nc: the parser fails: OSError"):
+        cm.scan(where, tmp_path / "all.json", concat_dim="time")
+    report = cm.scan(where, tmp_path / "all.json", concat_dim="time", on_error="skip")
+    assert report.n_files == 2
+    assert sorted(report.skipped) == [str(tmp_path / "1.nc"), str(tmp_path / "3.nc")]
+    assert cm.open_array(tmp_path / "all.json", "v").shape == (8, 6)
+
+
+@pytest.mark.parametrize(
+    ("urls", "error", "reason"),
+    [
+        ("nothing-*.nc", ScanError, "no file matches"),
+        ([], ScanError, "the list of files is empty"),
+        ("nothing.nc", ScanError, "there is no such file"),
+    ],
+)
+def test_no_files(tmp_path, monkeypatch, urls, error, reason):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=reason):
+        cm.scan(urls, tmp_path / "all.json")
+
+
+def test_several_files_need_a_dimension(tmp_path):
+    for number in range(2):
+        write_part(tmp_path / f"{number}.nc", number)
+    with pytest.raises(TypeError, match="concat_dim names the dimension"):
+        cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json")
+
+
+def test_a_list_of_files_in_a_text_file(tmp_path):
+    for number in range(2):
+        write_part(tmp_path / f"{number}.nc", number)
+    (tmp_path / "files.txt").write_text(f"{tmp_path}/1.nc\n\n{tmp_path}/0.nc\n")
+    assert cm.scan(tmp_path / "files.txt", tmp_path / "all.json", concat_dim="time").n_files == 2
+
+
+def test_a_parser_of_the_users_own(tmp_path):
+    write_part(tmp_path / "0.nc", 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from kerchunk.hdf import SingleHdf5ToZarr
+
+        cm.scan(tmp_path / "0.nc", tmp_path / "all.json", parser=lambda url: SingleHdf5ToZarr(url).translate())
+    expected = xr.open_dataset(tmp_path / "0.nc", engine="h5netcdf").load()
+    assert np.array_equal(xr.open_dataset(tmp_path / "all.json", engine="chunkmill").v.values, expected.v.values)
+
+
+def test_files_of_a_web_server(http_server, tmp_path):  # noqa: F811
+    for number in range(2):
+        write_part(http_server.folder / f"{number}.nc", number)
+    urls = [f"{http_server.url}/{number}.nc" for number in range(2)]
+    cm.scan(urls, tmp_path / "all.json", concat_dim="time")
+    expected = opened_by_xarray([http_server.folder / "0.nc", http_server.folder / "1.nc"], "h5netcdf")
+    xr.testing.assert_identical(xr.open_dataset(tmp_path / "all.json", engine="chunkmill").load(), expected)
