@@ -175,9 +175,10 @@ def _in_units(array: LoadedArray, first: LoadedArray) -> NDArray[Any]:
     coder = CFDatetimeCoder(use_cftime=None)
     decoded = coder.decode(Variable(("x",), array.values, dict(array.attributes)))
     decoded.encoding = {name: first.attributes[name] for name in _OF_TIME if name in first.attributes}
-    decoded.encoding["dtype"] = first.values.dtype
+    decoded.encoding["dtype"] = np.dtype("f8")  # as integers, times between two of them would get other units
     found: NDArray[Any] = np.asarray(coder.encode(decoded).values)
-    return found.astype(np.result_type(found, first.values))
+    is_whole = first.values.dtype.kind in "iu" and np.array_equal(found, np.rint(found))
+    return found.astype(first.values.dtype) if is_whole else found
 
 
 def _order(files: Sequence[ParsedFile], dim: str, parts: Sequence[NDArray[Any]]) -> list[int]:

@@ -50,7 +50,7 @@ _MAGIC = {
 _USER_BLOCKS = tuple(512 << i for i in range(12))  # where HDF5 may begin, after bytes of the user's (HDF5 spec, III.A)
 _HEAD = 16
 
-_VIRTUALIZARR = {
+_PARSERS = {
     "hdf5": "virtualizarr.parsers:HDFParser",
     "netcdf3": "virtualizarr.parsers:NetCDF3Parser",
     "fits": "virtualizarr.parsers:FITSParser",
@@ -105,7 +105,7 @@ def parse_file(url: str, parser: Parser = "auto", storage_options: Mapping[str, 
         kind = _known_kind(url, storage_options) if parser == "auto" else parser
         if kind == "grib":
             return _parse_grib(url, storage_options)
-        return _as_set(_parse_virtual(kind, url, storage_options), url)
+        return _as_set(_parse_manifests(kind, url, storage_options), url)
     except ChunkmillError:
         raise
     except ImportError as error:
@@ -123,8 +123,8 @@ def _known_kind(url: str, storage_options: Mapping[str, Any] | None) -> str:
     return kind
 
 
-def _parse_virtual(kind: str, url: str, storage_options: Mapping[str, Any] | None) -> Any:
-    module, _, name = _VIRTUALIZARR[kind].partition(":")
+def _parse_manifests(kind: str, url: str, storage_options: Mapping[str, Any] | None) -> Any:
+    module, _, name = _PARSERS[kind].partition(":")
     make = getattr(import_module(module), name)
     if kind in {"hdf5", "dmrpp"}:
         make = partial(make, drop_variables=_undescribed(url, storage_options) if kind == "hdf5" else None)

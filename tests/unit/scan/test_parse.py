@@ -1,0 +1,59 @@
+"""Kinds of files, and what a parser returns as a reference set."""
+
+import fsspec
+import pytest
+
+from chunkmill.errors import ScanError
+from chunkmill.scan.parse import kind_of, parse_file
+
+HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (HDF5, "hdf5"),
+        (bytes(512) + HDF5, "hdf5"),  # after a user block
+        (bytes(2048) + HDF5, "hdf5"),
+        (bytes(100) + HDF5, None),  # it begins at powers of two times 512
+        (b"CDF\x01", "netcdf3"),
+        (b"CDF\x05", "netcdf3"),
+        (b"CDF\x03", None),
+        (b"GRIB", "grib"),
+        (b"SIMPLE  = T", "fits"),
+        (b"II*\x00", "tiff"),
+        (b"MM\x00+", "tiff"),
+        (b"", None),
+    ],
+)
+def test_the_kind_is_that_of_the_first_bytes(head, kind):
+    with fsspec.open("memory://scan-kinds/x", "wb") as file:
+        file.write(head + bytes(8) if head else b"")
+    assert kind_of("memory://scan-kinds/x") == kind
+
+
+def test_a_set_that_a_function_returns():
+    found = parse_file("a.nc", lambda url: {".zgroup": '{"zarr_format": 2}', "x/0": [url, 4, 8]})
+    assert found.locate("x/0").url == "a.nc"
+    assert (found.locate("x/0").offset, found.locate("x/0").length) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("parser", "reason"),
+    [
+        (lambda _: 5, "the parser returned int, expected a reference set"),
+        (lambda _: 1 / 0, "the parser fails: ZeroDivisionError"),
+        (lambda _: {"x/0": ["a", -4, 8]}, "offset"),
+    ],
+)
+def test_a_function_that_fails_is_one_error(parser, reason):
+    with pytest.raises(Exception, match=reason) as caught:
+        parse_file("a.nc", parser)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_protocol_without_a_client_of_the_parsers():
+    with fsspec.open("memory://scan-kinds/y.nc", "wb") as file:
+        file.write(b"CDF\x01" + bytes(40))
+    with pytest.raises(ScanError, match="memory://"):
+        parse_file("memory://scan-kinds/y.nc")

@@ -1,0 +1,39 @@
+"""Which files a scan takes, by list, glob and text file."""
+
+import pytest
+
+from chunkmill.errors import ScanError
+from chunkmill.scan.scan import ScanReport, _files, scan
+
+
+def test_a_glob_is_sorted(tmp_path):
+    for name in ("b.nc", "a.nc", "c.txt"):
+        (tmp_path / name).touch()
+    assert _files(str(tmp_path / "*.nc"), None) == [f"{tmp_path}/a.nc", f"{tmp_path}/b.nc"]
+
+
+def test_a_list_keeps_its_order(tmp_path):
+    assert _files([tmp_path / "b.nc", "s3://bucket/a.nc"], None) == [f"{tmp_path}/b.nc", "s3://bucket/a.nc"]
+
+
+def test_a_text_file_has_a_url_in_each_line(tmp_path):
+    (tmp_path / "files.txt").write_text("/x/b.nc\n\n  s3://bucket/a.nc\n")
+    assert _files(tmp_path / "files.txt", None) == ["/x/b.nc", "s3://bucket/a.nc"]
+
+
+def test_an_empty_text_file_is_an_error(tmp_path):
+    (tmp_path / "files.txt").write_text("\n")
+    with pytest.raises(ScanError, match="the list of files is empty"):
+        _files(tmp_path / "files.txt", None)
+
+
+@pytest.mark.parametrize("option", [{"order": "size"}, {"on_error": "ignore"}])
+def test_options_are_checked_first(tmp_path, option):
+    with pytest.raises(ValueError, match=f"{next(iter(option))}="):
+        scan("x.nc", tmp_path / "x.json", **option)
+
+
+def test_the_report_lists_what_was_left_out():
+    report = ScanReport("all.json", 2, 3, 4, 1, {"bad.nc": "no such kind"}, 0.5)
+    assert "bad.nc: no such kind" in str(report)
+    assert report.to_dict()["n_files"] == 2
