@@ -6,14 +6,12 @@
 8000.0
 """
 
-import sys
 from importlib import import_module
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from chunkmill import errors
-from chunkmill.stores.settings import look_up_in
-from chunkmill.xarray.register import register_accessors
+from chunkmill.xarray import register_accessors
 
 if TYPE_CHECKING:  # for readers of types; at run time each name is imported when it is first used
     from chunkmill.checks.check import CheckReport, check
@@ -21,6 +19,9 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.checks.verify import Difference, VerifyReport, verify
     from chunkmill.conversion.convert import convert, plan_convert, plan_rechunk, rechunk
     from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
+    from chunkmill.dask_arrays.read import from_store
+    from chunkmill.dask_arrays.store import store
+    from chunkmill.dask_arrays.to_store import to_store
     from chunkmill.dask_arrays.write import WriteReport
     from chunkmill.errors import ChunkmillError
     from chunkmill.nodes.api import (
@@ -35,9 +36,6 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.nodes.group import Group
     from chunkmill.nodes.jobs import StoredJob, jobs
     from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel
-    from chunkmill.nodes.reading import from_store
-    from chunkmill.nodes.store_arrays import store
-    from chunkmill.nodes.writing import to_store
     from chunkmill.pyramids.pyramid import plan_pyramid, pyramid
     from chunkmill.references.concat import concat_references
     from chunkmill.references.write import ReferencesReport, to_references
@@ -98,14 +96,17 @@ __all__ = [
 
 __version__ = "0.1.0"  # the one place where it is written
 
-# Where each public name is defined. They are imported when they are used, with dask, xarray and pandas: a second and a
-# half, which `chunkmill --help` and shell completion need not wait for.
+# Where each public name is defined. They are imported when they are used: what reads an array imports no dask, and
+# `chunkmill --help` and shell completion not even numpy.
 _DEFINED_IN = {
     "checks.check": ("CheckReport", "check"),
     "checks.inventory": ("Problem",),
     "checks.verify": ("Difference", "VerifyReport", "verify"),
     "conversion.convert": ("convert", "plan_convert", "plan_rechunk", "rechunk"),
     "conversion.plan": ("JobCounts", "Plan", "PlannedStage", "Report"),
+    "dask_arrays.read": ("from_store",),
+    "dask_arrays.store": ("store",),
+    "dask_arrays.to_store": ("to_store",),
     "dask_arrays.write": ("WriteReport",),
     "errors": ("ChunkmillError",),
     "nodes.api": ("consolidate", "open", "open_array", "open_group"),
@@ -115,9 +116,6 @@ _DEFINED_IN = {
     "nodes.group": ("Group",),
     "nodes.jobs": ("StoredJob", "jobs"),
     "nodes.multiscales": ("MultiscaleImage", "ScaleLevel"),
-    "nodes.reading": ("from_store",),
-    "nodes.store_arrays": ("store",),
-    "nodes.writing": ("to_store",),
     "pyramids.pyramid": ("plan_pyramid", "pyramid"),
     "references.concat": ("concat_references",),
     "references.write": ("ReferencesReport", "to_references"),
@@ -148,7 +146,4 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of these
         return value
 
 
-look_up_in(lambda name: import_module("chunkmill.config").look_up(name))  # until that module is imported
-if "dask" in sys.modules:  # so that its config has our settings before anything here is used
-    from chunkmill import config  # noqa: F401
 register_accessors()

@@ -7,7 +7,7 @@ from support.markup import sample_group, text_of
 
 import chunkmill as cm
 from chunkmill.display.array import array_html
-from chunkmill.nodes.group_display import group_html
+from chunkmill.display.group import group_html
 
 
 @pytest.fixture

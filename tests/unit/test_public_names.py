@@ -61,7 +61,7 @@ def test_settings_outlive_a_block_that_was_entered_before_them():
     """At its end, dask removes the whole section, which it found missing at the beginning."""
     script = """
 import chunkmill, dask
-from chunkmill.stores.settings import setting
+from chunkmill.config import setting
 with dask.config.set({"chunkmill.fsync": True}):
     chunkmill.open_array
     print(setting("fsync"), setting("progress"))

@@ -1,11 +1,12 @@
-"""Build dask arrays that read stored arrays: one symbolic layer with a task for each block.
+"""Read stored arrays as dask arrays: `from_store`, and its graph, one symbolic layer with a task for each block.
 
 Nothing is stored for each chunk until the scheduler needs it: the layer computes the region of a block from its index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -24,14 +25,18 @@ from chunkmill.array.chunk_io import read_region
 from chunkmill.array.other_stores import begun_bytes, begun_reads, held_references, without_references
 from chunkmill.array.selection import full_region, region_shape
 from chunkmill.array.staleness import check_unchanged, read_published
-from chunkmill.array.stored_array import StoredArray
+from chunkmill.array.stored_array import ReadMissing, StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction
 from chunkmill.dask_arrays.reference_subsets import SubsetRegions, begin_subset, read_subset
 from chunkmill.dask_arrays.runs import read_in_runs, run_length
 from chunkmill.errors import RegionError
+from chunkmill.formats.base import FormatName
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
+from chunkmill.nodes.arguments import NodeLocation, open_array_at
+from chunkmill.nodes.array import Array
+from chunkmill.nodes.group import Group
 
-__all__ = ["ReadValues", "block_chunks", "read_block", "read_graph", "read_in_runs_of", "sized"]
+__all__ = ["ReadValues", "block_chunks", "from_store", "read_block", "read_graph", "read_in_runs_of", "sized"]
 
 ReadValues = Callable[[StoredArray, Region], Any]
 """Function that reads the values of a block, from the array itself or from one over another store."""
@@ -42,6 +47,56 @@ _MAX_BLOCKS_PER_AXIS = 10_000_000
 # `chunks="auto"`: blocks become smaller until there are so many, down to a size that is worth a task
 _FEW_BLOCKS = 64
 _SMALL_BLOCK = 4 << 20
+
+
+def from_store(
+    url: NodeLocation,
+    path: str = "",
+    *,
+    chunks: Any = None,
+    region: Any = None,
+    format: FormatName | None = None,  # noqa: A002
+    storage_options: Mapping[str, Any] | None = None,
+    read_missing: ReadMissing = "fill",
+    name: str | None = None,
+    base: str | os.PathLike[str] | None = None,
+) -> da.Array:
+    """Return an array in a store, or a region of it, as a dask array; like ``da.from_zarr``, for every format.
+
+    Parameters
+    ----------
+    url
+        As in `open`; or ``(url, path)``, an `Array`, or a `Group` that `path` starts from.
+    path, format, storage_options, read_missing, base
+        As in `open`.
+    chunks, region
+        As in `Array.to_dask`: by default all of the array, one task for each store key.
+    name
+        Name of the dask array; dask takes arrays of one name for equal. Derived from what is read when ``None``.
+
+    Returns
+    -------
+    dask.array.Array
+        Lazy dask array with the shape and dtype of the array (or region); absent chunks read as the fill value.
+
+    Raises
+    ------
+    NodeNotFound, MetadataError, UnknownCodec, StoreError
+        As in `open_array`. A chunk that cannot be read raises `ChunkError` when it is computed.
+    RegionError
+        `chunks` or `region` does not fit the array.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> _ = cm.create_array("memory://doc-from", shape=(6, 4), dtype="f4", chunks=(3, 2), fill_value=1)
+    >>> float(cm.from_store("memory://doc-from").sum().compute())
+    24.0
+    """
+    if isinstance(url, (Array, Group)) and any(each is not None for each in (format, storage_options, base)):
+        raise TypeError(f"format=, storage_options= and base= are of a url: the {type(url).__name__} is open already")
+    options: dict[str, Any] = {"format": format, "storage_options": storage_options, "base": base}
+    return open_array_at(url, path, read_missing=read_missing, **options).to_dask(chunks, region=region, name=name)
 
 
 def read_graph(

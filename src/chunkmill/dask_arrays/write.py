@@ -40,11 +40,20 @@ from chunkmill.journal.journal import Journal
 from chunkmill.model.grid import MOST_AXES, Region
 from chunkmill.model.user_values import as_dtype, is_text
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files
-from chunkmill.runtime.cluster_locks import check_guarded
-from chunkmill.runtime.preflight import describe_needs, writes_to
+from chunkmill.runtime.cluster_locks import automatic_lock, check_guarded
+from chunkmill.runtime.preflight import check_writers, describe_needs, writes_to
 from chunkmill.runtime.scheduler import Scheduler, optimised
 
-__all__ = ["WriteReport", "check_source", "joined_write_graph", "report", "run", "write_blocks", "write_graph"]
+__all__ = [
+    "WriteReport",
+    "check_source",
+    "joined_write_graph",
+    "report",
+    "run",
+    "write_appended",
+    "write_blocks",
+    "write_graph",
+]
 
 T = TypeVar("T")
 
@@ -262,6 +271,16 @@ def run(
     keys = [TaskRef((c.name, *(0 for _ in c.numblocks))) for c in optimised]
     layer: dict[Any, Any] = {name: Task(name, finish, *keys)}
     return Delayed(name, HighLevelGraph.from_collections(name, layer, dependencies=optimised))
+
+
+def write_appended(values: da.Array, array: StoredArray, region: Region, *, stored: StoredArray) -> None:
+    """Write the values of `Array.append` into `region` of the longer `array`, which is not published yet.
+
+    `stored` is the array as its document describes it.
+    """
+    check_writers([array])
+    counts, _ = write_graph(values, array, region, lock=automatic_lock, stored=stored)
+    run([counts], lambda *_: None, compute=True, arrays=[array])
 
 
 def _computed(counts: Sequence[da.Array], arrays: Sequence[StoredArray]) -> Sequence[NDArray[np.int64]]:

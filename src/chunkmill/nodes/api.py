@@ -1,6 +1,6 @@
 """Open and create nodes: the public functions.
 
-Not here: the public functions that write dask arrays (`chunkmill.nodes.writing`).
+Not here: the public functions that write dask arrays (`chunkmill.dask_arrays.to_store`).
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ Not here: layouts and metadata (`chunkmill.array.stored_array`), how chunks are 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import dask.array
 from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.array.chunk_io import write_region
@@ -19,16 +19,16 @@ from chunkmill.array.selection import as_region, full_region, region_shape, sele
 from chunkmill.array.staleness import check_unchanged, read_published, unchanged_while_written
 from chunkmill.array.stored_array import CHECK_INTERVAL, LastSeen, ReadMissing, StoredArray
 from chunkmill.array.threads import own_threads
-from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs
-from chunkmill.dask_arrays.read import read_graph
-from chunkmill.display.array import array_html, array_text
 from chunkmill.errors import RegionError
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import scalar_of, spread
+from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_array
 from chunkmill.nodes.resize import append, resize
-from chunkmill.runtime.cluster_locks import automatic_lock
 from chunkmill.stores.capabilities import n_publications
+
+if TYPE_CHECKING:
+    import dask.array
 
 __all__ = ["Array"]
 
@@ -49,13 +49,13 @@ class Array(StoredArray, ChangesAttributes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.store.is_remote:
-            read_from_arrays_in_runs()
+        if self.store.is_remote and "dask.array" in sys.modules:
+            deferred_imports.read_from_arrays_in_runs()
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # da.from_array asks for it, perhaps where the user has set plugins of dask's since
         if self.store.is_remote:
-            read_from_arrays_in_runs()
+            deferred_imports.read_from_arrays_in_runs()
         return super().__dask_tokenize__()
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Array(StoredArray, ChangesAttributes):
         block = spread(values, self.dtype, shape)
         block = block.reshape(region_shape(selection.region))
         with unchanged_while_written(self) as array:
-            write_region(array, selection.region, block, lock=automatic_lock, n_threads=own_threads())
+            write_region(array, selection.region, block, lock=deferred_imports.automatic_lock, n_threads=own_threads())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Read the whole array."""
@@ -126,7 +126,7 @@ class Array(StoredArray, ChangesAttributes):
         ((3, 3), (2, 2))
         """
         array = self if read_missing is None else self.with_read_missing(read_missing)
-        return read_graph(array, chunks, as_region(region, self.shape), name)
+        return deferred_imports.read_graph(array, chunks, as_region(region, self.shape), name)
 
     def with_fill_value(self, fill_value: Any) -> Array:
         """Return the array, for reading, with another fill value than the stored one.
@@ -235,7 +235,7 @@ class Array(StoredArray, ChangesAttributes):
         return self
 
     def __repr__(self) -> str:
-        return array_text(self)
+        return deferred_imports.array_text(self)
 
     def _repr_html_(self) -> str:
-        return array_html(self)
+        return deferred_imports.array_html(self)

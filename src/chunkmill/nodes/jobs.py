@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from chunkmill.display.report import printable
 from chunkmill.journal.journal_names import PLAN
 from chunkmill.journal.record_files import RecordFiles
 from chunkmill.journal.unfinished_jobs import UnfinishedJob, unfinished_jobs
+from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.stores.base import Store
@@ -50,7 +50,7 @@ class StoredJob:
 
     def __str__(self) -> str:
         done = f", {self.n_tasks_done:,} tasks done" if self.n_tasks_done else ""
-        return printable(
+        return deferred_imports.printable(
             f"{self.state}: {self.job or 'damaged journal'}, begun {self.began or 'at an unknown time'}{done}"
         )
 

@@ -14,15 +14,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.base import is_dask_collection
 
 from chunkmill.array.chunk_io import decode_chunk, encode_chunk, write_region
 from chunkmill.array.staleness import as_it_is_now
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import BackgroundCalls, own_threads
 from chunkmill.codecs.is_fill import is_fill
-from chunkmill.dask_arrays.as_dask import as_dask
-from chunkmill.dask_arrays.write import run, write_graph
 from chunkmill.errors import AlignmentError, NodeNotFound, RegionError, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
@@ -30,10 +27,8 @@ from chunkmill.journal.unfinished_jobs import check_no_job, reserved
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import plain, spread
-from chunkmill.nodes import documents
+from chunkmill.nodes import deferred_imports, documents
 from chunkmill.nodes.consolidated import refresh_consolidated
-from chunkmill.runtime.cluster_locks import automatic_lock, lock_factory
-from chunkmill.runtime.preflight import check_writers
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import deletes_conditionally, flush
 
@@ -57,21 +52,25 @@ def append(array: StoredArray, values: Any, axis: int) -> ArrayMetadata:
         reason = f"axis {axis} of an array with {array.ndim} axes"
         raise RegionError(index=f"axis={axis}", shape=array.shape, reason=reason)
     axis %= array.ndim
-    is_lazy = is_dask_collection(values) or isinstance(values, StoredArray) or _is_lazy(values)
-    values = as_dask(values) if is_lazy else plain(values)
+    is_lazy = isinstance(values, StoredArray) or _is_lazy(values)
+    values = deferred_imports.as_dask(values) if is_lazy else plain(values)
     with _at_work(array, "append") as there:
         stored, _ = _stored(there)
         region = _appended(stored.shape, values.shape, axis)
         longer = _resized(stored, [cut.stop for cut in region])
         before, target = replace(array, metadata=stored), replace(array, metadata=longer)
         if is_lazy:
-            check_writers([target])
-            counts, _ = write_graph(values, target, region, lock=lock_factory("auto"), stored=before)
-            run([counts], lambda *_: None, compute=True, arrays=[target])
+            deferred_imports.write_appended(values, target, region, stored=before)
         else:
             shape = tuple(cut.stop - cut.start for cut in region)
             block = spread(values, array.dtype, shape)
-            write_region(target.with_store(there.store), region, block, lock=automatic_lock, n_threads=own_threads())
+            write_region(
+                target.with_store(there.store),
+                region,
+                block,
+                lock=deferred_imports.automatic_lock,
+                n_threads=own_threads(),
+            )
         return _publish(there, stored, longer.shape, array.store)
 
 
@@ -92,7 +91,11 @@ def _checked(shape: int | Sequence[int], array: StoredArray) -> tuple[int, ...]:
 
 def _is_lazy(values: Any) -> bool:
     """Return whether values are of a library whose arrays are read block by block."""
-    return hasattr(values, "dims") or (hasattr(values, "shape") and not isinstance(values, (np.ndarray, np.generic)))
+    return (
+        hasattr(values, "__dask_graph__")
+        or hasattr(values, "dims")
+        or (hasattr(values, "shape") and not isinstance(values, (np.ndarray, np.generic)))
+    )
 
 
 def _appended(shape: tuple[int, ...], more: tuple[int, ...], axis: int) -> Region:

@@ -1,7 +1,7 @@
 """A stored group, and its children, which are opened when asked for.
 
 Not here: opening by path (`chunkmill.nodes.opening`), the public face, which creates nodes too
-(`chunkmill.nodes.group`), drawings (`chunkmill.nodes.group_display`).
+(`chunkmill.nodes.group`), drawings (`chunkmill.display.group`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import ChunkmillError, NodeBeingReplaced, NodeNotFound, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, GroupMetadata
+from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_group
 from chunkmill.nodes.being_replaced import is_torn, settled
 from chunkmill.nodes.documents import Documents, fetch, node_keys, present
 from chunkmill.nodes.folders import child_names, holds_chunks, is_folder, join_path, listed_children
-from chunkmill.nodes.group_display import group_html, group_text, tree_text
 from chunkmill.nodes.multiscales import MultiscaleImage, multiscales_of
 from chunkmill.nodes.other_formats import documents_of_zarr, first_document
 from chunkmill.stores.base import Store
@@ -344,7 +344,7 @@ class StoredGroup(ChangesAttributes):
         └── a
             └── b (4,) int32
         """
-        return tree_text(self)
+        return deferred_imports.tree_text(self)
 
     def _change_attributes(self, change: Change) -> Self:
         self._check_writable()
@@ -354,10 +354,10 @@ class StoredGroup(ChangesAttributes):
         return self
 
     def __repr__(self) -> str:
-        return group_text(self)
+        return deferred_imports.group_text(self)
 
     def _repr_html_(self) -> str:
-        return group_html(self)
+        return deferred_imports.group_html(self)
 
 
 def is_bare(node: Array | StoredGroup | None) -> bool:

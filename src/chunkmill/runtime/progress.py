@@ -19,10 +19,10 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Column
 from rich.text import Text
 
+from chunkmill.config import setting
 from chunkmill.errors import JobCancelled
 from chunkmill.journal.attempts import Attempt
 from chunkmill.log import LOG
-from chunkmill.stores.settings import setting
 
 __all__ = ["JobMonitor", "JobProgress", "JobState", "JobStatus"]
 

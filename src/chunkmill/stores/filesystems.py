@@ -20,10 +20,10 @@ import fsspec.utils
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.registry import known_implementations, registry
 
+from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.stores.fsspec_services import HttpService, Service, http_url, service_of
 from chunkmill.stores.partial_files import PARTIAL_SUFFIX
-from chunkmill.stores.settings import setting
 
 __all__ = [
     "LOCAL_PROTOCOLS",

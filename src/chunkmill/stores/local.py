@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.stores import partial_files
 from chunkmill.stores.base import ByteRange, ByteSpan, check_key, check_prefix, range_bounds
@@ -36,7 +37,6 @@ from chunkmill.stores.posix_file import (
     version_of,
     write_all,
 )
-from chunkmill.stores.settings import setting
 
 __all__ = ["PARTIAL_SUFFIX", "LocalStore"]
 

@@ -32,7 +32,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from chunkmill.stores.settings import setting
+from chunkmill.config import setting
 
 __all__ = ["Location", "allows_http", "is_container_missing", "kind_and_url", "location_of", "open_client", "reason_of"]
 

@@ -1,6 +1,6 @@
 """`Dataset.chunkmill` and `DataTree.chunkmill`: write, append and rechunk as methods of the data.
 
-Not here: the functions that they call, and when the accessors are registered (`chunkmill.xarray.register`).
+Not here: the functions that they call, and when the accessors are registered (`chunkmill.xarray`).
 """
 
 from __future__ import annotations

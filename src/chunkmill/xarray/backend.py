@@ -30,6 +30,7 @@ from xarray.core import indexing
 from chunkmill.array.advanced_indexing import read_outer, read_points
 from chunkmill.array.staleness import check_unchanged
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.config import setting
 from chunkmill.dask_arrays.from_array import ArrayInside, find_array_inside
 from chunkmill.errors import ChunkmillError, DatasetError
 from chunkmill.formats.base import FormatName
@@ -43,7 +44,6 @@ from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel, multiscales
 from chunkmill.nodes.open_store import is_reference_set
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
-from chunkmill.stores.settings import setting
 from chunkmill.xarray.decode import array_encoding, decode, decoded_attributes
 from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend
 

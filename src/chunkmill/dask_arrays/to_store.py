@@ -1,6 +1,6 @@
 """Write a dask array, to a new array or an existing one: the public function `to_store`.
 
-Not here: many at once (`chunkmill.nodes.store_arrays`), the graphs (`chunkmill.dask_arrays.write`).
+Not here: many at once (`chunkmill.dask_arrays.store`), the graphs (`chunkmill.dask_arrays.write`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from chunkmill.array.staleness import check_after_writing
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.hazards import check_not_read
 from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
+from chunkmill.dask_arrays.store import checked_values, stored_values, write_region_of
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import get_format
@@ -31,7 +32,6 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import check_own, format_of_store
 from chunkmill.nodes.new_array import describe_array, format_above, lengths_by_name
 from chunkmill.nodes.replacement import Replacement, ReplacementOfJob
-from chunkmill.nodes.stored_values import checked_values, stored_values, write_region_of
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
 

@@ -1,29 +1,33 @@
-"""Write dask arrays onto arrays that exist: the public function `store`."""
+"""Write dask arrays onto arrays that exist: the public function `store`; check values and regions given to writers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, overload
 
 import dask.array as da
 from dask.delayed import Delayed
+from dask.graph_manipulation import bind
 
 from chunkmill.array.chunk_io import LockFactory
+from chunkmill.array.selection import as_region
 from chunkmill.array.staleness import check_after_writing
 from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.joined_regions import join_regions
 from chunkmill.dask_arrays.write import WriteReport, joined_write_graph, report, run, write_graph
+from chunkmill.errors import RegionError
 from chunkmill.journal.unfinished_jobs import check_no_job
 from chunkmill.model.grid import Region
 from chunkmill.nodes.arguments import NodeLocation, open_array_at
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.stored_values import checked_values, stored_values, write_region_of
+from chunkmill.nodes.group import Group
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
 
-__all__ = ["store"]
+__all__ = ["checked_values", "store", "stored_values", "write_region_of"]
 
 
 @overload
@@ -223,3 +227,34 @@ def _reports(*counts: Any, numbers: Sequence[dict[int, int]], arrays: Sequence[A
         rows = together.reshape(len(own), -1)
         found |= {number: report(arrays[number], row, n) for (number, n), row in zip(own.items(), rows, strict=True)}
     return [found[number] for number in range(len(arrays))]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Values and regions
+
+
+def checked_values(x: Any) -> Any:
+    """Return the values; raise `TypeError` where `x` holds none, or those of several arrays."""
+    if isinstance(x, (Mapping, AbstractSet, Group)) or x is None or hasattr(x, "data_vars"):
+        kind = f"{type(x).__module__.partition('.')[0]}.{type(x).__name__}".removeprefix("builtins.")
+        msg = f"got {kind}, where values of one array are expected: of dask, NumPy, xarray (a DataArray), chunkmill"
+        hint = "; write_dataset writes datasets" if hasattr(x, "data_vars") else ""
+        raise TypeError(msg + hint)
+    return x
+
+
+def write_region_of(array: Array, region: Any) -> Region:
+    """Return the region of the array to write to; all of it for ``None``."""
+    if isinstance(region, str) and region == "auto":
+        reason = "only write_dataset knows coordinates to find it by"
+        raise RegionError(index="'auto'", shape=array.shape, reason=reason)
+    return as_region(region, array.shape)
+
+
+def stored_values(array: Array, region: Region, written: Any) -> da.Array:
+    """Return the region as a dask array that reads it after the write, which may not have been computed yet."""
+    values = array.to_dask(region=region)
+    if not isinstance(written, Delayed):
+        return values
+    bound: da.Array = bind(values, written)
+    return bound
