@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.checks.check import CheckReport, check
     from chunkmill.checks.inventory import Problem
     from chunkmill.checks.verify import Difference, VerifyReport, verify
+    from chunkmill.checks.versions import show_versions
     from chunkmill.conversion.convert import convert, plan_convert, plan_rechunk, rechunk
     from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
     from chunkmill.dask_arrays.read import from_store
@@ -86,6 +87,7 @@ __all__ = [
     "pyramid",
     "rechunk",
     "scan",
+    "show_versions",
     "store",
     "to_references",
     "to_store",
@@ -101,6 +103,7 @@ __version__ = "0.1.0"  # the one place where it is written
 _DEFINED_IN = {
     "checks.check": ("CheckReport", "check"),
     "checks.inventory": ("Problem",),
+    "checks.versions": ("show_versions",),
     "checks.verify": ("Difference", "VerifyReport", "verify"),
     "conversion.convert": ("convert", "plan_convert", "plan_rechunk", "rechunk"),
     "conversion.plan": ("JobCounts", "Plan", "PlannedStage", "Report"),

@@ -79,6 +79,7 @@ def test_public_names():
         "pyramid",
         "rechunk",
         "scan",
+        "show_versions",
         "store",
         "to_references",
         "to_store",

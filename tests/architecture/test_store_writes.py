@@ -50,6 +50,7 @@ WRITERS = {
     "journal/attempts.py": {"Attempt.begin", "Attempt._beat"},
     "journal/published.py": {"note_published", "withdraw_published.withdraw"},
     "runtime/preflight.py": {"_lacks"},
+    "checks/doctor.py": {"_examine_workers", "_probed"},
     # files of reference sets
     "references/files.py": {"SetFile._put", "SetFile._write_files", "SetFile.write"},
 }
@@ -78,6 +79,7 @@ DELETERS = {
     "journal/journal.py": {"Journal._delete_mark", "Journal.record", "Journal.release"},
     "journal/plan_document.py": {"mark_over"},
     "runtime/preflight.py": {"_probing"},
+    "checks/doctor.py": {"_examine_store", "_examine_workers"},
     "journal/record_files.py": {"RecordFiles.delete", "RecordFiles.forget", "RecordFiles.that_hold.true"},
     "runtime/job_handle.py": {"end_attempts"},
     "journal/unfinished_jobs.py": {"_release_briefly"},

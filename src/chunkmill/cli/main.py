@@ -18,6 +18,7 @@ import click
 
 import chunkmill as cm
 from chunkmill.cli.convert import convert, pyramid, rechunk
+from chunkmill.cli.doctor import doctor
 from chunkmill.cli.options import (
     JSON_FLAG,
     KEY_VALUE,
@@ -40,7 +41,7 @@ __all__ = ["main"]
 _EPILOG = """\b
 Exit codes:
   0    done
-  1    verify found a difference, or check found a problem
+  1    verify found a difference; check or doctor found a problem
   2    wrong arguments
   3    an error, shown on stderr
   130  interrupted: the same command resumes an unfinished job
@@ -188,7 +189,7 @@ def jobs(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool) 
         say("no unfinished jobs")
 
 
-for command in (convert, rechunk, pyramid, refs):
+for command in (convert, rechunk, pyramid, refs, doctor):
     main.add_command(command)
 
 

@@ -1,0 +1,133 @@
+"""What is found out about a store by a scratch key, what is unsafe about it, and that nothing stays there."""
+
+import json
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+import chunkmill as cm
+from chunkmill.checks import doctor as module
+from chunkmill.checks.doctor import doctor
+from chunkmill.cli.main import main
+from chunkmill.errors import StoreError
+from chunkmill.stores.memory import MemoryStore
+
+
+class IgnoresConditions(MemoryStore):
+    """A store that says that it compares versions, and does not."""
+
+    def set_if(self, key, value, version):
+        self.set(key, value)
+        return True
+
+
+class OnlyRead(MemoryStore):
+    def set(self, key, value):
+        raise StoreError(url=self.url, key=key, reason="denied")
+
+    def set_if(self, key, value, version):
+        raise StoreError(url=self.url, key=key, reason="denied")
+
+
+def test_a_safe_store_has_no_findings():
+    report = doctor(MemoryStore())
+    assert report.ok
+    assert report.store.compares_versions
+    assert report.store.writable
+    assert report.store.read_seconds >= 0
+
+
+def test_nothing_stays():
+    store = MemoryStore()
+    doctor(store)
+    assert list(store.list_prefix("")) == []
+
+
+def test_a_store_that_ignores_conditions_is_unsafe():
+    report = doctor(IgnoresConditions())
+    assert not report.ok
+    assert report.store.compares_versions is False
+    (finding,) = report.findings
+    assert finding.kind == "unsafe"
+    assert "lock" in finding.what
+
+
+def test_a_store_that_cannot_be_written_is_an_error_and_is_read():
+    report = doctor(OnlyRead())
+    assert [each.kind for each in report.findings] == ["error"]
+    assert report.store.writable is False
+    assert report.store.read_seconds is not None
+
+
+def test_slow_requests_are_said(monkeypatch):
+    monkeypatch.setattr(module, "_SLOW_SECONDS", -1.0)
+    (finding,) = doctor(MemoryStore()).findings
+    assert finding.kind == "slow"
+
+
+def test_a_folder_that_does_not_exist_is_not_made(tmp_path):
+    assert doctor(tmp_path / "new" / "x.zarr").store.writable
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_exists_stays_as_it_is(tmp_path):
+    cm.create_array(tmp_path / "x.zarr", shape=(2,), dtype="u1", chunks=(2,))
+    before = sorted((tmp_path / "x.zarr").rglob("*"))
+    assert doctor(tmp_path / "x.zarr").store.compares_versions
+    assert sorted((tmp_path / "x.zarr").rglob("*")) == before
+
+
+def test_reference_sets_and_zip_files_are_not_written(tmp_path):
+    cm.create_array(tmp_path / "x.zarr", shape=(2,), dtype="u1", chunks=(2,))[...] = 1
+    shutil.make_archive(tmp_path / "x", "zip", tmp_path / "x.zarr")
+    before = (tmp_path / "x.zip").read_bytes()
+    assert doctor(tmp_path / "x.zip").store.kind == "ZipStore"
+    assert (tmp_path / "x.zip").read_bytes() == before
+    cm.to_references(tmp_path / "x.zarr", tmp_path / "x.json")
+    assert doctor(tmp_path / "x.json").store.kind == "reference set"
+
+
+@pytest.mark.parametrize(
+    ("packages", "kind", "said"),
+    [
+        ({"numcodecs": "0.1"}, "unsafe", "numcodecs 0.1 instead of"),
+        ({"obstore": None}, "error", "lacks obstore"),
+    ],
+    ids=["another version", "a package that is missing"],
+)
+def test_a_worker_that_differs_is_named(packages, kind, said):
+    here = {"packages": {"numcodecs": "0.16", "obstore": "0.11"}}
+    theirs = {"packages": here["packages"] | packages}
+    answer = {"environment": theirs, "sees_store": True, "error": None}
+    (finding,) = module._worker_findings("tcp://a:1", answer, here)
+    assert finding.kind == kind
+    assert "tcp://a:1" in finding.what
+    assert said in finding.what
+
+
+def test_a_worker_with_a_store_of_its_own_is_named():
+    here = {"packages": {}}
+    answer = {"environment": here, "sees_store": False, "error": None}
+    (finding,) = module._worker_findings("tcp://a:1", answer, here | {"packages": {}})
+    assert "does not see" in finding.what
+
+
+def test_the_command(tmp_path):
+    shown = CliRunner().invoke(main, ["doctor", str(tmp_path / "x.zarr")])
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.startswith("doctor: nothing found")
+    printed = CliRunner().invoke(main, ["doctor", str(tmp_path / "x.zarr"), "--json"])
+    assert json.loads(printed.output)["store"]["compares_versions"] is True
+    assert CliRunner().invoke(main, ["doctor"]).exit_code == 0
+
+
+@pytest.mark.slow
+def test_workers_of_a_cluster(tmp_path):
+    from distributed import Client, LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
+        report = doctor(tmp_path / "x.zarr")
+    assert report.ok, report
+    (worker,) = report.workers.values()
+    assert worker["sees_store"]

@@ -1,0 +1,38 @@
+"""Versions for reports: every package that chunkmill requires or can use, by name."""
+
+import io
+import json
+import tomllib
+from pathlib import Path
+
+import chunkmill as cm
+from chunkmill.checks.versions import environment, extras
+
+PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def test_every_requirement_is_shown():
+    packages = environment()["packages"]
+    names = {each.partition("[")[0].partition(">")[0].partition("=")[0] for each in PROJECT["dependencies"]}
+    assert names <= {name for name, found in packages.items() if found}
+    assert {"s3fs", "obstore", "pyarrow"} <= packages.keys()
+
+
+def test_extras_are_those_of_the_package():
+    assert {"", "s3", "parquet"} <= extras().keys()
+    assert "s3fs" in extras()["s3"]
+
+
+def test_lines_and_json():
+    lines, document = io.StringIO(), io.StringIO()
+    cm.show_versions(lines)
+    cm.show_versions(document, as_json=True)
+    assert json.loads(document.getvalue())["packages"]["chunkmill"]
+    names = [line.split()[0] for line in lines.getvalue().splitlines()]
+    assert names[:3] == ["chunkmill", "python", "system"]
+    assert "numcodecs" in names
+
+
+def test_it_is_printed(capsys):
+    cm.show_versions()
+    assert capsys.readouterr().out.startswith("chunkmill")
