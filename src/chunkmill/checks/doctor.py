@@ -26,16 +26,15 @@ from chunkmill.display.report import Facts, ReportMixin, Table
 from chunkmill.errors import ChunkmillError
 from chunkmill.nodes.open_store import is_reference_set
 from chunkmill.stores.base import Store
-from chunkmill.stores.local import LocalStore
 from chunkmill.stores.open import open_store
 from chunkmill.stores.probe import PROBE_PREFIX
-from chunkmill.stores.zip import ZipStore
 
 __all__ = ["DoctorReport", "Finding", "StoreFacts", "doctor"]
 
 _N_TIMED = 5  # requests
 _SLOW_SECONDS = 0.2  # of a small request
 _ALIKE = ("chunkmill", "numcodecs", "numpy", "dask", "distributed")  # packages that client and workers share bytes by
+_LOCAL = "file://"
 _BEGIN, _CHANGED = b"probe", b"changed"
 
 
@@ -153,7 +152,7 @@ def _examine_store(
         return StoreFacts(os.fspath(url), "reference set", writable=False), None
     store = open_store(url, storage_options)
     kind = type(store).__name__
-    if isinstance(store, ZipStore):  # a probe would be a member of the file
+    if store.url.startswith("zip:"):  # a probe would be a member of the file
         return StoreFacts(store.url, kind, replaces_atomically=store.replaces_atomically), None
     absent = _absent_folders(store)
     key = f"{PROBE_PREFIX}{uuid4().hex}"
@@ -176,9 +175,9 @@ def _examine_store(
 
 def _absent_folders(store: Store) -> list[Path]:
     """Return the folders that a probe would create, the deepest first."""
-    if not isinstance(store, LocalStore):
+    if not store.url.startswith(_LOCAL):
         return []
-    root = Path(store.url.removeprefix("file://"))
+    root = Path(store.url.removeprefix(_LOCAL))
     return [folder for folder in (root, *root.parents) if not folder.exists()]
 
 
