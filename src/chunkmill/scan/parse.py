@@ -24,7 +24,7 @@ from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
-from chunkmill.stores.obstore_options import location_of
+from chunkmill.stores.obstore_clients import location_of
 
 __all__ = ["KINDS", "Parser", "kind_of", "parse_file"]
 
