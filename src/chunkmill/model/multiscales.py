@@ -1,14 +1,16 @@
 """Metadata of multiscale images: which arrays are levels of one image, their axes, and the size of their voxels.
 
-Read: OME-Zarr 0.1 to 0.5, N5-viewer, BigDataViewer, COSEM (OpenOrganelle). Written: OME-Zarr 0.4 and 0.5, N5-viewer
+Read: OME-Zarr 0.1 to 0.6, N5-viewer, BigDataViewer, COSEM (OpenOrganelle). Written: OME-Zarr 0.4 and 0.5, N5-viewer
 with COSEM. Everything here is in the order of numpy's axes; N5's own attributes are fastest axis first. Pure functions
 of attributes. Not here: opening the levels (`chunkmill.nodes.multiscales`).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
@@ -27,6 +29,10 @@ __all__ = [
 
 _TYPES = {"t": "time", "time": "time", "c": "channel", "channel": "channel"}
 _SPATIAL = ("z", "y", "x")
+
+
+Placement: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+"""Scale and translation of a level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,10 @@ class Multiscale:
         Of OME-Zarr, or the convention: ``"0.5"``, ``"n5-viewer"``, ``"bdv"``, ``"cosem"``.
     method
         How levels were made, as stored (``type`` in OME-Zarr); ``None`` where nothing says.
+    system
+        Name of the coordinate system of the levels' placement, where there are several; ``None``: the levels' own.
+    systems
+        Placement of each level in each coordinate system that scale and translation reach.
     """
 
     axes: tuple[Axis, ...]
@@ -64,6 +74,8 @@ class Multiscale:
     version: str
     name: str | None = None
     method: str | None = None
+    system: str | None = None
+    systems: Mapping[str, tuple[Placement, ...]] = field(default_factory=dict)
 
 
 Children: TypeAlias = Callable[[Callable[[str], bool]], Mapping[str, tuple[int, Mapping[str, Any]]]]
@@ -220,23 +232,71 @@ def _listed(attributes: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
 
 
 def _ome(stored: Mapping[str, Any], version: str, children: Children) -> Multiscale:
-    datasets = _listed(stored, "datasets") if "datasets" in stored else []
+    datasets = [_with_path(each) for each in (_listed(stored, "datasets") if "datasets" in stored else [])]
     if not datasets or not all(isinstance(each.get("path"), str) for each in datasets):
         raise _bad("multiscales", datasets, "datasets, each with a path")
-    if "axes" in stored:
-        axes = tuple(_axis(each) for each in stored["axes"])
-    else:  # 0.1 and 0.2: always all five, of which readers take the last where there are fewer
-        first = datasets[0]["path"]
-        n, _ = children(lambda name: name == first).get(first, (5, {}))
-        axes = tuple(_axis(name) for name in "tczyx"[5 - n :])
-    whole = _transformed(stored, (1.0,) * len(axes), (0.0,) * len(axes), within=None)
-    levels = []
-    for dataset in datasets:
-        scale, translation = _transformed(dataset, (1.0,) * len(axes), (0.0,) * len(axes), within=whole)
-        levels.append(Level(dataset["path"], scale, translation))
-    method = stored.get("type")
+    axes = _ome_axes(stored, datasets, children)
+    unit = (1.0,) * len(axes), (0.0,) * len(axes)
+    own = [_transformed(dataset.get("coordinateTransformations") or (), unit) for dataset in datasets]
+    systems: dict[str, tuple[Placement, ...]] = {}
+    others, whole, system = stored.get("coordinateTransformations") or (), unit, None
+    outputs = [_output(each) for each in others]
+    if any(outputs):  # alternatives, as SpatialData and OME-Zarr 0.6 have them
+        for each, output in zip(others, outputs, strict=True):
+            with suppress(MetadataError):
+                found = _transformed([each], unit)
+                systems[output] = tuple(_within(level, found) for level in own)
+        system = _chosen_system(outputs, systems, stored)
+    else:
+        whole = _transformed(others, unit)
+    placed = systems[system] if system is not None else [_within(level, whole) for level in own]
+    levels = tuple(Level(dataset["path"], *each) for dataset, each in zip(datasets, placed, strict=True))
     name = stored.get("name")
-    return Multiscale(axes, tuple(levels), version, name if isinstance(name, str) else None, method)
+    named = name if isinstance(name, str) else None
+    return Multiscale(axes, levels, version, named, stored.get("type"), system, systems)
+
+
+def _with_path(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
+    if type(path := dataset.get("path")) is not int:
+        return dataset
+    warnings.warn("the path of a level is a number, read as text", UserWarning, stacklevel=2)  # ez_zarr
+    return {**dataset, "path": str(path)}
+
+
+def _ome_axes(stored: Mapping[str, Any], datasets: Sequence[Mapping[str, Any]], children: Children) -> tuple[Axis, ...]:
+    if "axes" in stored:
+        return tuple(_axis(each) for each in stored["axes"])
+    if "coordinateSystems" in stored:  # 0.6: the axes are those of the system that the levels are placed in
+        systems = _listed(stored, "coordinateSystems")
+        wanted = [_output(each) for each in datasets[0].get("coordinateTransformations") or ()]
+        found = next((each for each in systems if each.get("name") in wanted), systems[0] if systems else {})
+        return tuple(_axis(each) for each in _listed({"axes": [], **found}, "axes"))
+    # 0.1 and 0.2: always all five, of which readers take the last where there are fewer
+    first = datasets[0]["path"]
+    n, _ = children(lambda name: name == first).get(first, (5, {}))
+    return tuple(_axis(name) for name in "tczyx"[5 - n :])
+
+
+def _output(transformation: Any) -> str:
+    """Return the name of the coordinate system that a transformation leads to; "" where it does not say."""
+    output = transformation.get("output") if isinstance(transformation, Mapping) else None
+    name = output.get("name") if isinstance(output, Mapping) else output
+    return name if isinstance(name, str) else ""
+
+
+def _chosen_system(outputs: Sequence[str], systems: Mapping[str, Any], stored: Mapping[str, Any]) -> str | None:
+    """Return ``"global"``, or the only coordinate system; ``None`` for the voxels of the first level."""
+    if "coordinateSystems" in stored:  # where the levels have a system of their own
+        return None
+    wanted = "global" if "global" in outputs else outputs[0]
+    if wanted in systems and (wanted == "global" or len(outputs) == 1):
+        return wanted
+    text = (
+        f"the coordinate systems of an image are {', '.join(outputs)[:200]}, those that scale and translation reach: "
+        f"{', '.join(systems)[:200] or 'none'}; its levels are in voxels of the first, `within(name)` chooses another"
+    )
+    warnings.warn(text, UserWarning, stacklevel=2)
+    return None
 
 
 def _axis(stored: Any) -> Axis:
@@ -247,17 +307,17 @@ def _axis(stored: Any) -> Axis:
     return Axis(stored["name"], stored.get("type"), stored.get("unit"))
 
 
-def _transformed(
-    stored: Mapping[str, Any],
-    scale: tuple[float, ...],
-    translation: tuple[float, ...],
-    *,
-    within: tuple[tuple[float, ...], tuple[float, ...]] | None,
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Apply the coordinate transformations in their order, and those of the whole image after them."""
-    for each in stored.get("coordinateTransformations") or ():
+def _transformed(transformations: Sequence[Any], start: Placement) -> Placement:
+    """Apply coordinate transformations in their order."""
+    scale, translation = start
+    for each in transformations:
         kind = each.get("type") if isinstance(each, Mapping) else None
         if kind == "identity":
+            continue
+        if kind == "sequence":
+            scale, translation = _transformed(
+                _listed({"transformations": [], **each}, "transformations"), (scale, translation)
+            )
             continue
         values = each.get(kind) if kind in {"scale", "translation"} else None
         if not isinstance(values, list) or len(values) != len(scale) or not all(map(_is_number, values)):
@@ -267,11 +327,13 @@ def _transformed(
             translation = tuple(a * b for a, b in zip(translation, values, strict=True))
         else:
             translation = tuple(a + b for a, b in zip(translation, values, strict=True))
-    if within is not None:
-        outer, shift = within
-        scale = tuple(a * b for a, b in zip(scale, outer, strict=True))
-        translation = tuple(a * b + c for a, b, c in zip(translation, outer, shift, strict=True))
     return scale, translation
+
+
+def _within(inner: Placement, outer: Placement) -> Placement:
+    """Return where a level is after the transformation `outer`."""
+    scale = tuple(a * b for a, b in zip(inner[0], outer[0], strict=True))
+    return scale, tuple(a * b + c for a, b, c in zip(inner[1], outer[0], outer[1], strict=True))
 
 
 def _bad(field: str, got: Any, expected: str) -> MetadataError:

@@ -6,7 +6,7 @@ Not here: what attributes say (`chunkmill.model.multiscales`), making levels (`c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from chunkmill.errors import MetadataError
@@ -47,6 +47,11 @@ class MultiscaleImage(Sequence[ScaleLevel]):
         Of OME-Zarr (``"0.5"``), or the convention: ``"n5-viewer"``, ``"bdv"``, ``"cosem"``.
     name, method
         As stored; ``None`` where nothing says.
+    system
+        Name of the coordinate system that scale and translation are of, where the image has several (SpatialData);
+        ``None``: that of the levels themselves.
+    systems
+        For each system that scale and translation reach, both for each level; `within` chooses one.
     """
 
     levels: tuple[ScaleLevel, ...]
@@ -54,6 +59,23 @@ class MultiscaleImage(Sequence[ScaleLevel]):
     version: str
     name: str | None = None
     method: str | None = None
+    system: str | None = None
+    systems: Mapping[str, tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]] = field(default_factory=dict)
+
+    def within(self, system: str) -> MultiscaleImage:
+        """Return the image in another of its coordinate systems.
+
+        Raises
+        ------
+        KeyError
+            The image has no such system, or scale and translation do not reach it.
+        """
+        if system not in self.systems:
+            msg = f"{system!r}: the coordinate systems of this image are {', '.join(map(repr, self.systems)) or 'none'}"
+            raise KeyError(msg)
+        placed = zip(self.levels, self.systems[system], strict=True)
+        levels = tuple(ScaleLevel(level.array, scale, translation) for level, (scale, translation) in placed)
+        return replace(self, levels=levels, system=system)
 
     def __len__(self) -> int:
         return len(self.levels)
@@ -84,7 +106,11 @@ def multiscales_of(
     images = []
     for image in described_images(attributes, arrays):
         levels = [ScaleLevel(level_array(path, each, node), each.scale, each.translation) for each in image.levels]
-        images.append(MultiscaleImage(tuple(levels), image.axes, image.version, image.name, image.method))
+        images.append(
+            MultiscaleImage(
+                tuple(levels), image.axes, image.version, image.name, image.method, image.system, image.systems
+            )
+        )
     return tuple(images)
 
 

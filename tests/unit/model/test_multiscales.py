@@ -123,7 +123,7 @@ def test_other_groups_have_none(attributes):
 @pytest.mark.parametrize("attributes", [
     {"multiscales": 3},
     {"multiscales": [{}]},
-    {"multiscales": [{"axes": ["x"], "datasets": [{"path": 3}]}]},
+    {"multiscales": [{"axes": ["x"], "datasets": [{"path": 3.5}]}]},
     {"multiscales": [{"axes": [3], "datasets": [{"path": "0"}]}]},
     {"ome": {"multiscales": [{"axes": ["x"], "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [1, 2]}]}]}]}},
     {"multiscales": [{"axes": ["x"], "datasets": [{"path": "0", "coordinateTransformations": [{"type": "affine"}]}]}]},
@@ -144,3 +144,34 @@ def test_axes_that_ome_does_not_have(types):
     level = Level("0", (1.0,) * len(axes), (0.0,) * len(axes))
     with pytest.raises(UnsupportedFeature, match="at most one axis of time"):
         emit_ome([Multiscale(axes, (level,), "0.5")], "0.5", {})
+
+
+def test_coordinate_systems_of_ome_zarr_0_6_are_axes():
+    """Laid out by hand, from the examples of its specification."""
+    axes = [{"name": "y", "type": "space", "unit": "micrometer"}, {"name": "x", "type": "space"}]
+    stored = {
+        "coordinateSystems": [{"name": "world", "axes": [{"name": "a"}]}, {"name": "intrinsic", "axes": axes}],
+        "datasets": [
+            {
+                "path": "s0",
+                "coordinateTransformations": [
+                    {"type": "scale", "scale": [0.5, 0.25], "input": "s0", "output": "intrinsic"}
+                ],
+            }
+        ],
+        "coordinateTransformations": [
+            {"type": "scale", "scale": [10, 10], "input": "intrinsic", "output": {"name": "world"}}
+        ],
+    }
+    (read,) = parse_multiscales({"ome": {"version": "0.6", "multiscales": [stored]}}, none)
+    assert read.axes == (Axis("y", "space", "micrometer"), Axis("x", "space"))
+    assert (read.levels, read.system) == ((Level("s0", (0.5, 0.25), (0.0, 0.0)),), None)
+    assert read.systems == {"world": (((5.0, 2.5), (0.0, 0.0)),)}
+
+
+def test_paths_that_are_numbers():
+    """ez_zarr writes them so."""
+    stored = {"axes": [{"name": "y"}, {"name": "x"}], "datasets": [{"path": 0}, {"path": 1}]}
+    with pytest.warns(UserWarning, match="the path of a level is a number, read as text"):
+        (read,) = parse_multiscales({"multiscales": [stored]}, none)
+    assert [level.path for level in read.levels] == ["0", "1"]
