@@ -69,7 +69,7 @@ test:
 
 # three at once on two cores: the tests with clusters wait a fourth of the time (685 s instead of 874)
 test-all: env peers
-	$(BIN)/python -m pytest -q -n 3
+	$(BIN)/python -m pytest -q -n 3 -m "not brief"
 
 # moto and s3fs must agree on a botocore, for which pip would search until it met packages that cannot be built
 S3_SERVER := aiobotocore|boto3|botocore|moto|s3transfer

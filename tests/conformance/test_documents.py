@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from interop.corpus import GOLDENS, UNWRITTEN
+from interop.corpus import BY_NAME
 from interop.verdict import plain
 
 import chunkmill as cm
@@ -10,8 +10,6 @@ from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import ArrayMetadata
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*read as:UserWarning")  # the draft's extension types
-
-READ = [golden for golden in GOLDENS if golden.id not in UNWRITTEN]
 
 
 def said(metadata):
@@ -25,11 +23,14 @@ def said(metadata):
     )  # fmt: skip
 
 
+WITH_GROUPS = {name: goldens for name, goldens in BY_NAME.items() if any(golden.groups for golden in goldens)}
+
+
 @pytest.mark.filterwarnings("ignore:a dimension name occurs twice")
-@pytest.mark.parametrize("golden", READ, ids=lambda golden: golden.id)
-def test_array(golden):
-    documents_format = get_format(golden.format)
-    for expected in golden.arrays:
+@pytest.mark.parametrize("goldens", BY_NAME.values(), ids=BY_NAME)
+def test_array(goldens):
+    for golden, expected in [(each, array) for each in goldens for array in each.arrays]:
+        documents_format = get_format(golden.format)
         metadata = golden.open(expected.path).metadata
         documents = documents_format.emit_array("some/where", metadata)
         again = documents_format.parse_array("some/where", documents)
@@ -38,10 +39,10 @@ def test_array(golden):
         assert documents_format.emit_array("some/where", again) == documents
 
 
-@pytest.mark.parametrize("golden", [golden for golden in READ if golden.groups], ids=lambda golden: golden.id)
-def test_group(golden):
-    documents_format = get_format(golden.format)
-    for path, attributes in golden.groups.items():
+@pytest.mark.parametrize("goldens", WITH_GROUPS.values(), ids=WITH_GROUPS)
+def test_group(goldens):
+    for golden, path in [(each, path) for each in goldens for path in each.groups]:
+        documents_format, attributes = get_format(golden.format), golden.groups[path]
         group = golden.open(path)
         assert isinstance(group, cm.Group)
         again = documents_format.parse_group("some/where", documents_format.emit_group("some/where", group.metadata))

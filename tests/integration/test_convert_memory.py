@@ -73,6 +73,30 @@ PAIRS = [
     ("fill value", "n5"),
 ]
 
+# every source and every target once: the values of a store that takes them whole, or sends them ahead, are held in
+# addition, by how much does not depend on what is on the other side
+ELSEWHERE = [
+    ("gzip", "zarr3 in shards, checksums"),
+    ("raw, big-endian", "zstd"),
+    ("transposed blosc", "zarr3 in shards"),
+    ("N5 with odd ends", "zarr3"),
+    ("shards", "zarr2"),
+    ("shards", "zstd in shards"),
+    ("shards, index first", "zarr3 in shards"),
+    ("fill value", "n5"),
+]
+
+CASES = [
+    pytest.param(
+        *pair,
+        stores,
+        id=f"{' to '.join(pair)}-{stores}",
+        marks=[] if stores == "files" or pair in ELSEWHERE else pytest.mark.slow,
+    )
+    for pair in PAIRS
+    for stores in ("files", "whole values", "far away")
+]
+
 
 class Far(RecordingStore):
     """Files that have to be stored whole, and that are fetched far ahead: what is on its way is held."""
@@ -108,8 +132,7 @@ def scheduler():
         yield
 
 
-@pytest.mark.parametrize("stores", ["files", "whole values", "far away"])
-@pytest.mark.parametrize(("old", "new"), PAIRS, ids=[" to ".join(pair) for pair in PAIRS])
+@pytest.mark.parametrize(("old", "new", "stores"), CASES)
 def test_a_job_holds_no_more_than_planned(old, new, stores, tmp_path):
     array = noise(SOURCES[old], tmp_path / "a")
     source, target = LocalStore(tmp_path / "a"), LocalStore(tmp_path / "b")
@@ -141,8 +164,7 @@ def smallest(planned, max_mem=1):
     return needed, planned(needed)
 
 
-@pytest.mark.parametrize("stores", ["files", "whole values", "far away"])
-@pytest.mark.parametrize(("old", "new"), PAIRS, ids=[" to ".join(pair) for pair in PAIRS])
+@pytest.mark.parametrize(("old", "new", "stores"), CASES)
 def test_the_smallest_memory_that_works_does(old, new, stores, tmp_path):
     options = SOURCES[old] | {"chunks": tuple(n // 2 for n in SOURCES[old]["chunks"])}
     if "shards" in options:

@@ -127,7 +127,18 @@ class MortalAnywhere(RecordingStore):
             raise Died
 
 
-@pytest.mark.parametrize("kind", [MemoryStore, Copying])
+@pytest.mark.parametrize(
+    ("format_", "kind"),
+    [
+        ("zarr2", MemoryStore),
+        pytest.param("zarr3", MemoryStore, marks=pytest.mark.slow),
+        pytest.param("n5", MemoryStore, marks=pytest.mark.slow),
+        ("zarr2", Copying),
+        pytest.param("zarr3", Copying, marks=pytest.mark.slow),
+        pytest.param("n5", Copying, marks=pytest.mark.slow),
+    ],
+    indirect=["format_"],
+)
 def test_levels_are_replaced_all_or_none_wherever_the_job_dies(format_, kind, monkeypatch):
     """A repair left the first new and the others old, where the job had died between two of them."""
     monkeypatch.setattr(attempts, "is_live", lambda _: False)

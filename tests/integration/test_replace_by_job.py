@@ -134,7 +134,13 @@ def test_a_job_that_dies_anywhere_where_values_are_copied(source, job, fmt, path
 
 @pytest.mark.parametrize(
     ("writer", "finisher"),
-    [("to_store", "again"), ("to_store", "repair"), ("dataset", "another"), ("later", "again"), ("create", "repair")],
+    [
+        ("to_store", "again"),
+        ("to_store", "repair"),
+        pytest.param("dataset", "another", marks=pytest.mark.slow),
+        pytest.param("later", "again", marks=pytest.mark.slow),
+        ("create", "repair"),
+    ],
 )
 def test_a_write_that_dies_while_values_are_copied(writer, finisher):
     """Whoever writes there next, or repairs, finishes it; what is there is the old or the new, whole."""
@@ -199,7 +205,7 @@ def exchanges(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("exchanges")
-@pytest.mark.parametrize(("job", "path"), [("convert", "g/a"), ("tree", "")])
+@pytest.mark.parametrize(("job", "path"), [("convert", "g/a"), pytest.param("tree", "", marks=pytest.mark.slow)])
 def test_a_job_that_dies_anywhere_in_a_directory(source, job, path, tmp_path):
     numbers = itertools.count()
 
@@ -211,7 +217,7 @@ def test_a_job_that_dies_anywhere_in_a_directory(source, job, path, tmp_path):
     die_anywhere(make, source, job, "zarr3", path)
 
 
-@pytest.mark.parametrize(("job", "path"), [("rechunk", "g/a"), ("tree", "")])
+@pytest.mark.parametrize(("job", "path"), [("rechunk", "g/a"), pytest.param("tree", "", marks=pytest.mark.slow)])
 def test_a_job_that_dies_anywhere_in_a_zip_file(source, job, path, tmp_path):
     """Dies, but not the process, whose changes of the file are published when it ends."""
     numbers = itertools.count()
@@ -227,8 +233,18 @@ def seen_or_copied(store, path, job, problems):
     return seen(store, path, job)
 
 
-@pytest.mark.parametrize(("make_store", "job"), [(MemoryStore, "convert"), (Copying, "to_store")])
-@pytest.mark.parametrize(("old", "fmt"), [("n5", "zarr3-draft"), ("zarr3-draft", "n5"), ("damaged zarr2", "zarr3")])
+@pytest.mark.parametrize(
+    ("make_store", "job"),
+    [(MemoryStore, "convert"), pytest.param(Copying, "to_store", marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize(
+    ("old", "fmt"),
+    [
+        pytest.param("n5", "zarr3-draft", marks=pytest.mark.slow),
+        ("zarr3-draft", "n5"),
+        ("damaged zarr2", "zarr3"),
+    ],
+)
 def test_a_job_that_dies_anywhere_beside_another_format(source, make_store, job, old, fmt):
     """Or beside a node that does not open."""
     die_anywhere(make_store, source, job, fmt, "g/a", old=old)
@@ -278,6 +294,7 @@ def die_anywhere(make_store, source, job, fmt, path, *, old=""):
     assert both == sorted(both, reverse=True)  # the old, and from some step on the new
 
 
+@pytest.mark.slow  # without it, `test_levels_beside` lets a job of levels die anywhere
 @pytest.mark.parametrize(("make_store", "fmt"), [(MemoryStore, "zarr3"), (Copying, "n5")])
 def test_levels_beside_an_array_that_die_anywhere(make_store, fmt):
     """Each level is the old or the new, whole; the third one is not there before."""

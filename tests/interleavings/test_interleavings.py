@@ -63,6 +63,7 @@ def turned(items: list[T], n: int) -> list[T]:
     return items[n:] + items[:n]
 
 
+@pytest.mark.brief
 @pytest.mark.parametrize(("first", "second"), [p for p in EVERY if p not in KNOWN])
 def test_pair_briefly(first, second):
     every = list(explore_all(chosen((first, second)), N_RUNS_BRIEFLY, n_scenarios=1))

@@ -16,11 +16,12 @@ import numpy as np
 from golden import cases, n5_cases
 
 import chunkmill as cm
+from chunkmill.formats.registry import get_format
 from chunkmill.nodes import placement
 from chunkmill.stores.capabilities import flush
 from chunkmill.stores.open import open_store
 
-__all__ = ["GOLDENS", "UNWRITTEN", "Expected", "Golden", "copy"]
+__all__ = ["BY_NAME", "GOLDENS", "UNWRITTEN", "Expected", "Golden", "copy", "distinct"]
 
 FOLDER = Path(__file__).parents[1] / "golden"
 
@@ -115,6 +116,35 @@ UNWRITTEN = {
     "n5/zarr-python-2.18.7/zero_d": "N5 has no arrays without dimensions",
 }
 """Goldens that need not be read, so that nothing can be written anew."""
+
+
+def by_name() -> dict[str, list[Golden]]:
+    """Goldens that can be written, of one name, format and kind of store: by whom they were written is the difference."""
+    found: dict[str, list[Golden]] = {}
+    for golden in GOLDENS:
+        if golden.id not in UNWRITTEN:
+            found.setdefault(f"{golden.format}/{golden.name}{golden.source.suffix}", []).append(golden)
+    return found
+
+
+BY_NAME = by_name()
+
+
+def distinct(found: list[Golden]) -> Iterator[Golden]:
+    """Yield goldens of one name whose descriptions differ: of equal ones, with equal values, we write the same bytes."""
+    seen = set()
+    for golden in found:
+        documents = [_documents(golden, path) for path in (*golden.groups, *(each.path for each in golden.arrays))]
+        if (key := repr(documents)) not in seen:
+            seen.add(key)
+            yield golden
+
+
+def _documents(golden: Golden, path: str) -> dict[str, bytes]:
+    node, documents_format = golden.open(path), get_format(golden.format)
+    if isinstance(node, cm.Array):
+        return dict(documents_format.emit_array(path, node.metadata))
+    return dict(documents_format.emit_group(path, node.metadata))
 
 
 def copy(golden: Golden, folder: Path) -> Path:
