@@ -1,5 +1,8 @@
 """Tests stand where one looks for them: a file of the same name in the same folder, helpers in ``tests/support``."""
 
+import ast
+import functools
+import importlib.util
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -44,3 +47,29 @@ def test_modules_have_unit_tests_of_their_name():
 def test_helpers_of_tests_are_in_packages():
     """In ``tests/`` itself, a module would take a name that any other package may have."""
     assert [path.name for path in (ROOT / "tests").glob("*.py")] == ["conftest.py"]
+
+
+def test_what_tests_import_of_the_package_exists():
+    """Found in a second, where it would take a minute to collect every test."""
+    missing = set()
+    for path in [*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]:
+        if "recipes" in path.parts:  # import what they make
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "chunkmill":
+                names = {f"{node.module}.{alias.name}" for alias in node.names}
+                missing |= {(path.relative_to(ROOT).as_posix(), name) for name in names if not exists(name)}
+    assert not missing
+
+
+@functools.cache
+def exists(name):
+    """Whether a module has a name, or is of that name."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        found = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        return False
+    if found is None:
+        return False
+    return hasattr(importlib.import_module(module), attribute) or importlib.util.find_spec(name) is not None

@@ -15,7 +15,7 @@ from support.recording import FailingStore, RecordingStore
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, JobError, NodeExists, NodeNotFound
 from chunkmill.journal.unfinished_jobs import unfinished_jobs
-from chunkmill.pyramids import blocks, tasks
+from chunkmill.pyramids import levels, tasks
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -48,7 +48,7 @@ def expected_levels(values, factors, method="mean"):
 @pytest.fixture
 def small_tasks(monkeypatch):
     """Divide small arrays as large ones."""
-    monkeypatch.setattr(blocks, "_FINE_TASK_BYTES", 1 << 14)
+    monkeypatch.setattr(levels, "_FINE_TASK_BYTES", 1 << 14)
 
 
 def check_levels(group, expected):

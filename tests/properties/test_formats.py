@@ -20,8 +20,8 @@ from chunkmill.errors import MetadataError, UnknownCodec
 from chunkmill.formats import consolidated
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.formats.zarr_v3 import ZarrV3
-from chunkmill.model import byte_order, fill_values
 from chunkmill.model import dtypes as names
+from chunkmill.model import fill_values
 from chunkmill.model.metadata import GroupMetadata
 
 
@@ -47,9 +47,9 @@ def test_dtypes_come_back(dtype):
     through_json = json.loads(json.dumps([names.emit_v2(dtype), names.emit_v3(dtype)]))
     assert names.parse_v2(through_json[0], key="") == dtype
     assert names.parse_v3(through_json[1], key="") == dtype
-    big = byte_order.with_byte_order(dtype, "big")
+    big = names.with_byte_order(dtype, "big")
     assert names.parse_v2(names.emit_v2(big), key="") == big
-    assert byte_order.to_native(big) == dtype
+    assert names.to_native(big) == dtype
 
 
 @given(dtypes.flatmap(lambda d: fills(d).map(lambda value: (d, value))))
@@ -63,7 +63,7 @@ def test_every_bit_of_a_v3_fill_value_comes_back(case):
 def test_v2_fill_values_come_back_in_both_byte_orders(case):
     dtype, value = case
     for order in ("little", "big"):
-        stored = byte_order.with_byte_order(dtype, order)
+        stored = names.with_byte_order(dtype, order)
         document = json.loads(json.dumps(fill_values.emit_v2(value, stored)))
         assert same_fill(fill_values.parse_v2(document, stored, key=""), value, dtype)
 
