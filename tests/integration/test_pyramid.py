@@ -164,7 +164,7 @@ def test_metadata_of_the_source_are_taken():
     (image,) = cm.open_group(out).multiscales
     assert [level.scale for level in image] == [(40, 4, 4), (40, 8, 8)]
     assert [level.translation for level in image] == [(0, 0, 0), (0, 2, 2)]
-    assert {axis.unit for axis in image.axes} == {"nm"}
+    assert {axis.unit for axis in image.axes} == {"nanometer"}
     assert cm.open_array(out, "0").attributes == {"mine": 1}
     again = MemoryStore()
     cm.pyramid((out, "0"), again, format="n5")  # back: of the array, whose group describes it

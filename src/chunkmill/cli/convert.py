@@ -170,7 +170,9 @@ def rechunk(
     show_default=True,
     help="From each level to the next: a number, 1,2,2, y=2,x=2, or isotropic.",
 )
-@click.option("--levels", type=click.IntRange(1), help="Levels, the first included; until a chunk holds the last.")
+@click.option(
+    "--levels", type=click.IntRange(1), help="Levels with the first; by default until a chunk holds the last."
+)
 @click.option(
     "--method",
     type=click.Choice(["mean", "median", "min", "max", "mode", "stride"]),
@@ -183,7 +185,11 @@ def rechunk(
 @click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
 @click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
 @click.option("--scale", type=_ByAxis(float), help="Length of a voxel: 40,4,4, or z=40,y=4,x=4.")
-@click.option("--units", help="Unit of the lengths, such as nanometer.")
+@click.option("--units", help="Unit of the lengths of axes of space, such as nanometer, or nm.")
+@click.option("--translation", type=_ByAxis(float), help="Position of the first voxel, like --scale.")
+@region_option("Only this region of the source")
+@click.option("--name", help="Name of the image.")
+@click.option("--channels", type=NAMES, help="Names of the channels, such as dapi,gfp: described as omero.")
 @click.option(
     "--ome",
     type=click.Choice(["auto", "0.4", "0.5", "none"]),
@@ -197,8 +203,8 @@ def pyramid(
 ) -> None:
     """Write the array SOURCE, or the finest level of an image, and its reductions as the levels of TARGET.
 
-    Without TARGET, the reductions are written beside SOURCE, an array whose name ends with 0. Each element is read
-    once. The levels appear when all are complete; an interrupted job resumes when the command is run again.
+    Without TARGET, the reductions are written to the group of SOURCE, an array whose name ends with 0. Each element is
+    read once. The levels appear when all are complete; an interrupted job resumes when the command is run again.
     """
     chosen = options | {"format": format_, "ome": None if ome == "none" else ome}
     where = None if target is None else (target, target_path)

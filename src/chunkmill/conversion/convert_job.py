@@ -44,7 +44,7 @@ from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
 from chunkmill.stores.base import Store
 
-__all__ = ["ConversionTarget", "check_apart", "plan_job", "shown_node"]
+__all__ = ["ConversionTarget", "check_apart", "plan_job", "region_layout", "shown_node"]
 
 _FINE_TASK_BYTES = 16 << 20  # tasks own less only where there would be fewer than the least number of them
 _MANY_TASKS = 1024  # from so many on, tasks own more instead
@@ -249,7 +249,7 @@ def _plan_arrays(
                 max_bytes=max_bytes,
                 max_keys=max_keys,
                 align_bytes=MAX_TASK_BYTES,
-                region=_region_layout(old),
+                region=region_layout(old),
             ),
         )
         for (old, new), known in zip(arrays, see_sources([whole(old) for old, _ in arrays]), strict=True)
@@ -261,7 +261,8 @@ def _plan_arrays(
     return tuple(_with_tasks(plan, settings, max_bytes=max_bytes, max_keys=max_keys) for plan in chosen)
 
 
-def _region_layout(array: Array) -> RegionLayout | None:
+def region_layout(array: Array) -> RegionLayout | None:
+    """Return the chunks of a region of a stored array; ``None`` for a whole one."""
     if region_of(array) is None:
         return None
     keys, chunks = array.write_layout, array.read_layout

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.model.units import canonical_unit, unit_symbol
 
 __all__ = [
     "OF_LEVELS",
@@ -23,6 +24,9 @@ __all__ = [
     "axis_type",
     "emit_n5_levels",
     "emit_ome",
+    "emit_transform",
+    "moved_level",
+    "parse_level",
     "parse_multiscales",
     "reduced_level",
 ]
@@ -37,7 +41,15 @@ Placement: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis: its name; ``"space"``, ``"time"``, ``"channel"`` or ``None``; its unit or ``None``."""
+    """One axis.
+
+    Attributes
+    ----------
+    type
+        ``"space"``, ``"time"``, ``"channel"``, or ``None``.
+    unit
+        Name of the unit as in OME-Zarr (``"micrometer"``, also where N5 has ``"um"``), or ``None``.
+    """
 
     name: str
     type: str | None = None
@@ -136,6 +148,18 @@ def reduced_level(level: Level, path: str, total: Sequence[int], *, averages: bo
     return Level(path, scale, tuple(start + length * (factor - 1) / 2 for start, length, factor in shifted))
 
 
+def moved_level(level: Level, start: Sequence[int]) -> Level:
+    """Return the level of a crop that begins at the voxel `start`.
+
+    Examples
+    --------
+    >>> moved_level(Level("0", (1.0, 4.0), (0.0, 2.0)), (3, 10))
+    Level(path='0', scale=(1.0, 4.0), translation=(3.0, 42.0))
+    """
+    axes = zip(level.translation, level.scale, start, strict=True)
+    return replace(level, translation=tuple(before + length * n for before, length, n in axes))
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # OME-Zarr
 
@@ -173,7 +197,11 @@ def emit_ome(images: Sequence[Multiscale], version: str, attributes: Mapping[str
 def _emit_image(image: Multiscale) -> dict[str, Any]:
     _check_ome_axes(image.axes)
     axes = [
-        {name: value for name, value in (("name", a.name), ("type", a.type), ("unit", a.unit)) if value is not None}
+        {
+            name: value
+            for name, value in (("name", a.name), ("type", a.type), ("unit", canonical_unit(a.unit)))
+            if value is not None
+        }
         for a in image.axes
     ]
     datasets = [
@@ -304,7 +332,8 @@ def _axis(stored: Any) -> Axis:
         return Axis(stored, axis_type(stored))
     if not isinstance(stored, Mapping) or not isinstance(stored.get("name"), str):
         raise _bad("axes", stored, "an axis with a name")
-    return Axis(stored["name"], stored.get("type"), stored.get("unit"))
+    unit = stored.get("unit")
+    return Axis(stored["name"], stored.get("type"), canonical_unit(unit if isinstance(unit, str) else None))
 
 
 def _transformed(transformations: Sequence[Any], start: Placement) -> Placement:
@@ -351,20 +380,15 @@ def _is_number(value: Any) -> bool:
 def emit_n5_levels(image: Multiscale) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return the attributes of the group and of each level's array, as N5-viewer and COSEM's readers take them."""
     first = image.levels[0]
-    names, units = [a.name for a in image.axes], [a.unit or "" for a in image.axes]
+    unit = unit_symbol(next((axis.unit for axis in reversed(image.axes) if axis.type == "space"), None))
     below: dict[str, dict[str, Any]] = {}
     datasets = []
     for level in image.levels:
-        transform = {
-            "axes": names,
-            "units": units,
-            "scale": list(level.scale),
-            "translate": list(level.translation),
-        }
+        transform = emit_transform(image.axes, level)
         factors = [round(a / b) for a, b in zip(level.scale, first.scale, strict=True)]
         below[level.path] = {
             "downsamplingFactors": factors[::-1],
-            "pixelResolution": {"dimensions": list(first.scale)[::-1], "unit": units[-1] if units else ""},
+            "pixelResolution": {"dimensions": list(first.scale)[::-1], "unit": unit},
             "transform": transform,
         }
         datasets.append({"path": level.path, "transform": transform})
@@ -374,6 +398,34 @@ def emit_n5_levels(image: Multiscale) -> tuple[dict[str, Any], dict[str, dict[st
         "pixelResolution": below[first.path]["pixelResolution"],
     }
     return group, below
+
+
+def emit_transform(axes: Sequence[Axis], level: Level) -> dict[str, Any]:
+    """Return the attribute ``transform`` of an array that is a level, as COSEM has it."""
+    return {
+        "axes": [axis.name for axis in axes],
+        "units": [unit_symbol(axis.unit) for axis in axes],
+        "scale": list(level.scale),
+        "translate": list(level.translation),
+    }
+
+
+def parse_level(attributes: Mapping[str, Any], n_axes: int) -> Multiscale | None:
+    """Return the image of one level that the attributes of an array describe; ``None`` where they describe none.
+
+    Examples
+    --------
+    >>> parse_level({"pixelResolution": {"dimensions": [1, 4], "unit": "nm"}}, 2).levels
+    (Level(path='', scale=(4.0, 1.0), translation=(0.0, 0.0)),)
+    """
+    transform = attributes.get("transform")
+    if isinstance(transform, Mapping) and "scale" in transform:
+        image = _cosem({"datasets": [{"path": "", "transform": transform}]})
+        return image if len(image.axes) == n_axes else None
+    if "pixelResolution" not in attributes:
+        return None
+    spacing, unit = _resolution({}, attributes, n_axes)
+    return Multiscale(_n5_axes(n_axes, unit), (Level("", spacing, (0.0,) * n_axes),), "n5-viewer")
 
 
 def _cosem(stored: Mapping[str, Any]) -> Multiscale:
@@ -388,7 +440,10 @@ def _cosem(stored: Mapping[str, Any]) -> Multiscale:
         scale = _numbers(transform, "scale")[::step]
         names = list(transform.get("axes") or _names(len(scale)))[::step]
         units = list(transform.get("units") or [None] * len(scale))[::step]
-        axes = axes or tuple(Axis(str(n), axis_type(str(n)), u or None) for n, u in zip(names, units, strict=False))
+        axes = axes or tuple(
+            Axis(str(n), axis_type(str(n)), canonical_unit(None if u is None else str(u)))
+            for n, u in zip(names, units, strict=False)
+        )
         levels.append(Level(path, scale, _numbers(transform, "translate", len(scale))[::step]))
     return Multiscale(axes, tuple(levels), "cosem", stored.get("name"))
 
@@ -418,7 +473,7 @@ def _n5(attributes: Mapping[str, Any], children: Children) -> Multiscale | None:
         if own is None and number < len(by_level):
             own = by_level[number]
         factors.append(_numbers({"downsamplingFactors": own or [1] * n_axes}, "downsamplingFactors", n_axes)[::-1])
-    axes = tuple(Axis(name, axis_type(name), unit) for name in _names(n_axes))
+    axes = _n5_axes(n_axes, unit)
     base = Level(names[0], spacing, (0.0,) * n_axes)
     levels = []
     for name, total in zip(names, factors, strict=True):
@@ -426,6 +481,11 @@ def _n5(attributes: Mapping[str, Any], children: Children) -> Multiscale | None:
         shift = tuple(a * (b - 1) / 2 for a, b in zip(spacing, total, strict=True))
         levels.append(replace(base, path=name, scale=scale, translation=shift))
     return Multiscale(axes, tuple(levels), "bdv" if "dataType" in attributes else "n5-viewer")
+
+
+def _n5_axes(n: int, unit: str | None) -> tuple[Axis, ...]:
+    typed = [(name, axis_type(name)) for name in _names(n)]
+    return tuple(Axis(name, kind, canonical_unit(unit) if kind == "space" else None) for name, kind in typed)
 
 
 def _is_level(name: str) -> bool:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from chunkmill.errors import MetadataError
-from chunkmill.model.multiscales import Axis, Level, Multiscale, parse_multiscales
+from chunkmill.errors import MetadataError, NodeNotFound
+from chunkmill.model.multiscales import Axis, Level, Multiscale, parse_level, parse_multiscales
 from chunkmill.nodes.array import Array
 
-__all__ = ["MultiscaleImage", "ScaleLevel", "described_images", "level_array", "multiscales_of"]
+__all__ = ["MultiscaleImage", "ScaleLevel", "described_images", "image_of_array", "level_array", "multiscales_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,32 @@ def described_images(attributes: Mapping[str, Any], arrays: Arrays) -> tuple[Mul
         return {name: (array.ndim, array.attributes) for name, array in arrays(accepts).items()}
 
     return parse_multiscales(attributes, children)
+
+
+def image_of_array(array: Array, open_group: Callable[[str], Any]) -> tuple[Any, Multiscale, Level] | None:
+    """Return the group, the image and the level that describe an array; ``None`` where metadata describe none.
+
+    The group above is asked first, then the attributes of the array itself: there the group is ``None``. Other levels
+    may be absent: they are not opened.
+
+    Parameters
+    ----------
+    open_group
+        Opens a node of the array's store by its path.
+    """
+    above, _, name = array.path.rpartition("/")
+    if name:
+        try:
+            group = open_group(above)
+        except NodeNotFound:
+            group = None
+        if hasattr(group, "arrays_named"):
+            for image in described_images(group.attributes, group.arrays_named):
+                for level in image.levels:
+                    if level.path.strip("/") == name:
+                        return group, image, level
+    found = parse_level(array.attributes, array.ndim)
+    return None if found is None else (None, found, found.levels[0])
 
 
 def level_array(path: str, level: Level, node: Callable[[str], Any]) -> Array:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from chunkmill.array.selection import full_region
 from chunkmill.conversion.target_metadata import describe_target, fitted_to
-from chunkmill.errors import AlignmentError, NodeNotFound
+from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
@@ -25,17 +27,22 @@ from chunkmill.model.multiscales import (
     axis_type,
     emit_n5_levels,
     emit_ome,
+    moved_level,
     reduced_level,
 )
+from chunkmill.model.units import canonical_unit, is_known
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.cropped import region_of
 from chunkmill.nodes.group import Group, Node
-from chunkmill.nodes.multiscales import described_images, level_array
+from chunkmill.nodes.multiscales import described_images, image_of_array, level_array
+from chunkmill.nodes.region_option import cropping
 from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.levels import LevelShape, plan_levels
 from chunkmill.stores.base import Store
 
 __all__ = ["BaseImage", "DescribedLevels", "LevelTarget", "describe_base", "describe_levels", "emit_levels"]
+__all__ += ["unlisted_units"]
 
 _DEFAULT_NAMES = ("t", "c", "z", "y", "x")
 
@@ -66,62 +73,63 @@ class BaseImage:
     attributes: Mapping[str, Any]
 
 
-def describe_base(node: Node, scale: Any, units: Any) -> BaseImage:
+def describe_base(
+    node: Node, scale: Any, units: Any, *, region: Any = None, translation: Any = None, name: str | None = None
+) -> BaseImage:
     """Return the array, or the finest level of the image that a group describes.
 
-    `scale` and `units` are by axis, or dicts by dimension name; ``None``: what metadata say.
+    `scale`, `units` and `translation` are by axis, or dicts by dimension name; a single one is that of the axes of
+    space; ``None``: what metadata say. A `region` of the array moves the translation.
 
     Raises
     ------
     ValueError
         The node is a group that describes no image. `scale` or `units` name unknown dimensions, are of another rank,
         or not above 0.
+    RegionError
+        The array has no such region.
     """
-    array, group, image = _found(node)
+    array, group, image, stored = _found(node)
     names = _names(array, image)
     known = {axis.name: axis for axis in image.axes} if image else {}
     axes = [known.get(name) or Axis(name, axis_type(name)) for name in names]
-    by_unit = _by_axis(units, names, "units")
-    axes = [replace(axis, unit=unit) if unit is not None else axis for axis, unit in zip(axes, by_unit, strict=True)]
-    stored = image.levels[0] if image else None
-    before = stored.scale if stored else (1.0,) * array.ndim
-    wanted = _by_axis(scale, names, "scale")
-    lengths = [known if length is None else float(length) for length, known in zip(wanted, before, strict=True)]
+    by_unit = _by_axis(units, axes, "units")
+    axes = [
+        axis if unit is None else replace(axis, unit=canonical_unit(unit))
+        for axis, unit in zip(axes, by_unit, strict=True)
+    ]
+    lengths = _or_stored(_by_axis(scale, axes, "scale"), stored.scale if stored else (1.0,) * array.ndim)
     if bad := [length for length in lengths if not length > 0]:
         msg = f"scale={scale!r}: {bad[0]} is not a length above 0"
         raise ValueError(msg)
-    translation = stored.translation if stored else (0.0,) * array.ndim
-    level = Level("", tuple(lengths), translation)
+    starts = stored.translation if stored else (0.0,) * array.ndim
+    level = Level("", lengths, starts)
+    crop = cropping(region, array, [array], lambda _: names)
+    if crop is not None:
+        array = crop(array)
+        level = moved_level(level, [cut.start for cut in region_of(array) or full_region(array.shape)])
+    level = replace(level, translation=_or_stored(_by_axis(translation, axes, "translation"), level.translation))
     is_scaled = scale is not None or stored is not None
-    attributes = {} if group is None or image is None else group.attributes
-    return BaseImage(array, tuple(axes), level, is_scaled, image.name if image else None, attributes)
+    attributes = {} if group is None else group.attributes
+    return BaseImage(array, tuple(axes), level, is_scaled, name or (image.name if image else None), attributes)
 
 
-def _found(node: Node) -> tuple[Array, Group | None, Multiscale | None]:
-    """Return the array, the group above it, and the image whose finest level it is, where metadata describe one.
+def _or_stored(wanted: Sequence[Any], stored: Sequence[float]) -> tuple[float, ...]:
+    return tuple(known if each is None else float(each) for each, known in zip(wanted, stored, strict=True))
 
-    Other levels may be missing, or be something else by now: they are not opened.
-    """
+
+def _found(node: Node) -> tuple[Array, Group | None, Multiscale | None, Level | None]:
+    """Return the array, the group above it if that describes the array, the image and the level that the array is."""
     if isinstance(node, Group):
-        if images := _images(node):
-            return level_array(node.path, images[0].levels[0], node.__getitem__), node, images[0]
+        for image in described_images(node.attributes, node.arrays_named):
+            if image.levels:
+                first = image.levels[0]
+                return level_array(node.path, first, node.__getitem__), node, image, first
         arrays = ", ".join(map(repr, list(node.arrays())[:10])) or "none"
         msg = f"source: the group {node.path!r} of {node.url} describes no multiscale image; give the path of an array "
         raise ValueError(f"{msg}(those directly below it: {arrays})")
-    above, _, name = node.path.rpartition("/")
-    if not name:
-        return node, None, None
-    try:
-        group = hierarchy.open_node(node.store, above)
-    except NodeNotFound:
-        return node, None, None
-    if not isinstance(group, Group):
-        return node, None, None
-    return node, group, next((each for each in _images(group) if each.levels[0].path.strip("/") == name), None)
-
-
-def _images(group: Group) -> list[Multiscale]:
-    return [image for image in described_images(group.attributes, group.arrays_named) if image.levels]
+    found = image_of_array(node, partial(hierarchy.open_node, node.store))
+    return (node, None, None, None) if found is None else (node, *found)
 
 
 def _names(array: Array, image: Multiscale | None) -> list[str]:
@@ -132,9 +140,10 @@ def _names(array: Array, image: Multiscale | None) -> list[str]:
     return [name or other for name, other in zip(stored, default, strict=True)]
 
 
-def _by_axis(option: Any, names: Sequence[str], argument: str) -> list[Any]:
+def _by_axis(option: Any, axes: Sequence[Axis], argument: str) -> list[Any]:
+    names = [axis.name for axis in axes]
     if option is None or isinstance(option, (str, int, float)):
-        return [option] * len(names)
+        return [option if axis.type == "space" else None for axis in axes]
     if isinstance(option, Mapping):
         if unknown := sorted(set(option) - set(names)):
             msg = f"{argument}={dict(option)!r}: unknown dimensions {unknown}; the array has {list(names)}"
@@ -198,13 +207,14 @@ def describe_levels(
         names=[axis.name for axis in base.axes],
         spacing=base.level.scale if base.is_scaled else None,
     )
+    name = _default_name(target) if base.name in {None, "", "/"} else base.name
     averages = method != "stride"
     described = tuple(
         reduced_level(base.level, f"{target.stem}{number}", shape.total, averages=averages)
         for number, shape in enumerate(shapes)
     )
     shown = method if isinstance(method, str) else getattr(method, "__name__", None)
-    image = Multiscale(base.axes, described, target.convention or "", base.name, shown)
+    image = Multiscale(base.axes, described, target.convention or "", name, shown)
     group, of_levels = emit_levels(image, target.convention, base.attributes)
     arrays = [
         _level_array(target, level.path, shape, first, of_levels.get(level.path, {}))
@@ -213,6 +223,21 @@ def describe_levels(
     if target.exists:
         arrays[0] = base.array
     return DescribedLevels(shapes, tuple(arrays), image, GroupMetadata(group))
+
+
+def unlisted_units(image: Multiscale) -> str:
+    """Return what a plan says of units that no convention lists; empty where there are none."""
+    units = dict.fromkeys(axis.unit for axis in image.axes if not is_known(axis.unit))
+    shown = ", ".join(map(repr, units))
+    return f"; OME-Zarr and N5's viewers do not know the unit {shown}, which is kept" if units else ""
+
+
+def _default_name(target: LevelTarget) -> str:
+    """Return the name of an image that has none: the last part of its path or url, without suffixes of formats."""
+    name = target.path.rpartition("/")[2] or target.store.url.rstrip("/").rpartition("/")[2]
+    for suffix in (".ozx", ".zip", ".zarr", ".n5", ".ome"):
+        name = name.removesuffix(suffix)
+    return name or "image"
 
 
 def _describe_first(

@@ -65,7 +65,8 @@ def plan_levels(
         others); a list of those, one for each level after the first; ``"isotropic"``: 2 along the axes whose voxels
         are shorter than the others'.
     n_levels
-        Levels with the first; ``None``: as many as `factors` lists, or until one chunk holds the last level.
+        Levels with the first; ``None``: as many as `factors` lists, or until one chunk holds the last level
+        along every axis that is reduced.
     chunk_shape
         Of the chunks of every level.
     spacing
@@ -93,13 +94,15 @@ def plan_levels(
     most = n_levels if n_levels is not None else len(factors) + 1 if listed else _MOST_LEVELS
     while len(levels) < most:
         last = levels[-1]
-        if n_levels is None and not listed and _fits(last.shape, chunk_shape):
-            break
         wanted = factors[len(levels) - 1] if listed else factors
         if isinstance(wanted, str):
             by_axis = _isotropic(wanted, last, spacing, names)
+            reduced = [_is_spatial(name) for name in names or (None,) * len(first)]
         else:
             by_axis = _by_axis(wanted, first, names)
+            reduced = [factor > 1 for factor in by_axis]
+        if n_levels is None and not listed and _fits(last.shape, chunk_shape, reduced):
+            break
         # an axis of one element cannot be reduced
         by_axis = tuple(1 if n <= 1 else factor for n, factor in zip(last.shape, by_axis, strict=True))
         if all(factor == 1 for factor in by_axis):
@@ -112,8 +115,9 @@ def plan_levels(
     return tuple(levels)
 
 
-def _fits(shape: Sequence[int], chunk_shape: Sequence[int]) -> bool:
-    return all(n <= chunk for n, chunk in zip(shape, chunk_shape, strict=True))
+def _fits(shape: Sequence[int], chunk_shape: Sequence[int], reduced: Sequence[bool]) -> bool:
+    """Return whether one chunk holds a level along the axes that are reduced: others keep their chunks."""
+    return all(n <= chunk for n, chunk, is_reduced in zip(shape, chunk_shape, reduced, strict=True) if is_reduced)
 
 
 def _is_spatial(name: str | None) -> bool:

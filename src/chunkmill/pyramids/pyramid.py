@@ -5,7 +5,7 @@ Not here: the source and the levels (`chunkmill.pyramids.image`), tasks (`chunkm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import lcm
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.array_plan import ArrayPlan, see_sources
-from chunkmill.conversion.convert_job import check_apart, shown_node
+from chunkmill.conversion.convert_job import check_apart, region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
@@ -24,13 +24,17 @@ from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
 from chunkmill.journal.journal_names import fingerprint
 from chunkmill.journal.unfinished_jobs import finish_exchange
+from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.cropped import region_of, whole
 from chunkmill.nodes.documents import format_of_store
+from chunkmill.nodes.region_option import RegionOption
 from chunkmill.pyramids.beside import BesideWriter
 from chunkmill.pyramids.downsample import Method, Reduction, check_method
-from chunkmill.pyramids.image import DescribedLevels, LevelTarget, describe_base, describe_levels
+from chunkmill.pyramids.image import DescribedLevels, LevelTarget, describe_base, describe_levels, unlisted_units
 from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
+from chunkmill.pyramids.omero import with_omero
 from chunkmill.pyramids.tasks import PyramidWriter
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.stage import LEAST_TASKS, count_tasks
@@ -53,6 +57,11 @@ def plan_pyramid(
     codecs: Any = "keep",
     scale: Any = None,
     units: Any = None,
+    translation: Any = None,
+    region: RegionOption = None,
+    name: str | None = None,
+    channels: Sequence[str] | None = None,
+    omero: Mapping[str, Any] | bool | None = None,
     ome: Literal["auto", "0.4", "0.5"] | None = "auto",
     max_mem: int | str | None = None,
     overwrite: bool = False,
@@ -73,7 +82,7 @@ def plan_pyramid(
         BigDataViewer, COSEM), whose finest level is taken.
     target
         A url or ``(url, path)`` of a new group; ``None``: the group of the source, an array whose name ends with 0,
-        which is the first level: the others are written beside it, with its metadata unless you say otherwise.
+        which is the first level: the others are written to the same group, with its metadata unless you say otherwise.
     factors
         Elements that become one, from each level to the next: an int for all axes but those named time or channel; a
         tuple by axis; a dict by dimension name (1 for the others); a list of those by level; ``"isotropic"``: 2 along
@@ -89,7 +98,20 @@ def plan_pyramid(
     chunks, shards, codecs
         Of all levels, as in `chunkmill.plan_convert`.
     scale, units
-        Length of a voxel, and its unit: by axis, or a dict by dimension name; the source's metadata by default.
+        Length of a voxel, and its unit: by axis, or a dict by dimension name; a single one is that of the axes of
+        space. The source's metadata by default. Units may be names or symbols: ``"micrometer"``, ``"um"``, ``"µm"``.
+    translation
+        Position of the centre of the first voxel, like `scale`; the source's by default, moved by `region`.
+    region
+        Slices, or a dict of ranges by dimension: the part of the source to take, as in `chunkmill.plan_convert`.
+    name
+        Of the image; the source's, or the last part of the target's path or url by default.
+    channels
+        Name of each channel, written as ``omero`` of OME-Zarr with a colour and a window of values for each.
+    omero
+        ``True``: write ``omero`` with default names; a dict: its members take the place of the default ones;
+        ``None``: only with `channels`, else what the source has. The window is from the 0.1st to the 99.9th percentile
+        of the coarsest level, which is read again for it.
     ome
         Version of OME-Zarr to describe the levels by; ``"auto"``: 0.4 in Zarr v2, 0.5 in Zarr v3, in N5 what N5-viewer
         and COSEM's readers take; ``None``: nothing.
@@ -124,10 +146,14 @@ def plan_pyramid(
     >>> [row["shape"] for row in plan.arrays]
     [(64, 64), (32, 32), (16, 16)]
     """
-    base = describe_base(open_source(source, storage_options), scale, units)
+    base = describe_base(
+        open_source(source, storage_options), scale, units, region=region, translation=translation, name=name
+    )
     check_method(method, base.array.dtype)
     options = storage_options if target_storage_options is None else target_storage_options
     if target is None:
+        if region is not None:
+            raise ValueError(f"region={region!r}: levels of a crop need a target: the source has the whole image")
         where = _beside(base.array, format, ome)
     else:
         store, path = open_target(target, options)
@@ -149,6 +175,8 @@ def plan_pyramid(
         shards=shards,
         codecs=codecs,
     )
+    if channels is not None or omero:
+        described = with_omero(described, where, channels, omero if isinstance(omero, Mapping) else {})
     exact = not (isinstance(codecs, str) and codecs == "keep")
     return plan_levels_job(
         base.array, where, described, method, current_worker(max_mem), exact=exact, overwrite=overwrite
@@ -168,6 +196,11 @@ def pyramid(
     codecs: Any = "keep",
     scale: Any = None,
     units: Any = None,
+    translation: Any = None,
+    region: RegionOption = None,
+    name: str | None = None,
+    channels: Sequence[str] | None = None,
+    omero: Mapping[str, Any] | bool | None = None,
     ome: Literal["auto", "0.4", "0.5"] | None = "auto",
     max_mem: int | str | None = None,
     overwrite: bool = False,
@@ -183,7 +216,7 @@ def pyramid(
     ----------
     source, target, factors, levels, method, format, chunks, shards, codecs
         As in `plan_pyramid`.
-    scale, units, ome, max_mem, overwrite, allow
+    scale, units, translation, region, name, channels, omero, ome, max_mem, overwrite, allow
         As in `plan_pyramid`.
     storage_options, target_storage_options
         As in `plan_pyramid`.
@@ -222,6 +255,11 @@ def pyramid(
         codecs=codecs,
         scale=scale,
         units=units,
+        translation=translation,
+        region=region,
+        name=name,
+        channels=channels,
+        omero=omero,
         ome=ome,
         max_mem=max_mem,
         overwrite=overwrite,
@@ -287,9 +325,10 @@ def plan_levels_job(
     at = arrays[1].path if target.exists and len(arrays) > 1 else target.path
     where = f"{target.store.url}/{target.path}" if target.path else target.store.url
     name = f"pyramid to {target.store.url}/{at}" if at else f"pyramid to {where}"
-    action = choose_action(base.metadata, arrays[0].metadata, exact=exact, max_bytes=1, max_keys=1)
+    layout = region_layout(base)
+    action = choose_action(base.metadata, arrays[0].metadata, exact=exact, max_bytes=1, max_keys=1, region=layout)
     blocks, peak_memory = _blocks(name, base, described, worker)
-    (seen,) = see_sources([base])
+    (seen,) = see_sources([whole(base)])
     documents: TargetWriter | BesideWriter
     if target.exists:
         image = described.image
@@ -310,10 +349,12 @@ def plan_levels_job(
             compress=False,
             ahead_bytes=0,
         )
-    writer = PyramidWriter(documents, base, seen, arrays, None if target.exists else action, blocks, method)
+    windows = described.image if _has_omero(described.group) and not target.exists else None
+    writer = PyramidWriter(documents, base, seen, arrays, None if target.exists else action, blocks, method, windows)
     shown = _shown(method)
     known = [(array.path, array.metadata) for array in arrays]
-    source = (base.url, base.path, base.metadata, seen.versions)
+    region = [(cut.start, cut.stop) for cut in region_of(base) or ()]
+    source = (base.url, base.path, base.metadata, seen.versions, *([region] if region else []))
     # attributes of a group that exists are changed at the end: a repetition after that is the same job
     group = replace(described.image, name=None) if target.exists else described.group
     mark = fingerprint("pyramid", _VERSION, source, target.format, group, known, blocks, shown)
@@ -338,7 +379,7 @@ def plan_levels_job(
         source=shown_node(base),
         target=f"{where} ({target.format.name})",
         strategy=shown,
-        reason=f"{len(arrays)} levels in {n}; the first {first}",
+        reason=f"{len(arrays)} levels in {n}; the first {first}{unlisted_units(described.image)}",
         costs=costs,
         stages=stages,
         job=_job(name, mark, writer),
@@ -354,6 +395,10 @@ def plan_levels_job(
         ],
         drawn=(arrays[0], arrays[-1]),
     )
+
+
+def _has_omero(group: GroupMetadata) -> bool:
+    return "omero" in group.attributes or "omero" in (group.attributes.get("ome") or {})
 
 
 def _job(name: str, mark: str, writer: PyramidWriter) -> Job:
@@ -403,7 +448,9 @@ def _blocks(
     itemsize = base.dtype.itemsize
     budget = worker.max_mem // worker.n_threads - THREAD_OVERHEAD
     keys = [array.write_layout.grid.chunk_shape for array in described.arrays]
-    aligned = tuple(map(lcm, keys[0], base.write_layout.grid.chunk_shape))
+    aligned = keys[0]
+    if region_of(base) is None:
+        aligned = tuple(map(lcm, keys[0], base.write_layout.grid.chunk_shape))
     for first in (aligned, keys[0]):
         stages = divide(
             [level.shape for level in described.shapes],

@@ -27,10 +27,12 @@ from chunkmill.conversion.estimate import TaskMemory
 from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region
+from chunkmill.model.multiscales import Multiscale
 from chunkmill.nodes.array import Array
 from chunkmill.pyramids.beside import BesideWriter
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
 from chunkmill.pyramids.levels import LevelBlocks, block_region, tasks_of, under
+from chunkmill.pyramids.omero import with_windows
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, Stage, TaskResult
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.metered import Meter
@@ -220,6 +222,8 @@ class PyramidWriter:
         The action for the chunks of the first level; ``None``: it exists, and is `base`.
     blocks
         For each stage the blocks of its levels; see `chunkmill.pyramids.levels.divide`.
+    image
+        The image whose channels get windows of the values that are written; ``None``: nothing asks for them.
     """
 
     documents: TargetWriter | BesideWriter
@@ -229,6 +233,7 @@ class PyramidWriter:
     action: ChosenAction | None
     blocks: tuple[tuple[LevelBlocks, ...], ...]
     method: Method | Reduction
+    image: Multiscale | None = None
 
     @property
     def can_keep_old(self) -> bool:
@@ -286,8 +291,14 @@ class PyramidWriter:
         return stages
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:
-        """Write the documents of all levels, and of the group last."""
-        return self.documents.publish(documents)
+        """Write the documents of all levels, and of the group last, with the windows of its channels."""
+        if self.image is None or not isinstance(self.documents, TargetWriter):
+            return self.documents.publish(documents)
+        writer = self.documents
+        group = with_windows(writer.groups[writer.path], self.image, self.levels[-1])
+        own = writer.format.emit_group(writer.path, group)
+        documents = {key: own.get(key, value) for key, value in documents.items()}
+        return replace(writer, groups={**writer.groups, writer.path: group}).publish(documents)
 
 
 def _share(stages: Sequence[LevelStage], spec: Any) -> float:  # noqa: ARG001 - all blocks are alike

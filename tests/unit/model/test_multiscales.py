@@ -80,7 +80,7 @@ def test_n5_is_read_as_written():
     (cosem,) = parse_multiscales(group, none)
     assert (cosem.axes, cosem.levels, cosem.version) == (ZYX, IMAGE.levels, "cosem")
     assert group["scales"] == [[1, 1, 1], [2, 2, 1]]  # fastest axis first
-    assert below["1"]["pixelResolution"] == {"dimensions": [0.5, 0.5, 4.0], "unit": "micrometer"}
+    assert below["1"]["pixelResolution"] == {"dimensions": [0.5, 0.5, 4.0], "unit": "um"}
 
 
 N5_LEVELS = {
@@ -91,7 +91,7 @@ N5_LEVELS = {
 
 
 @pytest.mark.parametrize(("attributes", "below", "version", "unit"), [
-    pytest.param({"pixelResolution": {"dimensions": [0.5, 0.5, 4], "unit": "um"}}, N5_LEVELS, "n5-viewer", "um", id="n5-viewer"),
+    pytest.param({"pixelResolution": {"dimensions": [0.5, 0.5, 4], "unit": "um"}}, N5_LEVELS, "n5-viewer", "micrometer", id="n5-viewer"),
     pytest.param({"scales": [[1, 1, 1], [2, 2, 1], [4, 4, 2]], "resolution": [0.5, 0.5, 4]},
                  dict.fromkeys(N5_LEVELS, (3, {})), "n5-viewer", None, id="scales of the group"),
     pytest.param({"downsamplingFactors": [[1, 1, 1], [2, 2, 1], [4, 4, 2]], "dataType": "uint16", "resolution": [0.5, 0.5, 4]},
@@ -111,7 +111,7 @@ def test_n5_tools(attributes, below, version, unit):
 def test_cosem_in_the_order_of_n5():
     transform = {"axes": ["x", "y"], "order": "F", "scale": [1, 3], "translate": [0, 5], "units": ["nm", "nm"]}
     (read,) = parse_multiscales({"multiscales": [{"datasets": [{"path": "s0", "transform": transform}]}]}, none)
-    assert read.axes == (Axis("y", "space", "nm"), Axis("x", "space", "nm"))
+    assert read.axes == (Axis("y", "space", "nanometer"), Axis("x", "space", "nanometer"))
     assert read.levels == (Level("s0", (3, 1), (5, 0)),)
 
 

@@ -30,7 +30,7 @@ def test_types_follow_names():
 def test_scale_and_units_by_dimension():
     base = describe_base(make(), {"y": 3}, {"x": "nm"})
     assert base.level.scale == (3.0, 1.0)
-    assert [axis.unit for axis in base.axes] == [None, "nm"]
+    assert [axis.unit for axis in base.axes] == [None, "nanometer"]
     assert base.is_scaled
 
 

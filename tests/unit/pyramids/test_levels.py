@@ -130,3 +130,14 @@ def test_levels_share_a_stage_while_memory_and_tasks_allow():
 def test_memory():
     ((read, written),) = divide([(64,), (32,)], [(1,), (2,)], [(16,), (16,)], itemsize=2, budget=1, n_least=1)
     assert peak_bytes((read, written), 2) == 4 * 16 * 2 + 2 * 16 * 2
+
+
+def test_levels_end_when_the_axes_that_are_reduced_fit():
+    """Channels in chunks of one never fit, and are never reduced."""
+    found = shapes((3, 120, 300, 401), 2, None, chunk_shape=(1, 64, 64, 64), names=("c", "z", "y", "x"))
+    assert found == [(3, 120, 300, 401), (3, 60, 150, 201), (3, 30, 75, 101), (3, 15, 38, 51)]
+
+
+def test_isotropic_levels_end_when_all_of_space_fits():
+    found = shapes((64, 64, 64), "isotropic", None, spacing=(4.0, 1.0, 1.0), chunk_shape=(16, 16, 16))
+    assert found == [(64, 64, 64), (64, 32, 32), (64, 16, 16), (32, 8, 8), (16, 4, 4)]

@@ -125,7 +125,7 @@ def test_a_node_a_level(name, group):
     np.testing.assert_array_equal(first["image"], source[...])
     assert second["x"].values.tolist() == [0.5, 2.5, 4.5, 6.5]
     assert second["z"].values.tolist() == [0, 5, 10, 15]
-    assert second["x"].attrs == {"units": "nm"}
+    assert second["x"].attrs == {"units": "nanometer"}
     assert not image.data_vars
     if group is None:
         assert tree["images"]["other"].dims == ("q",)

@@ -1,0 +1,68 @@
+"""Units of axes: one name for each, as UDUNITS and OME-Zarr have it, and the symbol that N5's viewers parse.
+
+Applied where a convention is read (`canonical_unit`) and where one is written (`unit_symbol`); the name needs no change
+in OME-Zarr. A unit that the table does not have is kept as it is stored.
+"""
+
+from __future__ import annotations
+
+__all__ = ["canonical_unit", "is_known", "unit_symbol"]
+
+_PREFIXES = {
+    "": "", "yotta": "Y", "zetta": "Z", "exa": "E", "peta": "P", "tera": "T", "giga": "G", "mega": "M", "kilo": "k",
+    "hecto": "h", "deci": "d", "centi": "c", "milli": "m", "micro": "u", "nano": "n", "pico": "p", "femto": "f",
+    "atto": "a", "zepto": "z", "yocto": "y",
+}  # fmt: skip
+_SYMBOLS = {
+    **{f"{prefix}{unit}": f"{short}{symbol}" for unit, symbol in (("meter", "m"), ("second", "s"))
+       for prefix, short in _PREFIXES.items()},
+    "angstrom": "Å", "foot": "ft", "inch": "in", "mile": "mi", "parsec": "pc", "yard": "yd",
+    "day": "d", "hour": "h", "minute": "min",
+}  # fmt: skip
+"""Name of each unit of length or time that OME-Zarr 0.4 to 0.6 lists -> its symbol."""
+
+_ALIASES = {
+    "micron": "micrometer", "ångström": "angstrom", "ang": "angstrom", "feet": "foot",
+    "inches": "inch", "sec": "second", "msec": "millisecond", "usec": "microsecond", "nsec": "nanosecond", "hr": "hour",
+    "h": "hour", "mins": "minute", '"': "inch",
+}  # fmt: skip
+_NAMES = {symbol: name for name, symbol in _SYMBOLS.items()}
+
+
+def canonical_unit(unit: str | None) -> str | None:
+    """Return the name of a unit; a text that is no known unit as it is, an empty one as ``None``.
+
+    Examples
+    --------
+    >>> [canonical_unit(each) for each in ("um", "µm", "Microns", "nanometre", "ms", "pixel", "")]
+    ['micrometer', 'micrometer', 'micrometer', 'nanometer', 'millisecond', 'pixel', None]
+    """
+    text = (unit or "").strip()
+    if not text:
+        return None
+    short = text.replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
+    if short.replace("\N{ANGSTROM SIGN}", "Å") in _NAMES:  # before the case is lost: Mm is not mm
+        return _NAMES[short.replace("\N{ANGSTROM SIGN}", "Å")]
+    word = text.lower().replace("metre", "meter")
+    for name in (word, word.removesuffix("s")):
+        found = name if name in _SYMBOLS else _ALIASES.get(name)
+        if found is not None:
+            return found
+    return text
+
+
+def unit_symbol(unit: str | None) -> str:
+    """Return the symbol of a unit in N5's attributes; a text that is no known unit as it is, ``None`` as an empty one.
+
+    Examples
+    --------
+    >>> unit_symbol("micrometer"), unit_symbol("millisecond"), unit_symbol("pixel"), unit_symbol(None)
+    ('um', 'ms', 'pixel', '')
+    """
+    name = canonical_unit(unit)
+    return "" if name is None else _SYMBOLS.get(name, name)
+
+
+def is_known(unit: str | None) -> bool:
+    """Return whether a unit is one of the table, or none is given."""
+    return unit is None or canonical_unit(unit) in _SYMBOLS

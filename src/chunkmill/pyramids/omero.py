@@ -1,0 +1,109 @@
+"""Describe the channels of an image for viewers: names, colours, and the window of values that is shown (``omero``).
+
+The window is not known before the levels are written: then it is computed from the coarsest one. Not here: axes and
+levels (`chunkmill.model.multiscales`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from chunkmill.array.chunk_io import read_region
+from chunkmill.array.selection import full_region
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.errors import UnsupportedFeature
+from chunkmill.model.metadata import GroupMetadata
+from chunkmill.model.multiscales import Multiscale
+from chunkmill.pyramids.image import DescribedLevels, LevelTarget
+
+__all__ = ["channel_axis", "with_omero", "with_windows"]
+
+_COLOURS = ("FF0000", "00FF00", "0000FF", "FF00FF", "00FFFF", "FFFF00")  # red, green, blue first, as in ome-zarr-py
+_GREY = "FFFFFF"
+_PERCENTILES = (0.1, 99.9)
+
+
+def channel_axis(image: Multiscale) -> int | None:
+    """Return the number of the axis of channels; ``None`` where there is none."""
+    return next((i for i, axis in enumerate(image.axes) if axis.type == "channel"), None)
+
+
+def with_omero(
+    described: DescribedLevels, target: LevelTarget, channels: Sequence[str] | None, given: Mapping[str, Any]
+) -> DescribedLevels:
+    """Return the levels with a group whose attributes have ``omero``; its windows are left to `with_windows`.
+
+    Parameters
+    ----------
+    channels
+        A name for each channel; ``None``: numbers.
+    given
+        Members that take the place of those made here.
+
+    Raises
+    ------
+    UnsupportedFeature
+        The levels are not described as OME-Zarr.
+    ValueError
+        Another number of names than of channels, or the group exists already.
+    """
+    if target.convention not in {"0.4", "0.5"}:
+        what = f"omero in {target.convention or 'a group without description'}"
+        raise UnsupportedFeature(format="OME-Zarr", feature=what, hint="only OME-Zarr describes channels")
+    if target.exists:
+        msg = "channels= and omero= describe a new image: give a target, or set the attribute `omero` of the group"
+        raise ValueError(msg)
+    axis = channel_axis(described.image)
+    n = 1 if axis is None else described.shapes[0].shape[axis]
+    if channels is not None and (isinstance(channels, str) or len(channels) != n):
+        msg = f"channels={channels!r}: the image has {n} channel{'' if n == 1 else 's'}, and each needs a name"
+        raise ValueError(msg)
+    colours = [_GREY] if n == 1 else [_COLOURS[i % len(_COLOURS)] for i in range(n)]
+    names = channels if channels is not None else [str(i) for i in range(n)]
+    made = [{"label": str(name), "color": colour, "active": True} for name, colour in zip(names, colours, strict=True)]
+    omero = {"channels": made, "rdefs": {"model": "greyscale" if n == 1 else "color"}, **given}
+    if target.convention == "0.4":
+        omero = {"version": "0.4", **omero}
+    attributes = dict(described.group.attributes)
+    if target.convention == "0.4":
+        attributes["omero"] = omero
+    else:
+        attributes["ome"] = {**attributes["ome"], "omero": omero}
+    return replace(described, group=GroupMetadata(attributes))
+
+
+def with_windows(group: GroupMetadata, image: Multiscale, coarsest: StoredArray) -> GroupMetadata:
+    """Return the group with a window for each channel of ``omero`` that has none, by the values of a level."""
+    attributes = dict(group.attributes)
+    above = dict(attributes["ome"]) if "ome" in attributes else attributes
+    omero: Any = above.get("omero")
+    channels = omero.get("channels") if isinstance(omero, Mapping) else None
+    if not isinstance(channels, list) or all("window" in each for each in channels):
+        return group
+    axis, values = channel_axis(image), read_region(coarsest, full_region(coarsest.shape))
+    shown = []
+    for i, channel in enumerate(channels):
+        own = values if axis is None or i >= values.shape[axis] else values.take(i, axis)
+        shown.append({**_window(own), **channel})
+    above["omero"] = {**omero, "channels": shown}
+    if "ome" in attributes:
+        attributes["ome"] = above
+    return GroupMetadata(attributes)
+
+
+def _window(values: Any) -> dict[str, Any]:
+    """Return the member ``window`` of a channel; nothing where no value is finite."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return {}
+    start, end = np.percentile(finite, _PERCENTILES)
+    low, high = finite.min(), finite.max()
+    return {"window": {"min": _number(low), "max": _number(high), "start": _number(start), "end": _number(end)}}
+
+
+def _number(value: Any) -> int | float:
+    return int(value) if float(value).is_integer() else float(value)

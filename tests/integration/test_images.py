@@ -1,0 +1,129 @@
+"""Images as microscopists have them: units in each convention, crops, names, channels."""
+
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import UnsupportedFeature
+
+VALUES = np.random.default_rng(4).integers(0, 4000, (2, 12, 20, 24)).astype("u2")
+DIMS = ("c", "z", "y", "x")
+
+
+@pytest.fixture
+def source(tmp_path):
+    url = tmp_path / "a.zarr"
+    cm.to_store(VALUES, url, "a", chunks=(1, 4, 8, 8), dimension_names=DIMS)
+    return url, "a"
+
+
+def stored_units(url):
+    """Return units as stored: of OME-Zarr's axes, or of N5's attributes."""
+    attributes = cm.open_group(url).attributes
+    if "pixelResolution" in attributes:
+        transform = cm.open_array(url, "s0").attributes["transform"]
+        return [attributes["pixelResolution"]["unit"], *transform["units"]]
+    image = attributes.get("ome", attributes)["multiscales"][0]
+    return [axis.get("unit") for axis in image["axes"]]
+
+
+@pytest.mark.parametrize("unit", ["um", "µm", "micron", "micrometer"])
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
+def test_each_convention_gets_its_own_units(source, tmp_path, unit, name):
+    cm.pyramid(source, tmp_path / "first", format=name, units=unit, scale=0.5)
+    expected = {"n5": ["um", "", "um", "um", "um"]}
+    assert stored_units(tmp_path / "first") == expected.get(name, [None, *["micrometer"] * 3])
+    for other in ("zarr2", "zarr3", "n5"):
+        cm.pyramid(tmp_path / "first", tmp_path / f"then-{other}", format=other)
+        assert stored_units(tmp_path / f"then-{other}") == expected.get(other, [None, *["micrometer"] * 3])
+
+
+@pytest.mark.parametrize(("name", "version"), [("zarr2", "0.4"), ("zarr3", "0.5")])
+def test_a_conversion_to_ome_zarr_names_units(source, tmp_path, name, version):
+    cm.pyramid(source, tmp_path / "image.n5", format="n5", units="um", scale=0.5)
+    group = cm.open_group(tmp_path / "image.n5", mode="r+")
+    assert group.attributes["pixelResolution"]["unit"] == "um"
+    cm.convert(tmp_path / "image.n5", tmp_path / "image", format=name, ome=version)
+    assert stored_units(tmp_path / "image") == [None, *["micrometer"] * 3]
+
+
+def test_an_unknown_unit_is_kept_and_the_plan_says_so(source, tmp_path):
+    plan = cm.plan_pyramid(source, tmp_path / "image", units="pixel")
+    assert "do not know the unit 'pixel'" in str(plan)
+    plan.run()
+    assert stored_units(tmp_path / "image") == [None, *["pixel"] * 3]
+    assert "do not know" not in str(cm.plan_pyramid(source, tmp_path / "other", units="nm"))
+
+
+def test_one_length_is_that_of_space(source, tmp_path):
+    cm.pyramid(source, tmp_path / "image", scale=0.5, translation=3)
+    first = cm.open_group(tmp_path / "image").multiscales[0][0]
+    assert first.scale == (1.0, 0.5, 0.5, 0.5)
+    assert first.translation == (0.0, 3.0, 3.0, 3.0)
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
+@pytest.mark.parametrize(
+    "region", [{"y": (3, 20), "x": slice(5, None)}, (slice(None), slice(None), slice(3, 20), slice(5, None))]
+)
+def test_a_crop_keeps_voxels_and_moves_the_place(source, tmp_path, name, region):
+    cm.pyramid(source, tmp_path / "whole", format=name, scale={"z": 2, "y": 0.5, "x": 0.25}, translation=1)
+    cm.pyramid(tmp_path / "whole", tmp_path / "crop", region=region, levels=2)
+    image = cm.open_group(tmp_path / "crop").multiscales[0]
+    np.testing.assert_array_equal(image[0].array[...], VALUES[:, :, 3:20, 5:])
+    assert image[0].scale == (1, 2, 0.5, 0.25)
+    assert image[0].translation == (0, 1, 2.5, 2.25)
+    cut = VALUES[:, :, 3:19, 5:23].reshape(2, 6, 2, 8, 2, 9, 2).mean((2, 4, 6))
+    np.testing.assert_array_equal(image[1].array[:, :, :8, :9], np.rint(cut))
+
+
+def test_a_crop_needs_a_target(source):
+    with pytest.raises(ValueError, match="levels of a crop need a target"):
+        cm.plan_pyramid(source, region={"x": (0, 3)})
+
+
+def test_the_name_of_an_image_is_that_of_its_place(source, tmp_path):
+    def name(url, path="", **options):
+        cm.pyramid(source, (url, path), **options)
+        return cm.open_group(url, path).multiscales[0].name
+
+    assert name(tmp_path / "brain.ome.zarr") == "brain"
+    assert name(tmp_path / "plate.zarr", "A/cells") == "cells"
+    assert name(tmp_path / "x.zarr", name="mine") == "mine"
+    cm.pyramid(tmp_path / "x.zarr", tmp_path / "y.zarr")
+    assert cm.open_group(tmp_path / "y.zarr").multiscales[0].name == "mine"
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3"])
+def test_channels_have_names_colours_and_windows(source, tmp_path, kind):
+    cm.pyramid(source, tmp_path / "image", channels=["dapi", "gfp"], format=kind, method="stride", overwrite=True)
+    group = cm.open_group(tmp_path / "image")
+    omero = group.attributes.get("ome", group.attributes)["omero"]
+    first, second = omero["channels"]
+    assert (first["label"], first["color"], second["label"], second["color"]) == ("dapi", "FF0000", "gfp", "00FF00")
+    coarsest = group.multiscales[0][-1].array[...]
+    for number, channel in enumerate((first, second)):
+        values = coarsest[number]
+        start, end = np.percentile(values, (0.1, 99.9))
+        assert channel["window"] == {
+            "min": values.min(), "max": values.max(), "start": pytest.approx(start), "end": pytest.approx(end)
+        }  # fmt: skip
+    cm.pyramid(tmp_path / "image", tmp_path / "copy")  # a copy keeps them
+    copied = cm.open_group(tmp_path / "copy").attributes
+    assert copied.get("ome", copied)["omero"] == omero
+
+
+def test_a_window_that_is_given_is_kept_also_where_a_target_is_replaced(source, tmp_path):
+    given = {"channels": [{"label": "a", "window": {"start": 1, "end": 9, "min": 0, "max": 10}}, {"label": "b"}]}
+    for _ in range(2):
+        cm.pyramid(source, tmp_path / "image", omero=given, overwrite=True)
+        a, b = cm.open_group(tmp_path / "image").attributes["ome"]["omero"]["channels"]
+        assert a == given["channels"][0]
+        assert b.keys() == {"label", "window"}
+
+
+def test_wrong_channels_are_refused_before_anything_is_written(source, tmp_path):
+    with pytest.raises(ValueError, match="has 2 channels"):
+        cm.plan_pyramid(source, tmp_path / "x", channels=["one"])
+    with pytest.raises(UnsupportedFeature, match="only OME-Zarr describes channels"):
+        cm.plan_pyramid(source, tmp_path / "x.n5", format="n5", channels=["a", "b"])
