@@ -9,28 +9,65 @@ from __future__ import annotations
 __all__ = ["canonical_unit", "is_known", "unit_symbol"]
 
 _PREFIXES = {
-    "": "", "yotta": "Y", "zetta": "Z", "exa": "E", "peta": "P", "tera": "T", "giga": "G", "mega": "M", "kilo": "k",
-    "hecto": "h", "deci": "d", "centi": "c", "milli": "m", "micro": "u", "nano": "n", "pico": "p", "femto": "f",
-    "atto": "a", "zepto": "z", "yocto": "y",
-}  # fmt: skip
+    "": "",
+    "yotta": "Y",
+    "zetta": "Z",
+    "exa": "E",
+    "peta": "P",
+    "tera": "T",
+    "giga": "G",
+    "mega": "M",
+    "kilo": "k",
+    "hecto": "h",
+    "deci": "d",
+    "centi": "c",
+    "milli": "m",
+    "micro": "u",
+    "nano": "n",
+    "pico": "p",
+    "femto": "f",
+    "atto": "a",
+    "zepto": "z",
+    "yocto": "y",
+}
 _SYMBOLS = {
-    **{f"{prefix}{unit}": f"{short}{symbol}" for unit, symbol in (("meter", "m"), ("second", "s"))
-       for prefix, short in _PREFIXES.items()},
-    "angstrom": "Å", "foot": "ft", "inch": "in", "mile": "mi", "parsec": "pc", "yard": "yd",
-    "day": "d", "hour": "h", "minute": "min",
-}  # fmt: skip
+    **{
+        f"{prefix}{unit}": f"{short}{symbol}"
+        for unit, symbol in (("meter", "m"), ("second", "s"))
+        for prefix, short in _PREFIXES.items()
+    },
+    "angstrom": "Å",
+    "foot": "ft",
+    "inch": "in",
+    "mile": "mi",
+    "parsec": "pc",
+    "yard": "yd",
+    "day": "d",
+    "hour": "h",
+    "minute": "min",
+}
 """Name of each unit of length or time that OME-Zarr 0.4 to 0.6 lists -> its symbol."""
 
 _ALIASES = {
-    "micron": "micrometer", "ångström": "angstrom", "ang": "angstrom", "feet": "foot",
-    "inches": "inch", "sec": "second", "msec": "millisecond", "usec": "microsecond", "nsec": "nanosecond", "hr": "hour",
-    "h": "hour", "mins": "minute", '"': "inch",
-}  # fmt: skip
+    "micron": "micrometer",
+    "ångström": "angstrom",
+    "ang": "angstrom",
+    "feet": "foot",
+    "inches": "inch",
+    "sec": "second",
+    "msec": "millisecond",
+    "usec": "microsecond",
+    "nsec": "nanosecond",
+    "hr": "hour",
+    "h": "hour",
+    "mins": "minute",
+    '"': "inch",
+}
 _NAMES = {symbol: name for name, symbol in _SYMBOLS.items()}
 
 
 def canonical_unit(unit: str | None) -> str | None:
-    """Return the name of a unit; a text that is no known unit as it is, an empty one as ``None``.
+    """Return the name of a unit; an unknown one unchanged, an empty one as ``None``.
 
     Examples
     --------
@@ -52,7 +89,7 @@ def canonical_unit(unit: str | None) -> str | None:
 
 
 def unit_symbol(unit: str | None) -> str:
-    """Return the symbol of a unit in N5's attributes; a text that is no known unit as it is, ``None`` as an empty one.
+    """Return the symbol of a unit in N5's attributes; an unknown one unchanged, an empty text for ``None``.
 
     Examples
     --------

@@ -33,7 +33,7 @@ def channel_axis(image: Multiscale) -> int | None:
 
 
 def with_omero(
-    described: DescribedLevels, target: LevelTarget, channels: Sequence[str] | None, given: Mapping[str, Any]
+    described: DescribedLevels, target: LevelTarget, channels: Sequence[str] | None, members: Mapping[str, Any]
 ) -> DescribedLevels:
     """Return the levels with a group whose attributes have ``omero``; its windows are left to `with_windows`.
 
@@ -41,7 +41,7 @@ def with_omero(
     ----------
     channels
         A name for each channel; ``None``: numbers.
-    given
+    members
         Members that take the place of those made here.
 
     Raises
@@ -65,7 +65,7 @@ def with_omero(
     colours = [_GREY] if n == 1 else [_COLOURS[i % len(_COLOURS)] for i in range(n)]
     names = channels if channels is not None else [str(i) for i in range(n)]
     made = [{"label": str(name), "color": colour, "active": True} for name, colour in zip(names, colours, strict=True)]
-    omero = {"channels": made, "rdefs": {"model": "greyscale" if n == 1 else "color"}, **given}
+    omero = {"channels": made, "rdefs": {"model": "greyscale" if n == 1 else "color"}, **members}
     if target.convention == "0.4":
         omero = {"version": "0.4", **omero}
     attributes = dict(described.group.attributes)
