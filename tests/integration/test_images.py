@@ -127,3 +127,36 @@ def test_wrong_channels_are_refused_before_anything_is_written(source, tmp_path)
         cm.plan_pyramid(source, tmp_path / "x", channels=["one"])
     with pytest.raises(UnsupportedFeature, match="only OME-Zarr describes channels"):
         cm.plan_pyramid(source, tmp_path / "x.n5", format="n5", channels=["a", "b"])
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
+@pytest.mark.parametrize("region", [None, {"y": (4, 9)}])
+@pytest.mark.parametrize("how", ["convert", "rechunk"])
+def test_a_level_that_is_copied_alone_keeps_voxels_and_place(source, tmp_path, name, region, how):
+    cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5}, units="um", levels=2)
+    level = "s1" if name == "n5" else "1"
+    copy = {
+        "convert": lambda: cm.convert((tmp_path / "image", level), tmp_path / "one", format="zarr3", region=region),
+        "rechunk": lambda: cm.rechunk(
+            (tmp_path / "image", level), tmp_path / "one", region=region, chunks=(2, 6, 5, 5)
+        ),
+    }
+    copy[how]()
+    cm.pyramid(tmp_path / "one", tmp_path / "again", levels=1)
+    image = cm.open_group(tmp_path / "again").multiscales[0]
+    assert image[0].scale == (1, 4, 1, 2)
+    assert image[0].translation == (0, 1, 0.25 if region is None else 4.25, 0.5)
+    assert [axis.unit for axis in image.axes] == [None, *["micrometer"] * 3]
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
+@pytest.mark.parametrize("ome", [False, True])
+def test_an_image_that_is_cropped_keeps_voxels_and_place(source, tmp_path, name, ome):
+    cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5}, levels=2)
+    first = "s0" if name == "n5" else "0"
+    options = {"ome": {"zarr2": "0.4"}.get(name, "0.5")} if ome else {}
+    kind = "zarr3" if ome and name == "n5" else name
+    cm.convert(tmp_path / "image", tmp_path / "part", format=kind, region={"y": (4, 16)}, include=[first], **options)
+    (level,) = cm.open_group(tmp_path / "part").multiscales[0]
+    assert (level.scale, level.translation) == ((1, 2, 0.5, 1), (0, 0, 2, 0))
+    np.testing.assert_array_equal(level.array[...], VALUES[:, :, 4:16])

@@ -131,8 +131,6 @@ def test_the_region_is_part_of_the_plan():
         cm.plan_convert(source, target, format="zarr3", region=(slice(start, start + 10),)) for start in (0, 5)
     )
     assert one.job.fingerprint != other.job.fingerprint
-    with pytest.raises(ValueError, match="convert in two steps"):
-        cm.plan_convert(source, MemoryStore(), format="zarr3", region=(slice(0, 5),), ome="0.5")
     cm.create_array(source.store, "a", shape=(24, 20), dtype="i4", chunks=(6, 4), overwrite=True)
     with pytest.raises(JobError, match="changed after this job was planned"):
         one.run()

@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack
 import dask
 
 from chunkmill.conversion.convert_job import ConversionTarget, plan_job
-from chunkmill.conversion.ome import OmeImages, check_ome
+from chunkmill.conversion.ome import OmeImages, check_ome, cropped_group, with_place
 from chunkmill.conversion.options import (
     ConvertOptions,
     RechunkOptions,
@@ -142,9 +142,6 @@ def plan_convert(
     >>> plan.strategy, plan.actions
     ('copy', {'copy': 4})
     """
-    if region is not None and ome is not None:
-        msg = f"ome={ome!r} describes whole images, and region={region!r} asks for less; convert in two steps"
-        raise ValueError(msg)
     node = open_source(source, storage_options)
     named, filled = names_by_array(dimension_names, node), with_fill_value(fill_value, node)
 
@@ -164,25 +161,33 @@ def plan_convert(
             array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs, allow=allow, edit=edit
         )
         keyed = with_chunk_keys(described, documents_format, at, chunk_key_encoding)
-        return keyed if images is None else images.array(array, keyed)
-
-    def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
-        check_ome(documents_format, ome)
-        metadata = group.metadata if images is None else images.group(group)
-        return describe_group_target(metadata, documents_format, at, allow=allow)
+        placed = with_place(array, keyed, alone=isinstance(node, Array))
+        return placed if images is None else images.array(array, placed)
 
     exact = not (isinstance(codecs, str) and codecs == "keep")
     chosen = chosen_paths(node, include, exclude)
+    taken = None if chosen is None else {array.path for array in chosen_arrays(node, chosen)}
+    crop = None if region is None else cropping(region, node, chosen_arrays(node, chosen), names)
+
+    def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
+        check_ome(documents_format, ome)
+        metadata = group.metadata if crop is None else cropped_group(group, crop, taken)
+        if images is not None:
+            metadata = images.group(group, crop, taken)
+        return describe_group_target(metadata, documents_format, at, allow=allow)
+
     where = ConversionTarget(
         store,
         path,
         format,
-        alike_described_once(describe_array, chunks, shards, dimension_names, fill_value, images and images.array),
+        alike_described_once(
+            describe_array, chunks, shards, dimension_names, fill_value, crop, images and images.array
+        ),
         describe_group,
         exact=exact,
         overwrite=overwrite,
         chosen=chosen,
-        crop=None if region is None else cropping(region, node, chosen_arrays(node, chosen), names),
+        crop=crop,
         region=shown_regions(region),
     )
     worker = current_worker(max_mem)
@@ -356,10 +361,13 @@ def plan_rechunk(
 
     def describe_array(array: Array, documents_format: Format, at: str) -> ArrayMetadata:
         described = describe_target(array, documents_format, at, chunks=chunks, shards=shards, codecs=codecs)
-        return with_chunk_keys(described, documents_format, at, chunk_key_encoding)
+        keyed = with_chunk_keys(described, documents_format, at, chunk_key_encoding)
+        return with_place(array, keyed, alone=isinstance(node, Array))
 
     def describe_group(group: Group, documents_format: Format, at: str) -> GroupMetadata:
-        return describe_group_target(group.metadata, documents_format, at)
+        taken = None if chosen is None else {array.path for array in chosen_arrays(node, chosen)}
+        metadata = group.metadata if crop is None else cropped_group(group, crop, taken)
+        return describe_group_target(metadata, documents_format, at)
 
     name = format or _writable_format(node.format)
     exact = not (isinstance(codecs, str) and codecs == "keep")
@@ -367,7 +375,7 @@ def plan_rechunk(
         store,
         path,
         name,
-        alike_described_once(describe_array, chunks, shards),
+        alike_described_once(describe_array, chunks, shards, crop),
         describe_group,
         exact=exact,
         overwrite=overwrite,

@@ -1,24 +1,37 @@
-"""Describe the multiscale images of a conversion as OME-Zarr: what N5 says, or another version of OME-Zarr.
+"""Describe the multiscale images of a conversion: as OME-Zarr, or as they were where a region is taken.
 
 Not here: what attributes say (`chunkmill.model.multiscales`), making levels (`chunkmill.pyramids`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from chunkmill.errors import UnsupportedFeature
+from chunkmill.errors import ChunkmillError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.model.multiscales import OF_LEVELS, Level, Multiscale, emit_ome
+from chunkmill.model.multiscales import (
+    OF_LEVELS,
+    Level,
+    Multiscale,
+    emit_n5_levels,
+    emit_ome,
+    emit_transform,
+    moved_level,
+    parse_level,
+)
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
+from chunkmill.nodes.cropped import region_of
 from chunkmill.nodes.group import Group, Node
-from chunkmill.nodes.multiscales import MultiscaleImage
+from chunkmill.nodes.multiscales import MultiscaleImage, image_of_array
 
-__all__ = ["OmeImages", "check_ome"]
+__all__ = ["OmeImages", "check_ome", "cropped_group", "with_place"]
+
+Crop = Callable[[Array], Array]
 
 
 def check_ome(documents_format: Format, version: str | None) -> None:
@@ -73,14 +86,63 @@ class OmeImages:
             return replace(metadata, attributes=kept, chunk_keys=replace(metadata.chunk_keys, separator="/"))
         return replace(metadata, attributes=kept, dimension_names=names)
 
-    def group(self, group: Group) -> GroupMetadata:
+    def group(self, group: Group, crop: Crop | None = None, chosen: Collection[str] | None = None) -> GroupMetadata:
         """Return the target's metadata of a group: images, labels and plates as the version wants them."""
-        images = [_relative(group, image) for image in self.images.get(group.path, ())]
-        return GroupMetadata(emit_ome(images, self.version, group.attributes))
+        images = [_relative(group, image, crop, chosen) for image in self.images.get(group.path, ())]
+        return GroupMetadata(emit_ome([image for image in images if image.levels], self.version, group.attributes))
 
 
-def _relative(group: Group, image: MultiscaleImage) -> Multiscale:
-    levels = tuple(
-        Level(level.array.path[len(group.path) :].strip("/"), level.scale, level.translation) for level in image
+def cropped_group(group: Group, crop: Crop, chosen: Collection[str] | None) -> GroupMetadata:
+    """Return the metadata of a group whose images are cropped: each level begins where its region does.
+
+    Levels that are not taken are left out. `crop` returns the region of an array; `chosen` has paths below the root.
+    """
+    images = [_relative(group, image, crop, chosen) for image in group.multiscales]
+    if not images:
+        return group.metadata
+    if images[0].version.startswith("0."):
+        version = "0.4" if images[0].version < "0.5" else "0.5"
+        return GroupMetadata(emit_ome([image for image in images if image.levels], version, group.attributes))
+    of_group = emit_n5_levels(images[0])[0] if images[0].levels else {}
+    return GroupMetadata(
+        {**group.attributes, **{name: of_group[name] for name in of_group if name in group.attributes}}
     )
-    return Multiscale(image.axes, levels, image.version, image.name, image.method)
+
+
+def with_place(array: Array, metadata: ArrayMetadata, *, alone: bool) -> ArrayMetadata:
+    """Return the metadata of a copy of an array with the length and the place of its voxels, as far as they are known.
+
+    Parameters
+    ----------
+    alone
+        Whether it is copied without the group that describes it.
+    """
+    region = region_of(array)
+    open_group = partial(hierarchy.open_node, array.store)
+    if alone:
+        try:
+            found = image_of_array(array, open_group)
+        except ChunkmillError:  # metadata of an image that contradict themselves describe nothing
+            found = None
+    else:
+        own = parse_level(array.attributes, array.ndim)
+        found = None if own is None else (None, own, own.levels[0])
+    if found is None or (region is None and found[0] is None):
+        return metadata
+    _, image, level = found
+    level = level if region is None else moved_level(level, [cut.start for cut in region])
+    return replace(metadata, attributes={**metadata.attributes, "transform": emit_transform(image.axes, level)})
+
+
+def _relative(
+    group: Group, image: MultiscaleImage, crop: Crop | None = None, chosen: Collection[str] | None = None
+) -> Multiscale:
+    levels = []
+    for each in image:
+        path = each.array.path[len(group.path) :].strip("/")
+        level = Level(path, each.scale, each.translation)
+        if chosen is not None and each.array.path not in chosen:
+            continue
+        region = None if crop is None else region_of(crop(each.array))
+        levels.append(level if region is None else moved_level(level, [cut.start for cut in region]))
+    return Multiscale(image.axes, tuple(levels), image.version, image.name, image.method)
