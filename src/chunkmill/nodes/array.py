@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Self
 from numpy.typing import ArrayLike, NDArray
 
 from chunkmill.array.chunk_io import write_region
+from chunkmill.array.scattered_writes import write_index
 from chunkmill.array.selection import as_region, full_region, region_shape, select
 from chunkmill.array.staleness import check_unchanged, read_published, unchanged_while_written
 from chunkmill.array.stored_array import CHECK_INTERVAL, LastSeen, ReadMissing, StoredArray
 from chunkmill.array.threads import own_threads
-from chunkmill.errors import RegionError
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import scalar_of, spread
 from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_array
+from chunkmill.nodes.indexers import BlockIndex, OuterIndex, PointIndex, split_fields
 from chunkmill.nodes.resize import append, resize
 from chunkmill.stores.capabilities import n_publications
 
@@ -64,24 +65,43 @@ class Array(StoredArray, ChangesAttributes):
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        """Read elements by basic indexing, or by integer or boolean arrays, from their bounding region."""
+        """Read elements as numpy selects them, from their bounding region; ``a["field"]`` of a structured dtype."""
+        fields, index = split_fields(index, self.dtype)
+        if fields is not None:
+            return self[index][fields]
         selection = select(index, self.shape)
         check_unchanged(self, may_grow=True)  # also for `da.from_array`, whose graph may be older than what is stored
         block = read_published(self, selection.region, n_threads=own_threads())
         return block[selection.picks]
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
-        """Write elements by basic indexing with step 1; partly covered chunks under a lock and a version check."""
+        """Write elements, selected as in numpy; partly covered chunks under a lock and a version check."""
         self.check_writable()
         selection = select(index, self.shape)
         if not selection.is_region:
-            reason = "only integers and slices of step 1 can be written to"
-            raise RegionError(index=" ".join(repr(index)[:200].split()), shape=self.shape, reason=reason)
+            with unchanged_while_written(self) as array:
+                write_index(array, index, values, lock=deferred_imports.automatic_lock)
+            return
         shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
         block = spread(values, self.dtype, shape)
         block = block.reshape(region_shape(selection.region))
         with unchanged_while_written(self) as array:
             write_region(array, selection.region, block, lock=deferred_imports.automatic_lock, n_threads=own_threads())
+
+    @property
+    def oindex(self) -> OuterIndex:
+        """Elements at all combinations of positions along the axes: ``a.oindex[[5, 1], mask]``, to read and write."""
+        return OuterIndex(self)
+
+    @property
+    def vindex(self) -> PointIndex:
+        """Elements at points: ``a.vindex[[5, 1], [2, 0]]``, or by a mask of the array's shape, to read and write."""
+        return PointIndex(self)
+
+    @property
+    def blocks(self) -> BlockIndex:
+        """Chunks (shards, when sharded) by their number along each axis: ``a.blocks[0, 1:3]``, to read and write."""
+        return BlockIndex(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Read the whole array."""

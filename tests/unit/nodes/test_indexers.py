@@ -1,0 +1,192 @@
+"""oindex, vindex, blocks, fields, and assignment by any index: numpy on a plain array is the judge."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chunkmill as cm
+from chunkmill.errors import RegionError
+from chunkmill.stores.memory import MemoryStore
+
+SHAPE = (7, 9, 5)
+LAYOUTS = {
+    "chunks": {"chunks": (3, 4, 2)},
+    "shards": {"chunks": (1, 2, 2), "shards": (3, 4, 4)},
+    "rectilinear": {"chunks": ((2, 5), (4, 4, 1), (5,))},
+}
+MASK = np.random.default_rng(1).random(SHAPE) > 0.6
+ROWS = np.array([True, False, True, True, False, False, True])
+
+INDEXES = [
+    np.s_[::2],
+    np.s_[1:6:3, ::-1],
+    np.s_[::-2, 3, 4:0:-1],
+    np.s_[[5, 1, 1]],
+    np.s_[:, [8, -1, 0], :],
+    np.s_[..., [4, 0]],
+    np.s_[[1, 2], [3, 4]],
+    np.s_[[1, 2], :, [3, 4]],
+    np.s_[:, [1, 2], [3, 4]],
+    np.s_[2, :, [3, 4]],
+    np.s_[:, 2, [3, 4]],
+    np.s_[[[1], [2]], [3, 4]],
+    np.s_[[0], ..., [1]],
+    np.s_[ROWS],
+    np.s_[ROWS, 2],
+    np.s_[ROWS, ::2, -1],
+    np.s_[MASK],
+    np.s_[MASK[:, :, 0], 1:3],
+    np.s_[[], :],
+    np.s_[5:2, ::2],
+    np.s_[np.uint8(3), [1]],
+]
+
+
+def new(layout="chunks", dtype="i4", store=None):
+    return cm.create_array(MemoryStore() if store is None else store, shape=SHAPE, dtype=dtype, **LAYOUTS[layout])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("index", INDEXES, ids=lambda index: repr(index)[:40])
+def test_assignment_is_numpys(layout, index):
+    expected = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE)
+    array = new(layout)
+    array[...] = expected
+    values = -np.arange(expected[index].size).reshape(expected[index].shape) - 1
+    expected[index] = values
+    array[index] = values
+    np.testing.assert_array_equal(array[...], expected)
+    expected[index] = 7
+    array[index] = 7
+    np.testing.assert_array_equal(array[...], expected)
+
+
+@given(st.data())
+def test_assignment_is_numpys_for_any_slices_and_arrays(data):
+    part = lambda n: st.one_of(  # noqa: E731
+        st.slices(n), st.integers(-n, n - 1), st.lists(st.integers(-n, n - 1), min_size=2, max_size=2)
+    )
+    index = data.draw(st.tuples(*(part(n) for n in SHAPE)))
+    expected = np.zeros(SHAPE, "i4")
+    array = new()
+    values = 1 + np.arange(expected[index].size).reshape(expected[index].shape)
+    expected[index] = values
+    array[index] = values
+    np.testing.assert_array_equal(array[...], expected)
+
+
+def test_values_that_do_not_fit_are_refused_before_anything_is_written():
+    array = new()
+    with pytest.raises(ValueError, match="cannot be written"):
+        array[[1, 2]] = np.ones((3, 9, 5))
+    assert not array[...].any()
+    with pytest.raises(RegionError):
+        array[[7]] = 1
+    with pytest.raises(cm.ChunkmillError, match="reading only"):
+        cm.open_array(array.store)[[1]] = 1
+
+
+def test_only_keys_that_hold_selected_elements_are_written():
+    store = MemoryStore()
+    array = new(store=store)
+    array[[0, 6], 0, 0] = 1
+    assert sorted(key for key in store.list_prefix("") if "c/" in key) == ["c/0/0/0", "c/2/0/0"]
+
+
+def test_two_threads_that_write_elements_of_one_chunk_lose_none():
+    array = new()
+    half = np.arange(SHAPE[0]) % 2
+
+    def write(which):
+        for _ in range(20):
+            array[half == which] = which + 1
+
+    threads = [threading.Thread(target=write, args=(which,)) for which in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (array[half == 0] == 1).all()
+    assert (array[half == 1] == 2).all()
+
+
+OUTER = [
+    ([5, 1], [0, 8], [2]),
+    (ROWS, slice(None, None, 3)),
+    (slice(None, None, -2), [3, 3], 1),
+    (2, ..., [4, 0]),
+    ([-1],),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("index", OUTER, ids=repr)
+def test_oindex(layout, index):
+    expected = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE)
+    array = new(layout)
+    array[...] = expected
+    parts = list(index)
+    at = parts.index(...) if any(part is ... for part in parts) else len(parts)
+    parts[at : at + 1] = [slice(None)] * (3 - sum(part is not ... for part in index))
+    along = [np.atleast_1d(np.arange(n)[part]) for part, n in zip(parts, SHAPE, strict=True)]
+    drop = tuple(axis for axis, part in enumerate(parts) if isinstance(part, int))
+    picked = expected[np.ix_(*along)].squeeze(drop)
+    np.testing.assert_array_equal(array.oindex[index], picked)
+    values = -1 - np.arange(picked.size).reshape(picked.shape)
+    expected[np.ix_(*along)] = np.expand_dims(values, drop)
+    array.oindex[index] = values
+    np.testing.assert_array_equal(array[...], expected)
+
+
+def test_vindex():
+    expected = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE)
+    array = new()
+    array[...] = expected
+    points = ([5, 1, 0], [0, 8, 8], [2, -1, 0])
+    np.testing.assert_array_equal(array.vindex[points], expected[points])
+    np.testing.assert_array_equal(array.vindex[MASK], expected[MASK])
+    array.vindex[points] = [1, 2, 3]
+    expected[points] = [1, 2, 3]
+    array.vindex[MASK] = 0
+    expected[MASK] = 0
+    np.testing.assert_array_equal(array[...], expected)
+    with pytest.raises(RegionError, match="each of 3 axes"):
+        array.vindex[[1], [2]]
+    with pytest.raises(RegionError, match="a mask of shape"):
+        array.vindex[MASK[:2]]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_blocks(layout):
+    expected = np.arange(np.prod(SHAPE), dtype="i4").reshape(SHAPE)
+    array = new(layout)
+    array[...] = expected
+    blocks = array.to_dask()
+    for index in [(0, 1, 0), (-1, slice(None)), (slice(0, 1), ..., 0), ()]:
+        kept = tuple(slice(i, i + 1 or None) if isinstance(i, int) else i for i in index)
+        np.testing.assert_array_equal(array.blocks[index], blocks.blocks[kept or ...].compute())
+    array.blocks[0, 0, 0] = -5
+    assert (array.blocks[0, 0, 0] == -5).all()
+    with pytest.raises(RegionError, match="out of bounds"):
+        array.blocks[9]
+    with pytest.raises(RegionError, match="step 1"):
+        array.blocks[::2]
+
+
+def test_fields():
+    dtype = np.dtype([("x", "i4"), ("y", "f8")])
+    values = np.zeros(6, dtype)
+    values["x"], values["y"] = np.arange(6), 0.5
+    array = cm.create_array(MemoryStore(), shape=(6,), dtype=dtype, chunks=(4,), format="zarr2")
+    array[...] = values
+    np.testing.assert_array_equal(array["x"], values["x"])
+    np.testing.assert_array_equal(array["x", 2:5], values["x"][2:5])
+    np.testing.assert_array_equal(array["x", "y"], values[["x", "y"]])
+    np.testing.assert_array_equal(array[["x"]], values[["x"]])
+    with pytest.raises(RegionError, match="fields"):
+        array["z"]
+    with pytest.raises(RegionError, match="no fields"):
+        new()["x"]
