@@ -54,3 +54,13 @@ def test_a_dimension_of_two_lengths_is_refused(group):
 def test_of_one_array_only_slices_are_taken(group, index):
     with pytest.raises(RegionError, match="'t2m': region="):
         cropping(index, group["t2m"], [group["t2m"]])
+
+
+def test_a_number_means_an_axis_of_arrays_with_as_many(group):
+    group.create_array("t2m_max", shape=(8, 6), dtype="f4", dimension_names=("time", "lat"))
+    assert _shapes(group, {0: (1, 4)}, ("t2m", "t2m_max")) == {"t2m": (3, 6), "t2m_max": (3, 6)}
+
+
+def test_a_number_means_nothing_where_arrays_have_more_or_fewer_axes(group):
+    with pytest.raises(ValueError, match=r"names dimensions \[0\]"):
+        _shapes(group, {0: (1, 4)}, ("t2m", "lat"))

@@ -1,0 +1,133 @@
+"""A stored group: its children are opened when asked for, and what cannot be opened is named or raised."""
+
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import MetadataError, NodeBeingReplaced, NodeNotFound, StoreError
+from chunkmill.nodes.stored_group import StoredGroup, is_bare
+from chunkmill.stores.memory import MemoryStore
+
+BEING_REPLACED = NodeBeingReplaced(url="memory://x", path="b", job="a job", hint="wait")
+
+
+@pytest.fixture
+def group():
+    group = cm.create_group(MemoryStore())
+    for name in "abc":
+        group.create_array(name, shape=(2,), dtype="i4")
+    return group
+
+
+def is_being_replaced(monkeypatch, name):
+    """Let the child `name` be one that others are replacing."""
+    real = StoredGroup.__getitem__
+
+    def getitem(self, path):
+        if path == name:
+            raise BEING_REPLACED
+        return real(self, path)
+
+    def fails(*_, **__):
+        raise BEING_REPLACED
+
+    monkeypatch.setattr(StoredGroup, "__getitem__", getitem)
+    monkeypatch.setattr(StoredGroup, "opened_children", fails)
+
+
+def test_members_hand_over_the_error_of_a_child_that_is_being_replaced(group, monkeypatch):
+    is_being_replaced(monkeypatch, "b")
+    errors = []
+    members = group.members(on_error=lambda path, error: errors.append((path, error)))
+    assert list(members) == ["a", "c"]
+    assert errors == [("b", BEING_REPLACED)]
+
+
+def test_members_raise_the_error_of_a_child_that_is_being_replaced(group, monkeypatch):
+    is_being_replaced(monkeypatch, "b")
+    with pytest.raises(NodeBeingReplaced):
+        group.members()
+
+
+def test_members_hand_over_the_group_s_own_error_where_it_has_no_children(monkeypatch):
+    group, errors = cm.create_group(MemoryStore()), []
+    is_being_replaced(monkeypatch, "")
+    assert group.members(on_error=lambda path, error: errors.append((path, error))) == {}
+    assert errors == [("", BEING_REPLACED)]
+
+
+def test_a_child_that_is_being_replaced_is_neither_in_the_group_nor_absent(group, monkeypatch):
+    is_being_replaced(monkeypatch, "b")
+    assert "a" in group
+    with pytest.raises(NodeBeingReplaced):
+        _ = "b" in group
+
+
+def test_a_path_that_is_no_node_is_not_in_the_group(group):
+    assert "x" not in group
+
+
+def test_members_name_each_child_that_does_not_open(group):
+    group.store.set("b/zarr.json", b"{")
+    errors = {}
+    assert list(group.members(on_error=errors.__setitem__)) == ["a", "c"]
+    assert list(errors) == ["b"]
+    assert isinstance(errors["b"], MetadataError)
+    with pytest.raises(MetadataError):
+        group.members()
+
+
+def test_members_leave_out_what_is_named(group):
+    group.store.set("b/zarr.json", b"{")
+    assert list(group.members(without=["b"])) == ["a", "c"]
+    assert list(group.children(without=["b"])) == ["a", "c"]
+    assert list(group.members(without=["b"], on_error=lambda *_: pytest.fail("was opened"))) == ["a", "c"]
+
+
+def test_folders_without_a_document_are_members_and_no_children(group):
+    group.create_array("plate/A1", shape=(2,), dtype="i4")
+    group.store.delete("plate/zarr.json")
+    group.store.set("empty/readme", b"")
+    assert list(group) == ["a", "b", "c"]
+    members = group.members()
+    assert list(members) == ["a", "b", "c", "plate"]
+    assert not members["plate"].is_documented
+    assert list(members["plate"]) == ["A1"]
+
+
+def test_a_path_that_is_no_node_is_an_error_that_lists_the_children(group):
+    with pytest.raises(NodeNotFound, match="the group '' has 'a', 'b', 'c'"):
+        group["x"]
+    with pytest.raises(NodeNotFound, match="no children"):
+        cm.create_group(MemoryStore())["x"]
+
+
+def test_arrays_and_groups_are_told_apart(group):
+    group.create_group("d")
+    assert (len(group), list(group.arrays()), list(group.groups())) == (4, ["a", "b", "c"], ["d"])
+    assert list(group.arrays_named(lambda name: name > "a")) == ["b", "c"]
+
+
+def test_read_missing_is_handed_down(group):
+    group.create_array("d/e", shape=(2,), dtype="i4")
+    other = group.with_read_missing("error")
+    assert (group.read_missing, other.read_missing) == ("fill", "error")
+    assert {node.read_missing for node in other.children().values()} == {"error"}
+    assert other["d/e"].read_missing == "error"
+    assert {node.read_missing for node in group.children().values()} == {"fill"}
+
+
+def test_a_group_for_reading_only_is_not_changed(group):
+    with pytest.raises(StoreError, match="mode='r"):
+        cm.open_group(group.store).update_attributes({"n": 1})
+    assert dict(group.update_attributes({"n": 1}).attributes) == {"n": 1}
+
+
+def test_bare_is_what_has_no_document(tmp_path):
+    tree = cm.create_group(tmp_path, format="n5")
+    tree.create_array("folder/a", shape=(2,), dtype="i4")
+    for document in tmp_path.glob("folder/attributes.json"):
+        document.unlink()
+    assert is_bare(None)
+    assert is_bare(tree["folder"])
+    assert not is_bare(tree["folder/a"])
+    assert not is_bare(tree)
