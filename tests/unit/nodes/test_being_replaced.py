@@ -246,5 +246,6 @@ def test_only_nodes_without_attributes_are_looked_at_twice(way, monkeypatch):
     usual = n_requests()
     store.delete("g/a/.zattrs")
     assert n_requests() == usual + 2
-    monkeypatch.setattr(Watched, "replace_prefix", MemoryStore.replace_prefix)
+    for name in ("stage", "swap_in", "can_replace", "replace_prefix"):
+        monkeypatch.setattr(Watched, name, getattr(MemoryStore, name))
     assert n_requests() == usual

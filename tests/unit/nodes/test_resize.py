@@ -209,6 +209,6 @@ def test_an_array_that_replaces_it_meanwhile_gets_nothing(change):
     store = Meanwhile()
     array, values = make(store)
     store.begun = True
-    with pytest.raises((ChunkError, StoreError), match="replaced meanwhile"):
+    with pytest.raises((ChunkError, StoreError), match="or replaced since"):
         change(array)
     np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], -values)
