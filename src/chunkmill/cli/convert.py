@@ -66,7 +66,7 @@ class _ByAxis(ParamType):
     help="Chunk shape, such as 1,512,512, or lengths by dimension, such as time=-1,lat=32.",
 )
 @click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
-@click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
+@click.option("--codecs", type=CODECS, default="keep", show_default=True, help="portable, zstd, gzip, … or JSON.")
 @click.option(
     "--allow",
     multiple=True,
@@ -120,7 +120,7 @@ def convert(
 )
 @click.option("--shards", type=SHAPE, default="keep", show_default=True, help="Shard shape, or none.")
 @click.option("--format", "format_", type=FORMATS, help="Format of the target; the source's by default.")
-@click.option("--codecs", type=CODECS, default="keep", show_default=True, help="zstd, blosc, gzip, raw, or JSON.")
+@click.option("--codecs", type=CODECS, default="keep", show_default=True, help="portable, zstd, gzip, … or JSON.")
 @click.option("--include", multiple=True, help="Only nodes that match, with all below, such as 't2*' (repeatable).")
 @click.option("--exclude", multiple=True, help="Leave out nodes that match, with all below (repeatable).")
 @region_option("Only this region")

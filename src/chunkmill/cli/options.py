@@ -99,7 +99,7 @@ class _Codecs(ParamType):
         return chain if isinstance(chain, list) else [chain]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        return _starting(("keep", "default", "zstd", "blosc", "gzip", "raw"), incomplete)
+        return _starting(("keep", "portable", "default", "zstd", "blosc", "gzip", "raw"), incomplete)
 
 
 class _Memory(ParamType):

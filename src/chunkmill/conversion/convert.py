@@ -86,7 +86,8 @@ def plan_convert(
         path below the source, ``{"a/b": (64, 64), "c": "keep", "d": {"time": 10}}``; a callable of the Array. Shards
         are kept where the format has them; elsewhere their chunks get keys of their own.
     codecs
-        ``"keep"``: the chain as near as the format can express it; or as in `create_array`.
+        ``"keep"``: the chain as near as the format can express it; ``"portable"``: the same where zarr-python,
+        TensorStore and zarrs all read it, else one that they read; or as in `create_array`.
     max_mem
         Largest memory of the tasks of one worker in bytes, all its threads together, or as text (``"2 GiB"``). When
         ``None``, arrays whose chunks change get ``chunkmill.max-mem`` of dask's config, or a share of the worker's
@@ -164,7 +165,7 @@ def plan_convert(
         placed = with_place(array, keyed, alone=isinstance(node, Array))
         return placed if images is None else images.array(array, placed)
 
-    exact = not (isinstance(codecs, str) and codecs == "keep")
+    exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
     chosen = chosen_paths(node, include, exclude)
     taken = None if chosen is None else {array.path for array in chosen_arrays(node, chosen)}
     crop = None if region is None else cropping(region, node, chosen_arrays(node, chosen), names)
@@ -370,7 +371,7 @@ def plan_rechunk(
         return describe_group_target(metadata, documents_format, at)
 
     name = format or _writable_format(node.format)
-    exact = not (isinstance(codecs, str) and codecs == "keep")
+    exact = not (isinstance(codecs, str) and codecs in {"keep", "portable"})
     where = ConversionTarget(
         store,
         path,

@@ -30,6 +30,7 @@ from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
+from chunkmill.formats.peers import readers_text
 from chunkmill.hints import Hint
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.journal_names import JOB_PREFIX, fingerprint
@@ -138,6 +139,7 @@ def plan_job(
         stages=stages,
         job=_job(name, mark, writer),
         arrays=[_row(plan) for plan in plans],
+        not_read_by=readers_text([(p.target.path, p.target.metadata) for p in plans], documents_format.name),
         drawn=_drawn(plans),
     )
 

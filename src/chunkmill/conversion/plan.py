@@ -296,6 +296,8 @@ class Plan(_Columns):
         The job that `run` runs.
     arrays
         One row of facts for each array of a group; the names are the table's head.
+    not_read_by
+        Readers of Zarr that lack a codec or data type of the target, and which; empty where there are none.
     drawn
         Two arrays whose chunk grids the HTML shows before and after.
     """
@@ -309,6 +311,7 @@ class Plan(_Columns):
     stages: tuple[PlannedStage, ...]
     job: Job = field(repr=False)
     arrays: Sequence[Mapping[str, Any]] = ()
+    not_read_by: str = ""
     drawn: tuple[StoredArray, StoredArray] | None = field(default=None, repr=False)
 
     def run(self, resume: bool = True, progress: bool | str | None = None) -> Report:
@@ -432,6 +435,7 @@ class Plan(_Columns):
             ("from", self.source),
             ("to", self.target),
             ("strategy", f"{self.strategy}: {self.reason}" if self.reason else self.strategy),
+            *([("not read by", self.not_read_by)] if self.not_read_by else []),
         ]
 
     def _tables(self) -> list[list[tuple[str, ...]]]:

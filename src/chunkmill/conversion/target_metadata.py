@@ -18,6 +18,7 @@ from chunkmill.conversion.options import ByDimension, check_fit, chosen, grid_of
 from chunkmill.errors import ChunkmillError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import encode_fill_value
+from chunkmill.formats.peers import portable_chain
 from chunkmill.formats.registry import get_format
 from chunkmill.hints import Hint
 from chunkmill.model.fill_values import zero
@@ -62,8 +63,8 @@ def describe_target(
         ``"keep"``; ``None`` (shards: none); a shape (of another rank: keep); lengths by dimension; a callable of the
         array. Shards are kept where the format has them; elsewhere their chunks get store keys of their own.
     codecs
-        ``"keep"``: the source's chain, as near as the format can express it without loss; or as in
-        `chunkmill.create_array`.
+        ``"keep"``: the source's chain, as near as the format can express it without loss; ``"portable"``: the same
+        where all readers know it, else one that they know; or as in `chunkmill.create_array`.
     allow
         Losses that are allowed where the format cannot hold something: of `ALLOWABLE`.
     edit
@@ -82,6 +83,9 @@ def describe_target(
     metadata = marked(source, documents_format)
     metadata = metadata if edit is None else edit(source, metadata)
     layout = inner_layout(metadata)
+    if isinstance(codecs, str) and codecs == "portable":
+        chain = portable_chain(layout.codecs, documents_format.name)
+        codecs = "keep" if chain == layout.codecs else list(chain)
     if kept and layout.sharding is not None and is_keep(chunks) and is_keep(codecs):
         with suppress(MetadataError):
             return fitted_to(metadata, documents_format, path, near=True)
