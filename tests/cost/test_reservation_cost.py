@@ -6,7 +6,7 @@ import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.journal.journal_names import JOB_PREFIX
+from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
 

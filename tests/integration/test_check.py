@@ -16,7 +16,7 @@ import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import NodeNotFound, StoreError
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.journal_names import JOB_PREFIX
+from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.partial_files import PARTIAL_SUFFIX

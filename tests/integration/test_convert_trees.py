@@ -11,7 +11,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
-from chunkmill.journal.journal_names import JOB_PREFIX
+from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
 

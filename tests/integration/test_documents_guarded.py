@@ -20,7 +20,7 @@ from support.recording import _Wrapper
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, DatasetError, JobError, NodeExists
-from chunkmill.journal import attempts, journal
+from chunkmill.journal import heartbeat, journal
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "n5"]
@@ -37,7 +37,7 @@ def _one_task_after_the_other():
 @pytest.fixture
 def everybody_is_dead(monkeypatch):
     """Whoever died in these tests was this process, which lives."""
-    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
 
 
 class Died(BaseException):

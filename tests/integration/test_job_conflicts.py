@@ -9,8 +9,8 @@ from support.recording import FailingStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeExists, StoreError
-from chunkmill.journal import plan_document
-from chunkmill.journal.unfinished_jobs import unfinished_jobs
+from chunkmill.journal.unfinished import unfinished_jobs
+from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.write import write_dataset
 
@@ -261,7 +261,7 @@ class _Meeting(MemoryStore):
 
 def test_a_conversion_does_not_take_a_group_that_is_being_created_for_its_own(monkeypatch):
     """Documents of groups of Zarr v2 are all equal: both said done, with the attributes of the conversion."""
-    monkeypatch.setattr(plan_document, "pause", lambda seconds: None)
+    monkeypatch.setattr(conflicts, "pause", lambda seconds: None)
     store, refused = _Meeting(), []
 
     def meet():

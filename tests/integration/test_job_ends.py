@@ -11,9 +11,10 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeBeingReplaced, NodeNotFound
-from chunkmill.journal import attempts, journal, plan_document
-from chunkmill.journal.journal_names import new_mark
-from chunkmill.journal.unfinished_jobs import reserved_to_replace
+from chunkmill.journal import heartbeat, journal
+from chunkmill.journal.lease import leased_to_replace
+from chunkmill.journal.names import run_tag
+from chunkmill.stores import conflicts
 from chunkmill.stores.capabilities import Renames
 from chunkmill.stores.memory import MemoryStore
 
@@ -51,9 +52,9 @@ class Meanwhile(RecordingStore):
 @pytest.fixture(autouse=True)
 def everybody_who_died_is_dead(monkeypatch):
     """Heartbeats of this process are taken for those of one that has ended."""
-    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     monkeypatch.setattr(journal, "CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(plan_document, "pause", lambda _: None)
+    monkeypatch.setattr(conflicts, "pause", lambda _: None)
     with dask.config.set(scheduler="sync"):
         yield
 
@@ -91,7 +92,7 @@ def test_a_job_that_ends_deletes_nothing_of_one_that_has_begun_since():
 @pytest.mark.parametrize("format_", ["n5", "zarr2", "zarr3"])
 def test_a_job_goes_on_where_another_client_joined_it_and_died(format_, monkeypatch):
     """The first client took the group for somebody else's, and deleted the journal: its attributes were never stored."""
-    monkeypatch.setattr(attempts, "is_live", lambda _: True)  # the first client is
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: True)  # the first client is
     source, store = MemoryStore(), MemoryStore()
     cm.create_group(source, format=format_, attributes={"made": "for this"})
     cm.to_store(OLD, source, "a", chunks=(2, 5), format=format_)
@@ -157,10 +158,10 @@ def test_a_write_that_replaces_looks_for_others_when_it_has_begun(monkeypatch):
     cm.to_store(OLD, store, "a", format="zarr2", attributes={"sum": int(OLD.sum())})
 
     def reserve_the_place_above(below):
-        held.enter_context(reserved_to_replace(below, "", run="9"))
+        held.enter_context(leased_to_replace(below, "", run="9"))
 
     first = Meanwhile(store, lambda method, key: method == "set_if" and "/running/" in key, reserve_the_place_above)
-    monkeypatch.setattr(attempts, "is_live", lambda _: True)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: True)
     with held, pytest.raises(JobError, match="a job that writes there is running"):
         replace(first, NEW)
     assert first.done
@@ -175,7 +176,7 @@ def test_what_a_later_write_has_stored_is_not_taken_when_others_have_claimed_it(
     def claim(below):
         (key, *_) = (key for key in below.list_prefix("") if "/new-" in key)
         staged, run = key[: key.index("/", key.index("/new-") + 1) + 1], key.partition("/new-")[2][:8]
-        below.set(staged + new_mark(run), b"")
+        below.set(staged + run_tag(run), b"")
 
     first = Meanwhile(store, lambda method, key: method == "set_if" and "/running/" in key, claim)
     x = da.from_array(NEW, chunks=(2, 5))
@@ -201,7 +202,7 @@ def test_attributes_of_a_group_that_others_have_deleted_make_no_group():
 @pytest.mark.parametrize("kind", [Copying, MemoryStore])
 def test_who_marks_late_does_not_replace_what_another_client_has_put_in_place(kind, n_steps, monkeypatch):
     """It marked what is staged when all was done, and put that in place again: its documents had been deleted by then."""
-    monkeypatch.setattr(attempts, "is_live", lambda _: True)  # the first client is
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: True)  # the first client is
     store = kind()
     cm.to_store(NEW, store, "source", format="zarr2", chunks=(2, 5), attributes={"sum": int(NEW.sum())})
     cm.to_store(OLD, store, "a", format="zarr2", attributes={"sum": int(OLD.sum())})
@@ -230,7 +231,7 @@ def test_who_marks_late_does_not_replace_what_another_client_has_put_in_place(ki
         rechunk(first)
     assert first.done
     assert whole(store)[0, 0] == NEW[0, 0] + 1
-    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     rechunk(store)  # and the repetition replaces it again, or finds it done
     assert whole(store)[0, 1] == NEW[0, 1]
 
@@ -238,14 +239,14 @@ def test_who_marks_late_does_not_replace_what_another_client_has_put_in_place(ki
 def test_two_clients_of_one_job_reserve_a_place_one_after_the_other(monkeypatch):
     """Both took the reservation for their own, and the first to end deleted it while the other one used it."""
     store = Copying()
-    monkeypatch.setattr(attempts, "is_live", lambda _: True)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: True)
     order = []
 
     def other_ends(_):
         order.append("waits")
-        monkeypatch.setattr(attempts, "is_live", lambda _: False)
+        monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
 
-    monkeypatch.setattr(plan_document, "pause", other_ends)
-    with reserved_to_replace(store, "a", run="r1"), reserved_to_replace(store, "a", run="r1"):
+    monkeypatch.setattr(conflicts, "pause", other_ends)
+    with leased_to_replace(store, "a", run="r1"), leased_to_replace(store, "a", run="r1"):
         order.append("reserves")
     assert order == ["waits", "reserves"]

@@ -12,7 +12,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
-from chunkmill.journal import attempts
+from chunkmill.journal import heartbeat
 from chunkmill.stores.memory import MemoryStore
 
 VALUES = np.arange(64, dtype="u2").reshape(8, 8)
@@ -58,7 +58,7 @@ def seen(store):
 
 def test_a_job_that_died_at_any_conditional_write_is_resumed(format_, store, monkeypatch):
     """In N5 it was refused after the attributes of the group, with those of the first level missing for ever."""
-    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     undisturbed = copy.copy(store)
     cm.pyramid((undisturbed, FIRST[format_]), levels=3)
     n_deaths = 0
@@ -141,7 +141,7 @@ class MortalAnywhere(RecordingStore):
 )
 def test_levels_are_replaced_all_or_none_wherever_the_job_dies(format_, kind, monkeypatch):
     """A repair left the first new and the others old, where the job had died between two of them."""
-    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     first, found, store = FIRST[format_], [], kind()
     cm.create_group(store, "g", format=format_)

@@ -14,7 +14,7 @@ from support.recording import FailingStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, JobError, NodeExists, NodeNotFound
-from chunkmill.journal.unfinished_jobs import unfinished_jobs
+from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.pyramids import levels, tasks
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore

@@ -25,7 +25,7 @@ from chunkmill.errors import (
     NodeNotFound,
     StoreError,
 )
-from chunkmill.journal.unfinished_jobs import unfinished_jobs
+from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
 

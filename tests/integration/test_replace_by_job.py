@@ -14,7 +14,7 @@ from support.recording import RecordingStore, _Wrapper
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, NodeExists, NodeNotFound, StoreError
-from chunkmill.journal import attempts, journal, record_batch
+from chunkmill.journal import heartbeat, journal, record_batch
 from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -71,7 +71,7 @@ class Unable(_Wrapper):
 @pytest.fixture(autouse=True)
 def everybody_who_died_is_dead(monkeypatch):
     """Heartbeats of this process are taken for those of one that has ended."""
-    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     monkeypatch.setattr(journal, "CHECK_SECONDS", 0.0)
     with dask.config.set(scheduler="sync"):
         yield

@@ -18,8 +18,8 @@ from support.recording import FailingStore, SlowStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
-from chunkmill.journal.journal_names import JOB_PREFIX
-from chunkmill.journal.unfinished_jobs import unfinished_jobs
+from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.runtime import task as stage_task
 from chunkmill.runtime.preflight import describe_needs
 from chunkmill.stores.local import LocalStore

@@ -12,7 +12,7 @@ import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, NodeNotFound
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.records import Record
-from chunkmill.journal.unfinished_jobs import unfinished_jobs
+from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

@@ -15,7 +15,7 @@ from support.recording import FailingStore, RecordingStore, SlowStore, Suspendin
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
-from chunkmill.journal.unfinished_jobs import unfinished_jobs
+from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -92,7 +92,7 @@ def test_a_run_that_is_replaced_stops_with_one_error(source, tmp_path, monkeypat
     with pytest.raises(JobError, match=r"a job with another plan .* is running: 'convert to .*', begun .* s ago; wait"):
         cm.convert(source, target, format="zarr3", codecs="gzip", resume=False, overwrite=True)
     # of a client that was suspended for a minute
-    monkeypatch.setattr("chunkmill.journal.attempts.is_live", lambda _: False)
+    monkeypatch.setattr("chunkmill.journal.heartbeat.is_live", lambda _: False)
     cm.convert(source, target, format="zarr3", resume=False, overwrite=True)
     thread.join()
     (error,) = errors

@@ -22,7 +22,7 @@ from interleavings.scheduler import Choose, Outcome, Run, attempt, play
 from interleavings.snapshot import REPLACED, UNREADABLE, Snapshot, snapshot
 
 import chunkmill as cm
-from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX, PLAN
+from chunkmill.journal.names import JOB_PREFIX, PLAN, TAG_PREFIX
 from chunkmill.model.metadata import parents_of
 from chunkmill.nodes.delete import _RECORD as DELETED_NODES
 from chunkmill.stores.memory import MemoryStore
@@ -281,7 +281,7 @@ class Oracle:
             if "others have changed" in str(again.error):  # told once, before the node as it is now is replaced
                 again = attempt(lambda: self._actions[actor](after))
             if "others have made or changed a node" in str(again.error):  # one of the two ways out that are told
-                for key in [key for key in after._values if "/exchange-" in key]:
+                for key in [key for key in after._values if "/intent-" in key]:
                     after.delete(key)
                 again = attempt(lambda: self._actions[actor](after))
             self._repetitions[known] = again, after
@@ -317,7 +317,7 @@ def _is_over(key: str, value: bytes) -> bool:
     if key.startswith(JOB_PREFIX):
         return (key.endswith(PLAN) and b'"over": true' in value) or key.endswith(DELETED_NODES)
     name = key.rpartition("/")[2]
-    return name.startswith(MARK_PREFIX) and not name.endswith("-comes")  # but for the sign that it will be
+    return name.startswith(TAG_PREFIX) and not name.endswith("-applied")  # but for the sign that it will be
 
 
 def _being_replaced(views: Views) -> bool:

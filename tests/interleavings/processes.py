@@ -20,7 +20,8 @@ from unittest import mock
 import dask
 
 from chunkmill.array import local_locks
-from chunkmill.journal import attempts, exchange, journal, journal_names, plan_document, record_batch, unfinished_job
+from chunkmill.journal import commit, heartbeat, journal, names, plans, record_batch, unfinished
+from chunkmill.stores import conflicts
 
 __all__ = ["ENDED", "PROCESS", "PROCESSES", "anonymous", "one_actor_at_a_time"]
 
@@ -41,18 +42,18 @@ def one_actor_at_a_time() -> Iterator[None]:
         _seldom_collecting(),
         dask.config.set({"scheduler": "synchronous", "chunkmill.progress": False}),
         mock.patch.object(ThreadPoolExecutor, "submit", submit),
-        mock.patch.object(attempts, "_heartbeat", _heartbeat),
-        mock.patch.object(attempts._Heart, "run", _start_nothing),
-        mock.patch.object(attempts, "is_live", _is_live),
-        mock.patch.object(plan_document, "is_live", _is_live),
-        mock.patch.object(unfinished_job, "is_live", _is_live),
+        mock.patch.object(heartbeat, "_heartbeat", _heartbeat),
+        mock.patch.object(heartbeat._Heart, "run", _start_nothing),
+        mock.patch.object(heartbeat, "is_live", _is_live),
+        mock.patch.object(plans, "is_live", _is_live),
+        mock.patch.object(unfinished, "is_live", _is_live),
         mock.patch.object(journal, "CHECK_SECONDS", 0.0),
-        mock.patch.object(plan_document, "pause", _pause),
+        mock.patch.object(conflicts, "pause", _pause),
         mock.patch.object(record_batch, "BATCH_SECONDS", float("inf")),  # the same steps however long they take
         mock.patch.object(record_batch, "BATCH_TASKS", 2),
         mock.patch.object(journal, "uuid4", _uuid4),
-        mock.patch.object(journal_names, "uuid4", _uuid4),
-        mock.patch.object(exchange, "uuid4", _uuid4),
+        mock.patch.object(names, "uuid4", _uuid4),
+        mock.patch.object(commit, "uuid4", _uuid4),
         mock.patch.object(local_locks, "_LOCKS", [_NoLock()] * local_locks.N_STRIPES),
     ):
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chunkmill.journal.journal_names import JOB_PREFIX
+from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.stores.metered import Meter, MeteredStore

@@ -19,11 +19,12 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.checks.inventory import Inventory, Problem, job_problem, take_inventory
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import ChunkError, ChunkmillError
-from chunkmill.journal.clearing import clear_journal
-from chunkmill.journal.exchange_together import complete_others
-from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
+from chunkmill.journal.commit import roll_forward
+from chunkmill.journal.lease import discard_jobs
+from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
 from chunkmill.journal.record_files import RecordFiles
-from chunkmill.journal.unfinished_jobs import discard_jobs, unfinished_jobs
+from chunkmill.journal.recovery import clear_journal
+from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.api import open as open_node
@@ -253,7 +254,7 @@ def _journal_stages(store: Store, found: Inventory) -> list[Stage]:
     journals = [
         (job.path, RecordFiles(store, job.key.rpartition("/")[0] + "/", job.run))
         for job in (unfinished_jobs(store) if paths else [])
-        if job.path in paths and not (job.is_exchanged or job.is_exchanging)
+        if job.path in paths and not (job.is_applied or job.is_applying)
     ]
     specs = [(number, key, task) for number, (_, files) in enumerate(journals) for _, task, key in files.names()]
     return [Stage("check-journal", _check_record, journals, specs)] if specs else []
@@ -281,12 +282,12 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
     for job in unfinished_jobs(found.store):  # as they are now, since a check may take hours
         problem = job_problem(found.store, job)
         key = next((key for key in (job.key, f"{job.key.rpartition('/')[0]}/") if key in kinds), None)
-        is_decided = job.is_exchanging or (job.is_exchanged and job.is_reservation)
+        is_decided = job.is_applying or (job.is_applied and job.is_lease)
         if key is not None and (is_decided or problem.kind == "leftover") and not job.is_running:
             discard_jobs(found.store, [job])  # which puts the new node in place
             done.add((kinds[key], key))
-        elif job.is_exchanged and not job.is_running:  # nodes belong together; the rest is for its repetition
-            complete_others(found.store, job.path, job.run)
+        elif job.is_applied and not job.is_running:  # nodes belong together; the rest is for its repetition
+            roll_forward(found.store, job.path, job.run)
     for problem in problems:
         if problem.kind == "leftover" and ("leftover", problem.key) not in done:
             _remove(found.store, problem.key)
@@ -307,8 +308,8 @@ def _remove(store: Store, key: str) -> None:
     elif key.startswith(PROBE_PREFIX):
         remove = store.delete_prefix if key.endswith("/") else store.delete
         remove(key)
-    elif key.startswith(MARK_PREFIX):
-        if key not in {new_mark(job.run) for job in unfinished_jobs(store)}:
+    elif key.startswith(TAG_PREFIX):
+        if key not in {run_tag(job.run) for job in unfinished_jobs(store)}:
             store.delete(key)
     else:
         sweep_partial_files(store, key.rpartition("/")[0] + "/" if "/" in key else "")

@@ -23,8 +23,8 @@ from chunkmill.errors import (
 )
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.registry import FORMATS
-from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX, new_mark
-from chunkmill.journal.unfinished_jobs import UnfinishedJob, unfinished_jobs
+from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
+from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.model.metadata import is_within, same_json
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array
@@ -182,7 +182,7 @@ def take_inventory(store: Store, path: str = "") -> Inventory:
     _Keys(found, jobs).sort(_listed(store, found, top))
     if nothing is not None and not (jobs or found.arrays or found.groups):
         raise nothing
-    _leftovers(found, {new_mark(job.run) for job in jobs})
+    _leftovers(found, {run_tag(job.run) for job in jobs})
     _unfinished_appends(found)
     undocumented = set(found.undocumented)  # not in consolidated metadata: no group leads to them
     listed = [node for node in found.nodes if node.path not in undocumented]
@@ -296,7 +296,7 @@ class _Keys:
     def _sorted(self, key: str) -> bool:
         if key in self.documents or key.startswith((JOB_PREFIX, PROBE_PREFIX)):
             return True
-        if key.rpartition("/")[2].startswith(MARK_PREFIX):
+        if key.rpartition("/")[2].startswith(TAG_PREFIX):
             return True
         which = self._owner(key)
         if which is not None:
@@ -387,15 +387,15 @@ def job_problem(store: Store, job: UnfinishedJob) -> Problem:
     """Return how a job that has not ended is reported: running, unfinished, or a leftover."""
     kind, key = ("running" if job.is_running else "unfinished"), job.key
     state = "is running" if job.is_running else "was interrupted: run it again to resume it"
-    if job.is_reservation and not (job.is_running or job.is_exchanging):
+    if job.is_lease and not (job.is_running or job.is_applying):
         state = "was interrupted: run it again, or write something else there"
         if job.scope or any(map(store.size, _entry_keys(job.path))):
             state = "was interrupted when all was written"  # or before an append was published, which has a mark then
             kind, key = "leftover", f"{job.key.rpartition('/')[0]}/"
-    if job.is_exchanged:
+    if job.is_applied:
         state += "; what it has replaced is gone, and only consolidated metadata may be missing"
-    elif job.is_exchanging:
-        if job.is_reservation and not job.is_running:
+    elif job.is_applying:
+        if job.is_lease and not job.is_running:
             state = "was interrupted: write there again, or repair this, to finish it"
         state += "; the new node is stored whole beside its place, and is being copied there: until then there is none"
     elif job.replaces:
@@ -435,7 +435,7 @@ def _leftovers(found: Inventory, marks: Collection[str]) -> None:
     for name in store.list_dir(""):
         if name in marks:
             continue
-        if name.startswith(MARK_PREFIX):
+        if name.startswith(TAG_PREFIX):
             problems.append(Problem("leftover", "", name, "the mark of a job that replaced what was here"))
         elif name.startswith(PROBE_PREFIX):
             problems.append(Problem("leftover", "", name, "a probe that a job's workers wrote"))

@@ -33,7 +33,7 @@ from chunkmill.formats.base import Format
 from chunkmill.formats.peers import readers_text
 from chunkmill.hints import Hint
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.journal_names import JOB_PREFIX, fingerprint
+from chunkmill.journal.names import JOB_PREFIX, fingerprint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes import hierarchy
 from chunkmill.nodes.array import Array

@@ -35,14 +35,14 @@ from chunkmill.conversion.source_listing import (
     touched_blocks,
 )
 from chunkmill.formats.base import Format
-from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX
-from chunkmill.journal.published import note_published
+from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX
+from chunkmill.journal.recovery import record_published
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes import placement, replacing
 from chunkmill.nodes.consolidated import refreshed
 from chunkmill.nodes.documents import check_own, publish
-from chunkmill.nodes.replacement import ReplacementOfJob
+from chunkmill.nodes.replacing import StagedNode
 from chunkmill.runtime.stage import Stage, TaskSpecs
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
@@ -93,13 +93,13 @@ class TargetWriter:
     prefix: str
     compress: bool
     ahead_bytes: int
-    replacement: ReplacementOfJob | None = None
+    replacement: StagedNode | None = None
     listed: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, compare=False, repr=False)
     sliced: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
 
     def beside(self, run: str, replaced: Mapping[str, str] | None) -> TargetWriter | None:
         """Return the writer that writes beside what is at the target, in the run of that name (`Job.beside`)."""
-        replacements = replacing.beside(self.store, [self.path], self.format.name, run, replaced)
+        replacements = replacing.stage_nodes(self.store, [self.path], self.format.name, run, replaced)
         if replacements is None:
             return None
         (replacement,) = replacements
@@ -174,7 +174,7 @@ class TargetWriter:
     def is_fresh(self) -> bool:
         """Return whether there is nothing yet where the nodes are written."""
         at = self.format.chunk_prefix(self.path) if self.replacement is None else self.replacement.staged
-        return is_empty(self.store, at, besides=(JOB_PREFIX, MARK_PREFIX))
+        return is_empty(self.store, at, besides=(JOB_PREFIX, TAG_PREFIX))
 
     def check_result(self) -> None:
         """Check before anything is published that the sources are those that were read.
@@ -224,7 +224,7 @@ class TargetWriter:
         others = {path: documents for path, documents in nodes.items() if path != self.path}
         if others:
             below = {key: value for documents in others.values() for key, value in documents.items()}
-            note_published(self.store, self.path, self.format.group_keys(self.path)[0], below)
+            record_published(self.store, self.path, self.format.group_keys(self.path)[0], below)
         with refreshed(self.store, self.format, nodes) if self.path else nullcontext():
             publish(self.store, self.format, self.path, top, below=others, again=True)
         return [*below, *top]

@@ -25,7 +25,7 @@ from chunkmill.dask_arrays.write import WriteReport, report, write_blocks
 from chunkmill.dask_arrays.write_task import WriteCounts, block_number
 from chunkmill.errors import JobError, NodeExists
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.journal_names import fingerprint, new_run
+from chunkmill.journal.names import fingerprint, new_run
 from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_beside
 from chunkmill.runtime.cluster_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler, optimised
@@ -98,7 +98,7 @@ def resumable_write(
     resumes = documents is not None
     if beside is not None and journal.old_prefix is not None:
         target = beside(journal.run, journal.replaced) or target
-    if journal.is_over or (documents is not None and journal.is_exchanged):
+    if journal.is_over or (documents is not None and journal.is_decided):
         return _already_done(x, target, journal, documents or {})
     if documents is None:
         target, documents = _prepare(target, beside, journal)
@@ -203,6 +203,6 @@ def _gathered(client: Client, graph: dict[Any, Any], keys: list[Any], journal: J
     """Yield results as they are computed, and release each."""
     running = RunningTasks(client, journal.job, client.get(graph, keys, sync=False))
     # before they are cancelled, so that those at work learn of it
-    with running.cancelled_on_error(None if journal.attempt is None else journal.attempt.end):
+    with running.cancelled_on_error(None if journal.heartbeat is None else journal.heartbeat.end):
         while running:
             yield from running.gather_ended()

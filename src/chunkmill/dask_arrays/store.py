@@ -19,7 +19,7 @@ from chunkmill.dask_arrays.as_dask import as_dask
 from chunkmill.dask_arrays.joined_regions import join_regions
 from chunkmill.dask_arrays.write import WriteReport, joined_write_graph, report, run, write_graph
 from chunkmill.errors import RegionError
-from chunkmill.journal.unfinished_jobs import check_no_job
+from chunkmill.journal.lease import check_no_job
 from chunkmill.model.grid import Region
 from chunkmill.nodes.arguments import NodeLocation, open_array_at
 from chunkmill.nodes.array import Array

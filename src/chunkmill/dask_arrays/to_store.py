@@ -24,21 +24,21 @@ from chunkmill.dask_arrays.store import checked_values, stored_values, write_reg
 from chunkmill.dask_arrays.write import WriteReport, check_source, report, run, write_graph
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import get_format
-from chunkmill.journal.unfinished_jobs import check_no_job, discard_block_write, reserved
+from chunkmill.journal.lease import check_no_job, discard_block_write, leased
 from chunkmill.model.grid import Region
 from chunkmill.nodes import hierarchy, placement, replacing
 from chunkmill.nodes.arguments import NodeLocation, open_existing, open_target_below
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import check_own, format_of_store
 from chunkmill.nodes.new_array import describe_array, format_above, lengths_by_name
-from chunkmill.nodes.replacement import Replacement, ReplacementOfJob
+from chunkmill.nodes.replacing import Replacement, StagedNode
 from chunkmill.runtime.cluster_locks import lock_factory
 from chunkmill.runtime.preflight import check_writers
 
 __all__ = ["to_store"]
 
 Mode = Literal["r", "r+", "a", "w", "w-"]
-AnyReplacement = Replacement | ReplacementOfJob | replacing.LaterReplacement
+AnyReplacement = Replacement | StagedNode | replacing.LaterReplacement
 
 
 class _Options(TypedDict, total=False):
@@ -295,7 +295,7 @@ class _Write:
         if not self.compute:
             return self.into(where, self._make_room(overwrite=overwrite))
         job = f"write to {self.array.path!r} in {self.array.url}"
-        with reserved(self.array.store, self.array.path, job) as own:
+        with leased(self.array.store, self.array.path, job) as own:
             with placement.consolidating_interrupted(self.array.store, [self.array.path], self.array.format, own):
                 documents = self._make_room(overwrite=overwrite, run=own.run)
             try:
@@ -341,7 +341,7 @@ class _Write:
     def _beside(self, run: str, replaced: Mapping[str, str] | None) -> WriteTarget | None:
         """Return where a run with a journal writes the array beside the one that it replaces (see `Job.beside`)."""
         array = self.array
-        replacements = replacing.beside(array.store, [array.path], array.format, run, replaced)
+        replacements = replacing.stage_nodes(array.store, [array.path], array.format, run, replaced)
         if replacements is None:
             return None
         (replacement,) = replacements

@@ -1,4 +1,4 @@
-"""Journal of a whole-store job: records of the tasks that are done, kept beside the target until all are.
+"""Journal of a whole-store job: records of the tasks that are done, kept in the target's store until all are.
 
 One record a task, written after the task's data (of short tasks some together: `chunkmill.journal.record_batch`), so
 that a job that was killed resumes where it stopped and a task that dask repeats returns at once. Stores keep their
@@ -10,14 +10,14 @@ Layout, at the root of the target's store, under a name that no format takes for
 
     .chunkmill-job-<hash of the target's path>/plan.json            fingerprint, what, when, documents to publish
     .chunkmill-job-<hash of the target's path>/<stage>/             records (`chunkmill.journal.record_files`)
-    .chunkmill-job-<hash of the target's path>/running/<attempt>    heartbeat of a client (`chunkmill.journal.attempts`)
-    .chunkmill-job-<hash of the target's path>/new-<run>/           the new node, beside the one that it will replace
-    .chunkmill-job-<hash of the target's path>/exchange-<run>.json  it is whole (`chunkmill.journal.exchange`)
+    .chunkmill-job-<hash of the target's path>/running/<name>       heartbeats (`chunkmill.journal.heartbeat`)
+    .chunkmill-job-<hash of the target's path>/new-<run>/           the staging prefix of a node
+    .chunkmill-job-<hash of the target's path>/intent-<run>.json    intent record (`chunkmill.journal.commit`)
 
-A run lasts from the beginning of a job to its end, however often it is interrupted and resumed. Its name stands in the
-names of its records and temporary values, so that tasks of a run that was discarded, which may still be at work
-somewhere, cannot be mistaken for tasks of the next run. Not here: who else writes there
-(`chunkmill.journal.unfinished_jobs`).
+A run lasts from the beginning of a job to its end, however often it is interrupted and resumed. Its name is part of
+the names of its records and temporary values, so that tasks of a run that was discarded, which may still be at work
+somewhere, cannot be mistaken for tasks of the next run. Not here: other writers
+(`chunkmill.journal.lease`).
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from uuid import uuid4
 from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.journal import plan_document
-from chunkmill.journal.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, age, attempts_below, end_dead
-from chunkmill.journal.clearing import clear_journal, clear_listed
-from chunkmill.journal.exchange import delete_note, is_decided
-from chunkmill.journal.exchange_together import complete_planned
-from chunkmill.journal.journal_names import PLAN, RUNNING, journal_prefix, new_mark, new_run, staged_prefix
-from chunkmill.journal.plan_document import Plan
+from chunkmill.journal import plans
+from chunkmill.journal.commit import forget_intent, is_decided, roll_forward_plan
+from chunkmill.journal.heartbeat import CHECK_SECONDS, LIVE_SECONDS, Heartbeat, age, end_dead, heartbeats_below
+from chunkmill.journal.names import PLAN, RUNNING, journal_prefix, new_run, run_tag, staged_prefix
+from chunkmill.journal.plans import Plan
 from chunkmill.journal.record_files import BEGUN, RecordFiles
 from chunkmill.journal.records import Record, WrittenKeys, read_record
+from chunkmill.journal.recovery import clear_journal, clear_listed
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import remove_folder
+from chunkmill.stores.conflicts import create, swap
 from chunkmill.stores.metered import Written
 
 __all__ = ["FEW_RECORDS", "Journal"]
 
-_VERSION = 2
-_SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_reservation", "scope", "client"]  # by its plan
+_VERSION = 3
+_SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_lease", "scope", "client"]  # by its plan
 _SAID += ["old_prefix", "replaced"]
 FEW_RECORDS = 256  # that the client itself compares with what is stored
 
@@ -67,18 +67,18 @@ class Journal:
         Name of the run, set by `begin` and `resume`.
     is_over
         True when `resume` found that all was done, and only the journal had to be deleted.
-    attempt
-        This client's attempt, while it is `running`.
+    heartbeat
+        This client's heartbeat, while it is `running`.
     is_block_write
         True for a `to_store`, which another `to_store` of the array replaces without being asked.
-    is_reservation
+    is_lease
         True for a journal that only keeps other writers away while its client is alive; nothing resumes it.
     scope
-        Names what is reserved of the node, where that is not all of it: others there do not meet this journal.
+        Names what is leased of the node, where that is not all of it: others there do not meet this journal.
     client
-        Heartbeat that the plan holds, of a brief reservation, which has no other.
+        Heartbeat that the plan holds, of a brief lease, which has no other.
     old_prefix, replaced
-        Of the node that is replaced, where the new one is written beside it (`staged_prefix`), as in `Plan`.
+        Of the node that is replaced, where the new one is staged (`staged_prefix`), as in `Plan`.
     asks_for_records
         Whether a task may be on record: not in a run that has just begun, where dask repeats none.
     """
@@ -89,9 +89,9 @@ class Journal:
     fingerprint: str
     run: str = ""
     is_over: bool = False
-    attempt: Attempt | None = None
+    heartbeat: Heartbeat | None = None
     is_block_write: bool = False
-    is_reservation: bool = False
+    is_lease: bool = False
     scope: str = ""
     client: str = ""
     old_prefix: str | None = None
@@ -109,24 +109,24 @@ class Journal:
         return f"{self.prefix}{PLAN}"
 
     def resume(self) -> dict[str, bytes] | None:
-        """Return the documents that the unfinished job is to publish, ``None`` without one; attempts of the dead end.
+        """Return the documents that the unfinished job is to publish, ``None`` without one; end heartbeats of the dead.
 
         Raises
         ------
         JobError
             There is an unfinished job with another plan.
         """
-        value = plan_document.awaited(self.store, self.plan_key)
+        value = plans.awaited(self.store, self.plan_key)
         if value is None:
             if not self.store.is_remote:  # folders, of a job that was killed when all but these was deleted
                 clear_journal(self.store, self.prefix)
             return None
         plan = self._parsed(value)
-        if plan_document.is_dead_creation(plan):
-            plan_document.delete_plan(self.store, self.plan_key, value)
+        if plans.is_dead_creation(plan):
+            plans.delete_plan(self.store, self.plan_key, value)
             return None
         if plan.over:
-            self._delete_mark(plan.old_prefix, plan.run)
+            self._forget_commit(plan.old_prefix, plan.run)
             self.discard()
         if not self._is_ours(plan):
             if plan.over:
@@ -135,9 +135,9 @@ class Journal:
         self.run, self.is_over = plan.run, plan.over
         self.old_prefix, self.replaced = plan.old_prefix, plan.replaced
         if not self.is_over:
-            end_dead(self.store, self._attempts())
-            if not self.is_exchanged:
-                self._mark_new()
+            end_dead(self.store, self._others())
+            if not self.is_decided:
+                self._tag_staged()
         return plan.documents
 
     def documents(self, plan: bytes) -> dict[str, bytes]:
@@ -146,22 +146,22 @@ class Journal:
 
     def check_dead(self) -> None:
         """Raise `JobError` where a client is at work on a job at the target, which is not to be discarded then."""
-        if (value := plan_document.awaited(self.store, self.plan_key)) is None:
+        if (value := plans.awaited(self.store, self.plan_key)) is None:
             return
         plan = Plan.parsed(value) or Plan()  # a damaged journal is discarded
-        if not plan.over and plan.has_client(self.store, self._attempts()):
+        if not plan.over and plan.has_client(self.store, self._others()):
             raise self._another(plan)
 
     def _another(self, plan: Plan) -> JobError:
         """Return the error that names the unfinished job at the target, and the way out."""
         other = f"{plan.job!r}, begun {age(plan.began)}"
         kind = "of this plan" if self._is_ours(plan) else "with another plan"
-        if plan.has_client(self.store, self._attempts()):
+        if plan.has_client(self.store, self._others()):
             reason = f"there is a job {kind} at the target, which is running: {other}"
             stopped = f"it counts as running for {LIVE_SECONDS:.0f} s after its client's last heartbeat"
             return JobError(job=self.job, reason=reason, hint=f"wait until it is done, or stop it: {stopped}")
         text = "give {} to discard what it wrote and start again"
-        text += "" if plan.is_reservation else ", or finish it with its own arguments"  # nothing resumes a reservation
+        text += "" if plan.is_lease else ", or finish it with its own arguments"  # nothing resumes a lease
         reason = f"there is an unfinished job {kind} at the target, whose client has ended: {other}"
         return JobError(job=self.job, reason=reason, hint=Hint(text, ("resume", False)))
 
@@ -184,7 +184,7 @@ class Journal:
         documents
             To publish when all is done.
         replaces
-            Version of the plan of an interrupted run, in whose place this one begins.
+            Version of the plan of an interrupted run, which this one takes over.
 
         Raises
         ------
@@ -198,34 +198,34 @@ class Journal:
             follows_interrupted=bool(self.client) and replaces is not None,
             **{name: getattr(self, name) for name in _SAID},
         ).packed()
-        if not plan_document.store_plan(self.store, self.plan_key, plan, replaces):
+        if not plans.store_plan(self.store, self.plan_key, plan, replaces):
             hint = "wait until it is done, or stop it, and run this one again"
-            raise JobError(job=self.job, reason="another job has begun to write the target meanwhile", hint=hint)
-        self._mark_new()
-        if self.attempt is not None:
-            self.attempt.keep()  # who finds no plan deletes what is there
+            raise JobError(job=self.job, reason="another job has begun to write the target", hint=hint)
+        self._tag_staged()
+        if self.heartbeat is not None:
+            self.heartbeat.keep()  # a client that finds no plan deletes what is stored there
 
     @property
-    def is_exchanged(self) -> bool:
-        """True when the new node is in the place of the old one already, or is being put there by copies."""
+    def is_decided(self) -> bool:
+        """True when the commit of the new node is decided, or applied."""
         return self.old_prefix is not None and is_decided(self.store, self.path, self.run, self.old_prefix)
 
     @contextmanager
-    def running(self, told: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
+    def running(self, says: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
         """Run tasks inside, after `resume` or `begin`: they may write until this ends or the job is discarded."""
-        self.attempt = Attempt(self.store, f"{self.prefix}{RUNNING}{uuid4().hex[:8]}", self.job)
-        with self.attempt.running(told):
+        self.heartbeat = Heartbeat(self.store, f"{self.prefix}{RUNNING}{uuid4().hex[:8]}", self.job)
+        with self.heartbeat.running(says):
             yield
 
     def is_joined(self) -> bool:
         """Return whether another client has resumed this run: one that died may have made what is there."""
-        return bool(self._attempts()) and plan_document.is_of_run(self.store.get(self.plan_key), self.run)
+        return bool(self._others()) and plans.is_of_run(self.store.get(self.plan_key), self.run)
 
     def check(self, *, now: bool = False) -> None:
-        """Raise `JobError` when this client's attempt is over: its tasks must not write any more."""
-        if self.attempt is None:
+        """Raise `JobError` when this client's heartbeat was ended: its tasks must not write any more."""
+        if self.heartbeat is None:
             raise JobError(job=self.job, reason="the job is not running; this result is discarded")
-        self.attempt.check(now=now)
+        self.heartbeat.check(now=now)
 
     @property
     def records(self) -> RecordFiles:
@@ -263,7 +263,7 @@ class Journal:
     def recall(self, stage: int, task: int) -> dict[str, int] | None:
         """Return the counts of a task that was done; ``None`` when it is still to be done.
 
-        `JobError` where the attempt that the task belongs to is over, so that the task must not write.
+        `JobError` where the heartbeat of the task's client was ended, so that the task must not write.
         """
         if self.asks_for_records and (value := self.records.read(stage, task)) is not None:
             if (record := read_record(value)) is not None:
@@ -309,24 +309,24 @@ class Journal:
         """
         plan, version = seen or self.store.get_versioned(self.plan_key)
         keys = list(self.store.list_prefix(self.prefix))  # while nobody else may begin here
-        is_ours = plan_document.mark_over(self.store, self.plan_key, plan, version, self.run)
+        is_ours = plans.end_plan(self.store, self.plan_key, plan, version, self.run)
         if is_ours is False:
             return
-        if self.attempt is not None:
-            self.attempt.stop()  # its object is deleted with the rest
-        self._delete_mark(self.old_prefix, self.run)
+        if self.heartbeat is not None:
+            self.heartbeat.stop()  # its object is deleted with the rest
+        self._forget_commit(self.old_prefix, self.run)
         if not is_ours:
-            clear_journal(self.store, self.prefix, ended=self._own_attempt())
+            clear_journal(self.store, self.prefix, ended=self._own_heartbeat())
             return
-        others = self._attempts(key for key in keys if key.startswith(self.prefix + RUNNING))
-        ended = [*others, *self._own_attempt()]
+        others = self._others(key for key in keys if key.startswith(self.prefix + RUNNING))
+        ended = [*others, *self._own_heartbeat()]
         _, (plan, version) = at_once(
             self.store,
             lambda: clear_listed(self.store, self.prefix, keys, ended=ended),
             lambda: self.store.get_versioned(self.plan_key),
         )
-        if plan_document.is_of_run(plan, self.run):  # and not of one that has begun since
-            self.store.set_if(self.plan_key, None, version)
+        if plans.is_of_run(plan, self.run):  # and not of one that has begun since
+            swap(self.store, self.plan_key, None, version)
         remove_folder(self.store, self.prefix)
         if others:
             time.sleep(CHECK_SECONDS)
@@ -335,15 +335,15 @@ class Journal:
     def discard(self) -> bool:
         """Delete the journal, the plan first, since records without a plan are ignored; return whether there was one.
 
-        Attempts at the job end with it; where there were others, but for a mere reservation's, this returns when their
-        tasks must have learned of it. A new node that is being copied to its place is put there first.
+        Heartbeats of its clients end with it. Where there were others, but for those of a lease, this returns when
+        their tasks must have learned of it. A commit that is decided is rolled forward first.
         """
         plan, version = self.store.get_versioned(self.plan_key)
-        if plan is not None and complete_planned(self.store, self.path, plan):
+        if plan is not None and roll_forward_plan(self.store, self.path, plan):
             known = self._parsed(plan)
-            self._delete_mark(known.old_prefix, known.run)
-        others = [] if plan is None or b'"is_reservation": true' in plan else self._attempts()  # as it is packed
-        if plan is None or self.store.set_if(self.plan_key, None, version):  # else another run has begun since
+            self._forget_commit(known.old_prefix, known.run)
+        others = [] if plan is None or b'"is_lease": true' in plan else self._others()  # as it is packed
+        if plan is None or swap(self.store, self.plan_key, None, version):  # else another run has begun since
             clear_journal(self.store, self.prefix, ended=others)
         if others:
             time.sleep(CHECK_SECONDS)
@@ -355,44 +355,44 @@ class Journal:
         value, found = at_once(
             self.store, lambda: self.store.get(self.plan_key), lambda: list(self.store.list_prefix(self.prefix))
         )
-        if plan_document.is_of_run(value, self.run):
-            delete_note(self.store, self.path, self.run, self.old_prefix)  # the mark is known by the plan
+        if plans.is_of_run(value, self.run):
+            forget_intent(self.store, self.path, self.run, self.old_prefix)  # the tag is known by the plan
             self.store.delete(self.plan_key)
-            if self.attempt is not None:
-                self.attempt.stop()  # its object is deleted with the rest
-            clear_listed(self.store, self.prefix, found, ended=self._own_attempt())
+            if self.heartbeat is not None:
+                self.heartbeat.stop()  # its object is deleted with the rest
+            clear_listed(self.store, self.prefix, found, ended=self._own_heartbeat())
 
     def tidy(self) -> None:
         """Delete the records of tasks that ended after their job, which another process had joined and ended."""
         clear_journal(self.store, self.prefix)
 
-    def _mark_new(self) -> None:
-        """Mark what is written beside as this run's: `replace_prefix` puts nothing else in place, and that once."""
+    def _tag_staged(self) -> None:
+        """Tag what is staged as this run's: nothing else is committed, and that once."""
         if self.old_prefix is not None:
-            self.store.set_if(f"{staged_prefix(self.path, self.run)}{new_mark(self.run)}", self.run.encode(), None)
+            create(self.store, f"{staged_prefix(self.path, self.run)}{run_tag(self.run)}", self.run.encode())
 
-    def _delete_mark(self, old_prefix: str | None, run: str) -> None:
-        """Delete the records, the note of an exchange, then the mark that tells where the recorded values are."""
+    def _forget_commit(self, old_prefix: str | None, run: str) -> None:
+        """Delete the records, the intent record, then the tag that tells where the recorded values are."""
         if old_prefix is not None:
             RecordFiles(self.store, self.prefix, run).delete()
-            delete_note(self.store, self.path, run, old_prefix)
+            forget_intent(self.store, self.path, run, old_prefix)
 
-    def _own_attempt(self) -> list[str]:
-        return [] if self.attempt is None else [self.attempt.key]
+    def _own_heartbeat(self) -> list[str]:
+        return [] if self.heartbeat is None else [self.heartbeat.key]
 
-    def _attempts(self, keys: Iterable[str] | None = None) -> list[str]:
-        """Return the keys of the attempts of other clients."""
-        found = attempts_below(self.store, self.prefix + RUNNING) if keys is None else keys
-        own = self._own_attempt()
+    def _others(self, keys: Iterable[str] | None = None) -> list[str]:
+        """Return the keys of the heartbeats of other clients."""
+        found = heartbeats_below(self.store, self.prefix + RUNNING) if keys is None else keys
+        own = self._own_heartbeat()
         return [key for key in found if key not in own]
 
     def take_over(self, version: str | None, documents: Mapping[str, bytes], *, waits: bool = True) -> None:
-        """Begin a run in the place of an interrupted one, whose plan has that version, and end its attempts.
+        """Begin a run instead of an interrupted one, whose plan has that version, and end its heartbeats.
 
         With `waits`, this returns when their tasks, which may outlive them, must have learned of it.
         """
         self.begin(documents, replaces=version)
-        if version is not None and end_dead(self.store, self._attempts()) and waits:
+        if version is not None and end_dead(self.store, self._others()) and waits:
             time.sleep(CHECK_SECONDS)
 
     def _parsed(self, plan: bytes) -> Plan:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Self
 
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plan_document import is_of_run
+from chunkmill.journal.plans import is_of_run
 from chunkmill.journal.record_files import GROUP
 from chunkmill.journal.records import Record
 

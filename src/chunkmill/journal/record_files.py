@@ -18,7 +18,7 @@ import json
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -28,6 +28,7 @@ from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.journal.records import Record, read_record
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, ByteSpan, Store
 from chunkmill.stores.capabilities import delete_keys, scratch_store
+from chunkmill.stores.conflicts import swap, update
 
 __all__ = ["BEGUN", "GROUP", "RecordFiles"]
 
@@ -124,11 +125,11 @@ class RecordFiles:
             self.store.delete(self.key(stage, task))
             groups[self._merged_key(stage, task)].add(task)
         for key, forgotten in groups.items():
-            is_written = False
-            while not is_written:
-                value, version = self.store.get_versioned(key)
-                kept = {task: record for task, record in _unpacked(value).items() if task not in forgotten}
-                is_written = self.store.set_if(key, _packed(kept), version)  # else `merge` might bring one back
+
+            def kept(value: bytes | None, forgotten: Collection[int] = forgotten) -> bytes:
+                return _packed({task: record for task, record in _unpacked(value).items() if task not in forgotten})
+
+            update(self.store, key, kept, rewrites=True)  # a new version: else `merge` might bring one back
 
     def delete(self) -> None:
         """Delete the records of the run, those of tasks that are not done included."""
@@ -143,12 +144,12 @@ class RecordFiles:
             if len(own) < _TOGETHER or scratch_store(self.store) is not None:
                 self._each(lambda each: self.store.set(self.key(stage, each[0]), each[1]), [*own.items()])
                 continue
-            at = self._merged_key(stage, next(iter(own)))
-            merged = own
-            version: str | None = None  # of most groups, there is none yet
-            while not self.store.set_if(at, _packed(merged), version):
-                there, version = self.store.get_versioned(at)
-                merged = {**_unpacked(there), **own}
+
+            def joined(value: bytes | None, own: Mapping[int, bytes] = own) -> bytes:
+                return _packed({**_unpacked(value), **own})
+
+            # of most groups, there is none yet
+            update(self.store, self._merged_key(stage, next(iter(own))), joined, seen=(None, None))
 
     def merge(self, stage: int) -> None:
         """Merge the records of neighbouring tasks of a stage, where there are enough of them."""
@@ -235,21 +236,20 @@ class RecordFiles:
 
     def _merge(self, stage: int, own: Sequence[tuple[int, str]]) -> None:
         """Merge some records of a group: read after the version of the merged object, which `forget` changes."""
-        at = self._merged_key(stage, own[0][0])
-        is_written = False
-        while not is_written:
-            value, version = self.store.get_versioned(at)
+        found: list[tuple[int, str, bytes, str | None]] = []
+
+        def merged(value: bytes | None) -> bytes | None:
+            nonlocal found
             read = self._each(self.store.get_versioned, [key for _, key in own])
             found = [
                 (task, key, each, version)
                 for (task, key), (each, version) in zip(own, read, strict=True)
                 if each is not None and read_record(each) is not None
             ]
-            if not found:
-                return
-            after = {**_unpacked(value), **{task: each for task, _, each, _ in found}}
-            is_written = self.store.set_if(at, _packed(after), version)
-        self._each(lambda each: self.store.set_if(each[1], None, each[3]), found)
+            return _packed({**_unpacked(value), **{task: each for task, _, each, _ in found}}) if found else value
+
+        update(self.store, self._merged_key(stage, own[0][0]), merged)
+        self._each(lambda each: swap(self.store, each[1], None, each[3]), found)
 
     def _each(self, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
         """Call a function for each item: at once where requests cost latency."""

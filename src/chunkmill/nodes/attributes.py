@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from chunkmill.errors import NodeNotFound
 from chunkmill.formats.base import Format
-from chunkmill.journal.unfinished_jobs import check_no_job, reserved_briefly
+from chunkmill.journal.lease import check_no_job, leased_briefly
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes import documents
 from chunkmill.nodes.consolidated import refresh_consolidated
@@ -87,7 +87,7 @@ def changed_group(store: Store, path: str, format: str, change: Change) -> Group
     except NodeNotFound:
         if not documents_format.implicit_groups:
             raise
-    with reserved_briefly(store, path, f"change the attributes of {path!r} in {store.url}") as own:
+    with leased_briefly(store, path, f"change the attributes of {path!r} in {store.url}") as own:
         check_no_job(store, path, own_run=own.run, waits=True)
         return _changed(store, path, documents_format, keys, parse_folder, emit, change)
 
@@ -101,18 +101,22 @@ def _changed(  # noqa: PLR0917 - of this module alone
     emit: Callable[[_Metadata, Mapping[str, JSON]], tuple[_Metadata, dict[str, bytes]]],
     change: Change,
 ) -> _Metadata:
-    while True:
-        seen = documents.fetch(store, keys)
+    changed: _Metadata | None = None
+
+    def emitted(seen: documents.Documents) -> Mapping[str, bytes | None]:
+        nonlocal changed
         metadata = parse(path, documents.present(seen))
         if metadata is None:
             hint = "it was deleted or replaced after it was opened"
             raise NodeNotFound(url=store.url, path=path, hint=hint)
-        changed, emitted = emit(metadata, dict(change(metadata.attributes)))
-        changes = {key: (seen[key], emitted.get(key)) for key in keys}
-        if documents.replace(store, documents_format, changes):
-            refresh_consolidated(store, documents_format, [path])
-            flush(store)
-            return changed
+        changed, new = emit(metadata, dict(change(metadata.attributes)))
+        return {key: new.get(key) for key in keys}
+
+    documents.change(store, documents_format, keys, emitted)
+    refresh_consolidated(store, documents_format, [path])
+    flush(store)
+    assert changed is not None  # noqa: S101 - `emitted` was called
+    return changed
 
 
 class ChangesAttributes(ABC):

@@ -12,7 +12,8 @@ from typing import Any
 
 from chunkmill.errors import NodeExists
 from chunkmill.formats.base import Format
-from chunkmill.journal.unfinished_jobs import Reservation, check_no_job, jobs_at, reserved_briefly
+from chunkmill.journal.lease import Lease, check_no_job, leased_briefly
+from chunkmill.journal.unfinished import jobs_at
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
 from chunkmill.nodes import placement
 from chunkmill.nodes.array import Array
@@ -90,7 +91,7 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
         return {}
     # one reservation for all: who begins at its place, or at a group above, waits for its end, and finds what is there
     try:
-        with reserved_briefly(store, made[0].path, f"create {len(made):,} arrays in {store.url}") as own:
+        with leased_briefly(store, made[0].path, f"create {len(made):,} arrays in {store.url}") as own:
             if own.follows_interrupted:
                 raise _InterruptedBefore  # noqa: TRY301 - out of the reservation, which puts the record back
             suspected = _add_free(store, documents_format, made, documents, own)
@@ -113,7 +114,7 @@ def _add_free(
     documents_format: Format,
     made: Sequence[Array],
     documents: Mapping[str, Mapping[str, bytes]],
-    own: Reservation,
+    own: Lease,
 ) -> list[Array]:
     """Create the arrays where nothing is; return the others, of interrupted writers or of those at work there."""
     check_no_job(store, *documents, below=True, own_run=own.run, waits=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from chunkmill.errors import NodeBeingReplaced, NodeExists
+from chunkmill.errors import NodeBeingReplaced, NodeExists, StoreError
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.registry import FORMATS
 from chunkmill.model.metadata import is_within, parents_of, same_json
 from chunkmill.nodes.documents import fetch, may_have, node_keys, own_part, present, put_back
 from chunkmill.stores.base import Store
+from chunkmill.stores.conflicts import update
 
 __all__ = ["forget_consolidated", "refresh_consolidated", "refreshed", "write_consolidated"]
 
@@ -27,7 +28,7 @@ def refresh_consolidated(
     """Update the consolidated metadata of the groups above some nodes, where there are any.
 
     Each is read, changed and written back until nobody else changed it in between. The groups above the nodes are
-    brought up to date as well: whoever made them may have died before doing so.
+    brought up to date as well: the client that made them may have died before it did so.
 
     Parameters
     ----------
@@ -46,29 +47,33 @@ def refresh_consolidated(
         for group in _groups(paths, own=own and not forget)
         if (key := documents_format.consolidated_key(group)) is not None
     }
-    found = fetch(store, above.values())
+    found = fetch(store, above.values()) if store.is_remote else {}  # most groups have none
     for group in sorted(above, reverse=True):
-        document = found[above[group]]
-        if document is None or documents_format.parse_consolidated(group, document) is None:
+        document = found.get(above[group], b"") if found else b""
+        if document is None or (document and documents_format.parse_consolidated(group, document) is None):
             continue
         nodes = {node for path in paths for node in (path, *parents_of(path)) if is_within(node, group)}
         keys = [key for node in sorted(nodes) for key in node_keys(documents_format, node)]
-        changed = set(keys)
-        while True:
-            value, version = store.get_versioned(above[group])
+        left_out = {key for path in paths for key in node_keys(documents_format, path)} if forget else set()
+
+        def changed(
+            value: bytes | None,
+            group: str = group,
+            keys: Collection[str] = keys,
+            left_out: Collection[str] = left_out,
+        ) -> bytes | None:
             known = None if value is None else documents_format.parse_consolidated(group, value)
             if known is None:
-                break
-            found_now = present(fetch(store, keys))
-            there = {k: edit(k, own_part(documents_format, k, v)) for k, v in found_now.items()}
-            left_out = {key for path in paths for key in node_keys(documents_format, path)} if forget else set()
-            kept = {k: v for k, v in known.items() if k not in changed and not (forget and _is_below_any(k, paths))}
+                return value
+            stored = present(fetch(store, (key for key in keys if key not in known or key != above[group])))
+            there = {k: edit(k, own_part(documents_format, k, v)) for k, v in stored.items()}
+            if above[group] in known:  # the document of the group itself, as it was just read
+                there[above[group]] = edit(above[group], known[above[group]])
+            kept = {k: v for k, v in known.items() if k not in keys and not (forget and _is_below_any(k, paths))}
             after = kept | {k: v for k, v in there.items() if k not in left_out}
-            if _alike(after, known):
-                break
-            emitted = documents_format.emit_consolidated(group, after)[above[group]]
-            if store.set_if(above[group], emitted, version):
-                break
+            return value if _alike(after, known) else documents_format.emit_consolidated(group, after)[above[group]]
+
+        update(store, above[group], changed)
 
 
 @contextmanager
@@ -109,27 +114,41 @@ def forget_consolidated(store: Store, path: str) -> None:
 def write_consolidated(store: Store, documents_format: Format, path: str, collect: Collect) -> None:
     """Write the consolidated metadata of the group at `path` from what `collect` finds below it.
 
-    What is found is collected again after writing: a node that was made in between is not left out. Where one is being
-    replaced, which `collect` raises, the metadata are again what they were: they may hold documents of both nodes.
+    They are collected again after writing: a node that was made in between is not left out. Where a commit is applied,
+    which `collect` raises, the metadata are restored: they may hold documents of both nodes.
     """
     key = documents_format.consolidated_key(path)
-    written: dict[str, bytes] | None = None
+    if key is None:
+        documents_format.emit_consolidated(path, collect())  # UnsupportedFeature
+        return
     before: bytes | None = None
-    value: bytes | None = None
-    while True:
-        there, version = (None, None) if key is None else store.get_versioned(key)
-        try:
-            documents = collect()
-        except NodeBeingReplaced:
-            if key is not None and written is not None:
-                put_back(store, key, value, before)
-            raise
-        if written is not None and _alike(documents, written):
-            return
-        emitted = documents_format.emit_consolidated(path, documents)  # or UnsupportedFeature
-        ((key, value),) = emitted.items()
-        if store.set_if(key, value, version):
-            before, written = there if written is None else before, documents
+    written: bytes | None = None
+    documents: Mapping[str, bytes] | None = None
+
+    def collected(there: bytes | None) -> bytes | None:
+        nonlocal before, documents
+        found = collect()
+        if documents is not None and written is not None and _alike(found, documents):
+            return there
+        before = there if written is None else before
+        documents = found
+        (value,) = documents_format.emit_consolidated(path, found).values()
+        return value
+
+    try:
+        for _ in range(_MOST_COLLECTED):
+            known = documents
+            written = update(store, key, collected)
+            if known is not None and documents is known:
+                return
+    except NodeBeingReplaced:
+        if written is not None:
+            put_back(store, key, written, before)
+        raise
+    raise StoreError(url=store.url, key=key, reason=f"nodes were made and deleted below it {_MOST_COLLECTED} times")
+
+
+_MOST_COLLECTED = 1000
 
 
 Collect = Callable[[], dict[str, bytes]]

@@ -13,8 +13,9 @@ from typing import Any
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import KeysLeft, NodeNotFound, StoreError
 from chunkmill.formats.base import Format, emit_json, parse_json
-from chunkmill.journal.journal_names import JOB_PREFIX, journal_prefix
-from chunkmill.journal.unfinished_jobs import check_no_job, jobs_at, reserved
+from chunkmill.journal.lease import check_no_job, leased
+from chunkmill.journal.names import JOB_PREFIX, journal_prefix
+from chunkmill.journal.unfinished import jobs_at
 from chunkmill.nodes import documents
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated
@@ -74,7 +75,7 @@ def delete_node(store: Store, path: str) -> None:
     check_no_job(store, path, below=True)
     if not any(job.path == path for job in jobs_at(store, path)):
         open_stored(store, path, consolidated=False, read_only=False)  # there may be nothing, and nobody to refuse
-    with reserved(store, path, f"delete {path!r} in {store.url}") as own:
+    with leased(store, path, f"delete {path!r} in {store.url}") as own:
         check_no_job(store, path, own_run=own.run, below=True, waits=True)
         record = f"{journal_prefix(path)}{_RECORD}"
         held = _recorded(store, record) if own.follows_interrupted else {}
@@ -164,15 +165,16 @@ def _delete_documents(store: Store, node: StoredNode) -> list[str]:
     """Delete the document that makes a node one, while it is of that node; return the keys of its other documents."""
     documents_format, path = _format(store, node), node.path
     own = documents_format.array_keys(path) if isinstance(node, Array) else documents_format.group_keys(path)
-    while True:
-        seen = documents.fetch(store, own)
+
+    def without_entry(seen: documents.Documents) -> Mapping[str, bytes | None]:
         if isinstance(node, Array) and seen[own[0]] is not None:
             there = documents_format.parse_array(path, documents.present(seen))
             if there is None or there.identity != node.metadata.identity:
-                reason = f"{path!r} was replaced by others while it was about to be deleted, and is left as it is"
+                reason = f"{path!r} was replaced by others while it was about to be deleted, and stays"
                 raise StoreError(url=store.url, key=own[0], reason=reason)
-        if documents.replace(store, documents_format, {own[0]: (seen[own[0]], None)}):
-            break
+        return {own[0]: None}
+
+    documents.change(store, documents_format, own, without_entry)
     consolidated = documents_format.consolidated_key(path) if isinstance(node, StoredGroup) else None
     further = [*own[1:], *([] if consolidated is None else [consolidated])]
     return further if path else [*further, *documents_format.root_keys()]

@@ -1,4 +1,4 @@
-"""Fetch and write the documents (metadata keys) of nodes; nothing else writes one.
+"""Fetch and write the documents (metadata keys) of nodes; no other module writes one.
 
 Bytes by key, and which keys a format has for a node. Not here: what documents say (`chunkmill.formats`), nodes
 (`chunkmill.nodes.hierarchy`).
@@ -6,8 +6,10 @@ Bytes by key, and which keys a format has for a node. Not here: what documents s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -16,22 +18,26 @@ from chunkmill.errors import MetadataError, NodeExists, StoreError, UnsupportedF
 from chunkmill.formats.base import Format, parse_json
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY
 from chunkmill.formats.references.parquet import is_reference_root
-from chunkmill.formats.registry import get_format
-from chunkmill.journal import plan_document
-from chunkmill.log import LOG
+from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.model.metadata import parents_of, same_json
+from chunkmill.stores import conflicts
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteSpan, Store
+from chunkmill.stores.capabilities import can_rename, uncached
 
 __all__ = [
     "READ_ONLY_SET",
     "Documents",
+    "change",
     "check_free",
     "check_own",
     "check_root",
     "create_groups_above",
+    "documents_of_zarr",
     "fetch",
+    "first_document",
     "format_of_store",
     "is_reference_folder",
+    "is_torn",
     "may_have",
     "node_keys",
     "own_part",
@@ -91,7 +97,7 @@ def publish(
 ) -> None:
     """Write the documents of a new node: first missing groups above it, then nodes below it, then its own.
 
-    No node is replaced. A group above that others made since is left as it is.
+    No node is replaced. A group above that others made since stays.
 
     Parameters
     ----------
@@ -146,21 +152,21 @@ def _create_node(
 ) -> None:
     """Write the documents of one node, unless there is a node.
 
-    The document that makes the node one is written only while there is none: whoever writes it owns the node, and its
-    other documents, which come before it, are the owner's in the end.
+    The document that makes it a node is written only while there is none: its writer owns the node. Its other documents
+    come before it, and are the owner's in the end.
     """
     entries = {documents_format.array_keys(path)[0], documents_format.group_keys(path)[0]}
     others = {key: documents.get(key) for key in node_keys(documents_format, path) if key not in entries}
     entry = next((key for key in documents if key in entries), None)
     further = {key: value for key, value in documents.items() if key not in entries | others.keys()}
     for key in further.keys() & set(documents_format.root_keys()):
-        store.set_if(key, further.pop(key), None)  # refused: the store is configured already
+        conflicts.create(store, key, further.pop(key))  # refused: the store is configured already
     seen: dict[str, tuple[bytes | None, str | None]] = {}
     if entry is not None:
         # what is written on a condition needs no look before, unless others of the node come before it
         looked_for = entries if others else entries - {entry}
         replaced = _write_while_absent(store, looked_for, others) if looked_for else {}
-        if replaced is None or not _written_if_absent(store, entry, documents[entry]):
+        if replaced is None or not conflicts.create(store, entry, documents[entry]):
             for key, value in (replaced or {}).items():
                 put_back(store, key, others[key], value)
             found = present(fetch(store, [*entries, *others]))
@@ -168,32 +174,32 @@ def _create_node(
             if is_above and found and not is_array:
                 return
             if not (again and entry in found and _same(documents_format, entry, found[entry], documents[entry])):
-                hint = "an array cannot have nodes below it" if is_above else _MEANWHILE
+                hint = "an array cannot have nodes below it" if is_above else _MADE_SINCE
                 raise NodeExists(url=store.url, path=path, found="array" if is_array else "group", hint=hint)
         looks: list[Any] = [partial(fetch, store, sorted(entries - {entry}))]
         looks += [partial(store.get_versioned, key) for key in others]
         found, *versions = at_once(store, *looks)
         seen = dict(zip(others, versions, strict=True))
         if replaced is not None and _stays(store, found, yields=entry in documents_format.group_keys(path)):
-            # array and group have entries of their own in some formats, and others wrote theirs meanwhile
+            # array and group have entries of their own in some formats, and others wrote theirs
             put_back(store, entry, documents[entry], None)
             for key, value in replaced.items():
                 put_back(store, key, others[key], value)
-            raise NodeExists(url=store.url, path=path, found="node", hint=_MEANWHILE)
+            raise NodeExists(url=store.url, path=path, found="node", hint=_MADE_SINCE)
     # written again: one that began while there was no node may be about to replace what it saw then
     _write(store, others, again=True, seen=seen)
     _write(store, further)
 
 
 def _stays(store: Store, found: Documents, *, yields: bool) -> bool:
-    """Return whether another node is there: a group's writer yields to an array's, who waits for that.
+    """Return whether another node is there: a group's writer gives way to an array's, which waits for that.
 
-    Each wrote its own entry before it looked for the other's. Would both yield, neither node was there in the end.
+    Each wrote its own entry before it looked for the other's. If both gave way, neither node would exist.
     """
-    for seconds in () if yields else plan_document.PAUSES:
+    for seconds in () if yields else conflicts.PAUSES:
         if not present(found):
             return False
-        plan_document.pause(seconds)
+        conflicts.pause(seconds)
         found = fetch(store, found)
     return bool(present(found))
 
@@ -214,20 +220,7 @@ def _check_own(store: Store, documents_format: Format, path: str, documents: Map
     is_own = all(_same(documents_format, key, value, documents.get(key)) for key, value in found.items())
     if not is_own and any(found[key] is not None for key in entries):
         kind = "group" if documents_format.parse_array(path, present(found)) is None else "array"
-        raise NodeExists(url=store.url, path=path, found=kind, hint=_MEANWHILE)
-
-
-def _written_if_absent(store: Store, key: str, value: bytes) -> bool:
-    """Write a document where there is none; return whether it is there now and, as far as can be told, from here.
-
-    A client of a service asks again when a response is lost, and is refused because of its own write.
-    """
-    if store.set_if(key, value, None):
-        return True
-    is_own = store.is_remote and store.get(key) == value
-    if is_own:
-        LOG.info("%s/%s is stored already: by a try whose response was lost", store.url, key)
-    return is_own
+        raise NodeExists(url=store.url, path=path, found=kind, hint=_MADE_SINCE)
 
 
 def _write_while_absent(
@@ -238,24 +231,31 @@ def _write_while_absent(
     What is there without a node is of one that was half written.
     """
     replaced: dict[str, bytes | None] = {}
-    absent = {key for key, value in documents.items() if value is not None}  # as a rule: the first try will tell
-    while True:
-        seen = {key: (None, None) if key in absent else store.get_versioned(key) for key in documents}
-        if present(fetch(store, sorted(entries))):
-            for key, value in replaced.items():
-                put_back(store, key, documents[key], value)
-            return None
-        all_ours = True
-        for key, (value, version) in seen.items():
-            if value == documents[key]:
-                continue
-            if store.set_if(key, documents[key], version):
-                replaced.setdefault(key, value)
-            else:
-                all_ours = False
-        if all_ours:
+    # where they are written, they are absent as a rule: the first try finds out
+    seen = {key: (None, None) if value is not None else store.get_versioned(key) for key, value in documents.items()}
+    entries = sorted(entries)
+    if not present(fetch(store, entries)):
+        with suppress(_NodeAppeared):
+            for key, new in documents.items():
+                before: list[bytes | None] = []
+
+                def written(there: bytes | None, new: bytes | None = new, before: list[bytes | None] = before) -> Any:
+                    if before and present(fetch(store, entries)):  # after a conflict
+                        raise _NodeAppeared
+                    before.append(there)
+                    return new
+
+                conflicts.update(store, key, written, seen=seen[key])
+                if before[-1] != new:
+                    replaced[key] = before[-1]
             return replaced
-        absent.clear()
+    for key, value in replaced.items():
+        put_back(store, key, documents[key], value)
+    return None
+
+
+class _NodeAppeared(Exception):
+    """Others have made a node while documents of a new one were written."""
 
 
 def _write(
@@ -270,9 +270,7 @@ def _write(
     `seen` has values and versions of some that were just read.
     """
     for key, value in documents.items():
-        there, version = seen[key] if key in seen else store.get_versioned(key)
-        while (there != value or (again and value is not None)) and not store.set_if(key, value, version):
-            there, version = store.get_versioned(key)
+        conflicts.update(store, key, lambda _, value=value: value, seen=seen.get(key), rewrites=again)  # type: ignore[misc]
 
 
 def unpublish(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
@@ -284,16 +282,14 @@ def unpublish(store: Store, documents_format: Format, path: str, documents: Mapp
 
 def put_back(store: Store, key: str, written: bytes | None, before: bytes | None) -> None:
     """Undo a write, unless others have written since."""
-    there, version = store.get_versioned(key)
-    if there == written:
-        store.set_if(key, before, version)
+    conflicts.update(store, key, lambda there: before if there == written else there)
 
 
-_MEANWHILE = "it was made by others after this write began, and is left as it is; give another path, or mode='w'"
+_MADE_SINCE = "it was made by others after this write began, and stays; give another path, or mode='w'"
 
 
 def replace(store: Store, documents_format: Format, changes: Mapping[str, tuple[bytes | None, bytes | None]]) -> bool:
-    """Change existing documents, each only if it still is what was seen; return whether all were changed.
+    """Change existing documents, each only while it is what was seen; return whether all were changed.
 
     Consolidated metadata that a group's own document holds are kept. Where others changed one of the documents since
     it was seen, before anything was written, ``False`` is returned.
@@ -309,17 +305,63 @@ def replace(store: Store, documents_format: Format, changes: Mapping[str, tuple[
         any(_same(documents_format, key, found[key], value) for value in expected) for key, expected in changes.items()
     ):
         return False
-    for key, (seen, new) in changes.items():
-        while seen != new:  # others may change the rest meanwhile: this change is done all the same
-            there, version = store.get_versioned(key)
-            if _same(documents_format, key, there, new):
-                break
-            if not _same(documents_format, key, there, seen):
-                return False
-            value = new if there is None or new is None else _with_consolidated(documents_format, key, there, new)
-            if store.set_if(key, value, version):
-                break
+    try:
+        for key, (seen, new) in changes.items():
+            if seen != new:  # what others change of the rest does not matter
+                conflicts.update(store, key, partial(_replaced, documents_format, key, seen, new))
+    except _Changed:
+        return False
     return True
+
+
+class _Changed(Exception):
+    """Others have changed a document since it was seen."""
+
+
+def _replaced(
+    documents_format: Format, key: str, seen: bytes | None, new: bytes | None, there: bytes | None
+) -> bytes | None:
+    if _same(documents_format, key, there, new):
+        return there
+    if not _same(documents_format, key, there, seen):
+        raise _Changed
+    return new if there is None or new is None else _with_consolidated(documents_format, key, there, new)
+
+
+def change(
+    store: Store,
+    documents_format: Format,
+    keys: Collection[str],
+    change: Callable[[Documents], Mapping[str, bytes | None]],
+) -> Documents:
+    """Replace documents by what `change` makes of them, as often as others change them first; return what it was given.
+
+    Parameters
+    ----------
+    keys
+        Of the documents of one node.
+    change
+        Called with the documents (``None`` for absent ones), and again after a conflict; returns the new ones, and
+        ``None`` for those to delete. Others stay. It may raise.
+
+    Raises
+    ------
+    StoreError
+        Others change the documents again and again, or the store refuses each change.
+    """
+    for n_conflicts in range(_MOST_CONFLICTS):
+        seen = fetch(store, keys)
+        changes = {key: (seen[key], new) for key, new in change(seen).items()}
+        if replace(store, documents_format, changes):
+            return seen
+        if n_conflicts > _FEW_CONFLICTS:
+            conflicts.pause(conflicts.PAUSES[0])
+    reason = f"others changed it {_MOST_CONFLICTS} times while it was to be changed"
+    raise StoreError(url=store.url, key=next(iter(keys)), reason=reason)
+
+
+_MOST_CONFLICTS = 1000
+_FEW_CONFLICTS = 3
 
 
 def _same(documents_format: Format, key: str, a: bytes | None, b: bytes | None) -> bool:
@@ -385,3 +427,74 @@ def check_free(documents_format: Format, new: Iterable[str], there: Documents) -
 def _of_another_format(documents_format: Format, key: str) -> UnsupportedFeature:
     feature = "nodes in a store of another format, of which both need one document"
     return UnsupportedFeature(format=documents_format.name, feature=feature, key=key, hint="give another url")
+
+
+def is_torn(store: Store, documents_format: Format, paths: Iterable[str], documents: Documents) -> bool:
+    """Return whether nodes without attributes among `documents` were read while a commit of them was applied.
+
+    The document of a node is deleted before its attributes, and written after them. So where it is there after these
+    were missed, they are those of the same node from then on: two requests for each node without, none for others, nor
+    where the store renames.
+    """
+    if len(documents_format.group_keys("")) == 1:
+        return False
+    below = uncached(store)
+    missed = {
+        entry: absent
+        for path in paths
+        for entry, *others in (documents_format.array_keys(path), documents_format.group_keys(path))
+        if documents.get(entry) is not None
+        and (absent := [key for key in others if documents.get(key) is None])
+        and not can_rename(below, documents_format.chunk_prefix(path))
+    }
+    if not missed:
+        return False
+    if len(present(fetch(store, missed))) < len(missed):
+        return True
+    return bool(present(fetch(store, chain.from_iterable(missed.values()))))
+
+
+# Formats whose documents alone tell that there is a node: N5's `attributes.json` may be anybody's.
+_OF_DOCUMENTS = tuple(each for each in FORMATS if each.node_keys_known and not each.implicit_groups)
+
+
+def documents_of_zarr(store: Store, paths: Collection[str]) -> dict[str, tuple[Format, Documents]]:
+    """Return the format and the documents of each of some paths where Zarr has a node, all asked for at once."""
+    keys = {(path, each): tuple(node_keys(each, path)) for path in paths for each in _OF_DOCUMENTS}
+    documents = fetch(store, chain.from_iterable(keys.values()))
+    found: dict[str, tuple[Format, Documents]] = {}
+    for (path, each), own in keys.items():
+        if path not in found and any(documents[of(path)[0]] is not None for of in (each.array_keys, each.group_keys)):
+            found[path] = each, {key: documents[key] for key in own}
+    return found
+
+
+def first_document(store: Store, documents_format: Format, folder: str) -> tuple[str, Format] | None:
+    """List a folder that is not a node, down to the first document; return the path and format of its node."""
+    todo = [folder]
+    while todo:
+        path = todo.pop()
+        documents = {
+            key: each for each in _OF_DOCUMENTS for key in (each.array_keys(path)[0], each.group_keys(path)[0])
+        }
+        for prefix in documents_format.list_prefixes(path):
+            for listed in store.list_dir(prefix):
+                key = f"{prefix}{listed}"
+                found = documents.get(key) or _folder_format(store, path, key)
+                if found is not None:
+                    return path, found
+                if (name := documents_format.child_name(path, prefix, listed)) is not None:
+                    todo.append("/".join(filter(None, (path, name))))
+    return None
+
+
+def _folder_format(store: Store, path: str, key: str) -> Format | None:
+    """Return the format, of those in which any folder is a group, of which a listed document makes the folder an array.
+
+    Others may have a file of that name, too: it is read.
+    """
+    for each in FORMATS:
+        if each.empty_groups and key == each.array_keys(path)[0] and (value := store.get(key)) is not None:
+            with suppress(MetadataError):
+                return each if each.parse_array(path, {key: value}) is not None else None
+    return None

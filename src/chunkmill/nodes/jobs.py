@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from chunkmill.journal.journal_names import PLAN
+from chunkmill.journal.names import PLAN
 from chunkmill.journal.record_files import RecordFiles
-from chunkmill.journal.unfinished_jobs import UnfinishedJob, unfinished_jobs
+from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.open_store import open_plain_store
@@ -89,6 +89,6 @@ def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> list[
 
 
 def _described(store: Store, job: UnfinishedJob) -> StoredJob:
-    state: Literal["running", "interrupted", "dead"] = "dead" if job.is_reservation else "interrupted"
+    state: Literal["running", "interrupted", "dead"] = "dead" if job.is_lease else "interrupted"
     n_done = len(RecordFiles(store, job.key.removesuffix(PLAN), job.run).names()) if job.run else 0
     return StoredJob(job.job, job.path, "running" if job.is_running else state, job.began, job.run, n_done)

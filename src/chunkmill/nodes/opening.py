@@ -18,10 +18,10 @@ from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.formats.base import Format
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.hints import Hint
-from chunkmill.journal.journal_names import JOB_PREFIX
+from chunkmill.journal.names import JOB_PREFIX
+from chunkmill.journal.unfinished import settled
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.being_replaced import is_torn, settled
 from chunkmill.nodes.consolidated import write_consolidated
 from chunkmill.nodes.documents import (
     READ_ONLY_SET,
@@ -29,6 +29,7 @@ from chunkmill.nodes.documents import (
     fetch,
     format_of_store,
     is_reference_folder,
+    is_torn,
     may_have,
     node_keys,
     own_part,

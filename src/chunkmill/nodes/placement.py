@@ -12,14 +12,9 @@ from functools import partial
 from chunkmill.array.threads import at_once
 from chunkmill.errors import MetadataError, NodeExists
 from chunkmill.formats.base import Format
-from chunkmill.formats.registry import get_format
-from chunkmill.journal.unfinished_jobs import (
-    Reservation,
-    check_no_job,
-    discard_jobs,
-    reserved,
-    reserved_briefly,
-)
+from chunkmill.formats.references.chunk_numbers import ROOT_KEY
+from chunkmill.formats.registry import FORMATS, get_format
+from chunkmill.journal.lease import Lease, check_no_job, discard_jobs, leased, leased_briefly
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated, refreshed
@@ -28,6 +23,7 @@ from chunkmill.nodes.documents import (
     check_root,
     fetch,
     format_of_store,
+    may_have,
     node_keys,
     present,
     publish,
@@ -35,9 +31,9 @@ from chunkmill.nodes.documents import (
 )
 from chunkmill.nodes.opening import array_at, find_stored, walk
 from chunkmill.nodes.stored_group import StoredGroup, parse_node
-from chunkmill.nodes.surroundings import check_nothing_hidden, seen_at_once
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import flush
+from chunkmill.stores.capabilities import can_list, flush
+from chunkmill.stores.remembered import RememberedReads
 
 __all__ = [
     "add_array",
@@ -73,7 +69,7 @@ def create_array(
     Parameters
     ----------
     run
-        Name of the run that has reserved the place (see `chunkmill.journal.unfinished_jobs.reserved`).
+        Name of the run that has reserved the place (see `chunkmill.journal.lease.leased`).
     below
         Refuse where jobs write nodes below it, too, which make a group of the place.
     is_free_of_jobs
@@ -193,7 +189,7 @@ def _reserved(
     format: str,  # noqa: A002
     *,
     overwrite: bool,
-) -> Iterator[tuple[Reservation, Callable[[], None]]]:
+) -> Iterator[tuple[Lease, Callable[[], None]]]:
     """Reserve the place of a new node; with what deletes an interrupted job's there, which gives way to `overwrite`."""
     interrupted = check_no_job(store, path, overwrite=True) if overwrite else []
     discard_jobs(store, interrupted)
@@ -202,7 +198,7 @@ def _reserved(
         if interrupted:
             _delete_node(store, path, get_format(format))
 
-    reserve = reserved if overwrite else reserved_briefly
+    reserve = leased if overwrite else leased_briefly
     with (
         reserve(store, path, f"create {path!r} in {store.url}") as own,
         consolidating_interrupted(store, [path], format, own),
@@ -215,7 +211,7 @@ def consolidating_interrupted(
     store: Store,
     paths: Iterable[str],
     format: str,  # noqa: A002
-    own: Reservation,
+    own: Lease,
 ) -> Iterator[None]:
     """Bring consolidated metadata up to date where nodes are met inside whose writer died before it did so."""
     try:
@@ -226,7 +222,7 @@ def consolidating_interrupted(
         raise
 
 
-def withdraw_interrupted(store: Store, own: Reservation) -> None:
+def withdraw_interrupted(store: Store, own: Lease) -> None:
     """Delete the documents that the interrupted writer published whose reservation was taken over.
 
     They are of nodes below a group that was not visible yet: what others have changed since is theirs, and stays.
@@ -288,6 +284,35 @@ def _make_room(
     if is_array and not overwrite:
         check_nothing_hidden(seen, path, documents_format)
     return {**parents, **root_documents(store if overwrite else seen, documents_format)}
+
+
+def seen_at_once(store: Store, path: str, documents_format: Format) -> Store:
+    """Return the store as it is now around `path`: where requests cost latency, all that is looked at in one go."""
+    if not store.is_remote:
+        return store
+    seen = RememberedReads(store)
+    keys = [ROOT_KEY, *documents_format.root_keys()]
+    keys += [key for place in (path, *parents_of(path)) for key in node_keys(documents_format, place)]
+    prefixes = list(documents_format.list_prefixes(path))
+    for each in FORMATS:  # a node of any is in the way
+        if may_have(each, path) and each.configured({}) is not None:
+            keys += [*each.root_keys(), *node_keys(each, path)]
+            places = (path, path.rpartition("/")[0]) if each.empty_groups else ()
+            prefixes += [prefix for place in places for prefix in each.list_prefixes(place)]
+    listings = [partial(seen.list_dir, prefix) for prefix in dict.fromkeys(prefixes)]
+    at_once(store, lambda: fetch(seen, keys), *(listings if can_list(store) else ()))
+    return seen
+
+
+def check_nothing_hidden(store: Store, path: str, documents_format: Format) -> None:
+    """Raise `NodeExists` where nodes are stored below a folder without a document: an array there would hide them."""
+    if documents_format.implicit_groups or not can_list(store):
+        return
+    group = StoredGroup(store, path, GroupMetadata(), documents_format)
+    hidden = group.opened_members(settles=False)
+    if hidden:
+        hint = f"nodes are stored below it ({', '.join(map(repr, list(hidden)[:5]))}), in a folder without a document"
+        raise NodeExists(url=store.url, path=path, found="group", hint=hint)
 
 
 def root_documents(store: Store, documents_format: Format) -> dict[str, bytes]:

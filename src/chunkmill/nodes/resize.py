@@ -23,7 +23,7 @@ from chunkmill.codecs.is_fill import is_fill
 from chunkmill.errors import AlignmentError, NodeNotFound, RegionError, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
-from chunkmill.journal.unfinished_jobs import check_no_job, reserved
+from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
 from chunkmill.model.metadata import ArrayMetadata
 from chunkmill.model.user_values import plain, spread
@@ -31,6 +31,7 @@ from chunkmill.nodes import deferred_imports, documents
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import deletes_conditionally, flush
+from chunkmill.stores.conflicts import swap, update
 
 __all__ = ["append", "resize"]
 
@@ -39,11 +40,11 @@ def resize(array: StoredArray, shape: int | Sequence[int]) -> ArrayMetadata:
     """Change the shape of an array in its store, and return its metadata (see `chunkmill.Array.resize`)."""
     new = _checked(shape, array)
     with _at_work(array, "resize") as there:
-        stored, _ = _stored(there)
+        stored = _stored(there)
         kept = tuple(map(min, stored.shape, new))
         if kept != stored.shape or kept == new:
             _shrink(there, kept, array.store)
-        return _grow(there, new, array.store) if kept != new else _stored(there)[0]
+        return _grow(there, new, array.store) if kept != new else _stored(there)
 
 
 def append(array: StoredArray, values: Any, axis: int) -> ArrayMetadata:
@@ -55,7 +56,7 @@ def append(array: StoredArray, values: Any, axis: int) -> ArrayMetadata:
     is_lazy = isinstance(values, StoredArray) or _is_lazy(values)
     values = deferred_imports.as_dask(values) if is_lazy else plain(values)
     with _at_work(array, "append") as there:
-        stored, _ = _stored(there)
+        stored = _stored(there)
         region = _appended(stored.shape, values.shape, axis)
         longer = _resized(stored, [cut.stop for cut in region])
         before, target = replace(array, metadata=stored), replace(array, metadata=longer)
@@ -120,20 +121,23 @@ def _at_work(array: StoredArray, what: str) -> Iterator[StoredArray]:
     Its documents and chunks are those of the tree of keys that is there now, where the store can pin them: an
     array that replaces it meanwhile gets neither a value nor a shape of this one.
     """
-    with reserved(array.store, array.path, f"{what} {array.path!r} in {array.url}") as own:
+    with leased(array.store, array.path, f"{what} {array.path!r} in {array.url}") as own:
         check_no_job(array.store, array.path, own_run=own.run, waits=True)
         yield as_it_is_now(array, may_grow=True)
 
 
-def _stored(array: StoredArray) -> tuple[ArrayMetadata, documents.Documents]:
-    """Return the metadata of the array as they are in the store, and its documents."""
+def _stored(array: StoredArray) -> ArrayMetadata:
+    """Return the metadata of the array in the store."""
     documents_format = _format(array)
-    seen = documents.fetch(array.store, documents_format.array_keys(array.path))
+    return _parsed(array, documents_format, documents.fetch(array.store, documents_format.array_keys(array.path)))
+
+
+def _parsed(array: StoredArray, documents_format: Format, seen: documents.Documents) -> ArrayMetadata:
     stored = documents_format.parse_array(array.path, documents.present(seen))
     if stored is None:
         hint = "it was deleted or replaced after it was opened"
         raise NodeNotFound(url=array.url, path=array.path, hint=hint)
-    return stored, seen
+    return stored
 
 
 def _format(array: StoredArray) -> Format:
@@ -145,9 +149,9 @@ def _resized(metadata: ArrayMetadata, shape: Sequence[int]) -> ArrayMetadata:
 
 
 def _publish(array: StoredArray, expected: ArrayMetadata, shape: tuple[int, ...], whole: Store) -> ArrayMetadata:
-    """Write the document with another shape, beside whoever else changes attributes; consolidated metadata follow.
+    """Write the document with another shape, also while others change attributes; consolidated metadata follow.
 
-    Those are read and written in the `whole` store: an array that replaces this one may be there meanwhile.
+    Those are read and written in the `whole` store: an array that replaces this one may be there by then.
 
     Raises
     ------
@@ -155,23 +159,23 @@ def _publish(array: StoredArray, expected: ArrayMetadata, shape: tuple[int, ...]
         The array is not as `expected` any more.
     """
     documents_format = _format(array)
-    while True:
-        stored, seen = _stored(array)
+
+    def emitted(seen: documents.Documents) -> Mapping[str, bytes | None]:
+        stored = _parsed(array, documents_format, seen)
         if stored.identity != expected.identity:
             refresh_consolidated(whole, documents_format, [array.path])
-            reason = f"array {array.path!r} was changed by others meanwhile: its shape is {stored.shape}"
+            reason = f"array {array.path!r} was changed by others: its shape is {stored.shape}"
             raise StoreError(url=array.url, key=array.path, reason=f"{reason}; open it again, and do this again")
-        changed = _resized(stored, shape)
-        emitted = documents_format.emit_array(array.path, changed)
-        changes = {key: (value, emitted.get(key, value)) for key, value in seen.items()}
+        new = documents_format.emit_array(array.path, _resized(stored, shape))
         if any(a < b for a, b in zip(shape, stored.shape, strict=True)):
             # first, so that nobody reads by them what is removed next, even if this is interrupted
-            ahead = partial(_document, emitted)
-            refresh_consolidated(whole, documents_format, [array.path], edit=ahead)
-        if documents.replace(array.store, documents_format, changes):
-            refresh_consolidated(whole, documents_format, [array.path])
-            flush(whole)
-            return changed
+            refresh_consolidated(whole, documents_format, [array.path], edit=partial(_document, new))
+        return new
+
+    seen = documents.change(array.store, documents_format, documents_format.array_keys(array.path), emitted)
+    refresh_consolidated(whole, documents_format, [array.path])
+    flush(whole)
+    return _resized(_parsed(array, documents_format, seen), shape)
 
 
 def _document(emitted: Mapping[str, bytes], key: str, stored: bytes) -> bytes:
@@ -184,7 +188,7 @@ def _document(emitted: Mapping[str, bytes], key: str, stored: bytes) -> bytes:
 
 def _shrink(array: StoredArray, shape: tuple[int, ...], whole: Store) -> None:
     """Publish a shape that is shorter, or the same, and remove what is stored outside it."""
-    stored, _ = _stored(array)
+    stored = _stored(array)
     after = replace(array, metadata=_publish(array, stored, shape, whole))
     grid = after.write_layout.grid
     with _calls(array) as calls:
@@ -200,7 +204,7 @@ def _grow(array: StoredArray, shape: tuple[int, ...], whole: Store) -> ArrayMeta
 
     What is removed is what was there before the new shape was published: who opens the longer array may write at once.
     """
-    stored, _ = _stored(array)
+    stored = _stored(array)
     before = replace(array, metadata=stored)
     grid = before.write_layout.grid
     grown = [axis for axis, (a, b) in enumerate(zip(stored.shape, shape, strict=True)) if a != b]
@@ -263,13 +267,16 @@ def _reset(array: StoredArray, key: str, coords: ChunkCoords, bounds: ChunkGrid,
 
     With a `version` only while the chunk is that: who wrote it since knew the new shape.
     """
-    while True:
-        value, found = array.store.get_versioned(key)
-        if value is None or (version is not _ANY and found != version):
-            return
-        data = None if _is_outside(bounds, coords) else _cropped(array, coords, value, bounds)
-        if data is value or array.store.set_if(key, data, found) or version is not _ANY:
-            return
+
+    def cropped(value: bytes | None) -> bytes | None:
+        return None if value is None or _is_outside(bounds, coords) else _cropped(array, coords, value, bounds)
+
+    if version is _ANY:
+        update(array.store, key, cropped)
+        return
+    value, found = array.store.get_versioned(key)
+    if found == version and (data := cropped(value)) != value:
+        swap(array.store, key, data, found)
 
 
 def _cropped(array: StoredArray, coords: ChunkCoords, value: bytes, bounds: ChunkGrid) -> bytes | None:

@@ -16,15 +16,14 @@ from typing import Self, TypeAlias, TypeVar
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import ChunkmillError, NodeBeingReplaced, NodeNotFound, StoreError
 from chunkmill.formats.base import Format
+from chunkmill.journal.unfinished import settled
 from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, GroupMetadata
 from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_group
-from chunkmill.nodes.being_replaced import is_torn, settled
-from chunkmill.nodes.documents import Documents, fetch, node_keys, present
+from chunkmill.nodes.documents import Documents, documents_of_zarr, fetch, first_document, is_torn, node_keys, present
 from chunkmill.nodes.folders import child_names, holds_chunks, is_folder, join_path, listed_children
 from chunkmill.nodes.multiscales import MultiscaleImage, multiscales_of
-from chunkmill.nodes.other_formats import documents_of_zarr, first_document
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import limited_to, uncached
 

@@ -12,7 +12,7 @@ from typing import Any
 from chunkmill.conversion.array_plan import SeenSource, check_sources
 from chunkmill.conversion.target_writer import what_is_kept
 from chunkmill.formats.base import Format
-from chunkmill.journal.journal_names import JOB_PREFIX, MARK_PREFIX
+from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX
 from chunkmill.model.metadata import same_json
 from chunkmill.model.multiscales import Multiscale
 from chunkmill.nodes import hierarchy, placement, replacing
@@ -20,7 +20,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import check_own, publish
 from chunkmill.nodes.group import Node
-from chunkmill.nodes.replacement import ReplacementOfJob
+from chunkmill.nodes.replacing import StagedNode
 from chunkmill.pyramids.image import emit_levels
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
@@ -58,10 +58,10 @@ class BesideWriter:
     image: Multiscale
     convention: str | None
     overwrite: bool
-    replacements: Sequence[ReplacementOfJob] = ()
+    replacements: Sequence[StagedNode] = ()
 
     @property
-    def replacement(self) -> ReplacementOfJob | None:
+    def replacement(self) -> StagedNode | None:
         """Replacement of the first level, which the job is named after."""
         return self.replacements[0] if self.replacements else None
 
@@ -73,7 +73,7 @@ class BesideWriter:
     def beside(self, run: str, replaced: Mapping[str, str] | None) -> BesideWriter | None:
         """Return the writer that writes beside the levels that are there, in the run of that name (`Job.beside`)."""
         paths = [level.path for level in self.levels]
-        replacements = replacing.beside(self.store, paths, self.format.name, run, replaced)
+        replacements = replacing.stage_nodes(self.store, paths, self.format.name, run, replaced)
         if replacements is None:
             return None
         levels = [new.array(level) for new, level in zip(replacements, self.levels, strict=True)]
@@ -107,7 +107,7 @@ class BesideWriter:
 
     def is_fresh(self) -> bool:
         """Return whether there is nothing yet where the levels are written."""
-        besides = (JOB_PREFIX, MARK_PREFIX)
+        besides = (JOB_PREFIX, TAG_PREFIX)
         return all(is_empty(self.store, level.prefix, besides=besides) for level in self.levels)
 
     def check_result(self) -> None:
@@ -119,7 +119,7 @@ class BesideWriter:
         """Write the documents of the levels, then the attributes that name them."""
         nodes = self._node_documents()
         if self.replacements:
-            replacing.finish_all(self.replacements, list(nodes.values()), documents)
+            replacing.commit_all(self.replacements, list(nodes.values()), documents)
         else:
             publish(self.store, self.format, self.path.rpartition("/")[0], {}, below=nodes, again=True)
             refresh_consolidated(self.store, self.format, nodes)

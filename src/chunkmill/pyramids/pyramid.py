@@ -22,8 +22,8 @@ from chunkmill.errors import JobError, NodeBeingReplaced
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
-from chunkmill.journal.journal_names import fingerprint
-from chunkmill.journal.unfinished_jobs import finish_exchange
+from chunkmill.journal.names import fingerprint
+from chunkmill.journal.lease import roll_forward_dead
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
@@ -270,7 +270,7 @@ def pyramid(
     try:
         plan = make_plan()
     except NodeBeingReplaced as error:  # a level of the image, by a run of this that died
-        if not finish_exchange(open_source(source, storage_options).store, error.path):
+        if not roll_forward_dead(open_source(source, storage_options).store, error.path):
             raise
         plan = make_plan()
     return plan.run(resume=resume, progress=progress)

@@ -22,12 +22,13 @@ from chunkmill.formats.references.json import HEAD_BYTES, emit_reference_json, i
 from chunkmill.formats.references.parquet import ParquetReferences, is_reference_root
 from chunkmill.formats.references.parquet_write import emit_reference_parquet
 from chunkmill.hints import Hint
-from chunkmill.journal.journal_names import JOB_PREFIX
-from chunkmill.journal.unfinished_jobs import reserved
+from chunkmill.journal.lease import leased
+from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.model.references import References, ReferenceSet
 from chunkmill.nodes.open_store import may_be_reference_file, open_plain_store
 from chunkmill.stores.base import REQUESTS_AT_ONCE, ByteRange, Store
 from chunkmill.stores.capabilities import delete_keys, stage, swap_in
+from chunkmill.stores.conflicts import swap
 from chunkmill.stores.reference_targets import split_url
 
 __all__ = ["SetFile", "in_memory"]
@@ -148,7 +149,7 @@ class SetFile:
             document = b"".join(emit_reference_json(references, version=self.version))
             self._put(self.store, self.key, self._compressed(document), replaces)
             return
-        with reserved(self.store, "", f"write the reference set {self.url}"):
+        with leased(self.store, "", f"write the reference set {self.url}"):
             if self._version() != replaces or (replaces is None and self._has_others()):
                 raise self._changed(ROOT_KEY)
             staged = None if replaces is None else stage(self.store, "")
@@ -160,7 +161,7 @@ class SetFile:
                     staged.delete_prefix("")
                     raise
                 return
-            if replaces is not None and not self.store.set_if(ROOT_KEY, None, replaces):
+            if replaces is not None and not swap(self.store, ROOT_KEY, None, replaces):
                 raise self._changed(ROOT_KEY)
             delete_keys(self.store, list(self._keys()))
             try:
@@ -179,8 +180,7 @@ class SetFile:
                     self._put(store, key, value, None)
 
     def _put(self, store: Store, key: str, value: bytes, replaces: str | None) -> None:
-        # a client of a service asks again when a response is lost, and is refused because of its own write
-        if not store.set_if(key, value, replaces) and not (store.is_remote and store.get(key) == value):
+        if not swap(store, key, value, replaces):
             raise self._changed(key)
 
     def _changed(self, key: str) -> StoreError:

@@ -4,7 +4,7 @@ When one task fails, or the user interrupts, dask raises at once and others cont
 workers. What they would write could meet the next attempt's. So a task asks, before it writes each store key, whether
 its computation still stands; and those that are writing are waited for, here and on workers. Tasks that died while they
 wrote left partial files, which are removed. Not here: the attempts of jobs, which are ended in the store
-(`chunkmill.journal.attempts`).
+(`chunkmill.journal.heartbeat`).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def abandon_on_error(arrays: Iterable[da.Array]) -> Iterator[None]:
 def abandon(names: Iterable[str], client: Client | None = None) -> None:
     """Stop the writes of these names, and return when none of their tasks is writing, here or on a worker of `client`.
 
-    A worker that does not answer is left after a while: its tasks learn from the store (`chunkmill.journal.attempts`)
+    A worker that does not answer is left after a while: its tasks learn from the store (`chunkmill.journal.heartbeat`)
     when the write belongs to a job.
     """
     abandoned = frozenset(names)

@@ -18,9 +18,9 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError, NodeExists
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.journal_names import new_run
-from chunkmill.journal.published import withdraw_published
-from chunkmill.journal.unfinished_jobs import check_no_job
+from chunkmill.journal.lease import check_no_job
+from chunkmill.journal.names import new_run
+from chunkmill.journal.recovery import withdraw_published
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import remove_partial_files, remove_partial_files_beside
 from chunkmill.runtime.preflight import describe_needs
@@ -46,7 +46,7 @@ class Job:
     store, path
         Of the target. The journal is stored in `store`, named after `path`.
     fingerprint
-        Of the plan, by `chunkmill.journal.journal_names.fingerprint`.
+        Of the plan, by `chunkmill.journal.names.fingerprint`.
     sources, targets
         Arrays that tasks read and write: workers are checked for their codecs and stores first.
     prepare
@@ -75,7 +75,7 @@ class Job:
         Returns whether the store can hold both, as it is now: ``None`` where it cannot, else what is to be said of it.
     old_prefix
         Of a job that `beside` returned: prefix of the keys of the node that it replaces. It writes below
-        `chunkmill.journal.journal_names.staged_prefix`, and `publish` calls
+        `chunkmill.journal.names.staged_prefix`, and `publish` calls
         `chunkmill.stores.capabilities.replace_prefix`.
     replaced
         Of such a job: what was seen of that node when it began, for the plan.
@@ -175,7 +175,7 @@ def _run(
     documents = journal.resume() if resume else None
     if job.beside is not None and journal.old_prefix is not None:
         job = job.beside(journal.run, journal.replaced) or job
-    if journal.is_over or (documents is not None and journal.is_exchanged):
+    if journal.is_over or (documents is not None and journal.is_decided):
         return _already_done(job, journal, documents or {}, start)
     interrupted, needs = documents is not None, None
     if not scheduler.in_process:
@@ -198,7 +198,7 @@ def _run(
                 stages = _begun_stages(job, journal)
             else:
                 stages, recorded = _resumed_stages(job, journal), journal.recorded()
-            monitor.begin(journal.run, journal.attempt, resumes=not begins)
+            monitor.begin(journal.run, journal.heartbeat, resumes=not begins)
             if not job.store.compares_versions:
                 LOG.warning("%s: the store cannot compare versions, and guards what writers share by a lock", job.name)
             with remove_partial_files(job.targets, after_death=interrupted):

@@ -18,10 +18,10 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from chunkmill.errors import JobCancelled, JobError
-from chunkmill.journal.attempts import attempts_below, is_live
+from chunkmill.journal.heartbeat import heartbeats_below, is_live
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.journal_names import RUNNING
-from chunkmill.journal.plan_document import Plan
+from chunkmill.journal.names import RUNNING
+from chunkmill.journal.plans import Plan
 from chunkmill.runtime.job import Job, JobResult, run_job
 from chunkmill.runtime.progress import JobMonitor, JobState, JobStatus
 from chunkmill.runtime.scheduler import Scheduler
@@ -268,6 +268,6 @@ def _is_there(journal: Journal, run: str) -> bool:
 
 
 def _heartbeats(journal: Journal) -> Iterator[tuple[str, bytes]]:
-    for key in attempts_below(journal.store, journal.prefix + RUNNING):
+    for key in heartbeats_below(journal.store, journal.prefix + RUNNING):
         if (heartbeat := journal.store.get(key)) is not None:
             yield key, heartbeat

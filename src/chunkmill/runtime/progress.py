@@ -21,7 +21,7 @@ from rich.text import Text
 
 from chunkmill.config import setting
 from chunkmill.errors import JobCancelled
-from chunkmill.journal.attempts import Attempt
+from chunkmill.journal.heartbeat import Heartbeat
 from chunkmill.log import LOG
 
 __all__ = ["JobMonitor", "JobProgress", "JobState", "JobStatus"]
@@ -105,7 +105,7 @@ class JobMonitor:
     def __init__(self, job: str, expected: Mapping[str, int] | None = None) -> None:
         self.job = job
         self.run = ""
-        self._attempt: Attempt | None = None
+        self._attempt: Heartbeat | None = None
         self._expected = dict(expected or {})
         self._state: JobState = "begins"
         self._begun = time.perf_counter()
@@ -130,7 +130,7 @@ class JobMonitor:
         if self._cancelled:
             raise JobCancelled(job=self.job, reason="it was cancelled", hint="the same plan resumes it")
 
-    def begin(self, run: str, attempt: Attempt | None, *, resumes: bool) -> None:
+    def begin(self, run: str, attempt: Heartbeat | None, *, resumes: bool) -> None:
         """Begin, or resume, a run of that name."""
         self.run, self._attempt = run, attempt
         self.check()  # cancelled just before

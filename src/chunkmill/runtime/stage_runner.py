@@ -18,7 +18,7 @@ from typing import Any
 from distributed import Client
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.journal.attempts import Attempt
+from chunkmill.journal.heartbeat import Heartbeat
 from chunkmill.journal.inputs import Listings, inputs_of, mark_now
 from chunkmill.journal.journal import FEW_RECORDS, Journal
 from chunkmill.journal.record_batch import RecordBatch
@@ -252,7 +252,7 @@ def _tasks_running(
         return
     sender = None if stage.reads is None else ReferenceSender(stage.reads, stage.common)
     packed = PackedStage.of(here, needs, sender)
-    attempt = None if journal is None else journal.attempt
+    attempt = None if journal is None else journal.heartbeat
     with scheduler.span(name or stage.name), _ending(attempt, scheduler.client) as end:
 
         def run(function: Callable[..., Any], tasks: Iterable[Any], on_result: Callable[[Any], None]) -> None:
@@ -266,7 +266,7 @@ def _tasks_running(
 
 
 @contextmanager
-def _ending(attempt: Attempt | None, client: Client | None) -> Iterator[Callable[[], None] | None]:
+def _ending(attempt: Heartbeat | None, client: Client | None) -> Iterator[Callable[[], None] | None]:
     """Run tasks of an attempt in other processes; after an error, return when none of them is at work.
 
     What this yields is to be called before they are cancelled.

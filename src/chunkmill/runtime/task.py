@@ -117,7 +117,7 @@ def run_task(
     upto = progress.resume(specs) if len(specs) > 1 else None
     counts = progress.counts
     details: list[Any] = []
-    attempt = None if journal is None else journal.attempt
+    attempt = None if journal is None else journal.heartbeat
     check = _NOTHING if attempt is None else unless_cancelled(attempt.key, attempt.check)
     with check, references_in_scope(references) if references else _NOTHING:
         last = len(specs) - 1

@@ -161,7 +161,7 @@ def rename_new(source: str, target: str) -> bool:
 
 
 def exchange_names(a: str, b: str) -> bool:
-    """Exchange two names at once; return whether the system can."""
+    """Intent two names at once; return whether the system can."""
     return _renamed(a, b, _EXCHANGE)
 
 

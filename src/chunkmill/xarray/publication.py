@@ -17,7 +17,7 @@ from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
 from chunkmill.nodes import documents, hierarchy
 from chunkmill.nodes.consolidated import refresh_consolidated, refreshed
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.replacement import Replacement, ReplacementOfJob
+from chunkmill.nodes.replacing import Replacement, StagedNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush
 from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, resized, without_mark
@@ -70,7 +70,7 @@ class Publication:
         self,
         own: Mapping[str, bytes],
         below: Mapping[str, Mapping[str, bytes]],
-        replacement: Replacement | ReplacementOfJob | None = None,
+        replacement: Replacement | StagedNode | None = None,
     ) -> None:
         """Make the new group visible, with everything in it.
 
@@ -173,31 +173,25 @@ class Publication:
         documents_format, path = self.documents_format, growth.path
         keys = documents_format.array_keys(path)
         known = {growth.seen.identity, resized(growth.seen, growth.after).identity}
-        while True:
-            seen = documents.fetch(self.store, keys)
+
+        def grown(seen: documents.Documents) -> Mapping[str, bytes | None]:
             stored = documents_format.parse_array(path, documents.present(seen))
             if stored is None or stored.identity not in known:
                 raise self._changed(growth)
-            emitted = documents_format.emit_array(path, resized(stored, growth.after))
-            if documents.replace(
-                self.store, documents_format, {key: (seen[key], emitted.get(key, seen[key])) for key in keys}
-            ):
-                return
+            return documents_format.emit_array(path, resized(stored, growth.after))
+
+        documents.change(self.store, documents_format, keys, grown)
 
     def _change_attributes(self, path: str, change: Callable[[Attributes], Attributes]) -> None:
-        """Change the attributes of a group beside whoever else changes them; consolidated metadata stay as they are."""
-        keys = self.documents_format.group_keys(path)
-        while True:
-            seen = documents.fetch(self.store, keys)
+        """Change the attributes of a group, also while others change them; consolidated metadata stay the same."""
+
+        def changed(seen: documents.Documents) -> Mapping[str, bytes | None]:
             group = self.documents_format.parse_group(path, documents.present(seen)) or GroupMetadata()
-            changed = change(group.attributes)
-            if changed == group.attributes:
-                return
-            emitted = self.documents_format.emit_group(path, GroupMetadata(changed))
-            if documents.replace(
-                self.store, self.documents_format, {key: (seen[key], emitted.get(key, seen[key])) for key in keys}
-            ):
-                return
+            attributes = change(group.attributes)
+            is_same = attributes == group.attributes
+            return {} if is_same else self.documents_format.emit_group(path, GroupMetadata(attributes))
+
+        documents.change(self.store, self.documents_format, self.documents_format.group_keys(path), changed)
 
     def _consolidate(self, *, is_needed: bool) -> None:
         """Create consolidated metadata at the root where they are missing, if `is_needed` or asked for."""

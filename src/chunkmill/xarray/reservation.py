@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from chunkmill.errors import NodeExists
-from chunkmill.journal.unfinished_jobs import check_no_job, reserved
+from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.model.metadata import GroupMetadata, is_within, parents_of
 from chunkmill.nodes import placement
 from chunkmill.nodes.documents import fetch, node_keys, present, unpublish
@@ -28,7 +28,7 @@ def reserved_group(plan: DatasetPlan, *, overwrite: bool) -> Iterator[dict[str, 
     """
     store, path = plan.store, plan.path
     below = {key: value for its in plan.nodes.values() for key, value in its.items()}
-    with reserved(store, path, f"write a dataset to {path!r} in {store.url}", documents=below) as own:
+    with leased(store, path, f"write a dataset to {path!r} in {store.url}", documents=below) as own:
         if not _is_visible(plan):
             placement.withdraw_interrupted(store, own)
         with placement.consolidating_interrupted(store, [path, *plan.nodes], plan.documents_format.name, own):
@@ -49,7 +49,7 @@ def reserved_additions(plan: DatasetPlan, publication: Publication) -> Iterator[
     with ExitStack() as held:
         for path in plan.nodes:
             if not plan.nodes.keys() & set(parents_of(path)):
-                own = held.enter_context(reserved(store, path, f"add {path!r} to a dataset in {store.url}"))
+                own = held.enter_context(leased(store, path, f"add {path!r} to a dataset in {store.url}"))
                 check_no_job(store, path, own_run=own.run, waits=True)
                 if own.follows_interrupted:
                     _clear(plan, path)
@@ -60,7 +60,7 @@ def reserved_additions(plan: DatasetPlan, publication: Publication) -> Iterator[
             raise NodeExists(url=store.url, path=path, found="node", hint="it was made meanwhile: write again")
         if plan.growth:
             job = f"append to {plan.path!r} in {store.url}"
-            own = held.enter_context(reserved(store, plan.path, job, scope="append"))
+            own = held.enter_context(leased(store, plan.path, job, scope="append"))
             # who replaces what grows may have begun, and died, since the plan was made: the new one is put in place
             check_no_job(store, plan.path, *(each.path for each in plan.growth), own_run=own.run, waits=True)
             publication.check_unchanged(plan.growth, plan.marks)

@@ -26,7 +26,7 @@ from chunkmill.dask_arrays.write import WriteReport, report, run, write_graph
 from chunkmill.dask_arrays.write_task import WriteCounts, write_key
 from chunkmill.display.report import ReportMixin, format_bytes
 from chunkmill.formats.base import WritableFormatName
-from chunkmill.journal.unfinished_jobs import check_no_job
+from chunkmill.journal.lease import check_no_job
 from chunkmill.model.grid import Overlap
 from chunkmill.nodes import hierarchy, replacing
 from chunkmill.nodes.arguments import open_existing

@@ -12,7 +12,7 @@ from chunkmill.array.chunk_io import read_region, write_chunk
 from chunkmill.array.other_stores import metered
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.report import ReportMixin
-from chunkmill.journal.journal_names import fingerprint
+from chunkmill.journal.names import fingerprint
 from chunkmill.nodes import hierarchy, placement
 from chunkmill.nodes.arguments import NodeLocation, open_source, open_target
 from chunkmill.nodes.array import Array

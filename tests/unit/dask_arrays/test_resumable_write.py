@@ -9,7 +9,7 @@ import chunkmill as cm
 from chunkmill.array.local_locks import local_lock
 from chunkmill.dask_arrays.resumable_write import WriteTarget, resumable_write
 from chunkmill.errors import JobError
-from chunkmill.journal.unfinished_jobs import discard_block_write
+from chunkmill.journal.lease import discard_block_write
 from chunkmill.stores.memory import MemoryStore
 
 

@@ -9,7 +9,7 @@ from support.small_jobs import put
 
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.journal_names import RUNNING, fingerprint
+from chunkmill.journal.names import RUNNING, fingerprint
 from chunkmill.journal.records import Record, WrittenKeys
 from chunkmill.runtime import task as stage_task
 from chunkmill.stores.local import LocalStore
@@ -226,12 +226,12 @@ def test_a_job_whose_client_is_alive_is_not_discarded(store):
         Journal(store, "a", "put more", "another").resume()
 
 
-@pytest.mark.parametrize("is_reservation", [False, True])
-def test_what_nothing_resumes_is_not_to_be_finished(store, is_reservation):
-    Journal(store, "a", "put it", "plan", is_reservation=is_reservation).begin({})
+@pytest.mark.parametrize("is_lease", [False, True])
+def test_what_nothing_resumes_is_not_to_be_finished(store, is_lease):
+    Journal(store, "a", "put it", "plan", is_lease=is_lease).begin({})
     with pytest.raises(JobError, match="give resume=False to discard what it wrote") as raised:
         Journal(store, "a", "put more", "another").resume()
-    assert ("finish it with its own arguments" in str(raised.value)) is not is_reservation
+    assert ("finish it with its own arguments" in str(raised.value)) is not is_lease
 
 
 def test_nothing_is_left_of_a_job_that_was_killed_while_it_cleared_up(tmp_path):

@@ -125,7 +125,7 @@ def test_a_run_that_was_discarded_is_not_recorded(journal):
 def test_a_client_whose_attempt_is_over_records_nothing_more(journal):
     batch = RecordBatch(journal, 0)
     batch.add(0, DONE, seconds=0.0)
-    journal.attempt.end()
+    journal.heartbeat.end()
     with pytest.raises(JobError, match="the job has ended"):
         batch.store()
     assert tasks_of(journal) == []

@@ -4,7 +4,7 @@ import pytest
 from support.recording import RecordingStore
 
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.journal_names import staged_prefix
+from chunkmill.journal.names import staged_prefix
 from chunkmill.journal.record_files import GROUP, RecordFiles
 from chunkmill.journal.records import Record, WrittenKeys
 from chunkmill.stores.memory import MemoryStore

@@ -6,9 +6,9 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
-from chunkmill.journal import plan_document
-from chunkmill.journal.unfinished_jobs import check_no_job, reserved
+from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.nodes import bulk, new_array
+from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
 
@@ -128,7 +128,7 @@ def test_chunks_of_an_interrupted_write_are_not_its_values(store):
 
 
 def test_a_place_that_is_reserved(store):
-    with reserved(store, "g/b", "write to 'g/b'"), pytest.raises(JobError, match="is running"):
+    with leased(store, "g/b", "write to 'g/b'"), pytest.raises(JobError, match="is running"):
         cm.create_arrays(store, {"g/a": ABOUT, "g/b": ABOUT})
 
 
@@ -145,12 +145,12 @@ def test_after_a_creator_that_died_between_the_documents_of_a_node(store):
 
 
 def test_a_job_of_a_group_above_that_begins_meanwhile_is_refused(monkeypatch):
-    monkeypatch.setattr(plan_document, "pause", lambda _: None)
+    monkeypatch.setattr(conflicts, "pause", lambda _: None)
 
     class Meanwhile(MemoryStore):
         def set_if(self, key, value, version):
             if key == "g/b/zarr.json":
-                with pytest.raises(JobError, match="create 2 arrays"), reserved(self, "g", "convert to 'g'") as own:
+                with pytest.raises(JobError, match="create 2 arrays"), leased(self, "g", "convert to 'g'") as own:
                     check_no_job(self, "g", own_run=own.run, below=True, waits=True)
             return super().set_if(key, value, version)
 

@@ -8,7 +8,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, KeysLeft, NodeNotFound, StoreError
-from chunkmill.journal.unfinished_jobs import reserved
+from chunkmill.journal.lease import leased
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
@@ -147,7 +147,7 @@ class Mortal(RecordingStore):
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
-    monkeypatch.setattr("chunkmill.journal.attempts.is_live", lambda _: False)
+    monkeypatch.setattr("chunkmill.journal.heartbeat.is_live", lambda _: False)
     monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0)
     n, done = 0, False
     while not done:
@@ -172,11 +172,11 @@ def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
 def test_writers_respect_it_and_it_respects_them():
     store = make(MemoryStore())
     for path in ("g", "g/a", "g/deep/b", ""):
-        with reserved(store, path, "write there"), pytest.raises(JobError, match="is running"):
+        with leased(store, path, "write there"), pytest.raises(JobError, match="is running"):
             cm.delete(store, "g")
-    with reserved(store, "g", "delete 'g'"), pytest.raises(JobError, match="is running"):
+    with leased(store, "g", "delete 'g'"), pytest.raises(JobError, match="is running"):
         cm.create_array(store, "g/new", shape=(1,), dtype="i4")
-    with reserved(store, "h", "write beside"):
+    with leased(store, "h", "write beside"):
         cm.delete(store, "g")
 
 

@@ -10,7 +10,7 @@ from support.recording import RecordingStore
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.formats.registry import get_format
-from chunkmill.journal.journal_names import JOB_PREFIX
+from chunkmill.journal.names import JOB_PREFIX
 from chunkmill.nodes import hierarchy
 from chunkmill.stores import remembered
 from chunkmill.stores.memory import MemoryStore

@@ -11,9 +11,9 @@ from support.recording import FailingStore
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.journal import attempts
-from chunkmill.journal.journal_names import PLAN, journal_prefix
-from chunkmill.journal.unfinished_jobs import reserved
+from chunkmill.journal import heartbeat
+from chunkmill.journal.lease import leased
+from chunkmill.journal.names import PLAN, journal_prefix
 from chunkmill.stores.local import LocalStore
 
 
@@ -57,10 +57,10 @@ def test_tasks_that_are_done_are_counted(tmp_path, monkeypatch):
 
 def test_running_and_dead(tmp_path, monkeypatch):
     store = LocalStore(tmp_path / "a")
-    with reserved(store, "g/a", "write 'g/a'"):
+    with leased(store, "g/a", "write 'g/a'"):
         (job,) = cm.jobs(tmp_path / "a")
         assert (job.state, job.path, job.job) == ("running", "g/a", "write 'g/a'")
-        monkeypatch.setattr(attempts, "is_live", lambda _: False)
+        monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
         (job,) = cm.jobs(tmp_path / "a")
         assert job.state == "dead"
 

@@ -6,7 +6,7 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.errors import AlignmentError, ChunkError, JobError, RegionError, StoreError
-from chunkmill.journal.unfinished_jobs import reserved
+from chunkmill.journal.lease import leased
 from chunkmill.stores.capabilities import stage, swap_in
 from chunkmill.stores.memory import MemoryStore
 
@@ -168,7 +168,7 @@ def test_read_only_and_busy_arrays(change):
     make(store := MemoryStore())
     with pytest.raises(StoreError, match=r"mode='r\+'"):
         change(cm.open_array(store, "g/a"))
-    with reserved(store, "g/a", "write to 'g/a'"), pytest.raises(JobError, match="is running"):
+    with leased(store, "g/a", "write to 'g/a'"), pytest.raises(JobError, match="is running"):
         change(cm.open_array(store, "g/a", mode="r+"))
     cm.open_array(store, "g/a", mode="r+").resize((1, 1))
     assert not [key for key in store.list_prefix("") if key.startswith(".chunkmill-")]

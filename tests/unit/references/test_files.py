@@ -10,7 +10,7 @@ import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences
-from chunkmill.journal import attempts
+from chunkmill.journal import heartbeat
 from chunkmill.nodes.open_store import open_reference_store
 from chunkmill.references import files
 from chunkmill.references.files import SetFile, in_memory
@@ -115,7 +115,7 @@ def test_a_store_that_was_made_meanwhile_stays(tmp_path):
 @pytest.mark.parametrize("stages", [True, False], ids=["exchanged", "deleted first"])
 def test_a_writer_that_dies_anywhere(stages, old, monkeypatch):
     """Nothing was left of the old set, and what was half written was refused ever after."""
-    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     if not stages:
         monkeypatch.setattr(files, "stage", lambda *_: None)
 

@@ -9,9 +9,9 @@ from support.small_jobs import journal_keys, make_job, put
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.journal_names import JOB_PREFIX, journal_prefix
+from chunkmill.journal.names import JOB_PREFIX, journal_prefix
 from chunkmill.journal.record_files import RecordFiles
-from chunkmill.journal.unfinished_jobs import unfinished_jobs
+from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime import task as stage_task
 from chunkmill.runtime.job import Job, run_job

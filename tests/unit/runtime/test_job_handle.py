@@ -9,7 +9,7 @@ import pytest
 from support.small_jobs import journal_keys, make_job, put
 
 from chunkmill.errors import JobCancelled, JobError
-from chunkmill.journal import attempts
+from chunkmill.journal import heartbeat
 from chunkmill.runtime.job import run_job
 from chunkmill.runtime.job_handle import _found, start_job
 from chunkmill.stores.memory import MemoryStore
@@ -29,7 +29,7 @@ class Held:
 
 @pytest.fixture(autouse=True)
 def scheduler(monkeypatch):
-    monkeypatch.setattr(attempts, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.02)
     with dask.config.set(scheduler="sync"):
         yield
 

@@ -10,8 +10,8 @@ import xarray as xr
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, JobError, NodeExists
-from chunkmill.journal import attempts
-from chunkmill.journal.unfinished_jobs import unfinished_jobs
+from chunkmill.journal import heartbeat
+from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.nodes import placement
 from chunkmill.stores.memory import MemoryStore
 
@@ -164,8 +164,8 @@ def test_what_a_dead_writer_published_is_not_in_the_way_of_its_repetition(fmt, p
         store.n_left = n
         with monkeypatch.context() as patch:
             patch.setattr("chunkmill.xarray.reservation._take_back", lambda _: None)
-            patch.setattr("chunkmill.journal.unfinished_jobs._release", lambda _: None)
-            patch.setattr("chunkmill.journal.attempts.Attempt.end", lambda _: None)
+            patch.setattr("chunkmill.journal.lease._release", lambda _: None)
+            patch.setattr("chunkmill.journal.heartbeat.Heartbeat.end", lambda _: None)
             try:
                 cm.write_dataset(dataset(), store, path, format=fmt)
             except SystemExit:
@@ -220,10 +220,10 @@ def test_what_a_failed_addition_has_stored_is_no_value_of_the_next(store, dies, 
     with dask.config.set(scheduler="sync"), pytest.MonkeyPatch.context() as patch:
         if dies:  # nothing that it does afterwards reaches the store
             patch.setattr(placement, "delete_stored_chunks", lambda _: None)
-            patch.setattr("chunkmill.journal.unfinished_jobs._release", lambda _: None)
+            patch.setattr("chunkmill.journal.lease._release", lambda _: None)
         with pytest.raises(RuntimeError, match="no source"):
             cm.write_dataset(failing, store, mode="a")
-    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     later = xr.Dataset({"t": ("x", da.zeros(8, dtype="i8", chunks=4))})
     cm.write_dataset(later, store, mode="a", compute=False)
     assert not cm.open_array(store, "t")[...].any()

@@ -2,9 +2,9 @@
 
 import json
 
-from chunkmill.journal.exchange import note_key
-from chunkmill.journal.journal_names import journal_prefix, new_mark, staged_prefix
-from chunkmill.journal.unfinished_job import described, with_state
+from chunkmill.journal.commit import intent_key
+from chunkmill.journal.names import journal_prefix, run_tag, staged_prefix
+from chunkmill.journal.unfinished import described, with_state
 from chunkmill.stores.memory import MemoryStore
 
 PLAN = {"job": "convert", "path": "a", "began": "once", "run": "1", "old_prefix": "a/"}
@@ -17,14 +17,14 @@ def test_how_far_a_replacement_has_come():
 
     def state():
         seen = with_state(store, job)
-        return seen.is_running, seen.is_exchanging, seen.is_exchanged
+        return seen.is_running, seen.is_applying, seen.is_applied
 
-    staged = staged_prefix("a", "1") + new_mark("1")
+    staged = staged_prefix("a", "1") + run_tag("1")
     store.set(staged, b"1")
     assert state() == (False, False, False)
-    store.set(note_key("a", "1"), b"")
+    store.set(intent_key("a", "1"), b"")
     assert state() == (False, True, False)
-    store.set("a/" + new_mark("1"), b"")  # its documents may be missing as long as it is staged
+    store.set("a/" + run_tag("1"), b"")  # its documents may be missing as long as it is staged
     assert state() == (False, True, False)
     store.delete(staged)
     assert state() == (False, False, True)

@@ -12,7 +12,8 @@ import xarray as xr
 
 import chunkmill as cm
 from chunkmill.errors import NodeBeingReplaced, NodeNotFound, StoreError
-from chunkmill.journal import attempts, plan_document
+from chunkmill.journal import heartbeat
+from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "n5", "zarr3-draft"]
@@ -60,7 +61,7 @@ def stored(store, path, values, name, **options):
 
 @pytest.fixture(autouse=True)
 def nobody_waits(monkeypatch):
-    monkeypatch.setattr(plan_document, "pause", lambda _: None)
+    monkeypatch.setattr(conflicts, "pause", lambda _: None)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -84,7 +85,7 @@ def test_at_every_step(name):
         return found["a"]
 
     def look():
-        if not any("/exchange-" in key for key in store.list_prefix("")):
+        if not any("/intent-" in key for key in store.list_prefix("")):
             return
         for read in (by_name, by_group, by_listing):
             try:
@@ -119,7 +120,7 @@ def test_a_listing_at_every_step_shows_all_variables(name, path):
     seen = []
 
     def look():
-        if not any("/exchange-" in key for key in store.list_prefix("")):
+        if not any("/intent-" in key for key in store.list_prefix("")):
             return
         try:
             found = group.children()
@@ -143,12 +144,12 @@ def test_one_that_died_is_named_until_it_is_repaired(name, monkeypatch):
     steps = itertools.count()
 
     def die():
-        if any("-comes" in key for key in store.list_prefix("")) and next(steps) > 2:  # documents are gone
+        if any("-applied" in key for key in store.list_prefix("")) and next(steps) > 2:  # documents are gone
             raise KeyboardInterrupt
 
     with looking(die), pytest.raises(KeyboardInterrupt):
         stored(store, "g/a", NEW, name)
-    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     with pytest.raises(NodeBeingReplaced, match="check the store with repair=True") as refused:
         cm.open_array(store, "g/a")
     error = refused.value
@@ -168,12 +169,12 @@ def test_who_finishes_it_does_not_write_into_it_by_what_was_opened_before(name, 
     stored(store, "", OLD, name, chunks=4)
 
     def die():
-        if any("/exchange-" in key for key in store.list_prefix("")):
+        if any("/intent-" in key for key in store.list_prefix("")):
             raise KeyboardInterrupt
 
     with looking(die), pytest.raises(KeyboardInterrupt):
         stored(store, "", NEW, name, chunks=8)
-    monkeypatch.setattr(attempts, "is_live", lambda _: False)
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     with pytest.raises(StoreError, match="it has been replaced"):
         cm.to_store(da.zeros(4, dtype="i8"), store, region=slice(0, 4), mode="r+")
     np.testing.assert_array_equal(cm.open_array(store)[...], NEW)

@@ -11,8 +11,8 @@ from support.recording import FailingStore, RecordingStore
 from support.systems import NEEDS_FORK
 
 from chunkmill.errors import JobError, StoreError
-from chunkmill.journal import attempts
-from chunkmill.journal.attempts import CHECK_SECONDS, LIVE_SECONDS, Attempt, is_live
+from chunkmill.journal import heartbeat
+from chunkmill.journal.heartbeat import CHECK_SECONDS, LIVE_SECONDS, Heartbeat, is_live
 from chunkmill.stores.memory import MemoryStore
 
 KEY = "journal/running/x"
@@ -25,14 +25,14 @@ def store():
 
 @pytest.fixture
 def attempt(store):
-    return Attempt(store, KEY, "put it")
+    return Heartbeat(store, KEY, "put it")
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that stands still until it is moved."""
     now = [0.0]
-    monkeypatch.setattr(attempts, "_clock", lambda: now[0])
+    monkeypatch.setattr(heartbeat, "_clock", lambda: now[0])
     return now
 
 
@@ -90,14 +90,14 @@ def test_it_is_over_when_the_client_is(store, attempt):
 
 def test_a_store_that_fails_hides_no_error():
     failing = FailingStore(MemoryStore(), every=1, methods=["delete"])
-    with pytest.raises(KeyboardInterrupt), Attempt(failing, KEY, "put it").running():
+    with pytest.raises(KeyboardInterrupt), Heartbeat(failing, KEY, "put it").running():
         raise KeyboardInterrupt
 
 
 def test_a_store_that_cannot_be_asked_is_no_yes(store, attempt):
     failing = FailingStore(store, every=1, methods=["get"])
     with attempt.running(), pytest.raises(StoreError):
-        Attempt(failing, KEY, "put it").check(now=True)
+        Heartbeat(failing, KEY, "put it").check(now=True)
 
 
 def test_the_heartbeat_continues_after_errors(monkeypatch, store, attempt):
@@ -109,7 +109,7 @@ def test_the_heartbeat_continues_after_errors(monkeypatch, store, attempt):
         return get_versioned(key)
 
     monkeypatch.setattr(store, "get_versioned", fails_at_first)
-    monkeypatch.setattr(attempts, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.02)
     with attempt.running():
         versions = set()
         deadline = time.monotonic() + 20
@@ -123,14 +123,14 @@ def test_the_heartbeat_continues_after_errors(monkeypatch, store, attempt):
 
 
 def test_stores_that_free_nothing_get_one_heartbeat(monkeypatch, attempt, store):
-    monkeypatch.setattr(attempts, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.01)
     store.scratch_store = MemoryStore
     with attempt.running():
         time.sleep(0.2)
         assert store.keys("set_if") == [KEY]
 
 
-def heartbeat(age, host=None, pid=None):
+def aged_heartbeat(age, host=None, pid=None):
     seen = datetime.now(UTC) - timedelta(seconds=age)
     host = socket.gethostname() if host is None else host
     return json.dumps({"seen": seen.isoformat(), "host": host, "pid": os.getpid() if pid is None else pid}).encode()
@@ -139,12 +139,12 @@ def heartbeat(age, host=None, pid=None):
 @pytest.mark.parametrize(
     ("make", "live"),
     [
-        (lambda: heartbeat(0), True),
-        (lambda: heartbeat(LIVE_SECONDS - 5), True),
-        (lambda: heartbeat(LIVE_SECONDS + 1), False),
-        (lambda: heartbeat(0, "elsewhere", 1), True),
-        (lambda: heartbeat(LIVE_SECONDS + 1, "elsewhere", 1), False),
-        (lambda: heartbeat(-30, "elsewhere", 1), True),  # its clock is fast
+        (lambda: aged_heartbeat(0), True),
+        (lambda: aged_heartbeat(LIVE_SECONDS - 5), True),
+        (lambda: aged_heartbeat(LIVE_SECONDS + 1), False),
+        (lambda: aged_heartbeat(0, "elsewhere", 1), True),
+        (lambda: aged_heartbeat(LIVE_SECONDS + 1, "elsewhere", 1), False),
+        (lambda: aged_heartbeat(-30, "elsewhere", 1), True),  # its clock is fast
         (lambda: b"{", False),
         (lambda: b"[]", False),
     ],
@@ -160,4 +160,4 @@ def test_a_process_of_this_machine_that_is_gone_is_dead_at_once():
     if not pid:
         os._exit(0)
     os.waitpid(pid, 0)
-    assert not is_live(heartbeat(0, pid=pid))
+    assert not is_live(aged_heartbeat(0, pid=pid))

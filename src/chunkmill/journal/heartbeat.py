@@ -1,13 +1,11 @@
-"""Attempts at a job: the heartbeat of the client that makes one, and the question whether it still stands.
+"""Heartbeats: small objects by which the clients of jobs and leases are known to be alive.
 
-An attempt is the work of one client on a job, from the moment when it begins or resumes the job until it ends, fails or
-is interrupted. It has a small object of its own in the journal, which the client rewrites every few seconds, and
-deletes at the end; whoever discards the job deletes it, too. So a task learns by one small request whether anybody
-still wants what it is about to write, and others see from the age of the object whether the client is alive.
+A client stores one in the journal when it begins or resumes a job, rewrites it every few seconds, and deletes it at the
+end; a client that discards the job deletes it, too. So a task learns by one small request whether its result is still
+wanted, and others see from the age of the object whether its client is alive.
 
-What this leaves open: a process may sleep between its question and its write. Where the store compares versions, the
-write then fails (`chunkmill.stores.guarded`); where it does not, one store key for each thread of that process gets its
-old value back.
+A process may sleep between its question and its write. Where the store compares versions, the write then fails
+(`chunkmill.stores.guarded`); where it does not, one store key for each thread of that process gets its old value back.
 """
 
 from __future__ import annotations
@@ -29,9 +27,10 @@ from uuid import uuid4
 from chunkmill.errors import JobError
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import scratch_store
+from chunkmill.stores.conflicts import create, swap
 
-__all__ = ["CHECK_SECONDS", "HEARTBEAT_SECONDS", "LIVE_SECONDS", "Attempt", "age", "any_live", "attempts_below"]
-__all__ += ["alive_briefly", "end_dead", "is_live"]
+__all__ = ["CHECK_SECONDS", "HEARTBEAT_SECONDS", "LIVE_SECONDS", "Heartbeat", "age", "alive_briefly", "any_live"]
+__all__ += ["end_dead", "heartbeats_below", "is_live"]
 
 HEARTBEAT_SECONDS = 10.0
 """Pause between two heartbeats of a client."""
@@ -40,20 +39,20 @@ LIVE_SECONDS = 60.0
 """Age of a heartbeat from which its client counts as dead: a few lost requests, or clocks that differ, do no harm."""
 
 CHECK_SECONDS = 1.0
-"""For so long a process relies on the answer that its attempt stands."""
+"""For so long a process relies on the answer that its heartbeat stands."""
 
 # Linux: the monotonic clock stops while a machine sleeps, and what was asked before would seem fresh after it
 _clock = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One client's attempt at a job; the client holds it as a context, tasks ask it by `check`.
+class Heartbeat:
+    """Heartbeat of one client of a job; the client holds it as a context, tasks ask it by `check`.
 
     Parameters
     ----------
     store, key
-        Where its object is, as long as it stands.
+        Where its object is stored, as long as it stands.
     job
         Description of the job for error messages.
     """
@@ -63,7 +62,7 @@ class Attempt:
     job: str
 
     def check(self, *, now: bool = False) -> None:
-        """Raise `JobError` when the attempt is over; asks the store at most once in `CHECK_SECONDS`, unless `now`."""
+        """Raise `JobError` when it was ended; asks the store at most once in `CHECK_SECONDS`, unless `now`."""
         asked = _clock()
         if not now and asked - _STOOD.get(self.key, -CHECK_SECONDS) < CHECK_SECONDS:
             return
@@ -74,14 +73,11 @@ class Attempt:
         self._stood(asked)
 
     @contextmanager
-    def running(self, told: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
-        """Keep the attempt alive inside; it is over at the end, however that comes.
-
-        Its heartbeats say what `told` returns, to other processes.
-        """
+    def running(self, says: Callable[[], Mapping[str, Any]] | None = None) -> Iterator[None]:
+        """Rewrite the object regularly inside, with what `says` returns; it is deleted at the end in any case."""
         _ALIVE[self.key] = heart = _Heart()
         self.begin()
-        heart.run(self._beat, heart.stopped, told)
+        heart.run(self._beat, heart.stopped, says)
         try:
             yield
         finally:
@@ -90,14 +86,14 @@ class Attempt:
             _ALIVE.pop(self.key, None)
 
     def begin(self) -> None:
-        """Store the attempt's object where there is none."""
+        """Store the object where there is none."""
         asked = _clock()
         # False: it is there, since names are never used twice
-        if self.store.set_if(self.key, _heartbeat(self.key), None):
+        if create(self.store, self.key, _heartbeat(self.key)):
             self._stood(asked)
 
     def keep(self) -> None:
-        """Store the attempt's object again where others have deleted it; meanwhile, where requests cost latency."""
+        """Store the object again where others have deleted it; in a thread where requests cost latency."""
         heart = _ALIVE.get(self.key)
         if heart is None or not self.store.is_remote:
             self.begin()
@@ -110,7 +106,7 @@ class Attempt:
                 self.begin()
 
     def stop(self) -> bool:
-        """End the heartbeats, and return whether this did: the caller deletes the attempt's object.
+        """Stop rewriting the object, and return whether this did: the caller deletes it.
 
         To others the client is alive until it leaves the context: it still deletes what it has left.
         """
@@ -121,9 +117,9 @@ class Attempt:
         return True
 
     def end(self) -> None:
-        """Delete the attempt's object, so that its tasks stop; nothing happens where it has ended."""
+        """Delete the object, so that its tasks stop; nothing happens where it has ended."""
         self._forget()
-        with suppress(OSError):  # the error that ended the attempt is told, and the heartbeats have stopped
+        with suppress(OSError):  # the error that ended the job is raised, and nothing rewrites the object
             self.store.delete(self.key)
 
     def _stood(self, asked: float) -> None:
@@ -134,7 +130,7 @@ class Attempt:
     def _forget(self) -> None:
         _STOOD.pop(self.key, None)
 
-    def _beat(self, stopped: threading.Event, told: Callable[[], Mapping[str, Any]] | None) -> None:
+    def _beat(self, stopped: threading.Event, says: Callable[[], Mapping[str, Any]] | None) -> None:
         if scratch_store(self.store) is not None:  # a zip file, which would grow, and has one writer only
             return
         while not stopped.wait(HEARTBEAT_SECONDS):
@@ -142,15 +138,15 @@ class Attempt:
                 found, version = self.store.get_versioned(self.key)
                 if found is None:  # ended by others: tasks must not find it again
                     return
-                self.store.set_if(self.key, _heartbeat(self.key, {} if told is None else told()), version)
+                swap(self.store, self.key, _heartbeat(self.key, {} if says is None else says()), version)
 
 
-_STOOD: dict[str, float] = {}  # key of an attempt, which is never used twice -> when it was last found to stand
+_STOOD: dict[str, float] = {}  # key, which is never used twice -> when its object was last found
 _MAX_STOOD = 1024
 
 
 class _Heart:
-    """Threads of an attempt that is alive."""
+    """Threads of a heartbeat that is alive."""
 
     def __init__(self) -> None:
         self.stopped = threading.Event()
@@ -177,13 +173,13 @@ def alive_briefly(name: str) -> Iterator[str]:
         _ALIVE.pop(name, None)
 
 
-_ALIVE: dict[str, _Heart] = {}  # this process's attempts: one whose store failed when it ended still has its object
+_ALIVE: dict[str, _Heart] = {}  # of this process: one whose store failed when it ended still has its object
 _PROCESS = uuid4().hex  # a host's name and a number may be those of another container's process, too
 
 
-def _heartbeat(key: str = "", told: Mapping[str, Any] = MappingProxyType({})) -> bytes:
+def _heartbeat(key: str = "", said: Mapping[str, Any] = MappingProxyType({})) -> bytes:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    beat = {"seen": now, "host": socket.gethostname(), "pid": os.getpid(), "process": _PROCESS, "key": key, **told}
+    beat = {"seen": now, "host": socket.gethostname(), "pid": os.getpid(), "process": _PROCESS, "key": key, **said}
     return json.dumps(beat).encode()
 
 
@@ -206,7 +202,7 @@ def age(moment: str) -> str:
 
 
 def is_live(heartbeat: bytes) -> bool:
-    """Return whether a heartbeat is fresh and, where that can be told, the process of its client exists.
+    """Return whether a heartbeat is fresh and, where that can be known, the process of its client exists.
 
     Examples
     --------
@@ -231,18 +227,18 @@ def is_live(heartbeat: bytes) -> bool:
     return age < LIVE_SECONDS
 
 
-def attempts_below(store: Store, prefix: str) -> list[str]:
-    """Return the keys of the attempts' objects below a prefix."""
+def heartbeats_below(store: Store, prefix: str) -> list[str]:
+    """Return the keys of the heartbeats below a prefix."""
     return [prefix + name for name in store.list_dir(prefix)]
 
 
 def any_live(store: Store, keys: Iterable[str]) -> bool:
-    """Return whether the client of one of the attempts with these keys is alive."""
+    """Return whether the client of one of the heartbeats with these keys is alive."""
     return any(heartbeat is not None and is_live(heartbeat) for heartbeat in map(store.get, keys))
 
 
 def end_dead(store: Store, keys: Iterable[str]) -> int:
-    """End the attempts whose clients are not alive, so that their tasks stop; return how many there were."""
+    """Delete the heartbeats of clients that are not alive, so that their tasks stop; return how many there were."""
     n_ended = 0
     for key in keys:
         if (heartbeat := store.get(key)) is not None and not is_live(heartbeat):

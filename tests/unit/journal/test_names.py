@@ -2,13 +2,13 @@
 
 from hashlib import sha256
 
-from chunkmill.journal.journal_names import (
+from chunkmill.journal.names import (
     JOB_PREFIX,
-    MARK_PREFIX,
+    TAG_PREFIX,
     fingerprint,
     journal_prefix,
-    new_mark,
     new_run,
+    run_tag,
     staged_prefix,
 )
 
@@ -22,7 +22,7 @@ def test_journals_are_named_after_what_they_write():
 
 def test_runs_are_never_named_the_same():
     assert new_run() != new_run()
-    assert new_mark("x") == f"{MARK_PREFIX}x"
+    assert run_tag("x") == f"{TAG_PREFIX}x"
 
 
 def test_a_fingerprint_is_that_of_the_whole_text():

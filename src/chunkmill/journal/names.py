@@ -11,8 +11,8 @@ from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
-__all__ = ["JOB_PREFIX", "MARK_PREFIX", "PLAN", "RUNNING", "fingerprint", "journal_prefix", "new_mark", "new_run"]
-__all__ += ["STAGED", "exchange_sign", "staged_documents", "staged_prefix"]
+__all__ = ["JOB_PREFIX", "PLAN", "RUNNING", "STAGED", "TAG_PREFIX", "fingerprint", "journal_prefix", "new_run"]
+__all__ += ["placeholder_key", "run_tag", "staged_documents", "staged_prefix"]
 
 JOB_PREFIX = ".chunkmill-job-"
 """Prefix of the keys of every job's journal, at the root of a store."""
@@ -21,13 +21,13 @@ PLAN = "plan.json"
 """Name of the object, below a journal's prefix, that exists from the beginning to the end of the job."""
 
 RUNNING = "running/"
-"""Prefix of the attempts' heartbeats, below a journal's."""
+"""Prefix of heartbeats, below a journal's."""
 
 STAGED = "new-"
-"""Start of the prefixes, below a journal's, of what is to replace nodes: `staged_prefix`."""
+"""Start of the staging prefixes, below a journal's."""
 
-MARK_PREFIX = ".chunkmill-new-"
-"""Start of the name of the key that tells a new node from the one that it has replaced, until the job is over."""
+TAG_PREFIX = ".chunkmill-new-"
+"""Start of the name of the tag: a key in a new node, until the job is over, that names the run that wrote it."""
 
 
 def fingerprint(*parts: Any) -> str:
@@ -71,20 +71,20 @@ def new_run() -> str:
 
 
 def staged_prefix(path: str, run: str, number: int = 0) -> str:
-    """Return the prefix below which a run of the job at `path` writes what replaces the first, or another, node."""
+    """Return the staging prefix of a run of the job at `path`, for the first, or another, node that it replaces."""
     return f"{journal_prefix(path)}{STAGED}{run}{f'-{number}' if number else ''}/"
 
 
 def staged_documents(path: str, run: str) -> str:
-    """Return the prefix below which a run stores the documents of that node, where they are not below its own."""
+    """Return the prefix below which a run stages the documents of that node, where they are not below its own."""
     return f"{journal_prefix(path)}documents-{run}/"
 
 
-def exchange_sign(run: str) -> str:
-    """Return the name of the key that is in a node's folder while the one of that run takes its place by copies."""
-    return f"{new_mark(run)}-comes"
+def placeholder_key(run: str) -> str:
+    """Return the name of the key that keeps a node's folder while a commit of that run is applied by copies."""
+    return f"{run_tag(run)}-applied"
 
 
-def new_mark(run: str) -> str:
-    """Return the name of the key, in a node, by which it is known to be the new one of that run."""
-    return MARK_PREFIX + run
+def run_tag(run: str) -> str:
+    """Return the name of the key by which a node is known to be the new one of that run."""
+    return TAG_PREFIX + run

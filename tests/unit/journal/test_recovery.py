@@ -7,9 +7,9 @@ import pytest
 from support.recording import RecordingStore
 
 from chunkmill.errors import StoreError
-from chunkmill.journal.clearing import clear_journal, clear_listed
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.journal_names import PLAN, RUNNING, journal_prefix, new_mark, staged_prefix
+from chunkmill.journal.names import PLAN, RUNNING, journal_prefix, run_tag, staged_prefix
+from chunkmill.journal.recovery import clear_journal, clear_listed, record_published, withdraw_published
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -42,7 +42,7 @@ def test_what_a_later_write_has_claimed_since_is_left_alone(journal):
     note = f"{journal.prefix}new-gone-changed.json"
     journal.store.set(note, b"{}")
     keys = list(journal.store.list_prefix(journal.prefix))
-    mark = f"{journal.prefix}new-gone/{new_mark('gone')}"
+    mark = f"{journal.prefix}new-gone/{run_tag('gone')}"
     assert journal.store.set_if(mark, b"gone", None)
     clear_listed(journal.store, journal.prefix, keys)
     assert sorted(journal.store.list_prefix(journal.prefix)) == sorted([mark, f"{journal.prefix}new-gone/c/0"])
@@ -51,8 +51,8 @@ def test_what_a_later_write_has_claimed_since_is_left_alone(journal):
 def test_who_is_about_to_begin_is_left_alone(journal):
     with journal.running():
         clear_journal(journal.store, journal.prefix)
-        assert list(journal.store.list_prefix("")) == [journal.attempt.key]
-        clear_listed(journal.store, journal.prefix, [journal.attempt.key], ended=[journal.attempt.key])
+        assert list(journal.store.list_prefix("")) == [journal.heartbeat.key]
+        clear_listed(journal.store, journal.prefix, [journal.heartbeat.key], ended=[journal.heartbeat.key])
         assert not list(journal.store.list_prefix(""))
 
 
@@ -89,7 +89,26 @@ def test_what_is_being_deleted_is_not_put_in_place(tmp_path, kind):
     with pytest.raises(KeyboardInterrupt):
         clear_journal(Dying(store), journal_prefix("a"))
     with pytest.raises(StoreError, match="others have ended this"):
-        store.replace_prefix("a/", late, new_mark("r"))
+        store.replace_prefix("a/", late, run_tag("r"))
     assert store.get("a/0") == b"whole"
     clear_journal(store, journal_prefix("a"))
     assert sorted(store.list_prefix("")) == ["a/0"]
+
+
+def test_what_others_have_changed_stays():
+    store = MemoryStore()
+    record_published(store, "g", "g/zarr.json", {"g/a/zarr.json": b"a", "g/b/zarr.json": b"b"})
+    store.set("g/a/zarr.json", b"a")
+    store.set("g/b/zarr.json", b"of others")
+    withdraw_published(store, "g")
+    assert (store.get("g/a/zarr.json"), store.get("g/b/zarr.json")) == (None, b"of others")
+
+
+def test_a_damaged_note_stops_nobody_from_discarding_the_job():
+    store = MemoryStore()
+    record_published(store, "g", "g/zarr.json", {"g/a/zarr.json": b"a"})
+    store.set("g/a/zarr.json", b"a")
+    (key,) = store.list_prefix(journal_prefix("g"))
+    store.set(key, store.get(key)[:-3])
+    withdraw_published(store, "g")
+    assert store.get("g/a/zarr.json") == b"a"

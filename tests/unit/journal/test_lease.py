@@ -7,18 +7,11 @@ import pytest
 from support.recording import RecordingStore
 
 from chunkmill.errors import JobError
-from chunkmill.journal import plan_document
-from chunkmill.journal import unfinished_jobs as unfinished_jobs_module
+from chunkmill.journal import lease as lease_module
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.unfinished_jobs import (
-    check_no_job,
-    discard_block_write,
-    discard_jobs,
-    jobs_at,
-    reserved,
-    reserved_briefly,
-    unfinished_jobs,
-)
+from chunkmill.journal.lease import check_no_job, discard_block_write, discard_jobs, leased, leased_briefly
+from chunkmill.journal.unfinished import jobs_at, unfinished_jobs
+from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -100,7 +93,7 @@ def test_a_damaged_plan_is_an_unfinished_job(store):
 
 def dead_reservation(store, path, **kwargs):
     """Reserve a place, and die: nothing is cleared up."""
-    with suppress(SystemExit), reserved(store, path, f"write to {path!r}", **kwargs):
+    with suppress(SystemExit), leased(store, path, f"write to {path!r}", **kwargs):
         found = dict(store.below._values)
         raise SystemExit
     for key, (value, _) in found.items():
@@ -108,10 +101,10 @@ def dead_reservation(store, path, **kwargs):
 
 
 def test_a_reservation_is_alone_and_leaves_nothing(store):
-    with reserved(store, "a", "write to 'a'") as own:
+    with leased(store, "a", "write to 'a'") as own:
         assert own.run
         assert not own.follows_interrupted
-        with pytest.raises(JobError, match=r"is running.*wait until it is done"), reserved(store, "a", "another"):
+        with pytest.raises(JobError, match=r"is running.*wait until it is done"), leased(store, "a", "another"):
             pytest.fail("reserved twice")
         with pytest.raises(JobError, match="is running"):
             check_no_job(store, "a/b")
@@ -121,32 +114,32 @@ def test_a_reservation_is_alone_and_leaves_nothing(store):
 
 def test_the_reservation_of_a_dead_writer_is_taken_over_and_refuses_nobody(store):
     dead_reservation(store, "a")
-    assert [job.is_reservation for job in unfinished_jobs(store)] == [True]
+    assert [job.is_lease for job in unfinished_jobs(store)] == [True]
     check_no_job(store, "a")
     assert [job.path for job in check_no_job(store, "a", overwrite=True)] == ["a"]
-    with reserved(store, "a", "write to 'a'") as own:
+    with leased(store, "a", "write to 'a'") as own:
         assert own.follows_interrupted
         assert [job.run for job in unfinished_jobs(store)] == [own.run]
     assert list(store.list_prefix("")) == []
 
 
 def test_who_was_taken_for_dead_leaves_the_reservation_to_its_successor(store):
-    with reserved(store, "a", "write to 'a'"):
+    with leased(store, "a", "write to 'a'"):
         store.set(Journal(store, "a", "", "").plan_key, b'{"path": "a", "run": "another"}')
     assert [job.run for job in unfinished_jobs(store)] == ["another"]
 
 
 def test_a_reservation_takes_over_no_other_job(store):
     begin(store, "a")
-    with pytest.raises(JobError, match=r"was interrupted.*resume=False"), reserved(store, "a", "write to 'a'"):
+    with pytest.raises(JobError, match=r"was interrupted.*resume=False"), leased(store, "a", "write to 'a'"):
         pytest.fail("reserved beside a job")
     assert len(unfinished_jobs(store)) == 1
 
 
 def test_what_is_reserved_in_a_scope_is_met_there_and_by_those_who_overwrite(store):
-    with reserved(store, "a", "append to 'a'", scope="append"):
+    with leased(store, "a", "append to 'a'", scope="append"):
         check_no_job(store, "a", "a/b")
-        with pytest.raises(JobError, match="append to 'a'"), reserved(store, "a", "another", scope="append"):
+        with pytest.raises(JobError, match="append to 'a'"), leased(store, "a", "another", scope="append"):
             pytest.fail("reserved twice")
         with pytest.raises(JobError, match="append to 'a'"):
             check_no_job(store, "a", overwrite=True)
@@ -158,8 +151,8 @@ def test_what_is_reserved_in_a_scope_is_met_there_and_by_those_who_overwrite(sto
 def test_of_two_that_meet_one_waits_for_the_other_to_give_up(store, monkeypatch):
     waited = []
     with ExitStack() as other:
-        rival = other.enter_context(reserved(store, "a", "write to 'a'")).run
-        monkeypatch.setattr(plan_document, "pause", lambda seconds: (waited.append(seconds), other.close()))
+        rival = other.enter_context(leased(store, "a", "write to 'a'")).run
+        monkeypatch.setattr(conflicts, "pause", lambda seconds: (waited.append(seconds), other.close()))
         with pytest.raises(JobError, match="is running"):
             check_no_job(store, "a/b", own_run=f"{rival}~", waits=True)
         assert not waited
@@ -169,14 +162,14 @@ def test_of_two_that_meet_one_waits_for_the_other_to_give_up(store, monkeypatch)
 
 def test_waiting_for_a_writer_that_goes_on_ends(store, monkeypatch):
     waited = []
-    monkeypatch.setattr(plan_document, "pause", waited.append)
-    with reserved(store, "a", "write to 'a'"), pytest.raises(JobError, match="is running"):
+    monkeypatch.setattr(conflicts, "pause", waited.append)
+    with leased(store, "a", "write to 'a'"), pytest.raises(JobError, match="is running"):
         check_no_job(store, "a/b", own_run="!", waits=True)
     assert 1 < sum(waited) < 5
 
 
 def test_a_brief_reservation_is_one_object_that_comes_and_goes(store):
-    with reserved_briefly(store, "a", "create 'a'") as own:
+    with leased_briefly(store, "a", "create 'a'") as own:
         assert [(method, key) for method, key, _ in store.log] == [("set_if", Journal(store, "a", "", "").plan_key)]
         (job,) = unfinished_jobs(store)
         assert (job.run, job.is_running, job.ends_soon) == (own.run, True, True)
@@ -188,8 +181,8 @@ def test_a_brief_reservation_is_one_object_that_comes_and_goes(store):
 
 WAIT = {
     "look": lambda store: check_no_job(store, "a/b"),
-    "reserve": lambda store: reserved(store, "a", "write to 'a'").__enter__(),
-    "reserve briefly": lambda store: reserved_briefly(store, "a", "create 'a' too").__enter__(),
+    "reserve": lambda store: leased(store, "a", "write to 'a'").__enter__(),
+    "reserve briefly": lambda store: leased_briefly(store, "a", "create 'a' too").__enter__(),
     "begin": lambda store: Journal(store, "a", "convert to 'a'", "plan").begin({}),
     "resume": lambda store: Journal(store, "a", "convert to 'a'", "plan").resume(),
     "discard": lambda store: Journal(store, "a", "convert to 'a'", "plan").check_dead(),
@@ -201,28 +194,28 @@ def test_everybody_waits_until_a_node_is_created(store, monkeypatch, writer):
     """Or of two neither would have its way: the one that was about to be refused is in the other's way."""
     waited = []
     with ExitStack() as creation:
-        creation.enter_context(reserved_briefly(store, "a", "create 'a'"))
-        monkeypatch.setattr(plan_document, "pause", waited.append)
+        creation.enter_context(leased_briefly(store, "a", "create 'a'"))
+        monkeypatch.setattr(conflicts, "pause", waited.append)
         with pytest.raises(JobError, match=r"running|another job has begun"):
             WAIT[writer](store)
         assert 1 < sum(waited) < 10
-        monkeypatch.setattr(plan_document, "pause", lambda _: creation.close())
+        monkeypatch.setattr(conflicts, "pause", lambda _: creation.close())
         WAIT[writer](store)
 
 
 def test_who_creates_a_node_gives_way_at_once(store, monkeypatch):
     """Both waited for the other, and both were refused."""
-    monkeypatch.setattr(plan_document, "pause", lambda _: pytest.fail("waited"))
+    monkeypatch.setattr(conflicts, "pause", lambda _: pytest.fail("waited"))
     with (
-        reserved(store, "a", "write to 'a'"),
-        reserved_briefly(store, "a/b", "create 'a/b'") as own,
+        leased(store, "a", "write to 'a'"),
+        leased_briefly(store, "a/b", "create 'a/b'") as own,
         pytest.raises(JobError, match="write to 'a'"),
     ):
         check_no_job(store, "a/b", own_run=own.run, waits=True)
 
 
 def die_creating(store, path):
-    with suppress(SystemExit), reserved_briefly(store, path, f"create {path!r}"):
+    with suppress(SystemExit), leased_briefly(store, path, f"create {path!r}"):
         plan = store.get(Journal(store, path, "", "").plan_key)
         raise SystemExit
     store.set(Journal(store, path, "", "").plan_key, plan)
@@ -232,13 +225,13 @@ def test_who_died_while_creating_a_node_is_in_nobodys_way(store):
     die_creating(store, "a")
     assert [(job.is_running, job.ends_soon) for job in unfinished_jobs(store)] == [(False, False)]
     check_no_job(store, "a", "a/b")
-    with reserved_briefly(store, "a", "create 'a'") as own:
+    with leased_briefly(store, "a", "create 'a'") as own:
         assert own.follows_interrupted
     die_creating(store, "a")
     journal = Journal(store, "a", "convert to 'a'", "plan")
     assert journal.resume() is None
     journal.begin({})
-    with pytest.raises(JobError, match="was interrupted"), reserved_briefly(store, "a", "create 'a'"):
+    with pytest.raises(JobError, match="was interrupted"), leased_briefly(store, "a", "create 'a'"):
         pytest.fail("reserved beside a job")
 
 
@@ -246,16 +239,16 @@ def test_a_creation_that_fails_leaves_what_a_dead_writer_has_reserved(store):
     dead_reservation(store, "a", documents={"a/b": b"{}"})
     key = Journal(store, "a", "", "").plan_key
     plan = store.get(key)
-    with suppress(SystemExit), reserved_briefly(store, "a", "create 'a'") as own:
+    with suppress(SystemExit), leased_briefly(store, "a", "create 'a'") as own:
         assert dict(own.interrupted_documents) == {"a/b": b"{}"}
         raise SystemExit
     assert store.get(key) == plan
 
 
 def test_who_slept_while_creating_a_node_does_not_go_on(store, monkeypatch):
-    with reserved_briefly(store, "a", "create 'a'") as own:
+    with leased_briefly(store, "a", "create 'a'") as own:
         own.check()
-        monkeypatch.setattr(unfinished_jobs_module.time, "time", lambda: 1e10)
+        monkeypatch.setattr(lease_module.time, "time", lambda: 1e10)
         own.check()
         store.set(Journal(store, "a", "", "").plan_key, b'{"path": "a", "run": "another"}')
         with pytest.raises(JobError, match="another writer took over"):
@@ -268,14 +261,14 @@ def test_nobody_waits_for_tasks_that_do_not_ask(store, monkeypatch):
     waits = []
     monkeypatch.setattr("chunkmill.journal.journal.time.sleep", waits.append)
     dead_reservation(store, "a")
-    with reserved(store, "a", "write to 'a'") as own:
+    with leased(store, "a", "write to 'a'") as own:
         assert own.follows_interrupted
     dead_reservation(store, "a")
     discard_jobs(store, unfinished_jobs(store))
     assert waits == []
     job = begin(store, "a", is_block_write=True)
     store.set(f"{job.prefix}running/dead", b"{}")
-    with reserved(store, "a", "write to 'a'") as own:
+    with leased(store, "a", "write to 'a'") as own:
         assert own.follows_interrupted
     job = begin(store, "a")
     store.set(f"{job.prefix}running/dead", b"{}")

@@ -1,7 +1,7 @@
-"""The document that a journal's plan is: what it says of a job, and who holds a place briefly.
+"""Read and write plan.json: a job's fingerprint, its choices, and its lease.
 
-A brief reservation is this one document: it holds the only heartbeat of its client, and whoever meets it waits, since
-it is gone after a few requests. Not here: other heartbeats (`chunkmill.journal.attempts`), what is done with plans
+A brief lease is this one document: it holds the only heartbeat of its client, and other clients wait for its end, which
+comes after a few requests. Not here: other heartbeats (`chunkmill.journal.heartbeat`), what is done with plans
 (`chunkmill.journal.journal`).
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -17,29 +16,21 @@ from typing import Any, Self
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.journal.attempts import any_live, is_live
+from chunkmill.journal.heartbeat import any_live, is_live
+from chunkmill.stores import conflicts
 from chunkmill.stores.base import Store
 
 __all__ = [
-    "LOOK_SECONDS",
-    "PAUSES",
     "Plan",
     "awaited",
     "delete_plan",
+    "end_plan",
     "is_dead_creation",
     "is_held_briefly",
     "is_of_run",
-    "mark_over",
-    "pause",
     "stands",
     "store_plan",
 ]
-
-PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
-"""Seconds between looks whether another writer gives up or ends; one whose requests take longer is refused as well."""
-
-LOOK_SECONDS = 1.0
-"""Seconds between looks whether another client of the same run, which does the same, has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +48,17 @@ class Plan:
     version, fingerprint
         Of the layout of journals, and of the plan: only a job with equal ones resumes what is recorded.
     is_block_write
-        True for a `to_store`, and for a reservation.
-    is_reservation
-        True for what only keeps other writers away while its client is alive.
+        True for a `to_store`, and for a lease.
+    is_lease
+        True for a plan that only keeps other writers away while its client is alive.
     scope
         Names what it writes of the node; empty for all.
     client
-        Heartbeat of a brief reservation's client; empty for all others, which have attempts.
+        Heartbeat of the client of a brief lease; empty for all others, whose heartbeats are objects of their own.
     follows_interrupted
-        Whether a brief reservation began in the place of a writer that had died.
+        Whether a brief lease was taken over from a writer that had died.
     old_prefix
-        Prefix of the keys of the node that it writes beside, which is there until it is done.
+        Prefix of the keys of the node that it replaces, which stays until the job is done.
     replaced
         Store key -> hash of the documents of that node, as they were when the run began.
     over
@@ -81,7 +72,7 @@ class Plan:
     version: int = 0
     fingerprint: str = ""
     is_block_write: bool = False
-    is_reservation: bool = False
+    is_lease: bool = False
     scope: str = ""
     client: str = ""
     follows_interrupted: bool = False
@@ -129,27 +120,35 @@ class Plan:
         """Documents to publish when all is done, by store key."""
         return {key: base64.b64decode(text) for key, text in self._documents.items()}
 
-    def has_client(self, store: Store, attempts: Iterable[str]) -> bool:
-        """Return whether a client of the job is alive, by the plan or by its attempts' objects."""
-        return is_live(self.client.encode()) if self.client else any_live(store, attempts)
+    def has_client(self, store: Store, heartbeats: Iterable[str]) -> bool:
+        """Return whether a client of the job is alive, by the plan or by its heartbeats' objects."""
+        return is_live(self.client.encode()) if self.client else any_live(store, heartbeats)
 
 
 _DEFAULTS: dict[str, Any] = {each.name: getattr(Plan(), each.name) for each in fields(Plan) if each.name[0] != "_"}
 
 
-def mark_over(store: Store, key: str, plan: bytes | None, version: str | None, run: str) -> bool | None:
-    """Mark the plan of a run as over, and return whether it still is that run's; ``None`` where there is none."""
-    while plan is not None:
-        if not is_of_run(plan, run) or (known := Plan.parsed(plan)) is None:
-            return False
-        try:
-            if store.set_if(key, replace(known, over=True).packed(), version):
-                return True
-        except OSError:  # a full disk: all is done, and the rest frees space
-            store.delete(key)
-            return True
-        plan, version = store.get_versioned(key)
-    return None
+def end_plan(store: Store, key: str, plan: bytes | None, version: str | None, run: str) -> bool | None:
+    """Record that the job of a plan is over; return whether it still is that run's plan; ``None`` where there is none.
+
+    Parameters
+    ----------
+    plan, version
+        As they were read.
+    """
+    is_ours: bool | None = None
+
+    def ended(value: bytes | None) -> bytes | None:
+        nonlocal is_ours
+        known = Plan.parsed(value) if value is not None and is_of_run(value, run) else None
+        is_ours = None if value is None else known is not None
+        return value if known is None else replace(known, over=True).packed()
+
+    try:
+        conflicts.update(store, key, ended, seen=(plan, version))
+    except OSError:  # a full disk: all is done, and the rest frees space
+        store.delete(key)
+    return is_ours
 
 
 def is_of_run(plan: bytes | None, run: str) -> bool:
@@ -158,13 +157,13 @@ def is_of_run(plan: bytes | None, run: str) -> bool:
 
 
 def stands(plan: bytes | None, run: str) -> bool:
-    """Return whether there is a plan of that run, and it is not over: what the run writes is not in place yet."""
+    """Return whether there is a plan of that run, and it is not over: what the run writes is not visible yet."""
     known = Plan.parsed(plan) if plan is not None and is_of_run(plan, run) else None
     return known is not None and not known.over
 
 
 def is_held_briefly(value: bytes) -> bool:
-    """Return whether a plan is a brief reservation whose client is alive."""
+    """Return whether a plan is a brief lease whose client is alive."""
     plan = Plan.parsed(value) if b'"client"' in value else None
     return plan is not None and bool(plan.client) and is_live(plan.client.encode())
 
@@ -175,23 +174,23 @@ def is_dead_creation(plan: Plan) -> bool:
 
 
 def awaited(store: Store, key: str) -> bytes | None:
-    """Return the plan at a key, after waiting for a brief reservation to end."""
-    pauses = iter(PAUSES)
+    """Return the plan at a key, after waiting for a brief lease to end."""
+    pauses = iter(conflicts.PAUSES)
     while (value := store.get(key)) is not None and is_held_briefly(value):
         if (seconds := next(pauses, None)) is None:
             break
-        pause(seconds)
+        conflicts.pause(seconds)
     return value
 
 
 def store_plan(store: Store, key: str, plan: bytes, replaces: str | None) -> bool:
-    """Store the plan of a run where the one of that version is, or none; return whether it is there now.
+    """Store the plan of a run where the one of that version is, or none; return whether it is stored then.
 
-    A brief reservation is waited for. A store whose response was lost is asked again by its client, and then meets this
-    very plan; another client of the same run has another fingerprint.
+    A brief lease is waited for. A plan that was stored by a try whose response was lost is found as this very plan;
+    another client of the same run has another fingerprint.
     """
-    for _ in PAUSES:
-        if store.set_if(key, plan, replaces):
+    for _ in conflicts.PAUSES:
+        if conflicts.swap(store, key, plan, replaces):
             return True
         found = awaited(store, key)
         if found is not None:
@@ -202,11 +201,5 @@ def store_plan(store: Store, key: str, plan: bytes, replaces: str | None) -> boo
 
 
 def delete_plan(store: Store, key: str, plan: bytes) -> bool:
-    """Delete a plan unless there is another by now; return whether this did, or it was gone."""
-    there, version = store.get_versioned(key)
-    return there is None or (there == plan and store.set_if(key, None, version))
-
-
-def pause(seconds: float) -> None:
-    """Wait before the next look."""
-    time.sleep(seconds)
+    """Delete a plan unless there is another one; return whether there is none then."""
+    return conflicts.update(store, key, lambda there: None if there == plan else there) is None

@@ -3,7 +3,7 @@
 import pytest
 
 from chunkmill.errors import JobError
-from chunkmill.journal.plan_document import Plan, delete_plan, is_held_briefly, is_of_run, mark_over, store_plan
+from chunkmill.journal.plans import Plan, delete_plan, end_plan, is_held_briefly, is_of_run, store_plan
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -19,7 +19,7 @@ def test_what_is_written_is_read(old_prefix):
     assert not is_of_run(None, "r1")
     store = MemoryStore()
     store.set("plan", value)
-    assert mark_over(store, "plan", *store.get_versioned("plan"), "r1")
+    assert end_plan(store, "plan", *store.get_versioned("plan"), "r1")
     over = Plan.parsed(store.get("plan"))
     assert (over.over, over.documents, over.old_prefix, over.replaced) == (
         True,

@@ -1,0 +1,327 @@
+"""Lease a path while its node is written, and refuse other writers there.
+
+A lease is a plan with a heartbeat. It expires when its client dies, and the next client takes it over. Not here: what a
+job keeps of itself (`chunkmill.journal.journal`), jobs that have not ended (`chunkmill.journal.unfinished`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from chunkmill.errors import JobError
+from chunkmill.hints import Hint
+from chunkmill.journal.commit import roll_forward
+from chunkmill.journal.heartbeat import LIVE_SECONDS, alive_briefly
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.names import new_run
+from chunkmill.journal.plans import is_of_run
+from chunkmill.journal.unfinished import UnfinishedJob, described, jobs_at, with_state
+from chunkmill.model.metadata import is_within
+from chunkmill.stores import conflicts
+from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import remove_folder, scratch_store
+
+__all__ = [
+    "Lease",
+    "check_no_job",
+    "discard_block_write",
+    "discard_jobs",
+    "leased",
+    "leased_briefly",
+    "leased_to_replace",
+    "roll_forward_dead",
+]
+
+
+def roll_forward_dead(store: Store, path: str) -> bool:
+    """Roll the commit of a dead job at `path`, or above, forward; return whether there was one. The job remains."""
+    jobs = jobs_at(store, path)
+    return any(roll_forward(store, j.path, j.run) for j in jobs if j.is_applying and not j.is_running)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write a path, which others respect.
+
+    Attributes
+    ----------
+    run
+        Name of its run; empty where nothing is leased.
+    follows_interrupted
+        Whether it was taken over from a writer that died: what is stored may be half written.
+    interrupted_documents
+        Those below the path that it may have published, by store key.
+    check
+        Raises `JobError` where this client was suspended, and another one has taken the lease over.
+    """
+
+    run: str = ""
+    follows_interrupted: bool = False
+    interrupted_documents: Mapping[str, bytes] = field(default_factory=dict)
+    check: Callable[[], None] = lambda: None
+
+
+@contextmanager
+def leased(
+    store: Store,
+    path: str,
+    job: str,
+    *,
+    scope: str = "",
+    documents: Mapping[str, bytes] | None = None,
+    old_prefix: str | None = None,
+    run: str = "",
+) -> Iterator[Lease]:
+    """Lease the path of a new node while it is written: other writers are refused.
+
+    An expired lease, or an interrupted ``to_store(resume=True)``, is taken over, and its record deleted in the end:
+    until then the next one learns of it, however often writers die. In a zip file, which has one writer, nothing is
+    leased.
+
+    Parameters
+    ----------
+    scope
+        Lease only what it names (``"append"``): writers of anything else of the node are not refused.
+    documents
+        Those that the caller publishes below the path before it is done: recorded for a client that takes over.
+    old_prefix
+        Prefix of the keys of the node that is replaced, where the new one is staged: where the caller has decided the
+        commit and dies, or fails, the next writer rolls forward first.
+    run
+        Name of its run, where the new node is written already.
+
+    Raises
+    ------
+    JobError
+        Another writer has the lease.
+    """
+    if scratch_store(store) is not None:
+        yield Lease()
+        return
+    journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_lease=True, scope=scope)
+    journal.old_prefix = old_prefix
+    version: str | None = None
+    before: dict[str, bytes] = {}
+    asks = False
+    while True:
+        with journal.running():  # before it begins: a job without a heartbeat counts as interrupted
+            if _takes_over(journal, version, {**before, **(documents or {})}, waits=asks):
+                try:
+                    yield Lease(journal.run, version is not None, before)
+                except BaseException:
+                    if version is None and not _is_decided(journal):
+                        _release(journal)
+                    raise  # and what an interrupted writer left is still there: its record stays, too
+                _release(journal)
+                return
+        version, before, asks = _interrupted(journal)
+
+
+@contextmanager
+def leased_to_replace(store: Store, path: str, *, old_prefix: str | None = None, run: str = "") -> Iterator[Lease]:
+    """Lease the path of a node that is replaced with all below it; interrupted jobs there are discarded.
+
+    Parameters, and `JobError` where somebody is at work there, as of `leased`.
+    """
+    with leased(store, path, f"replace {path!r} in {store.url}", old_prefix=old_prefix, run=run) as own:
+        discard_jobs(store, check_no_job(store, path, overwrite=True, own_run=own.run, waits=True))
+        yield own
+
+
+@contextmanager
+def leased_briefly(store: Store, path: str, job: str) -> Iterator[Lease]:
+    """Lease the path of a new node for the few requests of its creation: one object is stored, and deleted.
+
+    Others wait until it is deleted, where `leased` refuses them. The lease of a writer that died is taken over. An
+    interrupted ``to_store(resume=True)`` is not.
+
+    Raises
+    ------
+    JobError
+        Another writer has the lease, or a job that writes there was interrupted.
+    """
+    if scratch_store(store) is not None:
+        yield Lease()
+        return
+    # named after all others, it gives way to those that meet it while they wait for its end (`check_no_job`)
+    run = f"~{new_run()}"
+    journal = Journal(store, path, job, uuid4().hex, run, is_block_write=True, is_lease=True)
+    with alive_briefly(f"{journal.plan_key} {run}") as journal.client:
+        begun = time.time()
+        dead = _begun_instead(journal)
+
+        def check() -> None:
+            slept = time.time() - begun > LIVE_SECONDS / 2
+            if slept and not is_of_run(store.get(journal.plan_key), journal.run):
+                raise JobError(job=job, reason="it took so long that another writer took over", hint="try again")
+
+        try:
+            before = {} if dead is None else journal.documents(dead)
+            yield Lease(journal.run, dead is not None, before, check)
+        except BaseException:
+            with suppress(OSError, JobError):
+                check()
+                _release_briefly(journal, dead)
+            raise
+        with suppress(OSError, JobError):
+            check()
+            _release_briefly(journal, None)
+
+
+def _begun_instead(journal: Journal) -> bytes | None:
+    """Begin a lease; return the plan of the expired one that it takes over, if any."""
+    dead: bytes | None = None
+    version: str | None = None
+    while True:
+        if _takes_over(journal, version, {} if dead is None else journal.documents(dead), waits=False):
+            return dead
+        found = _dead(journal, lambda job: job.is_lease)
+        dead, version = (None, None) if found is None else found[1:]
+
+
+def _release_briefly(journal: Journal, dead: bytes | None) -> None:
+    """Delete a brief lease, or put the one back that it took over."""
+    if dead is not None:
+        journal.store.set(journal.plan_key, dead)
+        return
+    journal.store.delete(journal.plan_key)
+    remove_folder(journal.store, journal.prefix)
+
+
+def _takes_over(journal: Journal, version: str | None, documents: Mapping[str, bytes], *, waits: bool) -> bool:
+    """Begin where the plan has that version, or there is none; return False where another one is there."""
+    try:
+        journal.take_over(version, documents, waits=waits)
+    except JobError:
+        return False
+    return True
+
+
+def _is_decided(journal: Journal) -> bool:
+    try:
+        return journal.is_decided
+    except OSError:  # not known: it stays, and the next writer finds out
+        return journal.old_prefix is not None
+
+
+def _release(journal: Journal) -> None:
+    with suppress(OSError):  # the first error is raised; the next writer removes what is left
+        journal.release()
+
+
+def _interrupted(journal: Journal) -> tuple[str | None, dict[str, bytes], bool]:
+    """Return version and documents of the plan of an interrupted block write, if any, and whether its tasks ask for it.
+
+    Raises
+    ------
+    JobError
+        There is another job, or a running one.
+    """
+    found = _dead(journal, lambda job: job.is_block_write)
+    if found is None:
+        return None, {}, False
+    job, value, version = found
+    return version, journal.documents(value) if job.is_lease else {}, not job.is_lease
+
+
+def _dead(
+    journal: Journal, gives_way: Callable[[UnfinishedJob], bool]
+) -> tuple[UnfinishedJob, bytes, str | None] | None:
+    """Return the interrupted job at the journal's path, its plan and the version of that; ``None`` without one.
+
+    Where its commit was decided, that is rolled forward first, and the job has ended; so has one of which only the
+    journal was left. Another client of the same run, which does the same there, is waited for. `JobError` where another
+    job is running, or does not give way.
+    """
+    value, version = journal.store.get_versioned(journal.plan_key)
+    if value is None:
+        return None
+    job = with_state(journal.store, described(journal.plan_key, value))
+    if job.is_running and job.run == journal.run:
+        conflicts.pause(conflicts.LOOK_SECONDS)
+        return None
+    if job.is_running or not gives_way(job):
+        raise _refused(journal.store, journal.path, job)
+    if job.is_applying or job.is_applied or job.over:
+        discard_jobs(journal.store, [job])
+        return None
+    return job, value, version
+
+
+def check_no_job(
+    store: Store,
+    *paths: str,
+    overwrite: bool | None = None,
+    own_run: str = "",
+    below: bool = False,
+    waits: bool = False,
+) -> list[UnfinishedJob]:
+    """Raise `JobError` when a job writes the nodes at `paths`, groups above them, or what is to be overwritten.
+
+    Expired leases refuse nobody; those at `paths` themselves are returned.
+
+    Parameters
+    ----------
+    overwrite
+        ``True``: the caller deletes the nodes and everything below them, so that interrupted jobs there are returned
+        instead, to be discarded before (`discard_jobs`). ``False``: the error says that it could. ``None``: it cannot.
+    own_run
+        Name of the caller's own run, which is not another job.
+    below
+        Refuse where jobs write nodes below `paths`, too: the caller creates nodes there.
+    waits
+        Of two that have just begun and meet each other here, refuse one only: the one whose run is named first waits
+        for the other to give up. The caller looks afterwards whether its path still is free. All wait for the end of
+        a brief lease.
+    """
+    pauses, n_pauses = conflicts.PAUSES, 0
+    while True:
+        jobs = jobs_at(store, *paths, below=below or bool(overwrite), own_run=own_run)
+        dead = [job for job in jobs if job.is_lease and job.is_applying and not job.is_running]
+        discard_jobs(store, dead)  # their commits are rolled forward
+        jobs = [job for job in jobs if job not in dead]
+        rivals = [job.run for job in jobs if job.is_running and not job.ends_soon]
+        gives_up = bool(rivals) and (not waits or min(rivals) < own_run)
+        brief = [job.run for job in jobs if job.ends_soon]
+        # of two brief ones that wait for each other, one gives up while the other still waits
+        most = len(pauses) // 2 if min(brief, default="~") < own_run else len(pauses)
+        if gives_up or not (rivals or brief) or n_pauses >= most:
+            break
+        conflicts.pause(pauses[n_pauses])
+        n_pauses += 1
+    discarded = []
+    for job in jobs:
+        refuses_nobody = job.is_lease and not job.is_running
+        is_replaced = overwrite and not job.is_running and any(is_within(job.path, path) for path in paths)
+        if is_replaced or (refuses_nobody and job.path in paths):
+            discarded.append(job)
+        elif not refuses_nobody:
+            raise _refused(store, paths[0], job, overwrite=overwrite)
+    return discarded
+
+
+def _refused(store: Store, path: str, job: UnfinishedJob, *, overwrite: bool | None = None) -> JobError:
+    if job.is_running:
+        hint = Hint("wait until it is done, or stop it")
+    else:
+        hint = Hint("run it again to finish it; with {} that job begins again", ("resume", False))
+        hint = hint if overwrite is None else hint.also("here, {} discards it", ("overwrite", True))
+    state = "is running" if job.is_running else "was interrupted"
+    where = f"{store.url}/{path}" if path else store.url
+    return JobError(job=f"write to {where}", reason=f"a job that writes there {state}: {job}", hint=hint)
+
+
+def discard_jobs(store: Store, jobs: Iterable[UnfinishedJob]) -> None:
+    """Delete the journals of jobs, before the values that they record are deleted."""
+    for job in jobs:
+        Journal(store, job.path, job.job, "", scope=job.scope).discard()
+
+
+def discard_block_write(store: Store, path: str) -> None:
+    """Delete the journal of an interrupted ``to_store(resume=True)`` of the array at `path`, which is written again."""
+    jobs = [job for job in jobs_at(store, path) if job.path == path and job.is_block_write and not job.is_running]
+    discard_jobs(store, (job for job in jobs if not job.is_lease))  # the next client with a lease takes it over

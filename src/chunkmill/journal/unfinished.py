@@ -1,0 +1,176 @@
+"""Find the jobs that began in a store and have not ended, and how far they have come.
+
+Not here: leases, and the refusal to write where there is a job (`chunkmill.journal.lease`), reports about jobs
+(`chunkmill.checks.inventory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from chunkmill.array.threads import at_once
+from chunkmill.errors import NodeBeingReplaced
+from chunkmill.hints import Hint
+from chunkmill.journal.commit import is_applying
+from chunkmill.journal.heartbeat import age, any_live, heartbeats_below, is_live
+from chunkmill.journal.names import JOB_PREFIX, PLAN, RUNNING, journal_prefix, run_tag
+from chunkmill.journal.plans import Plan, is_of_run
+from chunkmill.model.metadata import is_within, parents_of
+from chunkmill.stores import conflicts
+from chunkmill.stores.base import ByteSpan, Store
+
+__all__ = ["UnfinishedJob", "described", "jobs_at", "settled", "unfinished_jobs", "with_state"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedJob(Plan):
+    """A job that began and has not ended: its plan, and its state.
+
+    Attributes
+    ----------
+    key
+        Of its plan, in the store.
+    is_running
+        True when a client that runs it is alive (see `chunkmill.journal.heartbeat`).
+    is_applied
+        True where the new node is in its place, and only the traces of the commit are left.
+    is_applying
+        True where the commit is decided, and not applied.
+    """
+
+    key: str = ""
+    is_running: bool = False
+    is_applied: bool = False
+    is_applying: bool = False
+
+    @property
+    def ends_soon(self) -> bool:
+        """True for a brief lease whose client is alive: others wait for its end."""
+        return bool(self.client) and self.is_running
+
+    @property
+    def replaces(self) -> bool:
+        """True where it replaces a node, which stays until the job is done."""
+        return self.old_prefix is not None
+
+    def __str__(self) -> str:
+        return f"{self.job!r}, begun {self.began} ({age(self.began)})"
+
+
+def described(key: str, value: bytes) -> UnfinishedJob:
+    """Return the job of a plan, at its key; its state is not looked at."""
+    plan = UnfinishedJob.parsed(value)  # damaged: the error of a job that is run again says so
+    return UnfinishedJob(key=key) if plan is None else replace(plan, key=key)
+
+
+def with_state(store: Store, job: UnfinishedJob) -> UnfinishedJob:
+    """Return the job with its state: whether its client is alive, and how far it has come in replacing a node."""
+    if job.client:
+        return replace(job, is_running=is_live(job.client.encode()))
+    running = job.key.removesuffix(PLAN) + RUNNING
+    is_running = any_live(store, heartbeats_below(store, running))
+    if job.old_prefix is None:
+        return replace(job, is_running=is_running)
+    if is_applying(store, job.path, job.run):
+        return replace(job, is_running=is_running, is_applying=True)
+    return replace(job, is_running=is_running, is_applied=store.get(job.old_prefix + run_tag(job.run)) is not None)
+
+
+def unfinished_jobs(store: Store, *, own_run: str = "") -> list[UnfinishedJob]:
+    """Return the jobs that began anywhere in `store` and have not ended: one listing of its root.
+
+    The caller's `own_run` is left out.
+
+    Examples
+    --------
+    >>> from chunkmill.journal.journal import Journal
+    >>> from chunkmill.journal.names import fingerprint
+    >>> from chunkmill.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> journal = Journal(store, "a", "convert to 'a'", fingerprint("x"))
+    >>> journal.begin({})
+    >>> [(job.job, job.path, job.is_running) for job in unfinished_jobs(store)]
+    [("convert to 'a'", 'a', False)]
+    >>> with journal.running():
+    ...     [job.is_running for job in unfinished_jobs(store)]
+    [True]
+    """
+    return _found(store, _journals(store), own_run)
+
+
+def _journals(store: Store) -> list[str]:
+    return [name for name in store.list_dir("") if name.startswith(JOB_PREFIX) and name.endswith("/")]
+
+
+def jobs_at(store: Store, *paths: str, below: bool = False, own_run: str = "") -> list[UnfinishedJob]:
+    """Return the unfinished jobs that write the nodes at `paths` or groups above them: a request each, all at once.
+
+    With `below` also those that write nodes below them, for which the store's root is listed. The caller's `own_run` is
+    left out.
+    """
+    places = dict.fromkeys(place for path in paths for place in (path, *parents_of(path)))
+    if not below:
+        return _found(store, map(journal_prefix, places), own_run)
+    names, own = at_once(
+        store, lambda: _journals(store), lambda: own_run and store.get(f"{journal_prefix(paths[0])}{PLAN}")
+    )
+    if is_of_run(own or None, own_run):  # as a rule there is no other that is listed
+        names = [name for name in names if name != journal_prefix(paths[0])]
+    jobs = _found(store, names, own_run)
+    return [job for job in jobs if job.path in places or any(is_within(job.path, p) for p in paths)]
+
+
+def settled(store: Store, read: Callable[[], tuple[T, Collection[str] | None]]) -> T:
+    """Return what `read` returns, of the old node or of the new one, where a commit is applied at the same time.
+
+    Where a store cannot rename, the documents of the old node are deleted before those of the new one are written. A
+    reader that misses a document looks for the intent record, and waits a moment.
+
+    Parameters
+    ----------
+    read
+        Returns, too, the paths where it misses documents; ``None`` where it has read of two nodes, and has to read
+        again. Without any, no request is made.
+
+    Raises
+    ------
+    NodeBeingReplaced
+        A commit at one of the paths, or above, is decided, and not applied after a moment.
+    """
+    before: Collection[str] | None = None
+    while True:
+        found, missing = read()
+        if missing is None:
+            continue
+        if not missing or missing == before:
+            return found
+        job = _applying(store, missing)
+        if job is not None:
+            hint = "the new node is stored whole below its staging prefix: wait until it is in place"
+            if not job.is_running:
+                hint = Hint("its client died: check the store with {} to finish it", ("repair", True))
+            raise NodeBeingReplaced(url=store.url, path=job.path, job=str(job), hint=hint)
+        before = missing  # a commit may have been applied since they were missed
+
+
+def _applying(store: Store, paths: Iterable[str]) -> UnfinishedJob | None:
+    """Return a job that applies a commit at `paths`, or above, after waiting a moment for its end."""
+    for seconds in (*conflicts.PAUSES, None):
+        job = next((job for job in jobs_at(store, *paths) if job.is_applying), None)
+        if job is None or not job.is_running or seconds is None:
+            return job
+        conflicts.pause(seconds)
+    return None
+
+
+def _found(store: Store, prefixes: Iterable[str], own_run: str = "") -> list[UnfinishedJob]:
+    keys = [f"{prefix}{PLAN}" for prefix in prefixes]
+    plans = zip(keys, store.get_many(map(ByteSpan, keys)), strict=True)
+    others = [(key, value) for key, value in plans if value is not None and not (own_run and is_of_run(value, own_run))]
+    looked_at = [with_state(store, described(key, value)) for key, value in others]
+    # one that ends is without a heartbeat for a moment
+    return [job for job in looked_at if job.is_running or store.get(job.key) is not None]
