@@ -181,7 +181,7 @@ def test_what_a_later_write_has_stored_is_not_taken_when_others_have_claimed_it(
     first = Meanwhile(store, lambda method, key: method == "set_if" and "/running/" in key, claim)
     x = da.from_array(NEW, chunks=(2, 5))
     later = cm.to_store(x, first, "a", format="zarr2", mode="w", attributes={"sum": int(NEW.sum())}, compute=False)
-    with pytest.raises(JobError, match="others have replaced it meanwhile, or repaired the store"):
+    with pytest.raises(JobError, match="others have replaced the node since, or repaired the store"):
         later.compute()
     assert first.done
     np.testing.assert_array_equal(whole(store), OLD)

@@ -144,7 +144,7 @@ class ByCopies:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a commit does: a new node that is complete below its staging prefix, and its place.
+    """A commit: a new node that is complete below its staging prefix, and its place.
 
     Attributes
     ----------

@@ -121,7 +121,7 @@ def test_an_append_that_was_planned_before_another_ended_is_refused(store, monke
     from chunkmill.xarray import reservation
 
     cm.write_dataset(dataset(), store, "g")
-    reserve, done = reservation.reserved, []
+    reserve, done = reservation.leased, []
 
     def late(*args, **kwargs):
         if not done:
@@ -129,7 +129,7 @@ def test_an_append_that_was_planned_before_another_ended_is_refused(store, monke
             cm.write_dataset(dataset(2, 4), store, "g", append_dim="x")
         return reserve(*args, **kwargs)
 
-    monkeypatch.setattr(reservation, "reserved", late)
+    monkeypatch.setattr(reservation, "leased", late)
     with pytest.raises(DatasetError, match="append them again"):
         cm.write_dataset(dataset(2, 100), store, "g", append_dim="x")
     assert stored(store, "g") == [0, 1, 2, 3, 4, 5]
