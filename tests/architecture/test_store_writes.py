@@ -58,6 +58,7 @@ CHANGERS = {
 
 BARE = {
     "array/chunk_io.py": {"update_chunk"},  # under a lock, and decoded again after each conflict
+    "checks/doctor.py": {"_probed"},  # asks whether the store compares versions at all
 }
 """Module -> functions that call `set_if` themselves, at most 6, each with its reason."""
 

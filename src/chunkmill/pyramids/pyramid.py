@@ -22,8 +22,8 @@ from chunkmill.errors import JobError, NodeBeingReplaced
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
-from chunkmill.journal.names import fingerprint
 from chunkmill.journal.lease import roll_forward_dead
+from chunkmill.journal.names import fingerprint
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.arguments import open_source, open_target
 from chunkmill.nodes.array import Array
