@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.checks.versions import show_versions
     from chunkmill.conversion.convert import convert, plan_convert, plan_rechunk, rechunk
     from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
+    from chunkmill.conversion.resume import resume
     from chunkmill.dask_arrays.read import from_store
     from chunkmill.dask_arrays.store import store
     from chunkmill.dask_arrays.to_store import to_store
@@ -86,6 +87,7 @@ __all__ = [
     "plan_rechunk",
     "pyramid",
     "rechunk",
+    "resume",
     "scan",
     "show_versions",
     "store",
@@ -107,6 +109,7 @@ _DEFINED_IN = {
     "checks.verify": ("Difference", "VerifyReport", "verify"),
     "conversion.convert": ("convert", "plan_convert", "plan_rechunk", "rechunk"),
     "conversion.plan": ("JobCounts", "Plan", "PlannedStage", "Report"),
+    "conversion.resume": ("resume",),
     "dask_arrays.read": ("from_store",),
     "dask_arrays.store": ("store",),
     "dask_arrays.to_store": ("to_store",),

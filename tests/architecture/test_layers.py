@@ -78,6 +78,7 @@ def test_public_names():
         "plan_rechunk",
         "pyramid",
         "rechunk",
+        "resume",
         "scan",
         "show_versions",
         "store",

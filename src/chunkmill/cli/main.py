@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Mapping
 from copy import copy
 from typing import Any
@@ -168,12 +169,13 @@ def attrs(
 
 @main.command(
     short_help="List unfinished jobs of a store.",
-    epilog=examples("chunkmill jobs s3://bucket/archive.zarr", "chunkmill jobs --json archive.zarr"),
+    epilog=examples("chunkmill jobs s3://bucket/archive.zarr", "chunkmill jobs --watch archive.zarr"),
 )
 @click.argument("url", type=PLACE)
 @storage_option("--option", "storage_options", "")
 @JSON_FLAG
-def jobs(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool) -> None:
+@click.option("--watch", is_flag=True, help="List them again every 10 seconds, until none is left.")
+def jobs(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, watch: bool) -> None:
     """List the jobs that write to the store at URL and have not ended, of any process.
 
     A job is running while its client is alive. An interrupted one resumes when it is run again.
@@ -183,10 +185,37 @@ def jobs(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool) 
     if as_json:
         say(json.dumps([job.to_dict() for job in found], indent=2))
         return
-    for job in found:
-        say(str(job))
-    if not found:
-        say("no unfinished jobs")
+    while found:
+        for job in found:
+            say(str(job))
+        if not watch:
+            return
+        time.sleep(_WATCH_SECONDS)
+        with errors_shown():
+            found = cm.jobs(url, storage_options=storage_options)
+    say("no unfinished jobs")
+
+
+_WATCH_SECONDS = 10.0  # heartbeats tell no more often
+
+
+@main.command(
+    short_help="Resume an unfinished job of a store.",
+    epilog=examples("chunkmill resume s3://bucket/archive.zarr", "chunkmill resume archive.zarr --path t2m"),
+)
+@click.argument("url", type=PLACE)
+@click.option("--path", help="Path of the node that the job writes, where there are several jobs.")
+@storage_option("--option", "storage_options", "")
+@storage_option("--source-option", "source_storage_options", " of the source; those of the target by default")
+@run_options
+def resume(url: str, path: str | None, *, scheduler: str, progress: bool | None, as_json: bool, **options: Any) -> None:
+    """Resume the unfinished convert or rechunk that writes to the store at URL, with the arguments that it began with.
+
+    What is done stays done. The workers may be others than those that began it.
+    """
+    with scheduled(scheduler, progress=progress):
+        report = cm.resume(url, path, **options)
+    show(report, as_json=as_json)
 
 
 for command in (convert, rechunk, pyramid, refs, doctor):

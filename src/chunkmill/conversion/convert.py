@@ -19,6 +19,7 @@ from chunkmill.conversion.options import (
     chosen_arrays,
     chosen_paths,
     names_by_array,
+    with_call,
     with_fill_value,
     with_names,
     with_options_of,
@@ -43,6 +44,7 @@ from chunkmill.stores.base import Store
 __all__ = ["convert", "intermediate_store", "plan_convert", "plan_rechunk", "rechunk"]
 
 
+@with_call
 def plan_convert(
     source: Any,
     target: Any,
@@ -251,6 +253,7 @@ def intermediate_store(temp: Any, storage_options: Mapping[str, Any] | None) -> 
     return None if configured is None else open_plain_store(configured)
 
 
+@with_call
 def plan_rechunk(
     source: Any,
     target: Any,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any, Literal
 
 from chunkmill.conversion.actions import RegionLayout, choose_action, n_groups
-from chunkmill.conversion.array_plan import ArrayPlan, check_groups, see_sources
+from chunkmill.conversion.array_plan import ArrayPlan, SeenSource, check_groups, see_sources
 from chunkmill.conversion.estimate import (
     MOST_STORING,
     TransferEstimate,
@@ -43,6 +43,7 @@ from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.job import Job
 from chunkmill.runtime.scheduler import check_n_tasks
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, count_tasks
+from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 
 __all__ = ["ConversionTarget", "check_apart", "plan_job", "region_layout", "shown_node"]
@@ -100,33 +101,24 @@ def plan_job(
     documents_format = format_of_store(target.store, target.format)
     path = documents_format.normalize_path(target.path)
     groups, arrays = _described(source, target, documents_format, path)
-    plans = _plan_arrays(source, arrays, target, settings)
     where = f"{target.store.url}/{path}" if path else target.store.url
-    name, intermediate = f"{operation} to {where}", settings.separate_store(target.store)
-    known: list[Any] = [
-        (p.source.path, p.source.metadata, p.seen.versions, p.target.path, p.target.metadata, p.action, _tasks_known(p))
-        for p in plans
-    ]
-    regions = [region for p in plans if (region := region_of(p.source)) is not None]
-    known += [tuple((cut.start, cut.stop) for cut in region) for region in regions]
-    apart = None if intermediate is None else intermediate.url
-    mark = fingerprint(operation, _VERSION, source.url, documents_format, groups, known, apart, settings.compress)
-    prefix = f"{Journal(target.store, path, name, mark).prefix}intermediate/"
-    if intermediate is not None:  # a directory that jobs may share
-        prefix = f"{JOB_PREFIX}{fingerprint(target.store.url, path)[:16]}-intermediate/"
-    writer = TargetWriter(
-        name,
+    seen = see_sources([whole(old) for old, _ in arrays])
+    request = JobRequest(
+        operation,
+        f"{operation} to {where}",
+        source.url,
+        source.path,
         target.store,
         path,
         documents_format,
         groups,
-        plans,
-        target.overwrite,
-        intermediate if any(plan.n_intermediate_files for plan in plans) else None,
-        prefix,
-        settings.compress,
-        settings.worker.ahead_bytes,
+        tuple((*pair, each) for pair, each in zip(arrays, seen, strict=True)),
+        exact=target.exact,
+        overwrite=target.overwrite,
+        is_remote=source.store.is_remote or target.store.is_remote,
     )
+    settings, writer, mark, at_once = request.planned_or_begun(settings)
+    plans = writer.plans
     stages = _estimated_stages(writer)
     strategy, reason = _strategy(plans, len(groups))
     return Plan(
@@ -137,39 +129,207 @@ def plan_job(
         reason=reason,
         costs=_estimated_counts(plans, stages, settings.worker.n_threads),
         stages=stages,
-        job=_job(name, mark, writer),
+        job=request.job(settings, writer, mark, at_once),
         arrays=[_row(plan) for plan in plans],
         not_read_by=readers_text([(p.target.path, p.target.metadata) for p in plans], documents_format.name),
         drawn=_drawn(plans),
     )
 
 
-def _job(name: str, mark: str, writer: TargetWriter) -> Job:
-    replacement = writer.replacement
-    return Job(
-        name=name,
-        store=writer.store,
-        path=writer.path,
-        fingerprint=mark,
-        sources=[plan.source for plan in writer.plans],
-        targets=[plan.target for plan in writer.plans],
-        prepare=writer.prepare,
-        stages=writer.stages,
-        check_result=writer.check_result,
-        publish=writer.publish,
-        writes=() if writer.intermediate is None else (writer.intermediate,),
-        check_free=writer.check_free,
-        overwrite=writer.overwrite,
-        beside=partial(_job_beside, name, mark, writer) if writer.overwrite and replacement is None else None,
-        keeps_old=writer.keeps_old,
-        old_prefix=None if replacement is None else replacement.old_prefix,
-        replaced=writer.replaced,
-    )
+_Made = tuple[Settings, TargetWriter, str, int | None]  # with a fingerprint, and the most tasks at once in a process
 
 
-def _job_beside(name: str, mark: str, writer: TargetWriter, run: str, replaced: Mapping[str, str] | None) -> Job | None:
-    beside = writer.beside(run, replaced)
-    return None if beside is None else _job(name, mark, beside)
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """Request of a job, independent of its workers; can be pickled.
+
+    A job that was interrupted is planned again for the workers for which it was begun, and then resumed on others.
+
+    Attributes
+    ----------
+    operation, name
+        ``"rechunk"`` or ``"convert"``; the description of the job.
+    source_url, source_path
+        Of the topmost node of the source.
+    store, path, format
+        Of the target.
+    groups
+        Metadata of the target's groups by path.
+    arrays
+        Source and target of each array, and the source's documents when it was planned.
+    exact, overwrite
+        As in `ConversionTarget`.
+    is_remote
+        Whether requests of source or target cost latency.
+    """
+
+    operation: str
+    name: str
+    source_url: str
+    source_path: str
+    store: Store
+    path: str
+    format: Format
+    groups: Mapping[str, GroupMetadata]
+    arrays: tuple[tuple[Array, Array, SeenSource], ...]
+    exact: bool
+    overwrite: bool | None
+    is_remote: bool
+
+    def planned(self, settings: Settings) -> tuple[TargetWriter, str]:
+        """Plan the tasks for these settings; return the writer, and the fingerprint of the plan."""
+        plans = _plan_arrays(self, settings)
+        intermediate = settings.separate_store(self.store)
+        known: list[Any] = [
+            (
+                p.source.path,
+                p.source.metadata,
+                p.seen.versions,
+                p.target.path,
+                p.target.metadata,
+                p.action,
+                _tasks_known(p),
+            )
+            for p in plans
+        ]
+        regions = [region for p in plans if (region := region_of(p.source)) is not None]
+        known += [tuple((cut.start, cut.stop) for cut in region) for region in regions]
+        apart = None if intermediate is None else intermediate.url
+        mark = fingerprint(
+            self.operation, _VERSION, self.source_url, self.format, self.groups, known, apart, settings.compress
+        )
+        prefix = f"{Journal(self.store, self.path, self.name, mark).prefix}intermediate/"
+        if intermediate is not None:  # a directory that jobs may share
+            prefix = f"{JOB_PREFIX}{fingerprint(self.store.url, self.path)[:16]}-intermediate/"
+        writer = TargetWriter(
+            self.name,
+            self.store,
+            self.path,
+            self.format,
+            self.groups,
+            plans,
+            self.overwrite,
+            intermediate if any(plan.n_intermediate_files for plan in plans) else None,
+            prefix,
+            settings.compress,
+            settings.worker.ahead_bytes,
+        )
+        return writer, mark
+
+    def job(self, settings: Settings, writer: TargetWriter, mark: str, tasks_at_once: int | None = None) -> Job:
+        """Return the job of a plan for these settings."""
+        made, replacement = (settings, writer, mark, tasks_at_once), writer.replacement
+        return Job(
+            name=self.name,
+            store=writer.store,
+            path=writer.path,
+            fingerprint=mark,
+            sources=[plan.source for plan in writer.plans],
+            targets=[plan.target for plan in writer.plans],
+            prepare=writer.prepare,
+            stages=writer.stages,
+            check_result=writer.check_result,
+            publish=writer.publish,
+            writes=() if writer.intermediate is None else (writer.intermediate,),
+            check_free=writer.check_free,
+            overwrite=writer.overwrite,
+            beside=partial(self.job_beside, made) if writer.overwrite and replacement is None else None,
+            keeps_old=writer.keeps_old,
+            old_prefix=None if replacement is None else replacement.old_prefix,
+            replaced=writer.replaced,
+            choices=self._choices(settings),
+            adopt=partial(self.adopt, settings),
+            tasks_at_once=tasks_at_once,
+        )
+
+    def job_beside(self, made: _Made, run: str, replaced: Mapping[str, str] | None) -> Job | None:
+        """Return the same job, which writes to a staging prefix (`Job.beside`)."""
+        settings, writer, mark, tasks_at_once = made
+        beside = writer.beside(run, replaced)
+        return None if beside is None else self.job(settings, beside, mark, tasks_at_once)
+
+    def planned_or_begun(self, settings: Settings) -> _Made:
+        """Plan the tasks; where memory is too little for that, return the plan of the unfinished job at the target."""
+        try:
+            return settings, *self.planned(settings), None
+        except JobError:
+            journal = Journal(self.store, self.path, self.name, "")
+            journal.has_this_plan()
+            other = journal.other
+            made = None if other is None else self._begun(settings, other.fingerprint, other.choices)
+            if made is None:
+                raise
+            return made
+
+    def adopt(self, settings: Settings, mark: str, choices: Mapping[str, Any]) -> Job | None:
+        """Return the job of that fingerprint, planned with the choices of its plan; ``None`` for another job."""
+        made = self._begun(settings, mark, choices)
+        return None if made is None else self.job(*made)
+
+    def _begun(self, settings: Settings, mark: str, choices: Mapping[str, Any]) -> _Made | None:
+        """Return the plan of an unfinished job, and how many of its tasks a worker holds now.
+
+        Raises
+        ------
+        JobError
+            One of its tasks needs more memory than a worker has now.
+        """
+        try:
+            begun = replace(settings, worker=Worker(*choices["worker"]), max_mem=choices["max_mem"])
+            writer, planned = self.planned(begun)
+        except (KeyError, TypeError, ValueError, JobError):  # of another version
+            return None
+        if planned != mark:
+            return None
+        need = max((_task_bytes(plan, begun.worker.n_threads) for plan in writer.plans), default=0)
+        limit = settings.worker.max_mem if settings.max_mem is None else settings.max_mem
+        at_once = limit // need if need else settings.worker.n_threads
+        if not at_once and settings.max_mem is None:
+            at_once = 2 * limit // need  # not more than is in use before dask writes values to disk
+        if not at_once:
+            reason = (
+                f"a task of the unfinished job holds {need:,} bytes, planned with max_mem {begun.worker.max_mem:,}, "
+            )
+            reason += f"and max_mem is {limit:,} now"
+            hint = Hint("give {} or more, or workers of more memory", ("max_mem", need))
+            raise JobError(job=self.name, reason=reason, hint=hint.also("{} begins again", ("resume", False)))
+        return begun, writer, mark, at_once if at_once < settings.worker.n_threads else None
+
+    def _choices(self, settings: Settings) -> dict[str, Any]:
+        worker = settings.worker
+        targets = {new.path: new for _, new, _ in self.arrays}
+        arguments = {
+            "operation": self.operation,
+            "source": "/".join(name for name in (self.source_url, self.source_path) if name),
+            "format": self.format.name,
+            "nodes": len(self.groups) + len(targets),
+            "chunks": _by_path({path: new.chunks for path, new in targets.items()}),
+            "shards": _by_path({path: new.shards for path, new in targets.items()}),
+            "codecs": _by_path({path: [c.name for c in new.codecs] for path, new in targets.items()}),
+            "temp": None if settings.intermediate is None else settings.intermediate.url,
+            "temp_codec": "lz4" if settings.compress else "raw",
+            "strategy": settings.strategy,
+        }
+        return {
+            "worker": [worker.max_mem, worker.n_threads, worker.n_workers],
+            "max_mem": settings.max_mem,
+            "arguments": {name: str(value) for name, value in arguments.items()},
+            "source": [self.source_url, self.source_path],
+            "into": self.overwrite is None,
+        }
+
+
+_MOST_SHOWN = 200  # characters of an argument that a plan stores in words
+
+
+def _by_path(values: Mapping[str, Any]) -> str:
+    text = str(next(iter(values.values()))) if len(values) == 1 else str(dict(values))
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({fingerprint(text)[:8]})"
+
+
+def _task_bytes(plan: ArrayPlan, n_threads: int) -> int:
+    """Return the memory of one task of an array that was planned for workers of that many threads."""
+    return plan.memory.n_bytes if plan.rechunk is None else -(-plan.rechunk.estimate.peak_bytes // n_threads)
 
 
 def check_apart(source: Node, store: Store, path: str, *, overwrite: bool) -> None:
@@ -224,19 +384,18 @@ def _normalized(path: str, documents_format: Format) -> str:
         raise UnsupportedFeature(format=documents_format.name, feature=feature, hint=str(error)) from error
 
 
-def _plan_arrays(
-    source: Node, arrays: Sequence[tuple[Array, Array]], target: ConversionTarget, settings: Settings
-) -> tuple[ArrayPlan, ...]:
+def _plan_arrays(request: JobRequest, settings: Settings) -> tuple[ArrayPlan, ...]:
     """Choose the action for each array, and how much of it one task owns."""
-    total = sum(new.nbytes for _, new in arrays)
+    arrays = request.arrays
+    total = sum(new.nbytes for _, new, _ in arrays)
     fine = min(_FINE_TASK_BYTES, max(total // LEAST_TASKS, 1))
     max_bytes = min(MAX_TASK_BYTES, max(total // _MANY_TASKS, fine))
-    n_keys = sum(new.write_layout.grid.n_chunks for _, new in arrays)
+    n_keys = sum(new.write_layout.grid.n_chunks for _, new, _ in arrays)
     max_keys = min(MAX_TASK_KEYS, max(n_keys // LEAST_TASKS, 1))
-    if source.store.is_remote or target.store.is_remote:
+    if request.is_remote:
         # a task has as many requests under way as it owns keys; of twice as many the last are read beside the first
         # being written
-        largest = max((chunk_bytes(new, new.write_layout) for _, new in arrays), default=0)
+        largest = max((chunk_bytes(new, new.write_layout) for _, new, _ in arrays), default=0)
         max_keys = max(max_keys, 2 * MOST_STORING)
         max_bytes = max(max_bytes, min(MAX_TASK_BYTES, 2 * MOST_STORING * largest))
     chosen = [
@@ -247,17 +406,17 @@ def _plan_arrays(
             choose_action(
                 old.metadata,
                 new.metadata,
-                exact=target.exact,
+                exact=request.exact,
                 max_bytes=max_bytes,
                 max_keys=max_keys,
                 align_bytes=MAX_TASK_BYTES,
                 region=region_layout(old),
             ),
         )
-        for (old, new), known in zip(arrays, see_sources([whole(old) for old, _ in arrays]), strict=True)
+        for old, new, known in arrays
     ]
     check_n_tasks(
-        f"write all of {source.url}",
+        f"write all of {request.source_url}",
         sum(n_groups(plan.target.write_layout.grid, plan.action.group) for plan in chosen),
     )
     return tuple(_with_tasks(plan, settings, max_bytes=max_bytes, max_keys=max_keys) for plan in chosen)

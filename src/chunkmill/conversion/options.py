@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, Literal, Required, TypedDict, TypeVar, cast
+from typing import Any, Literal, ParamSpec, Required, TypedDict, TypeVar, cast
 
 import numpy as np
 
+from chunkmill.conversion.plan import Plan
 from chunkmill.errors import AlignmentError, RegionError
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.hints import Hint
@@ -32,6 +33,7 @@ __all__ = [
     "ConvertOptions",
     "JobOptions",
     "RechunkOptions",
+    "argument",
     "by_array",
     "check_fit",
     "chosen",
@@ -41,10 +43,67 @@ __all__ = [
     "is_keep",
     "names_by_array",
     "path_below",
+    "with_call",
     "with_fill_value",
     "with_names",
     "with_options_of",
 ]
+
+
+P = ParamSpec("P")
+
+
+def with_call(planner: Callable[P, Plan]) -> Callable[P, Plan]:
+    """Decorate a planner, so that the plan which a job stores holds the call, for `chunkmill.resume`."""
+
+    @wraps(planner)
+    def planned(*args: P.args, **options: P.kwargs) -> Plan:
+        plan = planner(*args, **options)
+        keywords = {name: value for name, value in options.items() if "storage_options" not in name}
+        try:
+            call = {"function": planner.__name__, "options": {name: _storable(keywords[name]) for name in keywords}}
+        except TypeError as error:
+            call = {"function": planner.__name__, "missing": str(error)}
+        return replace(plan, job=replace(plan.job, choices={**plan.job.choices, "call": call}))
+
+    return planned
+
+
+def _storable(value: Any) -> Any:
+    """Return plain JSON for an argument, which `argument` reads; `TypeError` for what JSON cannot hold."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, slice):
+        return {"slice": [_storable(each) for each in (value.start, value.stop, value.step)]}
+    if isinstance(value, (tuple, set, frozenset)):
+        return {"tuple": [_storable(each) for each in value]}
+    if isinstance(value, list):
+        return [_storable(each) for each in value]
+    if isinstance(value, Mapping):
+        return {"dict": {str(name): _storable(each) for name, each in value.items()}}
+    if value is Ellipsis:
+        return {"slice": None}
+    raise TypeError(f"{value!r} ({type(value).__name__})")
+
+
+def argument(stored: Any) -> Any:
+    """Return the argument that a stored plan holds.
+
+    Examples
+    --------
+    >>> argument({"tuple": [1, {"slice": [2, 3, None]}]})
+    (1, slice(2, 3, None))
+    """
+    if isinstance(stored, list):
+        return [argument(each) for each in stored]
+    if not isinstance(stored, dict):
+        return stored
+    ((kind, value),) = stored.items()
+    if kind == "dict":
+        return {name: argument(each) for name, each in value.items()}
+    if kind == "tuple":
+        return tuple(argument(each) for each in value)
+    return ... if value is None else slice(*value)
 
 
 class JobOptions(TypedDict, total=False):

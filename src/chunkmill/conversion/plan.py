@@ -17,7 +17,6 @@ from chunkmill.display.array import array_grid_svg
 from chunkmill.display.report import ReportMixin, side_by_side
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.hints import Hint
-from chunkmill.journal.journal import Journal
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.hierarchy import open_node
 from chunkmill.nodes.placement import is_bare
@@ -374,8 +373,7 @@ class Plan(_Columns):
             The same argument as of `run`.
         """
         job = self.job
-        journal = Journal(job.store, job.path, job.name, job.fingerprint)
-        unfinished = journal.has_this_plan() if resume else None
+        unfinished = job.is_unfinished() if resume else None
         if unfinished:
             return "an unfinished job of this plan, which will be resumed"
         if unfinished is False:

@@ -49,7 +49,7 @@ __all__ = ["FEW_RECORDS", "Journal"]
 
 _VERSION = 3
 _SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_lease", "scope", "client"]  # by its plan
-_SAID += ["old_prefix", "replaced"]
+_SAID += ["old_prefix", "replaced", "choices"]
 FEW_RECORDS = 256  # that the client itself compares with what is stored
 
 
@@ -79,6 +79,10 @@ class Journal:
         Heartbeat that the plan holds, of a brief lease, which has no other.
     old_prefix, replaced
         Of the node that is replaced, where the new one is staged (`staged_prefix`), as in `Plan`.
+    choices
+        As in `Plan`: with them the same job is planned again for other workers.
+    other
+        The plan of the unfinished job that `resume` refused.
     asks_for_records
         Whether a task may be on record: not in a run that has just begun, where dask repeats none.
     """
@@ -96,6 +100,8 @@ class Journal:
     client: str = ""
     old_prefix: str | None = None
     replaced: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    other: Plan | None = None
     asks_for_records: bool = True
 
     @property
@@ -131,6 +137,7 @@ class Journal:
         if not self._is_ours(plan):
             if plan.over:
                 return None
+            self.other = plan
             raise self._another(plan)
         self.run, self.is_over = plan.run, plan.over
         self.old_prefix, self.replaced = plan.old_prefix, plan.replaced
@@ -154,7 +161,7 @@ class Journal:
 
     def _another(self, plan: Plan) -> JobError:
         """Return the error that names the unfinished job at the target, and the way out."""
-        other = f"{plan.job!r}, begun {age(plan.began)}"
+        other = f"{plan.job!r}, begun {age(plan.began)}{self._difference(plan)}"
         kind = "of this plan" if self._is_ours(plan) else "with another plan"
         if plan.has_client(self.store, self._others()):
             reason = f"there is a job {kind} at the target, which is running: {other}"
@@ -165,12 +172,20 @@ class Journal:
         reason = f"there is an unfinished job {kind} at the target, whose client has ended: {other}"
         return JobError(job=self.job, reason=reason, hint=Hint(text, ("resume", False)))
 
+    def _difference(self, plan: Plan) -> str:
+        """Name the first argument of another plan that differs from this one's, with both values."""
+        theirs, ours = (dict(each.get("arguments", {})) for each in (plan.choices, self.choices))
+        for name in ours.keys() if theirs else ():
+            if theirs.get(name) != ours[name]:
+                return f", with {name} {theirs.get(name)} where this call has {ours[name]}"
+        return ""
+
     def has_this_plan(self) -> bool | None:
         """Return whether the unfinished job at the target has this plan; ``None`` without one. Changes nothing."""
         value = self.store.get(self.plan_key)
         if value is None:
             return None
-        plan = self._parsed(value)
+        self.other = plan = self._parsed(value)
         return self._is_ours(plan) or (None if plan.over else False)
 
     def _is_ours(self, plan: Plan) -> bool:

@@ -61,6 +61,8 @@ class Plan:
         Prefix of the keys of the node that it replaces, which stays until the job is done.
     replaced
         Store key -> hash of the documents of that node, as they were when the run began.
+    choices
+        What the planner chose for the workers of that time, the arguments in words, and the call that began the job.
     over
         Whether all is done, and only the journal has to be deleted.
     """
@@ -78,6 +80,7 @@ class Plan:
     follows_interrupted: bool = False
     old_prefix: str | None = None
     replaced: Mapping[str, str] = field(default_factory=dict, compare=False)
+    choices: Mapping[str, Any] = field(default_factory=dict, compare=False)
     over: bool = False
     _documents: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chunkmill.dask_arrays.write import write_appended
     from chunkmill.display.array import array_html, array_text
     from chunkmill.display.group import group_html, group_text, tree_text
-    from chunkmill.display.report import printable
+    from chunkmill.display.report import printable, report_html
 
 __all__ = [
     "array_html",
@@ -32,6 +32,7 @@ __all__ = [
     "printable",
     "read_from_arrays_in_runs",
     "read_graph",
+    "report_html",
     "tree_text",
     "write_appended",
 ]
@@ -45,6 +46,7 @@ _DEFINED_IN = {
     "printable": "display.report",
     "read_from_arrays_in_runs": "dask_arrays.from_array",
     "read_graph": "dask_arrays.read",
+    "report_html": "display.report",
     "tree_text": "display.group",
     "write_appended": "dask_arrays.write",
 }

@@ -5,11 +5,13 @@ Not here: what a job keeps of itself (`chunkmill.journal.journal`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from chunkmill.journal.names import PLAN
+from chunkmill.journal.heartbeat import heartbeats_below, is_live
+from chunkmill.journal.names import PLAN, RUNNING
 from chunkmill.journal.record_files import RecordFiles
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.nodes import deferred_imports
@@ -17,7 +19,7 @@ from chunkmill.nodes.api import Url
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.stores.base import Store
 
-__all__ = ["StoredJob", "jobs"]
+__all__ = ["StoredJob", "StoredJobs", "jobs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,12 @@ class StoredJob:
         Name of its run.
     n_tasks_done
         Tasks that are recorded as done, which are not done again.
+    stage, n_stage_done, n_stage_tasks
+        Of a running job, as of its last heartbeat: the stage at work, and its tasks.
+    bytes_per_second, seconds_left
+        Read and written by this run; estimated.
+    client
+        Host and process that run it.
     """
 
     job: str
@@ -47,9 +55,23 @@ class StoredJob:
     began: str
     run: str
     n_tasks_done: int
+    stage: str = ""
+    n_stage_done: int = 0
+    n_stage_tasks: int = 0
+    bytes_per_second: float = 0.0
+    seconds_left: float | None = None
+    client: str = ""
 
     def __str__(self) -> str:
         done = f", {self.n_tasks_done:,} tasks done" if self.n_tasks_done else ""
+        if self.stage:
+            done += f", {self.stage}: {self.n_stage_done:,} of {self.n_stage_tasks:,} tasks"
+        if self.bytes_per_second:
+            done += f", {self.bytes_per_second / 2**20:,.1f} MiB/s"
+        if self.seconds_left is not None:
+            done += f", about {self.seconds_left:,.0f} s left"
+        if self.client:
+            done += f", run by {self.client}"
         return deferred_imports.printable(
             f"{self.state}: {self.job or 'damaged journal'}, begun {self.began or 'at an unknown time'}{done}"
         )
@@ -59,7 +81,20 @@ class StoredJob:
         return asdict(self)
 
 
-def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> list[StoredJob]:
+class StoredJobs(list[StoredJob]):
+    """The unfinished jobs of a store; notebooks show them as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = [("state", "job", "stage", "tasks", "MiB/s", "seconds left", "run by")]
+        for job in self:
+            tasks = f"{job.n_stage_done:,} of {job.n_stage_tasks:,}" if job.stage else f"{job.n_tasks_done:,} done"
+            left = "" if job.seconds_left is None else f"{job.seconds_left:,.0f}"
+            speed = f"{job.bytes_per_second / 2**20:,.1f}" if job.bytes_per_second else ""
+            rows.append((job.state, job.job, job.stage, tasks, speed, left, job.client))
+        return deferred_imports.report_html("unfinished jobs", [], [rows]) if self else "no unfinished jobs"
+
+
+def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> StoredJobs:
     """Return the jobs that write to a store and have not ended: running, interrupted, dead.
 
     Parameters
@@ -69,7 +104,8 @@ def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> list[
 
     Returns
     -------
-    list of StoredJob
+    StoredJobs
+        A list of StoredJob.
         Of all clients, in the order in which they began; one listing, and a few requests for each job.
 
     Raises
@@ -85,10 +121,31 @@ def jobs(url: Url, *, storage_options: Mapping[str, Any] | None = None) -> list[
     []
     """
     store = open_plain_store(url, storage_options)
-    return sorted((_described(store, job) for job in unfinished_jobs(store)), key=lambda job: (job.began, job.path))
+    found = (_described(store, job) for job in unfinished_jobs(store))
+    return StoredJobs(sorted(found, key=lambda job: (job.began, job.path)))
 
 
 def _described(store: Store, job: UnfinishedJob) -> StoredJob:
     state: Literal["running", "interrupted", "dead"] = "dead" if job.is_lease else "interrupted"
     n_done = len(RecordFiles(store, job.key.removesuffix(PLAN), job.run).names()) if job.run else 0
-    return StoredJob(job.job, job.path, "running" if job.is_running else state, job.began, job.run, n_done)
+    beat = _last_heartbeat(store, job) if job.is_running else {}
+    return StoredJob(
+        job.job,
+        job.path,
+        "running" if job.is_running else state,
+        job.began,
+        job.run,
+        n_done,
+        stage=beat.get("stage", ""),
+        n_stage_done=beat.get("n_tasks_done", 0),
+        n_stage_tasks=beat.get("n_tasks", 0),
+        bytes_per_second=beat.get("n_bytes", 0) / max(beat.get("seconds", 0.0), 1e-3),
+        seconds_left=beat.get("seconds_left"),
+        client=f"process {beat['pid']} on {beat['host']}" if "pid" in beat else "",
+    )
+
+
+def _last_heartbeat(store: Store, job: UnfinishedJob) -> dict[str, Any]:
+    beats = map(store.get, heartbeats_below(store, job.key.removesuffix(PLAN) + RUNNING))
+    found = [json.loads(beat) for beat in beats if beat is not None and is_live(beat)]
+    return max(found, key=lambda beat: str(beat.get("seen", "")), default={})

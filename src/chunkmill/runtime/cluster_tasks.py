@@ -48,9 +48,9 @@ class RunningTasks:
     ends, it made a third of the scheduler's work of a job (0.85 ms a task instead of 0.57, and 0.59 for tasks that are
     submitted and gathered at once). So there are pauses, in which results collect.
 
-    dask's ``as_completed`` waits for ever where no worker is left, without a word: a ``LocalCluster`` gives the nanny of
-    a worker up for good when that is restarting 15 s after its last restart (``distributed.deploy.lost-worker-timeout``
-    after a worker was lost, its name is looked for once).
+    dask's ``as_completed`` waits for ever where no worker is left, without a word: a ``LocalCluster`` gives the nanny
+    of a worker up for good when that is restarting 15 s after its last restart (after a worker was lost, its name is
+    looked for once in ``distributed.deploy.lost-worker-timeout``).
 
     Parameters
     ----------

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import at_once
@@ -77,6 +78,13 @@ class Job:
         Of a job that `beside` returned: prefix of the keys of the node that it replaces. It writes below
         `chunkmill.journal.names.staged_prefix`, and `publish` calls
         `chunkmill.stores.capabilities.replace_prefix`.
+    choices
+        What the planner chose for the workers, for the plan: see `chunkmill.journal.plans.Plan`.
+    adopt
+        Returns, for fingerprint and choices of the unfinished job at the target, that job as it was planned for other
+        workers; ``None`` where it is another one.
+    tasks_at_once
+        Most tasks that a process may run at the same time, where its memory holds fewer than it has threads.
     replaced
         Of such a job: what was seen of that node when it began, for the plan.
     """
@@ -98,6 +106,42 @@ class Job:
     keeps_old: Callable[[], str | None] | None = None
     old_prefix: str | None = None
     replaced: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    adopt: Callable[[str, Mapping[str, Any]], Job | None] | None = None
+    tasks_at_once: int | None = None
+
+    def journal(self) -> Journal:
+        """Return the journal of the job."""
+        return Journal(self.store, self.path, self.name, self.fingerprint, choices=self.choices)
+
+    def is_unfinished(self) -> bool | None:
+        """Return whether the unfinished job at the target is this one; ``None`` without one. Changes nothing."""
+        journal = self.journal()
+        found = journal.has_this_plan()
+        if found is False and self.adopt is not None and (other := journal.other) is not None:
+            with suppress(JobError):
+                return self.adopt(other.fingerprint, other.choices) is not None
+        return found
+
+    def resumed(self) -> tuple[Job, Journal, dict[str, bytes] | None]:
+        """Return the job, as it was begun, with its journal and its documents; ``None`` where none is unfinished.
+
+        Raises
+        ------
+        JobError
+            There is an unfinished job with another plan.
+        """
+        journal = self.journal()
+        try:
+            return self, journal, journal.resume()
+        except JobError:
+            other = journal.other
+            begun = self.adopt(other.fingerprint, other.choices) if self.adopt and other and other.choices else None
+            if begun is None:
+                raise
+        LOG.info("%s: resumes a plan that was made for other workers", self.name)
+        journal = begun.journal()
+        return begun, journal, journal.resume()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +215,7 @@ def _run(
     job: Job, scheduler: Scheduler, monitor: JobMonitor, *, resume: bool, progress: bool | str | None
 ) -> JobResult:
     start = time.perf_counter()
-    journal = Journal(job.store, job.path, job.name, job.fingerprint)
-    documents = journal.resume() if resume else None
+    job, journal, documents = job.resumed() if resume else (job, job.journal(), None)
     if job.beside is not None and journal.old_prefix is not None:
         job = job.beside(journal.run, journal.replaced) or job
     if journal.is_over or (documents is not None and journal.is_decided):
@@ -212,6 +255,7 @@ def _run(
                     unchecked=recorded[1],
                     progress=progress,
                     monitor=monitor,
+                    tasks_at_once=job.tasks_at_once,
                 )
             check = job.check_result or _nothing
             look = partial(job.store.get_versioned, journal.plan_key)

@@ -264,7 +264,10 @@ def _is_there(journal: Journal, run: str) -> bool:
     if value is None:
         return False
     plan = Plan.read(value, journal.job, journal.plan_key)
-    return plan.fingerprint == journal.fingerprint and not plan.over and run in {"", plan.run}
+    is_it = (
+        plan.run == run if run else plan.fingerprint == journal.fingerprint
+    )  # begun for other workers, it has another
+    return is_it and not plan.over
 
 
 def _heartbeats(journal: Journal) -> Iterator[tuple[str, bytes]]:

@@ -31,7 +31,7 @@ from chunkmill.runtime.progress import JobMonitor, JobProgress
 from chunkmill.runtime.reference_shipping import ReferenceSender
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, count_tasks, tasks_to_run
-from chunkmill.runtime.task import LocalStage, PackedStage, add_counts, compare_records, run_task
+from chunkmill.runtime.task import AtOnce, LocalStage, PackedStage, add_counts, compare_records, run_task
 from chunkmill.runtime.worker_memory import peak_memory
 from chunkmill.stores.read_versions import has_versions
 
@@ -181,6 +181,7 @@ def run_stages(
     unchecked: Collection[tuple[int, int]] = (),
     progress: bool | str | None = None,
     monitor: JobMonitor | None = None,
+    tasks_at_once: int | None = None,
 ) -> list[StageResult]:
     """Run stages one after the other: for `run_job`, and without a journal for `run_once`.
 
@@ -197,7 +198,10 @@ def run_stages(
         many by a task, and those that do not hold are run.
     monitor
         Is told of the progress, and may cancel.
+    tasks_at_once
+        Most tasks that a process may run at the same time; ``None``: as many as it has threads.
     """
+    at_once = None if tasks_at_once is None else AtOnce(tasks_at_once)
     scheduler = scheduler or Scheduler()
     results: list[StageResult] = []
     n_redone = 0
@@ -212,7 +216,8 @@ def run_stages(
                 n_tasks = len(own | later) + sum(1 for _ in tasks_to_run(stage, own | later))
             bars.begin(stage.name, n_tasks, resumed.n_settled)
             total = _Total(bars, dict(stage.left_out), journal, number)
-            with _tasks_running(scheduler, stage, journal, number, name=name, needs=needs, monitor=monitor) as run:
+            here = LocalStage(stage.function, stage.common, journal, number, stage.inputs, at_once=at_once)
+            with _tasks_running(scheduler, stage, here, name=name, needs=needs, monitor=monitor) as run:
                 run(run_task, tasks_to_run(stage, frozenset(resumed.on_record)), total.add)
                 total.add_compared((0, [*resumed.check_listed()]))
                 if resumed.n_settled < len(resumed.on_record):
@@ -236,15 +241,14 @@ def run_stages(
 def _tasks_running(
     scheduler: Scheduler,
     stage: Stage,
-    journal: Journal | None,
-    number: int,
+    here: LocalStage,
     *,
     name: str,
     needs: Needs | None,
     monitor: JobMonitor | None,
 ) -> Iterator[Callable[..., None]]:
     """Yield what runs tasks of a stage: called with their function, their arguments, and what takes their results."""
-    here = LocalStage(stage.function, stage.common, journal, number, stage.inputs)
+    journal, number = here.journal, here.number
     if scheduler.in_process:
         with nullcontext() if journal is None else RecordBatch(journal, number) as batch:
             own = replace(here, in_client=True, batch=batch)

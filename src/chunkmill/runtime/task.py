@@ -28,7 +28,7 @@ from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.runtime.worker_memory import peak_memory
 
-__all__ = ["LocalStage", "PackedStage", "add_counts", "compare_records", "run_task"]
+__all__ = ["AtOnce", "LocalStage", "PackedStage", "add_counts", "compare_records", "run_task"]
 
 
 def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
@@ -49,6 +49,23 @@ def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
             total[name] = max(before, value) if name.startswith("peak_") else before + value
 
 
+class AtOnce:
+    """Limit of the tasks that this process runs at the same time; a context manager, pickled as its number."""
+
+    def __init__(self, n_tasks: int) -> None:
+        self._n_tasks = n_tasks
+        self._free = threading.Semaphore(n_tasks)
+
+    def __reduce__(self) -> tuple[type[AtOnce], tuple[int]]:
+        return AtOnce, (self._n_tasks,)
+
+    def __enter__(self) -> None:
+        self._free.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._free.release()
+
+
 @dataclass(frozen=True, slots=True)
 class LocalStage:
     """Stage as its tasks share it, where they run."""
@@ -60,6 +77,7 @@ class LocalStage:
     inputs: Inputs | None = None
     in_client: bool = False  # in the client's process, which asks once for its memory
     batch: RecordBatch | None = None
+    at_once: AtOnce | None = None
 
     def reads_now(self, specs: Sequence[Any]) -> int | None:
         """Return the mark of what some specs would read now; ``None``: not known."""
@@ -119,7 +137,7 @@ def run_task(
     details: list[Any] = []
     attempt = None if journal is None else journal.heartbeat
     check = _NOTHING if attempt is None else unless_cancelled(attempt.key, attempt.check)
-    with check, references_in_scope(references) if references else _NOTHING:
+    with check, stage.at_once or _NOTHING, references_in_scope(references) if references else _NOTHING:
         last = len(specs) - 1
         for i, spec in enumerate(specs):
             if upto is not None and spec[:2] <= upto:
