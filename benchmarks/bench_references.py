@@ -96,7 +96,7 @@ def write_parquet(folder, n, record_size=100_000):
 
 def open_chunkmill(path):
     import chunkmill
-    from chunkmill.nodes.open_store import open_reference_store
+    from chunkmill.nodes.reference_sets import open_reference_store
 
     return chunkmill.open(open_reference_store(str(path)))["x"]
 
@@ -167,7 +167,7 @@ def in_process(name, path):
         result = {"open": time.perf_counter() - began, "peak": rss() - before}
         assert held
     elif name == COLUMNS:
-        from chunkmill.nodes.open_store import open_reference_store
+        from chunkmill.nodes.reference_sets import open_reference_store
         from chunkmill.references.files import in_memory
 
         with tempfile.TemporaryDirectory() as folder:

@@ -22,7 +22,6 @@ import site
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -176,7 +175,7 @@ def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
         sys.meta_path.insert(0, _Finder(name, then))
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds a module as others do, and calls a function with it once it has been imported."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.nodes.open_store import is_reference_set, open_reference_store
+from chunkmill.nodes.reference_sets import is_reference_set, open_reference_store
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "references"
 SETS = sorted(p.name for p in GOLDEN.iterdir() if p.suffix in {".json", ".parquet"})

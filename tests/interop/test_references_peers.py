@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
-from chunkmill.nodes.open_store import open_reference_store
+from chunkmill.nodes.reference_sets import open_reference_store
 
 zarr = pytest.importorskip("zarr")
 from fsspec.implementations.reference import LazyReferenceMapper  # noqa: E402

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import chunkmill as cm
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.nodes.open_store import open_reference_store
+from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references.concat import concat_references
 from chunkmill.references.write import to_references
 from chunkmill.stores.base import ByteSpan

@@ -24,7 +24,7 @@ from distributed import Client, default_client
 from chunkmill.checks.versions import environment
 from chunkmill.display.report import Facts, ReportMixin, Table
 from chunkmill.errors import ChunkmillError
-from chunkmill.nodes.open_store import is_reference_set
+from chunkmill.nodes.reference_sets import is_reference_set
 from chunkmill.stores.base import Store
 from chunkmill.stores.open import open_store
 from chunkmill.stores.probe import PROBE_PREFIX

@@ -138,7 +138,7 @@ def info(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool) 
 
     The whole set is read. `chunkmill info` and `ls` describe its arrays, as in any store.
     """
-    from chunkmill.nodes.open_store import open_reference_store  # noqa: PLC0415 - slow to import
+    from chunkmill.nodes.reference_sets import open_reference_store  # noqa: PLC0415 - slow to import
 
     with errors_shown():
         _show_set(open_reference_store(url, storage_options), as_json=as_json)

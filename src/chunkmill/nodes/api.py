@@ -14,10 +14,9 @@ from chunkmill.errors import NodeNotFound
 from chunkmill.formats.base import FormatName
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.nodes import hierarchy
-from chunkmill.nodes import open_store as references
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
-from chunkmill.nodes.open_store import Url
+from chunkmill.nodes.open_store import Url, may_be_reference_file, open_plain_store
 from chunkmill.stores.capabilities import flush
 
 __all__ = ["Url", "consolidate", "open", "open_array", "open_group"]
@@ -96,15 +95,20 @@ def open(  # noqa: A001 - the contract's name, as in zarr
 
 def _open(url: Url, path: str, storage_options: Mapping[str, Any] | None, arguments: dict[str, Any]) -> Node:
     """Open a node of the store, or of the reference set, at `url`."""
-    file = references.open_reference_file(url, storage_options) if isinstance(url, (str, os.PathLike)) else None
-    if file is not None:
-        return hierarchy.open_node(file, path, **arguments)
+    name = url if isinstance(url, (str, os.PathLike)) else None
+    if name is not None and may_be_reference_file(name):
+        from chunkmill.nodes.reference_sets import open_reference_file  # noqa: PLC0415 - few urls name one
+
+        if (file := open_reference_file(name, storage_options)) is not None:
+            return hierarchy.open_node(file, path, **arguments)
     try:
-        return hierarchy.open_node(references.open_plain_store(url, storage_options), path, **arguments)
+        return hierarchy.open_node(open_plain_store(url, storage_options), path, **arguments)
     except NodeNotFound:  # a folder of parquet files is looked for last: it costs requests that few need
-        if not isinstance(url, (str, os.PathLike)) or not references.is_reference_set(url, storage_options):
+        from chunkmill.nodes.reference_sets import is_reference_set, open_reference_store  # noqa: PLC0415
+
+        if name is None or not is_reference_set(name, storage_options):
             raise
-    return hierarchy.open_node(references.open_reference_store(url, storage_options), path, **arguments)
+    return hierarchy.open_node(open_reference_store(name, storage_options), path, **arguments)
 
 
 def open_array(

@@ -25,7 +25,6 @@ from chunkmill.model.user_values import scalar_of, spread
 from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_array
 from chunkmill.nodes.indexers import BlockIndex, OuterIndex, PointIndex, split_fields
-from chunkmill.nodes.resize import append, resize
 from chunkmill.stores.capabilities import n_publications
 
 if TYPE_CHECKING:
@@ -200,6 +199,8 @@ class Array(StoredArray, ChangesAttributes):
         >>> a.resize((2,)).resize((5,))[...]
         array([7, 7, 0, 0, 0], dtype=int32)
         """
+        from chunkmill.nodes.resize import resize  # noqa: PLC0415 - reading an array needs nothing of it
+
         self.check_writable()
         return self._set_metadata(resize(self, shape))
 
@@ -237,6 +238,8 @@ class Array(StoredArray, ChangesAttributes):
         >>> a.append([[1, 2]]), a.append([[3, 4], [5, 6]])
         ((1, 2), (3, 2))
         """
+        from chunkmill.nodes.resize import append  # noqa: PLC0415
+
         self.check_writable()
         return self._set_metadata(append(self, values, axis)).shape
 

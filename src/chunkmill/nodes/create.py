@@ -8,13 +8,13 @@ from typing import Any, Literal
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes import open_store as references
 from chunkmill.nodes import replacing
 from chunkmill.nodes.api import Url
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.bulk import add_arrays, describe_arrays
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import describe_array, format_above
+from chunkmill.nodes.open_store import open_target_store
 
 __all__ = ["create_array", "create_arrays", "create_group"]
 
@@ -91,7 +91,7 @@ def create_array(
     >>> a.chunks, a.shards
     ((2, 3), (4, 6))
     """
-    target = references.open_target_store(url, storage_options)
+    target = open_target_store(url, storage_options)
     name = format or format_above(target, path)
     metadata = describe_array(
         get_format(name),
@@ -149,7 +149,7 @@ def create_arrays(
     >>> list(cm.create_arrays("memory://doc-create-arrays", wanted))
     ['stations/a', 'stations/b']
     """
-    target = references.open_target_store(url, storage_options)
+    target = open_target_store(url, storage_options)
     format = format or format_above(target, next(iter(arrays), ""))  # noqa: A001
     return add_arrays(target, describe_arrays(get_format(format), arrays), format=format)
 
@@ -192,7 +192,7 @@ def create_group(
     >>> cm.create_group("memory://doc-create-group", "a/b", attributes={"title": "x"}).attributes
     {'title': 'x'}
     """
-    target = references.open_target_store(url, storage_options)
+    target = open_target_store(url, storage_options)
     name = format or format_above(target, path)
     metadata = GroupMetadata(dict(attributes or {}))
     return Group.of(replacing.put_group(target, path, metadata, format=name, overwrite=overwrite))

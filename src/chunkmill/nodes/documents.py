@@ -16,8 +16,7 @@ from typing import Any
 from chunkmill.array.threads import BackgroundCalls, at_once
 from chunkmill.errors import MetadataError, NodeExists, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format, parse_json
-from chunkmill.formats.references.chunk_numbers import ROOT_KEY
-from chunkmill.formats.references.parquet import is_reference_root
+from chunkmill.formats.references import ROOT_KEY, is_reference_root
 from chunkmill.formats.registry import FORMATS, get_format
 from chunkmill.model.metadata import parents_of, same_json
 from chunkmill.stores import conflicts

@@ -9,11 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes import replacing
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.delete import delete_node
 from chunkmill.nodes.folders import join_path
-from chunkmill.nodes.new_array import describe_array
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
@@ -59,6 +56,9 @@ class Group(StoredGroup):
         >>> g.create_array("a/b", shape=(4,), dtype="i4").format, list(g)
         ('n5', ['a'])
         """
+        from chunkmill.nodes import replacing  # noqa: PLC0415 - opening a group needs nothing that creates nodes
+        from chunkmill.nodes.new_array import describe_array  # noqa: PLC0415
+
         store, path = self._place_to_write(path)
         metadata = describe_array(
             self.documents,
@@ -77,12 +77,16 @@ class Group(StoredGroup):
 
     def create_group(self, path: str, *, attributes: Mapping[str, Any] | None = None, overwrite: bool = False) -> Self:
         """Create a group at `path` below the group, in its format (see `chunkmill.create_group`)."""
+        from chunkmill.nodes import replacing  # noqa: PLC0415
+
         store, path = self._place_to_write(path)
         metadata = GroupMetadata(dict(attributes or {}))
         return self.of(replacing.put_group(store, path, metadata, format=self.format, overwrite=overwrite))
 
     def __delitem__(self, path: str) -> None:
         """Delete the node at `path` below the group, with everything below it (see `chunkmill.delete`)."""
+        from chunkmill.nodes.delete import delete_node  # noqa: PLC0415
+
         store, path = self._place_to_write(path)
         delete_node(store, path)
 

@@ -11,7 +11,7 @@ from copy import copy
 from functools import partial
 from itertools import chain
 from math import prod
-from typing import Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import ChunkmillError, NodeBeingReplaced, NodeNotFound, StoreError
@@ -23,9 +23,11 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_group
 from chunkmill.nodes.documents import Documents, documents_of_zarr, fetch, first_document, is_torn, node_keys, present
 from chunkmill.nodes.folders import child_names, holds_chunks, is_folder, join_path, listed_children
-from chunkmill.nodes.multiscales import MultiscaleImage, multiscales_of
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import limited_to, uncached
+
+if TYPE_CHECKING:
+    from chunkmill.nodes.multiscales import MultiscaleImage
 
 __all__ = ["OnError", "StoredGroup", "StoredNode", "is_bare", "parse_node"]
 
@@ -72,6 +74,8 @@ class StoredGroup(ChangesAttributes):
 
         `MetadataError` where their metadata are wrong. See `chunkmill.pyramid`, which makes the levels.
         """
+        from chunkmill.nodes.multiscales import multiscales_of  # noqa: PLC0415 - few groups are asked
+
         return multiscales_of(self.path, self.attributes, self.arrays_named, self.__getitem__)
 
     def children(self, *, without: Collection[str] = ()) -> dict[str, Array | Self]:

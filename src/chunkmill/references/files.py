@@ -17,9 +17,9 @@ from typing import Any, Self, cast
 from numcodecs.zstd import compress as zstd_compress
 
 from chunkmill.errors import StoreError
-from chunkmill.formats.references.chunk_numbers import ROOT_KEY
+from chunkmill.formats.references import ROOT_KEY, is_reference_root
 from chunkmill.formats.references.json import HEAD_BYTES, emit_reference_json, is_reference_json
-from chunkmill.formats.references.parquet import ParquetReferences, is_reference_root
+from chunkmill.formats.references.parquet import ParquetReferences
 from chunkmill.formats.references.parquet_write import emit_reference_parquet
 from chunkmill.hints import Hint
 from chunkmill.journal.lease import leased

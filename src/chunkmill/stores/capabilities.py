@@ -12,14 +12,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.errors import StoreError
-from chunkmill.model.references import Reference, References
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
+
+if TYPE_CHECKING:
+    from chunkmill.model.references import Reference, References
 
 __all__ = [
     "HoldsReferences",

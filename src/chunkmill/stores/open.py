@@ -19,7 +19,6 @@ from chunkmill.stores.mapping import MappingStore
 from chunkmill.stores.obstore_clients import location_of
 from chunkmill.stores.posix_file import path_of_url
 from chunkmill.stores.url_pipeline import UrlPipeline, parse_url_pipeline
-from chunkmill.stores.zip import ZipStore
 
 if TYPE_CHECKING:
     from chunkmill.stores.fsspec import FsspecStore
@@ -62,10 +61,10 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
         raise StoreError(url="", key="", reason="the url is empty: give a path or a url")
     if (path := _local_path(url)) is not None:
         is_zip = path.lower().endswith(".zip") and not Path(path).expanduser().is_dir()
-        return ZipStore(path) if is_zip else LocalStore(path)
+        return _zip_store(path) if is_zip else LocalStore(path)
     inner = re.fullmatch(r"(zip|dir)://(.*?)::(.*)", url)
     if inner is not None and (path := _local_path(inner[3])) is not None:
-        return ZipStore(path, inner[2]) if inner[1] == "zip" else LocalStore(Path(path, inner[2].lstrip("/")))
+        return _zip_store(path, inner[2]) if inner[1] == "zip" else LocalStore(Path(path, inner[2].lstrip("/")))
     if (location := location_of(url, storage_options)) is not None:
         from chunkmill.stores.obstore import ObstoreStore  # noqa: PLC0415 - an extra
 
@@ -73,6 +72,12 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     from chunkmill.stores.fsspec import FsspecStore  # noqa: PLC0415 - fsspec takes 50 ms to import
 
     return FsspecStore(url, storage_options)
+
+
+def _zip_store(path: Any, root: str = "") -> Store:
+    from chunkmill.stores.zip import ZipStore  # noqa: PLC0415 - imports zipfile
+
+    return ZipStore(path, root)
 
 
 def _of_pipeline(pipeline: UrlPipeline, storage_options: Mapping[str, Any] | None) -> Store:
@@ -155,7 +160,7 @@ def _of_zarr_python(below: Any) -> Store:
     if (place := place_of(below)) is None:
         is_icechunk = type(below).__module__.startswith("icechunk.")
         return IcechunkStore(below) if is_icechunk else ZarrPythonStore(below)
-    store = ZipStore(place) if type(below).__name__ == "ZipStore" else open_store(place)
+    store = _zip_store(place) if type(below).__name__ == "ZipStore" else open_store(place)
     return ReadOnlyStore(store) if below.read_only else store
 
 

@@ -41,7 +41,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.dimensions import axis_names
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel, multiscales_of
-from chunkmill.nodes.open_store import is_reference_set
+from chunkmill.nodes.reference_sets import is_reference_set
 from chunkmill.stores.base import REQUESTS_AT_ONCE
 from chunkmill.stores.open import is_store
 from chunkmill.xarray.decode import array_encoding, decode, decoded_attributes

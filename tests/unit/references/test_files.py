@@ -11,7 +11,7 @@ from chunkmill.errors import StoreError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences
 from chunkmill.journal import heartbeat
-from chunkmill.nodes.open_store import open_reference_store
+from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references import files
 from chunkmill.references.files import SetFile, in_memory
 from chunkmill.stores.memory import MemoryStore

@@ -15,7 +15,7 @@ from support.systems import NEEDS_DESCRIPTORS
 from chunkmill.errors import ChunkmillError, MetadataError, NodeNotFound, StoreError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.nodes.open_store import is_reference_set, open_reference_store
+from chunkmill.nodes.reference_sets import is_reference_set, open_reference_store
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets, split_url

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.base import get_member, parse_json
+from chunkmill.formats.references import ROOT_KEY
 from chunkmill.model.grid import ChunkCoords, Shape
 from chunkmill.model.metadata import JSON, ChunkKeyEncoding
 from chunkmill.model.references import ReferenceSet, ReferenceTable
 
-__all__ = ["DOCUMENT_NAMES", "ROOT_KEY", "ArrayKeys", "ChunkRows", "find_array", "parse_array_keys", "split_by_array"]
+__all__ = ["DOCUMENT_NAMES", "ArrayKeys", "ChunkRows", "find_array", "parse_array_keys", "split_by_array"]
 
-ROOT_KEY = ".zmetadata"
 
 DOCUMENT_NAMES = frozenset({".zarray", ".zattrs", ".zgroup", "zarr.json"})
 """Last segments of the keys of metadata documents."""

@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.base import parse_json
-from chunkmill.formats.references.chunk_numbers import ROOT_KEY, ArrayKeys, find_array, parse_array_keys
+from chunkmill.formats.references import ROOT_KEY
+from chunkmill.formats.references.chunk_numbers import ArrayKeys, find_array, parse_array_keys
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import WHOLE, Reference, ReferenceSet
 
-__all__ = ["ParquetReferences", "RecordTable", "import_pyarrow", "is_reference_root", "parse_records"]
+__all__ = ["ParquetReferences", "RecordTable", "import_pyarrow", "parse_records"]
 
 _MAX_ROWS = 4_000_000  # of record tables kept by one set in one process: about 100 MB
 _MAX_FILES = 1_000_000  # asked for one by one where a set is listed or loaded
@@ -45,25 +46,6 @@ def import_pyarrow() -> Any:
     except ImportError as error:
         raise ImportError("reference sets in parquet need pyarrow: pip install 'chunkmill[parquet]'") from error
     return pa
-
-
-def is_reference_root(document: bytes | None) -> bool:
-    """Return whether a ``.zmetadata`` document is that of a reference set, not of consolidated Zarr metadata.
-
-    Examples
-    --------
-    >>> is_reference_root(b'{"metadata": {}, "record_size": 10000}')
-    True
-    >>> is_reference_root(b'{"metadata": {}, "zarr_consolidated_format": 1}'), is_reference_root(None)
-    (False, False)
-    """
-    if document is None or b'"record_size"' not in document:  # most are long, and need not be parsed for this
-        return False
-    try:
-        members = parse_json(ROOT_KEY, document)
-    except MetadataError:  # reading it as consolidated metadata will say what is wrong
-        return False
-    return "record_size" in members and "metadata" in members
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,8 @@ import numpy as np
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats.base import parse_json
-from chunkmill.formats.references.chunk_numbers import ROOT_KEY, ChunkRows, split_by_array
+from chunkmill.formats.references import ROOT_KEY
+from chunkmill.formats.references.chunk_numbers import ChunkRows, split_by_array
 from chunkmill.formats.references.parquet import import_pyarrow
 from chunkmill.model.references import INLINE, WHOLE, ReferenceSet
 

@@ -1,0 +1,170 @@
+"""Open reference sets: JSON files, perhaps compressed, and folders of parquet.
+
+Not here: what a set says (`chunkmill.formats.references.json`, ``parquet``), how it answers
+(`chunkmill.stores.reference`), which urls may name one (`chunkmill.nodes.open_store`). Imported where a url names one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from numcodecs.zstd import decompress
+
+from chunkmill.errors import MetadataError, NodeNotFound, StoreError
+from chunkmill.formats.references import ROOT_KEY, is_reference_root
+from chunkmill.formats.references.json import HEAD_BYTES, is_reference_json, parse_reference_json
+from chunkmill.formats.references.parquet import ParquetReferences
+from chunkmill.model.references import ReferenceSet
+from chunkmill.nodes.open_store import BARE_URLS, REFERENCE_OPTIONS, may_be_reference_file, without_reference_options
+from chunkmill.stores.base import ByteRange, Store
+from chunkmill.stores.open import open_store
+from chunkmill.stores.reference import ReferenceStore
+from chunkmill.stores.reference_targets import Targets, split_url
+
+__all__ = ["is_reference_file", "is_reference_set", "open_reference_file", "open_reference_store"]
+
+_LOOKED_AT = 1000  # targets: sets name one file or few, or all alike
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+def open_reference_store(
+    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> ReferenceStore:
+    r"""Open the reference set at `url`: a JSON file, perhaps compressed by gzip or zstd, or a parquet folder.
+
+    Parameters
+    ----------
+    url
+        Of the file or folder; ``"reference://"`` with the url (or the set itself, a dict) as the option ``fo``, as
+        with fsspec.
+    storage_options
+        ``remote_protocol``, ``remote_options``, ``base``, ``allowed_protocols`` and ``target`` say how targets are
+        opened (see `Targets`), ``template_overrides`` replaces templates of the set; the rest is for the filesystem
+        that the set itself is stored on.
+
+    Raises
+    ------
+    NodeNotFound
+        When there is neither a file nor a folder with ``.zmetadata``.
+    MetadataError
+        When what is there is no reference set.
+
+    Examples
+    --------
+    >>> references = {".zattrs": {}, "x/0": "base64:AAE="}
+    >>> open_reference_store("reference://", {"fo": references}).get("x/0")
+    b'\x00\x01'
+    """
+    options = dict(storage_options or {})
+    own = {name: options.pop(name) for name in REFERENCE_OPTIONS if name in options}
+    overrides = own.pop("template_overrides", None)
+    location = os.fspath(url)
+    if location in BARE_URLS:
+        options |= options.pop("target_options", None) or {}
+        if isinstance(location_or_set := options.pop("fo", ""), Mapping):
+            references = parse_reference_json(json.dumps(location_or_set).encode(), template_overrides=overrides)
+            return _json_store(references, Targets("memory://references", **own))
+        location = os.fspath(location_or_set)
+    found = None if location.endswith("/") else _open_file(location, options, own, overrides)
+    if found is not None:
+        return found
+    folder = open_store(location, options)
+    if folder.get(ROOT_KEY) is None:
+        raise NodeNotFound(url=folder.url, path="", wanted="reference set (JSON file, or folder with .zmetadata)")
+    parquet = ParquetReferences(folder.get, folder.url)
+    return ReferenceStore(parquet, Targets(folder.url, **own, set_options=options, is_folder=True), url=folder.url)
+
+
+def open_reference_file(
+    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> ReferenceStore | None:
+    """Open the reference set at `url` when that has the name of one and is a file: one request; else return ``None``.
+
+    A folder may have such a name, too: a store of arrays, or a set in parquet.
+    """
+    if not may_be_reference_file(url):
+        return None
+    location = os.fspath(url)
+    if location in BARE_URLS:
+        return open_reference_store(url, storage_options)
+    options = dict(storage_options or {})
+    own = {name: options.pop(name) for name in REFERENCE_OPTIONS if name in options}
+    return _open_file(location.rstrip("/"), options, own, own.pop("template_overrides", None))
+
+
+def is_reference_set(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Return whether there is a reference set at `url`: one request for a name with ``.json`` in it, two for others.
+
+    Any name with ``.json`` in it is looked into; a folder is one when its ``.zmetadata`` says so.
+    """
+    options = without_reference_options(storage_options)
+    url = os.fspath(url)
+    if url in BARE_URLS:
+        return True
+    if ".json" in url.rsplit("/", 1)[-1]:
+        head = _read_head(url, options)
+        if head is not None:
+            return _is_reference_head(head)
+    return is_reference_root(open_store(url, options).get(ROOT_KEY))
+
+
+def is_reference_file(url: str, storage_options: Mapping[str, Any]) -> bool:
+    """Return whether the file at `url` is a reference set; at most one request, and one for its size."""
+    head = None if url in BARE_URLS else _read_head(url.rstrip("/"), storage_options)
+    return url in BARE_URLS or (head is not None and _is_reference_head(head))
+
+
+def _open_file(
+    location: str, options: Mapping[str, Any], own: Mapping[str, Any], overrides: Any
+) -> ReferenceStore | None:
+    store, key = _file(location, options)
+    if (document := store.get(key)) is None:
+        return None
+    shown = location if "::" in location else f"{store.url.removesuffix('/')}/{key}"
+    document = _decompressed(shown, document)
+    references = parse_reference_json(document, source=shown, template_overrides=overrides)
+    return _json_store(references, Targets(shown, **own, set_options=options))
+
+
+def _json_store(references: ReferenceSet, targets: Targets) -> ReferenceStore:
+    """Return the store of a set; warn when its relative targets are not to be found: its metadata can be read still."""
+    relative = next(filter(targets.is_relative, islice(references.urls, _LOOKED_AT)), "")
+    try:
+        targets.resolve(relative or "/")
+    except StoreError as error:
+        warnings.warn(str(error), UserWarning, stacklevel=2)
+    return ReferenceStore(references, targets, url=targets.source)
+
+
+def _file(url: str, options: Mapping[str, Any]) -> tuple[Store, str]:
+    root, key = split_url(url)
+    return open_store(root, options), key
+
+
+def _read_head(url: str, options: Mapping[str, Any]) -> bytes | None:
+    store, key = _file(url, options)
+    size = store.size(key)
+    return None if size is None else store.get(key, ByteRange(0, min(size, HEAD_BYTES)))
+
+
+def _is_reference_head(head: bytes) -> bool:
+    return head.startswith((_GZIP, _ZSTD)) or is_reference_json(head)
+
+
+def _decompressed(url: str, document: bytes) -> bytes:
+    try:
+        if document.startswith(_GZIP):
+            return gzip.decompress(document)
+        if document.startswith(_ZSTD):
+            return bytes(decompress(document))
+    except (OSError, EOFError, RuntimeError, ValueError) as error:
+        raise MetadataError(
+            key=url, field="document", got=str(error), expected="JSON, or that in gzip or zstd"
+        ) from None
+    return document

@@ -1,0 +1,140 @@
+"""What opens, reads, writes and lists nodes imports neither dask, distributed, xarray nor pandas."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import chunkmill as cm
+
+BEGIN = """
+import sys
+import numpy as np
+import chunkmill as cm
+place = sys.argv[1]
+"""
+END = """
+print(*sorted({name.partition(".")[0] for name in sys.modules} & {"dask", "distributed", "xarray", "pandas"}))
+"""
+WAYS = {
+    "open_array": "cm.open_array(place, 'a')[0, 0]",
+    "open_group": "list(cm.open_group(place)); cm.open_group(place).tree()",
+    "open": "repr(cm.open(place)), cm.open(place)._repr_html_(), cm.open(place, 'a')._repr_html_()",
+    "create_array": "cm.create_array(place, 'b', shape=(8,), dtype='i4', chunks=(3,))",
+    "create_arrays": "cm.create_arrays(place, {'b': {'shape': (8,), 'dtype': 'i4'}})",
+    "create_group": "cm.create_group(place, 'g').create_array('c', shape=(3,), dtype='i4')",
+    "partial write": "cm.open_array(place, 'a', mode='r+')[1:3, 2] = 7",
+    "resize": "cm.open_array(place, 'a', mode='r+').resize((5, 9))",
+    "append": "cm.open_array(place, 'a', mode='r+').append(np.ones((2, 6)))",
+    "attributes": "cm.open_array(place, 'a', mode='r+').update_attributes({'units': 'K'})",
+    "delete": "cm.delete(place, 'a')",
+    "consolidate": "cm.consolidate(place)",
+    "jobs": "cm.jobs(place)",
+    "info": "from chunkmill.cli.main import main; main(['info', place], standalone_mode=False)",
+    "ls": "from chunkmill.cli.main import main; main(['ls', place], standalone_mode=False)",
+}
+
+
+def run(script, *arguments, **environment):
+    """Run a script in a process of its own, and return its last line."""
+    known = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")} | environment
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, env=known, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.fixture
+def place(tmp_path):
+    cm.create_array(tmp_path / "s", "a", shape=(7, 6), dtype="f8", chunks=(3, 2))[...] = np.arange(42.0).reshape(7, 6)
+    return str(tmp_path / "s")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_core_imports_no_dask(place, way):
+    assert run(BEGIN + WAYS[way] + END, place) == ""
+
+
+def test_what_needs_dask_imports_it(place):
+    assert run(BEGIN + "cm.open_array(place, 'a').to_dask()" + END, place).startswith("dask")
+
+
+READ = "from chunkmill.config import read_settings; import json; print(json.dumps(read_settings()))"
+READ_BY_DASK = """
+import dask, json
+section = dask.config.get("chunkmill", None) or {}
+print(json.dumps({name.replace("_", "-"): value for name, value in section.items()}))
+"""
+INHERITED = base64.urlsafe_b64encode(json.dumps({"chunkmill": {"fsync": True, "temp": "/t"}}).encode()).decode()
+CASES = [
+    ({}, {}),
+    ({"DASK_CHUNKMILL__MAX_MEM": "1GiB"}, {}),
+    ({"DASK_CHUNKMILL__PROGRESS": "False", "DASK_CHUNKMILL__FSYNC": "true"}, {}),
+    (
+        {
+            "DASK_CHUNKMILL__REMOTE_REQUESTS": "7",
+            "DASK_CHUNKMILL__TEMP": "null",
+            "DASK_CHUNKMILL__RETRY_SECONDS": "1.5",
+        },
+        {},
+    ),
+    ({"DASK_CHUNKMILL": "{'fsync': True, 'max-mem': 5}"}, {}),
+    ({"DASK_INTERNAL_INHERIT_CONFIG": INHERITED, "DASK_CHUNKMILL__FSYNC": "False"}, {}),
+    ({}, {"a.yaml": "chunkmill:\n  fsync: true\n  max_mem: 2 GiB\n"}),
+    ({}, {"a.yaml": "chunkmill:\n  fsync: true\n", "b.yml": "chunkmill:\n  fsync: false\n  temp: /scratch\n"}),
+    ({}, {"a.json": '{"chunkmill": {"retry-seconds": 5}}', "b.txt": "chunkmill: {fsync: true}", "c.yaml": ""}),
+    ({"DASK_CHUNKMILL__MAX_MEM": "3"}, {"a.yaml": "chunkmill:\n  max-mem: 2 GiB\narray:\n  chunk-size: 1MiB\n"}),
+    ({}, {"a.yaml": "chunkmill:\n"}),
+]
+
+
+@pytest.mark.parametrize(("environment", "files"), CASES)
+def test_settings_without_dask_are_those_of_dask(tmp_path, environment, files):
+    for name, text in files.items():
+        tmp_path.joinpath(name).write_text(text)
+    environment = {"DASK_CONFIG": str(tmp_path), "PATH": os.environ["PATH"], **environment}
+    found, expected = (json.loads(run(script, **environment)) for script in (READ, READ_BY_DASK))
+    assert found == expected
+    assert len(found) >= len(environment) - 2  # those of files alone are compared with dask's
+
+
+def test_a_file_that_is_no_mapping_is_refused(tmp_path):
+    tmp_path.joinpath("a.yaml").write_text("- chunkmill\n")
+    script = "from chunkmill.config import setting\ntry: setting('fsync')\nexcept ValueError as error: print(error)"
+    assert "is malformed: it is not a mapping" in run(script, DASK_CONFIG=str(tmp_path))
+
+
+def test_the_config_of_dask_rules_once_it_is_imported():
+    script = """
+from chunkmill.config import setting
+before = setting("fsync")
+import dask
+with dask.config.set({"chunkmill.fsync": True}):
+    print(before, setting("fsync"), dask.config.get("chunkmill.progress"))
+"""
+    assert run(script) == "False True auto"
+
+
+def test_the_defaults_are_those_of_the_file():
+    yaml = pytest.importorskip("yaml")
+    from importlib.resources import files
+
+    from chunkmill.config import DEFAULTS
+
+    assert yaml.safe_load(files("chunkmill").joinpath("chunkmill.yaml").read_text("utf-8")) == DEFAULTS
+
+
+def test_a_worker_takes_the_lock_of_its_cluster():
+    """The core does not import distributed, but asks for the cluster's lock where a worker runs."""
+    script = """
+from chunkmill.nodes.deferred_imports import automatic_lock
+kinds = [type(automatic_lock("k", True)).__name__]
+from distributed import Client
+with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    kinds.append(client.submit(lambda: type(automatic_lock("k", True)).__name__).result())
+print(*kinds)
+"""
+    assert run(script) == "LocalLock ClusterLock"
