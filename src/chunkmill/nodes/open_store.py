@@ -1,7 +1,7 @@
 """Open the store of a url that users give; tell the urls of reference sets by their names.
 
-Not here: the stores (`chunkmill.stores.open`); reference sets (`chunkmill.nodes.reference_sets`), whose readers take 50 ms
-to import. This module breaks the circle between the two.
+Not here: the stores (`chunkmill.stores.open`); reference sets (`chunkmill.nodes.reference_sets`), whose
+readers take 50 ms to import. This module breaks the circle between the two.
 """
 
 from __future__ import annotations
