@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.references.write import ReferencesReport, to_references
     from chunkmill.runtime.job_handle import RunningJob
     from chunkmill.runtime.progress import JobStatus
-    from chunkmill.scan.scan import ScanReport, scan
+    from chunkmill.scans.scan import ScanReport, scan
     from chunkmill.xarray.write import DatasetReport, write_dataset
     from chunkmill.zarr_python.view import zarr_store
 
@@ -127,7 +127,7 @@ _DEFINED_IN = {
     "references.write": ("ReferencesReport", "to_references"),
     "runtime.job_handle": ("RunningJob",),
     "runtime.progress": ("JobStatus",),
-    "scan.scan": ("ScanReport", "scan"),
+    "scans.scan": ("ScanReport", "scan"),
     "xarray.write": ("DatasetReport", "write_dataset"),
     "zarr_python.view": ("zarr_store",),
 }

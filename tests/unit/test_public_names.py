@@ -83,3 +83,9 @@ def test_star():
 
 def test_the_version_is_that_of_the_installed_package():
     assert cm.__version__ == version("chunkmill")
+
+
+def test_no_room_has_the_name_of_a_function():
+    """An import of the room would put it in the function's place: ``chunkmill.scan`` was a module then."""
+    rooms = {path.stem for path in Path(cm.__file__).parent.iterdir()}
+    assert not rooms & {name for name in cm.__all__ if name != "errors"}

@@ -4,7 +4,7 @@ import fsspec
 import pytest
 
 from chunkmill.errors import ScanError
-from chunkmill.scan.parse import kind_of, parse_file
+from chunkmill.scans.parse import kind_of, parse_file
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 

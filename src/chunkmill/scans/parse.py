@@ -2,7 +2,7 @@
 
 We write no parser. Both packages are extras (``scan``) and are imported where a file needs them. Documents are those of
 Zarr v3 where VirtualiZarr parsed, and of Zarr v2 where kerchunk did. Not here: joining the sets of several files
-(`chunkmill.scan.join`).
+(`chunkmill.scans.join`).
 Checked against: virtualizarr 2.5.1, kerchunk 0.2.10; values against xarray's engines h5netcdf and scipy.
 """
 

@@ -1,6 +1,6 @@
 """Scan files to a reference set, one task a file, on Dask's scheduler: the public function, and its report.
 
-Not here: parsing (`chunkmill.scan.parse`), joining (`chunkmill.scan.join`), writing (`chunkmill.references.write`).
+Not here: parsing (`chunkmill.scans.parse`), joining (`chunkmill.scans.join`), writing (`chunkmill.references.write`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from chunkmill.nodes.api import open as open_node
 from chunkmill.references.write import to_references
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
-from chunkmill.scan.join import ParsedFile, joined, parsed_file
-from chunkmill.scan.parse import Parser, parse_file
+from chunkmill.scans.join import ParsedFile, joined, parsed_file
+from chunkmill.scans.parse import Parser, parse_file
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets
 

@@ -3,7 +3,7 @@
 import pytest
 
 from chunkmill.errors import ScanError
-from chunkmill.scan.scan import ScanReport, _files, scan
+from chunkmill.scans.scan import ScanReport, _files, scan
 
 
 def test_a_glob_is_sorted(tmp_path):

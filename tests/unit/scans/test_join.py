@@ -6,7 +6,7 @@ import pytest
 from chunkmill.errors import ScanError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.nodes.api import open_group
-from chunkmill.scan.join import LoadedArray, ParsedFile, joined
+from chunkmill.scans.join import LoadedArray, ParsedFile, joined
 from chunkmill.stores.reference import ReferenceStore
 
 EMPTY = b'{"zarr.json": {"zarr_format": 3, "node_type": "group"}}'

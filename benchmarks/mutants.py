@@ -1,0 +1,206 @@
+"""Change one thing in the package, and see whether a test fails: how sharp the unit and contract tests are.
+
+    python -m benchmarks.mutants --seed 1 --number 5 [--room nodes]
+
+Each mutant is one change of one expression in a copy of the tree (a comparison, a constant, a condition, a result, an
+error that is not raised, two arguments exchanged). It is killed where the unit tests of its room, or the contract tests
+of stores, fail within `SECONDS`. A survivor is equivalent, or shows a test that is missing: a reader decides which.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Mutant", "mutants_of", "run"]
+
+ROOT = Path(__file__).parents[1]
+SECONDS = 30.0  # of tests, for each mutant
+CONTRACTS = {"stores": ["tests/contracts/test_stores.py", "-k", "Local or Memory or Zip or Overlay"]}
+
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+
+
+class Mutant(NamedTuple):
+    """One change of a module."""
+
+    path: Path
+    line: int
+    kind: str
+    source: str
+    """the module, changed"""
+    before: str
+    after: str
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """Yield every mutant of a module; docstrings and annotations stay."""
+    text = path.read_text("utf-8")
+    tree = ast.parse(text)
+    for node, kind, changed in _changes(tree):
+        before, after = ast.unparse(node), ast.unparse(changed) if changed is not None else "pass"
+        lines = text.splitlines(keepends=True)
+        line = getattr(node, "lineno", 0)
+        start = _offset(lines, line, getattr(node, "col_offset", 0))
+        stop = _offset(lines, getattr(node, "end_lineno", 0) or line, getattr(node, "end_col_offset", 0) or 0)
+        data = text.encode()
+        replaced = after if isinstance(node, ast.stmt) else f"({after})"
+        source = (data[:start] + replaced.encode() + data[stop:]).decode()
+        try:
+            ast.parse(source)
+        except SyntaxError:  # inside of an f-string, for example
+            continue
+        yield Mutant(path, line, kind, source, before, after)
+
+
+def _offset(lines: list[str], line: int, column: int) -> int:
+    """Return the offset in bytes of a place of `ast`, which counts columns in bytes too."""
+    return sum(len(each.encode()) for each in lines[: line - 1]) + column
+
+
+def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, ast.AST | None]]:  # noqa: C901 - a branch for each kind
+    """Yield nodes, the kind of change, and what each becomes (``None``: nothing)."""
+    for node in _code(tree):
+        if isinstance(node, ast.Compare) and type(node.ops[0]) in _OPPOSITES:
+            changed = deepcopy(node)
+            changed.ops[0] = _OPPOSITES[type(node.ops[0])]()
+            yield node, "comparison", changed
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+            yield node, "boolean", ast.Constant(not node.value)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, int):
+            yield node, "constant", ast.Constant(node.value + 1)
+        elif isinstance(node, ast.BoolOp):
+            changed_operation = deepcopy(node)
+            changed_operation.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+            yield node, "and, or", changed_operation
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield node, "not", node.operand
+        elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+            yield node, "result", ast.Return(ast.Constant(None))
+        elif isinstance(node, ast.Raise) and node.exc is not None:
+            yield node, "raise", None
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            yield node, "call", None
+        elif (
+            isinstance(node, ast.Call) and len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args)
+        ):
+            changed_call = deepcopy(node)
+            changed_call.args[:2] = changed_call.args[1::-1]
+            yield node, "arguments", changed_call
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _code(tree: ast.AST) -> Iterator[ast.AST]:
+    """Walk what runs when functions are called: no annotations, decorators, docstrings."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for statement in node.body:
+                yield from _expressions(statement)
+
+
+def _expressions(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name in {"annotation", "returns", "decorator_list", "args"} and not isinstance(node, ast.Call):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            is_code = isinstance(child, ast.AST) and not isinstance(
+                child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.JoinedStr)
+            )
+            if is_code and not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):
+                yield from _expressions(child)
+
+
+def copied(folder: Path) -> Path:
+    """Copy what tests need of the tree."""
+    for name in ("src", "tests", "benchmarks", "docs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+def tests_of(room: str) -> list[str]:
+    """Return the arguments of pytest for the unit and contract tests of a room."""
+    return [f"tests/unit/{room}", *(CONTRACTS[room][:1] if room in CONTRACTS else [])]
+
+
+def run(mutant: Mutant, tree: Path) -> str:
+    """Return ``killed``, ``survived``, or ``killed (time)`` where the tests take too long."""
+    place = tree / mutant.path.relative_to(ROOT)
+    original = place.read_text("utf-8")
+    room = mutant.path.relative_to(ROOT / "src" / "chunkmill").parts[0]
+    own = (
+        tree
+        / "tests"
+        / "unit"
+        / mutant.path.relative_to(ROOT / "src" / "chunkmill").with_name(f"test_{mutant.path.name}")
+    )
+    place.write_text(mutant.source, "utf-8")
+    try:
+        first = [str(own.relative_to(tree))] if own.exists() else []  # most mutants die there
+        for arguments in filter(None, (first, tests_of(room))):
+            verdict = _tested(arguments, tree)
+            if verdict != "survived":
+                return verdict
+        return "survived"
+    finally:
+        place.write_text(original, "utf-8")
+
+
+def _tested(arguments: list[str], tree: Path) -> str:
+    environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *arguments]
+    try:
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return "out of time"
+    return "survived" if done.returncode == 0 else "killed"
+
+
+def main() -> None:
+    """Run some mutants, chosen by a seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--number", type=int, default=5)
+    parser.add_argument("--room", default="", help="a folder of src/chunkmill; by default any that has unit tests")
+    options = parser.parse_args()
+    package = ROOT / "src" / "chunkmill"
+    modules = [
+        path
+        for path in sorted(package.rglob(f"{options.room or '*'}/**/*.py"))
+        if (ROOT / "tests" / "unit" / path.relative_to(package).parts[0]).is_dir()
+    ]
+    chosen = random.Random(options.seed)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        tree = copied(Path(folder))
+        counts: dict[str, int] = {}
+        while sum(counts.values()) < options.number:
+            mutants = list(mutants_of(chosen.choice(modules)))
+            if not mutants:
+                continue
+            mutant = chosen.choice(mutants)
+            verdict = run(mutant, tree)
+            counts[verdict] = counts.get(verdict, 0) + 1
+            where = f"{mutant.path.relative_to(package)}:{mutant.line}"
+            print(f"{verdict:11} {where} ({mutant.kind}): {mutant.before!r} -> {mutant.after!r}", flush=True)
+        print(", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())))
+
+
+if __name__ == "__main__":
+    main()
