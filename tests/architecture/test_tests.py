@@ -17,7 +17,7 @@ WITHOUT_TESTS_OF_THEIR_NAME = {
     "conversion": 4,
     "dask_arrays": 1,
     "errors": 1,
-    "formats": 11,
+    "formats": 12,
     "model": 4,
     "nodes": 13,
     "pyramids": 3,

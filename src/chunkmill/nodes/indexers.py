@@ -19,7 +19,7 @@ from chunkmill.errors import RegionError
 from chunkmill.nodes import deferred_imports
 
 if TYPE_CHECKING:
-    from chunkmill.nodes.array import Array
+    from chunkmill.array.stored_array import StoredArray
 
 __all__ = ["BlockIndex", "OuterIndex", "PointIndex", "split_fields"]
 
@@ -40,7 +40,7 @@ class OuterIndex:
            [2]], dtype=int16)
     """
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: StoredArray) -> None:
         self._array = array
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
@@ -72,7 +72,7 @@ class PointIndex:
     array([9, 8], dtype=int16)
     """
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: StoredArray) -> None:
         self._array = array
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
@@ -100,7 +100,7 @@ class BlockIndex:
     ((1, 6), 4)
     """
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Any) -> None:
         self._array = array
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
@@ -163,7 +163,7 @@ def _all_texts(part: list[Any]) -> bool:
     return bool(part) and all(isinstance(each, str) for each in part)
 
 
-def _expanded(index: Any, array: Array) -> list[Any]:
+def _expanded(index: Any, array: StoredArray) -> list[Any]:
     """Return an integer, a slice or an array of positions for each axis, those that are left out as full slices."""
     parts = list(index) if isinstance(index, tuple) else [index]
     n_missing = array.ndim - sum(part is not Ellipsis for part in parts)
@@ -174,7 +174,7 @@ def _expanded(index: Any, array: Array) -> list[Any]:
     return [_checked(part, axis, array) for axis, part in enumerate(parts)]
 
 
-def _checked(part: Any, axis: int, array: Array) -> Any:
+def _checked(part: Any, axis: int, array: StoredArray) -> Any:
     if isinstance(part, slice):
         return part
     along = np.asarray(part)
@@ -188,7 +188,7 @@ def _checked(part: Any, axis: int, array: Array) -> Any:
     return along.astype(np.intp) if along.ndim else int(along)
 
 
-def _points(index: Any, array: Array) -> list[Any]:
+def _points(index: Any, array: StoredArray) -> list[Any]:
     parts = list(index) if isinstance(index, tuple) else [index]
     expanded: list[Any] = []
     for part in parts:  # a mask over k axes is k arrays of integers
