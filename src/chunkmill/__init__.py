@@ -7,6 +7,7 @@
 """
 
 from importlib import import_module
+from inspect import isfunction
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,10 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of these
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         with _IMPORTING:  # two threads that import modules of a circle at once each find one of them half made
-            value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+            value = getattr(import_module(_MODULES[name]), name)
+            if isfunction(value):  # what is called otherwise in other libraries is met by "did you mean"
+                value = import_module("chunkmill.nodes.keywords").explained(value)
+            globals()[name] = value
         return value
 
 

@@ -67,7 +67,7 @@ class _Shape(ParamType):
     name = "shape"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value == "keep":
+        if not isinstance(value, str) or value == "keep" or value[-1:] in "bB":  # a size such as 16MiB
             return value
         if value == "none":
             return None
@@ -77,7 +77,7 @@ class _Shape(ParamType):
                 return {name.strip(): _length(length.strip()) for name, length in (i.rsplit("=", 1) for i in items)}
             return tuple(map(int, items))
         except ValueError:
-            self.fail(f"{value!r} is not a shape: write it as 1,512,512, or as time=-1,lat=32", param, ctx)
+            self.fail(f"{value!r} is not a shape: write it as 1,512,512, as time=-1,lat=32, or 16MiB", param, ctx)
 
 
 def _length(text: str) -> int | str:

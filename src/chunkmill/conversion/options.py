@@ -25,7 +25,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.dimensions import axis_names, unknown_dimensions
 from chunkmill.nodes.group import Node
 from chunkmill.nodes.hierarchy import walk
-from chunkmill.nodes.new_array import check_shards, make_grid
+from chunkmill.nodes.new_array import check_shards, is_size, make_grid
 from chunkmill.nodes.region_option import RegionOption
 
 __all__ = [
@@ -325,7 +325,7 @@ def chosen(option: Any, source: Array, name: str) -> Any:
         option = _by_dimension(option, name, [source], axis_names)
     if option is None and name == "chunks":
         return "keep"
-    if isinstance(option, str) and option != "keep" and (option != "auto" or name == "shards"):
+    if isinstance(option, str) and option != "keep" and (name == "shards" or not (option == "auto" or is_size(option))):
         msg = f"{name}={option!r} for {source.path!r}: expected 'keep', a shape, a mapping or a callable"
         raise ValueError(msg)
     return option

@@ -46,8 +46,9 @@ def create_array(
         Shape and data type of the array. Arrays without axes and axes of length 0 are allowed. ``str`` or NumPy's
         ``StringDType``: strings of variable length. A big-endian dtype is stored big-endian.
     chunks
-        Chunk shape, one length per axis (inner chunks when sharded). ``"auto"``: chunks of about 4 MiB. Lengths by
-        dimension, ``{"time": 10, "lat": -1}``, where there are `dimension_names`: the other axes are ``"auto"``.
+        Chunk shape, one length per axis (inner chunks when sharded). ``"auto"``: chunks of about 4 MiB; ``"16MiB"``: of
+        that size at most. Lengths by dimension, ``{"time": 10, "lat": -1}``, where there are `dimension_names`: the
+        other axes are ``"auto"``.
     shards
         Shard shape, a multiple of `chunks`; Zarr v3 only.
     format

@@ -5,6 +5,7 @@ Not here: documents (`chunkmill.formats`), whether there is room for it (`chunkm
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +29,15 @@ from chunkmill.nodes.documents import may_have
 from chunkmill.nodes.opening import find_stored
 from chunkmill.stores.base import Store
 
-__all__ = ["check_shards", "describe_array", "format_above", "lengths_by_name", "make_grid", "with_chunk_keys"]
+__all__ = [
+    "check_shards",
+    "describe_array",
+    "format_above",
+    "is_size",
+    "lengths_by_name",
+    "make_grid",
+    "with_chunk_keys",
+]
 
 _DEFAULT_FORMAT = "zarr3"
 
@@ -200,7 +209,7 @@ def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within:
 
     `chunks`: one length for all axes; a length for each axis (``-1``: the whole axis); a list of lengths for an axis
     (a rectilinear grid), or an axis as it is; ``"auto"``, also for single axes, which divides the chunk shape `within`
-    where that is given.
+    where that is given; a size of decoded chunks, ``"16MiB"``, of which they have that many bytes at most.
 
     Examples
     --------
@@ -209,7 +218,9 @@ def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within:
     >>> make_grid((7, 5), ((3, 4), 5), np.dtype("i4")).dask_chunks
     ((3, 4), (5,))
     """
-    if isinstance(chunks, str) and chunks == "auto":
+    most = _AUTO_CHUNK_BYTES
+    if isinstance(chunks, str):
+        most = most if chunks == "auto" else _bytes(chunks)
         chunks = ("auto",) * len(shape)
     per_axis = [chunks] * len(shape) if isinstance(chunks, (int, np.integer)) else list(chunks)
     if len(per_axis) != len(shape):
@@ -220,7 +231,7 @@ def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within:
         return ChunkGrid(tuple(_axis(size, length, shape) for size, length in zip(shape, per_axis, strict=True)))
     around = shape if within is None else make_grid(shape, within, dtype).chunk_shape
     fixed = make_grid(shape, [around[n] or 1 if n in free else each for n, each in enumerate(per_axis)], dtype)
-    lengths = _auto_chunks(fixed.chunk_shape, dtype.itemsize, free, divide=within is not None)
+    lengths = _auto_chunks(fixed.chunk_shape, dtype.itemsize, free, most, divide=within is not None)
     return make_grid(shape, [lengths[n] if n in free else each for n, each in enumerate(fixed.axes)], dtype)
 
 
@@ -250,10 +261,35 @@ def _axis_of_edges(size: int, edges: list[int]) -> RegularAxis | RunsAxis:
     return RunsAxis(size, tuple(run_lengths(edges)))
 
 
-def _auto_chunks(shape: Sequence[int], itemsize: int, free: Collection[int], *, divide: bool) -> tuple[int, ...]:
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECASE)
+
+
+def is_size(text: str) -> bool:
+    """Return whether a text is a size in bytes, such as ``"16MiB"``."""
+    return _SIZE.fullmatch(text) is not None
+
+
+def _bytes(size: str) -> int:
+    """Return a size such as ``"16MiB"`` in bytes.
+
+    Examples
+    --------
+    >>> _bytes("16MiB"), _bytes("1.5 kB")
+    (16777216, 1500)
+    """
+    parsed = _SIZE.fullmatch(size)
+    if parsed is None or not float(parsed[1]):
+        reason = "expected lengths, 'auto', or a size such as '16MiB'"
+        raise RegionError(index=Hint("{}", ("chunks", size)), shape=(), reason=reason)
+    return int(float(parsed[1]) * (1024 if parsed[3] else 1000) ** " kmgt".index(parsed[2].lower() or " "))
+
+
+def _auto_chunks(
+    shape: Sequence[int], itemsize: int, free: Collection[int], most: int, *, divide: bool
+) -> tuple[int, ...]:
     """Halve the longest of the axes `free` until a chunk is small enough; only evenly, when it must `divide`."""
     chunk = [max(n, 1) for n in shape]
-    while prod(chunk) * itemsize > _AUTO_CHUNK_BYTES:
+    while prod(chunk) * itemsize > most:
         axes = [axis for axis in free if chunk[axis] > 1 and (chunk[axis] % 2 == 0 or not divide)]
         if not axes:
             break

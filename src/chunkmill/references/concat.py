@@ -8,7 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from glob import has_magic
 from typing import Any, Literal
+
+from fsspec.core import open_files
 
 from chunkmill.errors import StoreError
 from chunkmill.formats.references import combine
@@ -17,7 +20,7 @@ from chunkmill.nodes import api
 from chunkmill.nodes.arguments import StoreLocation
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.reference_sets import open_reference_store
+from chunkmill.nodes.reference_sets import open_reference_store, without_reference_options
 from chunkmill.references.files import SetFile, in_memory
 from chunkmill.stores.capabilities import HoldsReferences, innermost
 from chunkmill.stores.reference import ReferenceStore
@@ -26,7 +29,7 @@ __all__ = ["concat_references"]
 
 
 def concat_references(
-    sets: Sequence[StoreLocation | Array | Group],
+    sets: str | Sequence[StoreLocation | Array | Group],
     *,
     dim: str,
     target: str | os.PathLike[str] | None = None,
@@ -45,7 +48,8 @@ def concat_references(
     Parameters
     ----------
     sets : sequence of str, path, Array or Group
-        Urls of reference sets, or nodes opened from them.
+        Urls of reference sets, or nodes opened from them; or one pattern, ``"archive/2026-*.json"``, whose matches are
+        joined in the order of their names.
     dim : str
         Name of the dimension.
     target : str or path, optional
@@ -78,7 +82,7 @@ def concat_references(
     >>> week["t"][2:6]
     array([6, 6, 7, 7], dtype=int32)
     """
-    stores = [_reference_store(each, storage_options) for each in sets]
+    stores = [_reference_store(each, storage_options) for each in _listed(sets, storage_options)]
     options = storage_options if target_storage_options is None else target_storage_options
     file = replaces = None
     if target is not None:
@@ -91,6 +95,22 @@ def concat_references(
         return api.open(store)
     file.write(joined, replaces=replaces)
     return api.open(target, storage_options=options)
+
+
+def _listed(sets: Any, storage_options: Mapping[str, Any] | None) -> Sequence[Any]:
+    """Return several sets as they are, and the matches of a pattern, sorted by name."""
+    if not isinstance(sets, (str, os.PathLike, Array, Group)):
+        listed = list(sets)
+        if not listed:
+            raise ValueError("sets=[]: expected at least one reference set")
+        return listed
+    if not isinstance(sets, str) or not has_magic(sets):
+        raise TypeError(f"sets={sets!r:.100}: expected a list of reference sets, or a pattern such as '2026-*.json'")
+    options = without_reference_options(storage_options)
+    found = [file.full_name for file in open_files(sets, **options)]
+    if not found:
+        raise ValueError(f"no reference set matches {sets!r}")
+    return sorted(found)
 
 
 def _reference_store(each: StoreLocation | Array | Group, storage_options: Mapping[str, Any] | None) -> HoldsReferences:

@@ -43,3 +43,30 @@ def test_unknown_names_and_shards_that_do_not_fit_are_refused(options, error, te
     with pytest.raises(error) as raised:
         cm.create_array(MemoryStore(), **({"shape": (100, 64, 48), "dtype": "f4", "dimension_names": NAMES} | options))
     assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(("size", "most"), [("16MiB", 16 << 20), ("64 kB", 64_000), ("1.5KiB", 1536)])
+def test_chunks_of_a_size_in_bytes(size, most):
+    array = cm.create_array(MemoryStore(), shape=(3000, 4000), dtype="f4", chunks=size)
+    n = array.chunks[0] * array.chunks[1] * 4
+    assert most / 4 < n <= most
+
+
+def test_chunks_of_a_size_divide_the_shards():
+    array = cm.create_array(MemoryStore(), shape=(3000, 4000), dtype="f4", chunks="64KiB", shards=(1024, 1024))
+    assert all(shard % chunk == 0 for shard, chunk in zip(array.shards, array.chunks, strict=True))
+    assert array.chunks[0] * array.chunks[1] * 4 <= 64 << 10
+
+
+@pytest.mark.parametrize("size", ["16", "big", "0MiB", "-1MiB"])
+def test_a_text_that_is_not_a_size_is_refused(size):
+    with pytest.raises(cm.errors.RegionError, match="a size such as '16MiB'"):
+        cm.create_array(MemoryStore(), shape=(8, 8), dtype="f4", chunks=size)
+
+
+def test_to_store_and_rechunk_take_sizes_too():
+    store = MemoryStore()
+    cm.to_store(da.zeros((400, 400), chunks=(100, 400)), store, chunks="64KiB")
+    assert cm.open_array(store).chunks[0] * cm.open_array(store).chunks[1] * 8 <= 64 << 10
+    cm.rechunk(store, target := MemoryStore(), chunks="256KiB")
+    assert 32 << 10 < cm.open_array(target).chunks[0] * cm.open_array(target).chunks[1] * 8 <= 256 << 10

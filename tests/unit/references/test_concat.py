@@ -1,5 +1,7 @@
 """Sets are joined by their references alone."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -42,3 +44,19 @@ def test_what_is_no_set(tmp_path):
     array = cm.create_array(tmp_path / "x", "t", shape=(4,), dtype="i4", chunks=(2,))
     with pytest.raises(TypeError, match="expected the url of a reference set"):
         cm.concat_references([array], dim="time")
+
+
+def test_a_pattern_is_expanded_in_the_order_of_names(sets, tmp_path):
+    pattern = f"{Path(sets[0]).parent}/*.json"
+    joined = cm.concat_references(pattern, dim="time", target=tmp_path / "out" / "all.json")
+    assert joined["t"].shape == (12, 2)
+    np.testing.assert_array_equal(joined["t"][:, 0], cm.concat_references(sorted(sets), dim="time")["t"][:, 0])
+
+
+def test_a_text_that_is_not_a_pattern_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="expected a list of reference sets, or a pattern"):
+        cm.concat_references("tos.json", dim="time")
+    with pytest.raises(ValueError, match="no reference set matches"):
+        cm.concat_references(str(tmp_path / "tos_*.json"), dim="time")
+    with pytest.raises(ValueError, match="at least one"):
+        cm.concat_references([], dim="time")

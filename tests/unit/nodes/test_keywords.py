@@ -1,0 +1,106 @@
+"""Traps for users of other libraries: keywords of theirs, modes given as paths, texts given as lists."""
+
+import inspect
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import chunkmill as cm
+from chunkmill.nodes.keywords import THEIRS
+
+DS = xr.Dataset({"t": ("x", np.arange(4.0))})
+VALUES = np.arange(4.0)
+PAGE = (Path(__file__).parents[3] / "docs" / "how_to" / "from_other_libraries.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "said"),
+    [
+        (cm.write_dataset, {"store": "k.zarr"}, "did you mean url='k.zarr'"),
+        (cm.write_dataset, {"group": "a"}, "did you mean path='a'"),
+        (cm.write_dataset, {"zarr_format": 2}, "did you mean format='zarr2'"),
+        (cm.write_dataset, {"safe_chunks": False}, "not needed, blocks"),
+        (cm.to_store, {"component": "a"}, "did you mean path='a'"),
+        (cm.to_store, {"overwrite": True}, "did you mean mode='w'"),
+        (cm.to_store, {"overwrite": False}, "did you mean mode='w-'"),
+        (cm.create_array, {"compressors": "zstd"}, "did you mean codecs='zstd'"),
+        (cm.create_array, {"mode": "w"}, "did you mean overwrite=True"),
+        (cm.create_array, {"shap": (4,)}, r"did you mean shape=\(4,\)"),
+        (cm.rechunk, {"target_chunks": (2,)}, r"did you mean chunks=\(2,\)"),
+        (cm.rechunk, {"executor": "dask"}, "not needed, jobs run on"),
+        (cm.open, {"use_consolidated": True}, "did you mean consolidated=True"),
+        (cm.open, {"colour": 1}, "it has url, path, format"),
+    ],
+    ids=lambda each: getattr(each, "__name__", None) or str(each)[:30],
+)
+def test_a_keyword_of_another_library_is_explained(function, options, said):
+    with pytest.raises(TypeError, match=said):
+        function("a", "b", **options)
+
+
+def test_every_keyword_of_the_page_is_explained_where_it_is_not_ours():
+    """Of each table of docs/how_to/from_other_libraries.md."""
+    n_asked = 0
+    for body in re.findall(r"^## .*?: `.*?`\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL):
+        for theirs, ours in re.findall(r"^\| (`\w+=`.*?) \|(.*?)\|.*\|$", body, flags=re.MULTILINE):
+            called = re.findall(r"`(\w+)\((\w+)=\)`", ours)
+            for keyword in re.findall(r"`(\w+)=`", theirs) if called else ():
+                function = getattr(cm, called[0][0])
+                if keyword not in inspect.signature(function).parameters:
+                    with pytest.raises(TypeError) as raised:
+                        function(**{keyword: "a"})
+                    n_asked += 1
+                    named = {argument for _, argument in called}
+                    assert any(f"{name}=" in str(raised.value) for name in named), raised.value
+    assert n_asked > 12
+
+
+def test_ours_are_arguments_of_public_functions():
+    parameters = {
+        name
+        for each in cm.__all__
+        if inspect.isfunction(function := getattr(cm, each))
+        for name in inspect.signature(function).parameters
+    }
+    assert {ours for pairs in THEIRS.values() for ours, _ in pairs} <= parameters
+
+
+@pytest.mark.parametrize("mode", ["w", "w-", "a-", "r+"])
+def test_a_writer_refuses_a_mode_as_its_path(mode, tmp_path):
+    url = tmp_path / "k.zarr"
+    with pytest.raises(ValueError, match=f"did you mean mode='{re.escape(mode)}'"):
+        cm.write_dataset(DS, url, mode)
+    with pytest.raises(ValueError, match="did you mean mode="):
+        cm.to_store(VALUES, url, mode)
+    with pytest.raises(ValueError, match="did you mean overwrite=True"):
+        cm.create_array(url, mode, shape=(4,), dtype="f8")
+    assert not url.exists()
+
+
+def test_a_node_may_have_such_a_name(tmp_path):
+    cm.write_dataset(DS, tmp_path / "k.zarr", path="w")
+    cm.to_store(VALUES, tmp_path / "k.zarr", "a")  # a name of a variable, as often as not
+    assert sorted(cm.open(tmp_path / "k.zarr")) == ["a", "w"]
+    assert cm.open(tmp_path / "k.zarr", "a").shape == (4,)
+    assert list(cm.open_group(tmp_path / "k.zarr", "w")) == ["t"]
+
+
+def test_a_reader_offers_the_mode(tmp_path):
+    cm.to_store(VALUES, tmp_path / "k.zarr")
+    for function in (cm.open, cm.open_array, cm.open_group):
+        with pytest.raises(cm.errors.NodeNotFound, match=r"did you mean mode='r\+'"):
+            function(tmp_path / "k.zarr", "r+")
+    with pytest.raises(cm.errors.NodeNotFound) as raised:
+        cm.open(tmp_path / "k.zarr", "missing")
+    assert "did you mean" not in str(raised.value)
+
+
+def test_functions_are_still_what_they_were():
+    assert inspect.isfunction(cm.open)
+    assert pickle.loads(pickle.dumps(cm.convert)) is cm.convert
+    assert "path" in inspect.signature(cm.open).parameters
+    assert cm.open.__doc__.startswith("Open the array or group")
