@@ -20,7 +20,8 @@ from chunkmill.nodes import api
 from chunkmill.nodes.arguments import StoreLocation
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.reference_sets import open_reference_store, without_reference_options
+from chunkmill.nodes.open_store import without_reference_options
+from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references.files import SetFile, in_memory
 from chunkmill.stores.capabilities import HoldsReferences, innermost
 from chunkmill.stores.reference import ReferenceStore
