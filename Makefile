@@ -41,7 +41,19 @@ $(VENV)/peers/zarr3/.made:
 	$(VENV)/peers/zarr3/bin/python -m pip install --quiet zarr==3.4.2 numcodecs==0.17.1 msgpack==1.2.4 crc32c==2.9.post0 zfpy==1.0.1 cast-value-rs==0.5.1 pcodec==1.1.0
 	@touch $@
 
-peers: $(VENV)/peers/zarr2/.made $(if $(PEER_PYTHON),$(VENV)/peers/zarr3/.made,without-zarr3)
+# anndata, whose tables are a hierarchy of arrays, and zarrita.js, where there is npm
+$(VENV)/peers/anndata/.made:
+	$(PYTHON) -m venv $(VENV)/peers/anndata
+	$(VENV)/peers/anndata/bin/python -m pip install --quiet anndata==0.12.19 zarr==3.1.6
+	@touch $@
+
+$(VENV)/peers/js/.made:
+	@mkdir -p $(VENV)/peers/js
+	cd $(VENV)/peers/js && npm install --silent --no-audit --no-fund zarrita@0.7.5 @zarrita/storage@0.2.0
+	@touch $@
+
+peers: $(VENV)/peers/zarr2/.made $(if $(PEER_PYTHON),$(VENV)/peers/zarr3/.made,without-zarr3) $(VENV)/peers/anndata/.made \
+	$(if $(shell command -v npm),$(VENV)/peers/js/.made)
 
 without-zarr3:
 	@echo "neither python3.12 nor python3.13 found: the newest zarr-python is not asked (set PEER_PYTHON=python3.x)"
