@@ -1,7 +1,9 @@
 """Images as microscopists have them: units in each convention, crops, names, channels."""
 
+import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 
 import chunkmill as cm
 from chunkmill.errors import UnsupportedFeature
@@ -160,3 +162,54 @@ def test_an_image_that_is_cropped_keeps_voxels_and_place(source, tmp_path, name,
     (level,) = cm.open_group(tmp_path / "part").multiscales[0]
     assert (level.scale, level.translation) == ((1, 2, 0.5, 1), (0, 0, 2, 0))
     np.testing.assert_array_equal(level.array[...], VALUES[:, :, 4:16])
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda: da.from_array(VALUES, chunks=(1, 4, 8, 8)),
+    lambda: da.from_array(VALUES, chunks=((1, 1), (5, 4, 3), 7, (20, 4))),
+    lambda: VALUES,
+    lambda: xr.DataArray(VALUES, dims=DIMS),
+    lambda: da.stack([da.from_array(each, chunks=(4, 8, 8)) for each in VALUES]),
+], ids=["regular", "irregular", "numpy", "xarray", "stack"])  # fmt: skip
+def test_arrays_in_memory_and_of_dask_are_sources(tmp_path, wrap):
+    cm.pyramid(wrap(), tmp_path / "image", scale=0.5, units="um")
+    group = cm.open_group(tmp_path / "image")
+    np.testing.assert_array_equal(group["0"][...], VALUES)
+    assert group["0"].codecs[-1].name == "zstd"
+    assert [axis.name for axis in group.multiscales[0].axes] == list(DIMS)
+
+
+def test_a_dask_array_is_computed_once(tmp_path):
+    n_computed = []
+
+    def count(block):
+        n_computed.append(1)
+        return block
+
+    lazy = da.from_array(VALUES, chunks=(1, 4, 8, 8)).map_blocks(count, dtype="u2", meta=np.empty((0,) * 4, "u2"))
+    cm.pyramid(lazy, tmp_path / "image")
+    assert len(n_computed) == 2 * 3 * 3 * 3
+
+
+@pytest.mark.parametrize("name", ["n5", "zarr3"])
+def test_a_list_of_channels_is_one_image(tmp_path, name):
+    url = tmp_path / "channels"
+    for number, values in enumerate(VALUES):
+        attributes = {"pixelResolution": {"dimensions": [0.5, 0.5, 2], "unit": "um"}}
+        cm.to_store(values, url, f"ch{number}", format=name, chunks=(4, 8, 8), attributes=attributes)
+    channels = [(url, f"ch{number}") for number in range(2)]
+    cm.pyramid(channels, tmp_path / "image", format="zarr3", channels=["dapi", "gfp"])
+    group = cm.open_group(tmp_path / "image")
+    image = group.multiscales[0]
+    np.testing.assert_array_equal(group["0"][...], VALUES)
+    assert [(axis.name, axis.type, axis.unit) for axis in image.axes] == [
+        ("c", "channel", None), *((each, "space", "micrometer") for each in "zyx"),
+    ]  # fmt: skip
+    assert image[0].scale == (1, 2, 0.5, 0.5)
+
+
+def test_lists_that_are_no_image_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="differ in shape or dtype"):
+        cm.plan_pyramid([VALUES[0], VALUES[0, 1:]], tmp_path / "image")
+    with pytest.raises(ValueError, match="give arrays of one shape"):
+        cm.plan_pyramid([], tmp_path / "image")

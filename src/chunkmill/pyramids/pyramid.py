@@ -16,6 +16,7 @@ from chunkmill.conversion.array_plan import ArrayPlan, see_sources
 from chunkmill.conversion.convert_job import check_apart, region_layout, shown_node
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
+from chunkmill.conversion.options import is_keep
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
 from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.errors import JobError, NodeBeingReplaced
@@ -31,6 +32,7 @@ from chunkmill.nodes.cropped import region_of, whole
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.region_option import RegionOption
 from chunkmill.pyramids.beside import BesideWriter
+from chunkmill.pyramids.computed import ComputedStore, open_image_source
 from chunkmill.pyramids.downsample import Method, Reduction, check_method
 from chunkmill.pyramids.image import DescribedLevels, LevelTarget, describe_base, describe_levels, unlisted_units
 from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
@@ -60,6 +62,7 @@ def plan_pyramid(
     translation: Any = None,
     region: RegionOption = None,
     name: str | None = None,
+    stack: str = "c",
     channels: Sequence[str] | None = None,
     omero: Mapping[str, Any] | bool | None = None,
     ome: Literal["auto", "0.4", "0.5"] | None = "auto",
@@ -79,7 +82,8 @@ def plan_pyramid(
     ----------
     source
         A url, ``(url, path)`` or an Array; or a group that describes a multiscale image (OME-Zarr, N5-viewer,
-        BigDataViewer, COSEM), whose finest level is taken.
+        BigDataViewer, COSEM), whose finest level is taken. Also an array of Dask, numpy or xarray, whose blocks are
+        computed by the tasks that read them; or a list of arrays of one shape, joined along a new axis.
     target
         A url or ``(url, path)`` of a new group; ``None``: the group of the source, an array whose name ends with 0,
         which is the first level: the others are written to the same group, with its metadata unless you say otherwise.
@@ -106,6 +110,8 @@ def plan_pyramid(
         Slices, or a dict of ranges by dimension: the part of the source to take, as in `chunkmill.plan_convert`.
     name
         Of the image; the source's, or the last part of the target's path or url by default.
+    stack
+        Name of the new axis that joins a list of arrays: the first, or after one of time.
     channels
         Name of each channel, written as ``omero`` of OME-Zarr with a colour and a window of values for each.
     omero
@@ -147,8 +153,15 @@ def plan_pyramid(
     [(64, 64), (32, 32), (16, 16)]
     """
     base = describe_base(
-        open_source(source, storage_options), scale, units, region=region, translation=translation, name=name
+        open_image_source(source, storage_options, stack),
+        scale,
+        units,
+        region=region,
+        translation=translation,
+        name=name,
     )
+    if isinstance(base.array.store, ComputedStore) and is_keep(codecs):
+        codecs = "default"
     check_method(method, base.array.dtype)
     options = storage_options if target_storage_options is None else target_storage_options
     if target is None:
@@ -199,6 +212,7 @@ def pyramid(
     translation: Any = None,
     region: RegionOption = None,
     name: str | None = None,
+    stack: str = "c",
     channels: Sequence[str] | None = None,
     omero: Mapping[str, Any] | bool | None = None,
     ome: Literal["auto", "0.4", "0.5"] | None = "auto",
@@ -216,7 +230,7 @@ def pyramid(
     ----------
     source, target, factors, levels, method, format, chunks, shards, codecs
         As in `plan_pyramid`.
-    scale, units, translation, region, name, channels, omero, ome, max_mem, overwrite, allow
+    scale, units, translation, region, name, stack, channels, omero, ome, max_mem, overwrite, allow
         As in `plan_pyramid`.
     storage_options, target_storage_options
         As in `plan_pyramid`.
@@ -258,6 +272,7 @@ def pyramid(
         translation=translation,
         region=region,
         name=name,
+        stack=stack,
         channels=channels,
         omero=omero,
         ome=ome,
