@@ -284,6 +284,11 @@ class FlakyProxy:
     cut: bool = False
     ignored: tuple[str, ...] = ()
     """Headers, in lower case, that are not passed on."""
+    weakens: bool = False
+    """Whether ETags are sent as weak ones, which no If-Match is satisfied by."""
+    conditions: tuple[int, str] | None = None
+    """Status and S3's code that conditional requests are answered with, after `n_conditional` of which they pass."""
+    n_conditional: int = 1 << 60
     bytes_per_second: float = 0.0
     """What one connection carries, each way; 0 for no limit."""
     log: list[tuple[str, str, str | None]] = field(default_factory=list)
@@ -317,6 +322,8 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             proxy.log.append((self.command, self.path, self.headers.get("Range")))
             self.wait_for(body)
+            if proxy.conditions is not None and self.is_refused():
+                return
             failing = proxy.fails(self.command)
             if failing and not (proxy.after or proxy.cut):
                 self.unavailable()
@@ -335,13 +342,21 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
             self.send_response(response.status)
             for name, value in response.getheaders():
                 if name.lower() not in {"transfer-encoding", "connection", "content-length", "server", "date"}:
-                    self.send_header(name, value)
+                    self.send_header(name, f"W/{value}" if name == "ETag" and proxy.weakens else value)
             length = response.getheader("Content-Length") if self.command == "HEAD" else None
             self.send_header("Content-Length", length or str(len(data)))
             self.end_headers()
             self.wait_for(data)
             self.wfile.write(data[: len(data) // 2] if failing else data)
             self.close_connection |= failing
+
+        def is_refused(self):
+            if self.headers.get("If-Match") is self.headers.get("If-None-Match") is None or proxy.n_conditional == 0:
+                return False
+            proxy.n_conditional -= 1
+            status, code = proxy.conditions
+            self.reply_error(status, code)
+            return True
 
         def wait_for(self, data):
             if proxy.bytes_per_second:
@@ -350,8 +365,11 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
         do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815, the names that http.server calls
 
         def unavailable(self):
-            body = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
-            self.send_response(503)
+            self.reply_error(503, "SlowDown")
+
+        def reply_error(self, status, code):
+            body = f"<Error><Code>{code}</Code><Message>{code}.</Message></Error>".encode()
+            self.send_response(status)
             self.send_header("Content-Length", "0" if self.command == "HEAD" else str(len(body)))
             self.end_headers()
             if self.command != "HEAD":

@@ -198,10 +198,20 @@ def parse_json(key: str, value: bytes) -> dict[str, JSON]:
     try:
         document = json.loads(bytes(value).decode("utf-8"))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise MetadataError(key=key, field="document", got=str(error), expected="a JSON object in UTF-8") from None
+        got = _what_is_met(bytes(value)) or str(error)
+        raise MetadataError(key=key, field="document", got=got, expected="a JSON object in UTF-8") from None
     if not isinstance(document, dict):
         raise MetadataError(key=key, field="document", got=type(document).__name__, expected="a JSON object")
     return document
+
+
+def _what_is_met(value: bytes) -> str | None:
+    """Return what is stored in place of a document, where that is known by its first bytes."""
+    if not value.strip(b"\0 \n"):
+        return f"{len(value)} bytes without content: it is empty, as a crash of the machine leaves files"
+    if value.lstrip()[:1] == b"<":
+        return "a web page: the server answers so for absent keys; say what it is by format="
+    return None
 
 
 def described_once(document: Hashable, describe: Callable[[], T]) -> T:

@@ -31,7 +31,7 @@ from chunkmill.runtime.stage import Stage, count_tasks
 from chunkmill.runtime.stage_runner import StageResult, check_workers, run_stages
 from chunkmill.runtime.task import add_counts
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import flush
+from chunkmill.stores.capabilities import flush, make_durable
 
 __all__ = ["Job", "JobResult", "run_job"]
 
@@ -260,7 +260,9 @@ def _run(
             check = job.check_result or _nothing
             look = partial(job.store.get_versioned, journal.plan_key)
             *_, plan = at_once(job.store, lambda: journal.check(now=True), check, look)
+            make_durable(job.store)  # the chunks before their documents, and those before the journal goes
             written = job.publish(documents)
+            make_durable(job.store)
             if interrupted:
                 remove_partial_files_beside(job.store, written or ())
             journal.finish(plan)

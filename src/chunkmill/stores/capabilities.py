@@ -40,6 +40,7 @@ __all__ = [
     "innermost",
     "is_empty",
     "limited_to",
+    "make_durable",
     "n_publications",
     "pinned",
 ]
@@ -93,6 +94,14 @@ class Flushes(Protocol):
 
     def flush(self) -> None:
         """Make what was written visible to others now."""
+
+
+@runtime_checkable
+class Syncs(Protocol):
+    """A store whose values survive a crash of the machine only some time after `set` returns."""
+
+    def sync(self) -> None:
+        """Make all that was written, by any process of this machine, survive a crash."""
 
 
 @runtime_checkable
@@ -290,6 +299,12 @@ def flush(store: Store) -> None:
     if (own := find_ability(store, Flushes)) is not None:
         own.flush()
     _Publications.n += 1
+
+
+def make_durable(store: Store) -> None:
+    """Make all that was written on this machine survive its crash; other stores keep what `set` has returned for."""
+    if (own := find_ability(store, Syncs)) is not None:
+        own.sync()
 
 
 def n_publications() -> int:
@@ -552,6 +567,7 @@ _ABILITIES: tuple[Any, ...] = (
     WritesParts,
     ReadsIntoArrays,
     Flushes,
+    Syncs,
     SweepsPartialFiles,
     ExplainsAbsence,
     HasScratch,

@@ -20,7 +20,7 @@ from chunkmill.errors import StoreError
 from chunkmill.stores.base import REPLACED, ByteRange, ByteSpan, Store
 from chunkmill.stores.directory_lock import locked
 from chunkmill.stores.partial_files import PARTIAL_SUFFIX, is_abandoned, partial_name
-from chunkmill.stores.posix_file import DESCRIPTORS, exchange_names, sync_directory
+from chunkmill.stores.posix_file import DESCRIPTORS, exchange_names, sync_directory, sync_file_system
 from chunkmill.stores.wrapper import StoreWrapper
 
 __all__ = ["PinsDirectories", "ReplacesDirectories", "exchange", "exchange_once", "hidden_name", "staged_directory"]
@@ -158,7 +158,9 @@ class ReplacesDirectories(PinsDirectories):
     def remove_folder(self, prefix: str) -> None:
         """Remove the directory of a prefix if it is empty, which the system looks at itself."""
         with contextlib.suppress(OSError):
-            os.rmdir(self._directory(prefix))  # noqa: PTH106
+            os.rmdir(path := self._directory(prefix))  # noqa: PTH106
+            if self._fsync:
+                sync_directory(os.path.dirname(path))  # noqa: PTH120
 
     def is_link(self, prefix: str) -> bool:
         """Return whether the directory of a prefix is a symbolic link; the store's own one does not count."""
@@ -269,6 +271,7 @@ def _exchange(staged: str, path: str) -> str | None:
     """Exchange two directories, and return where the old one is now."""
     if not os.path.isdir(staged):  # noqa: PTH112
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), staged)
+    sync_file_system(staged)  # what it replaces is deleted then
     if exchange_names(staged, path):
         return staged
     old = _aside(path) if os.path.lexists(path) else None
@@ -284,7 +287,9 @@ def _finish(old: str | None, path: str, *, fsync: bool) -> None:
         for _ in range(_ATTEMPTS):  # clients that write in place write on to what was there (`pin`)
             shutil.rmtree(old, ignore_errors=True)
             if not os.path.lexists(old):
-                return
+                break
+        if fsync:
+            sync_directory(os.path.dirname(old))  # noqa: PTH120
 
 
 def _hidden_with(above: str, proof: str) -> str | None:

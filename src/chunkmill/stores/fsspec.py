@@ -44,8 +44,9 @@ from chunkmill.stores.fsspec_services import (
     OutOfRange,
     digest,
 )
-from chunkmill.stores.probe import compares_versions
+from chunkmill.stores.probe import compares_versions, create_again, set_unguarded
 from chunkmill.stores.read_ahead import get_ahead
+from chunkmill.stores.settings import setting
 
 __all__ = ["FsspecStore"]
 
@@ -141,11 +142,13 @@ class FsspecStore:
         """True when `set_if` is atomic: on S3, if its server heeds conditions, which is found out once a process."""
         if not self._is_s3:
             return False
-        endpoints = (
-            self._identity[1].get("endpoint_url"),
-            self._identity[1].get("client_kwargs", {}).get("endpoint_url"),
-        )
-        return compares_versions(self, f"{'/'.join(self.url.split('/')[:3])} {endpoints}")
+        return compares_versions(self, f"{'/'.join(self.url.split('/')[:3])} {self._endpoint}")
+
+    @property
+    def _endpoint(self) -> str | None:
+        """Url of the server, where that is not Amazon's: of those some know no conditions."""
+        options = self._identity[1]
+        return options.get("endpoint_url") or (options.get("client_kwargs") or {}).get("endpoint_url")
 
     # --- reading
 
@@ -224,9 +227,22 @@ class FsspecStore:
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
         """Store (or delete) if the key still has `version`: `compares_versions` says whether that is atomic."""
-        self._check_writable(key)
+        if self._is_s3 and self._endpoint and not self.compares_versions:
+            return set_unguarded(self, key, value, version)
         data = None if value is None else bytes(value)
-        stored = self._call(key, lambda opened: opened.service.put_if(opened.path(key), data, version))
+
+        def put() -> bool:
+            return self.set_by_condition(key, data, version)
+
+        if put():
+            return True
+        is_refused = self._is_s3 and version is None and data is not None
+        return is_refused and create_again(self, key, put, float(setting("retry-seconds")))
+
+    def set_by_condition(self, key: str, value: bytes | None, version: str | None) -> bool:
+        """Store (or delete) if the key still has `version`, by the service's own conditions where it has some."""
+        self._check_writable(key)
+        stored = self._call(key, lambda opened: opened.service.put_if(opened.path(key), value, version))
         if stored is None:
             raise StoreError(url=self.url, key=key, reason="cannot write: the place does not exist")
         return stored

@@ -33,6 +33,7 @@ from chunkmill.stores.posix_file import (
     replace,
     stamp,
     sync_directory,
+    sync_file_system,
     version_from,
     version_of,
     write_all,
@@ -42,6 +43,15 @@ __all__ = ["PARTIAL_SUFFIX", "LocalStore"]
 
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _ATTEMPTS = 20  # at what loses a race only against others' mkdir and rmtree
+
+
+JOURNAL = ".chunkmill-"
+"""Start of the folders of journals: what is synced there is what a client that recovers a job reads first."""
+
+
+def _is_intent(key: str) -> bool:
+    """Return whether a key is a plan or an intent record, which must never be found empty after a crash."""
+    return key.endswith(".json") and JOURNAL in key
 
 
 class LocalStore(ReplacesDirectories):
@@ -56,8 +66,9 @@ class LocalStore(ReplacesDirectories):
     root
         The directory; relative paths are made absolute now, ``~`` is expanded.
     fsync
-        Whether `set` returns only when the value would outlive a crash of the machine (much slower); as users have set
-        it when ``None``.
+        Whether every write and deletion returns only when it would outlive a crash of the machine (much slower); as
+        users have set it when ``None``. Without, that holds for the content of what replaces an existing value after a
+        comparison, and of plans and intent records: a crash leaves the old or the new one, never an empty file.
 
     Examples
     --------
@@ -227,7 +238,7 @@ class LocalStore(ReplacesDirectories):
     def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         """Store the joined parts, each written as it comes."""
         path, directory = self._path_to_write(key)
-        partial = self._write_partial(key, parts)
+        partial = self._write_partial(key, parts, fsync=self._fsync or _is_intent(key))
         try:
             if not rename_new(partial, path):
                 # the lock: or it could come between another's comparing and renaming (`set_if`), and be lost
@@ -248,7 +259,10 @@ class LocalStore(ReplacesDirectories):
         Without flock (Windows) only this process guards the moment between comparing and renaming.
         """
         path, directory = self._path_to_write(key)
-        partial = None if value is None else self._write_partial(key, (value,))
+        is_intent = _is_intent(key)
+        is_replacement = version is not None and (is_intent or JOURNAL not in key)  # and not a heartbeat
+        fsync = self._fsync or is_intent or is_replacement
+        partial = None if value is None else self._write_partial(key, (value,), fsync=fsync)
         done = False
         try:
             is_new = partial is not None and version is None and rename_new(partial, path)
@@ -273,6 +287,8 @@ class LocalStore(ReplacesDirectories):
         try:
             with locked(directory):
                 remove(path)
+            if self._fsync:
+                sync_directory(directory)
         except (*_ABSENT, IsADirectoryError):
             return
         except OSError as error:
@@ -286,21 +302,29 @@ class LocalStore(ReplacesDirectories):
         try:
             if os.path.islink(path):  # noqa: PTH114
                 os.unlink(path)  # noqa: PTH108
-                return
             for n_left in reversed(range(_ATTEMPTS)):  # others may be deleting there, or writing
-                shutil.rmtree(path, ignore_errors=n_left > 0)
                 if not os.path.lexists(path):
-                    return
+                    break
+                shutil.rmtree(path, ignore_errors=n_left > 0)
+            if self._fsync and os.path.isdir(above := os.path.dirname(path)):  # noqa: PTH112, PTH120
+                sync_directory(above)
         except NotADirectoryError:
             return  # a file: the key without the slash, which is not below the prefix
         except OSError as error:
             raise self._failed(prefix, "cannot delete", error) from error
 
-    def _write_partial(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> str:
+    def sync(self) -> None:
+        """Make all that was written to the store's file system, by any process of this machine, survive a crash."""
+        try:
+            sync_file_system(self._root)
+        except OSError as error:
+            raise self._failed("", "cannot sync", error) from error
+
+    def _write_partial(self, key: str, parts: Iterable[bytes | bytearray | memoryview], *, fsync: bool) -> str:
         directory, name = self._split(key)
         partial = f"{directory}{os.sep}{partial_name(name)}"
         try:
-            fd = create(directory, partial)
+            fd = create(directory, partial, fsync=self._fsync)
         except OSError as error:
             raise self._failed(key, "cannot create a file", error) from error
         try:
@@ -309,7 +333,7 @@ class LocalStore(ReplacesDirectories):
                     write_all(fd, part)
                     del part  # before the next one is made, so that it gets the same memory
                 stamp(fd, partial)
-                if self._fsync:
+                if fsync:
                     os.fsync(fd)
             finally:
                 os.close(fd)

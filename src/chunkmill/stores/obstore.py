@@ -30,8 +30,9 @@ from chunkmill.stores.filesystems import max_requests
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.fsspec_services import digest
 from chunkmill.stores.obstore_clients import Location, is_container_missing, kind_and_url, open_client, reason_of
-from chunkmill.stores.probe import compares_versions
+from chunkmill.stores.probe import compares_versions, create_again, is_unsupported, set_unguarded
 from chunkmill.stores.read_ahead import get_ahead
+from chunkmill.stores.settings import setting
 
 __all__ = ["PIECE", "ObstoreStore", "etag_from"]
 
@@ -411,15 +412,35 @@ class ObstoreStore:
         check_key(key)
         if value is None:
             return self._delete_if(key, version)
+        if self._has_endpoint and not self.compares_versions:
+            return set_unguarded(self, key, value, version)
+        write_id, data = uuid4().hex, self._sendable(value)
+
+        def put() -> bool:
+            return self._put_if(self._open(), key, data, version, write_id)
+
+        if put():
+            return True
+        return version is None and create_again(self, key, put, float(setting("retry-seconds")))
+
+    def set_by_condition(self, key: str, value: bytes, version: str | None) -> bool:
+        """Store `value` if the key still has `version`, in one request where the client is ours."""
+        client, write_id = self._open(), uuid4().hex
+        try:
+            return self._put_if(client if self._asks_once is None else self._asks_once, key, value, version, write_id)
+        except StoreError as error:
+            if self._asks_once is None or is_unsupported(error):
+                raise
+        return self._put_if(client, key, value, version, write_id)  # what failed may pass
+
+    def _put_if(self, client: Any, key: str, data: bytes | memoryview, version: str | None, write_id: str) -> bool:
         if (mode := _condition(version)) is None:
             return False
-        data = self._sendable(value)
-        write_id = uuid4().hex
         own: Any = {"attributes": {_WRITE_ID: write_id}}
 
         def put() -> bool:
             try:
-                obstore.put(self._open(), key, data, mode=mode, use_multipart=False, **own)
+                obstore.put(client, key, data, mode=mode, use_multipart=False, **own)
             except (AlreadyExistsError, PreconditionError):
                 return self._is_own(key, write_id)
             return True
@@ -539,6 +560,16 @@ class ObstoreStore:
             client = open_client(self._place) if isinstance(self._place, Location) else self._place
             self._client = os.getpid(), client
         return self._client[1]
+
+    @property
+    def _asks_once(self) -> Any:
+        """A client that repeats nothing; ``None`` where the client is the user's own."""
+        return open_client(self._place, repeats=False) if isinstance(self._place, Location) else None
+
+    @property
+    def _has_endpoint(self) -> bool:
+        """True of servers other than Amazon's, of which some know no conditions."""
+        return self._kind == "s3" and bool(self._config().get("endpoint"))
 
     def _without_obstore(self) -> FsspecStore:
         if self._fallback is None:

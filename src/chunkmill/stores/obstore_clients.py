@@ -289,9 +289,9 @@ _MOST = 32
 _clients: OrderedDict[tuple[int, str], Any] = OrderedDict()  # by process, and what the client is made of
 
 
-def open_client(place: Location) -> Any:
-    """Return the client of a place, as the settings and the environment are now."""
-    seconds = float(setting("retry-seconds"))
+def open_client(place: Location, *, repeats: bool = True) -> Any:
+    """Return the client of a place, as the settings and the environment are now; `repeats`: requests that failed."""
+    seconds = float(setting("retry-seconds")) if repeats else 0.0
     environment = {name: value for name, value in os.environ.items() if name.upper().endswith(_FOR_CLIENTS[0])}
     environment |= {name: value for name, value in os.environ.items() if name.startswith(_FOR_CLIENTS[1])}
     import fsspec.utils  # noqa: PLC0415 - takes 50 ms

@@ -31,7 +31,15 @@ __all__ = [
     "stamp",
     "sync_directory",
 ]
-__all__ += ["DESCRIPTORS", "exchange_names", "rename_new", "version_from", "version_of", "write_all"]
+__all__ += [
+    "DESCRIPTORS",
+    "exchange_names",
+    "rename_new",
+    "sync_file_system",
+    "version_from",
+    "version_of",
+    "write_all",
+]
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # means nothing for a file; a pipe would be waited for without end
@@ -106,16 +114,33 @@ def write_all(fd: int, value: bytes | bytearray | memoryview) -> None:
         done += os.write(fd, memoryview(view)[done:])
 
 
-def create(directory: str, path: str) -> int:
-    """Create a file in a directory that many workers may create, and others delete, at once."""
+def create(directory: str, path: str, *, fsync: bool = False) -> int:
+    """Create a file in a directory that many workers may create, and others delete, at once.
+
+    `fsync`: the names of new directories survive a crash of the machine.
+    """
     below, name = _at(path)
     for _ in range(_ATTEMPTS):
         try:
             return os.open(name, _CREATE, 0o666, dir_fd=below)
         except FileNotFoundError:
             with contextlib.suppress(FileNotFoundError, FileExistsError):
-                os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+                _make_directories(directory, fsync=fsync)
     return os.open(name, _CREATE, 0o666, dir_fd=below)
+
+
+def _make_directories(path: str, *, fsync: bool) -> None:
+    """Create a directory and those above it: the last one first, since mostly it alone is missing."""
+    above = os.path.dirname(path)  # noqa: PTH120
+    try:
+        os.mkdir(path)  # noqa: PTH102
+    except FileNotFoundError:
+        if above == path:
+            raise
+        _make_directories(above, fsync=fsync)
+        os.mkdir(path)  # noqa: PTH102
+    if fsync:
+        sync_directory(above)
 
 
 def _at(path: str) -> tuple[int | None, str]:
@@ -231,6 +256,33 @@ def sync_directory(directory: str) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def sync_file_system(directory: str) -> None:
+    """Make all that was written to the file system of a directory, by whichever process, survive a crash."""
+    if os.name != "posix":
+        return
+    function = _syncfs()
+    if function is None:
+        os.sync()
+        return
+    try:
+        fd = os.open(directory, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # nothing was written there
+    try:
+        if function(fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), directory)
+    finally:
+        os.close(fd)
+
+
+@lru_cache(maxsize=1)
+def _syncfs() -> Any:
+    if not sys.platform.startswith("linux"):
+        return None
+    return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 
 def version_from(status: os.stat_result) -> str:

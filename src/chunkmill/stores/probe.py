@@ -1,30 +1,45 @@
-"""Find out whether a service compares versions, as it says, before two writers rely on it."""
+"""Find out whether a service compares versions, before two writers rely on it; write by lock alone where it does not.
+
+Some servers ignore conditions (older MinIO and Ceph, proxies), some refuse all of them (501), and behind a proxy that
+weakens ETags (compression does) no If-Match is ever satisfied: a writer would read and write again for ever.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
+import time
 import warnings
+from collections.abc import Callable
+from typing import Protocol
 from uuid import uuid4
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import Store
 
-__all__ = ["PROBE_PREFIX", "compares_versions"]
+__all__ = ["PROBE_PREFIX", "WritesByCondition", "compares_versions", "create_again", "is_unsupported", "set_unguarded"]
 
 PROBE_PREFIX = ".chunkmill-probe-"
 """Start of the names of keys that are written to find something out, and deleted again."""
+
+
+class WritesByCondition(Store, Protocol):
+    """A store that can be asked to write by the service's conditions, whatever the answer of the probe."""
+
+    def set_by_condition(self, key: str, value: bytes, version: str | None) -> bool:
+        """Store `value` if the key still has `version`: in one request, of which no failure is repeated."""
+
 
 _answers: dict[tuple[int, str], bool] = {}
 _lock = threading.Lock()
 
 
-def compares_versions(store: Store, root: str) -> bool:
-    """Return whether `set_if` of the store refuses what it should, by a scratch key; asked once a process and root.
+def compares_versions(store: WritesByCondition, root: str) -> bool:
+    """Return whether conditional writes do what they should, by a scratch key; asked once a process and root.
 
-    Servers that ignore conditions (older ones of MinIO, Ceph, and proxies) answer 200 to all of them: one of two
-    writers would be lost, without a trace. Where the credentials do not allow writing, nothing can be lost.
+    They should be refused where the version differs, and accepted where it is the one that was read. Where the
+    credentials do not allow writing, nothing can be lost, and the answer is yes.
 
     Parameters
     ----------
@@ -39,38 +54,103 @@ def compares_versions(store: Store, root: str) -> bool:
     return _answers[token]
 
 
-def _probed(store: Store) -> bool:
+def _probed(store: WritesByCondition) -> bool:
     key = f"{PROBE_PREFIX}{uuid4().hex}"
     try:
-        compares = _refuses(store, key)
+        fault = _fault(store, key)
     except PermissionError:
         return True
     except StoreError as error:
         if isinstance(error.__cause__, PermissionError) or type(error.__cause__).__name__ in _REFUSED:
             return True
         raise
-    if not compares:
+    if fault is not None:
         warnings.warn(
-            f"{store.url} ignores the conditions of conditional writes: partial writes of chunks, and what jobs and "
-            "writers do to one document, are guarded by a lock alone, which other programs do not hold",
+            f"{store.url} {fault}: partial writes of chunks, and what jobs and writers do to one document, are guarded "
+            "by a lock alone, which other programs do not hold",
             UserWarning,
             stacklevel=2,
         )
-    return compares
+    return fault is None
 
 
 _REFUSED = {"PermissionDeniedError", "UnauthenticatedError"}
 
 
-def _refuses(store: Store, key: str) -> bool:
+def _fault(store: WritesByCondition, key: str) -> str | None:
+    """Return what is wrong with the conditions of a service; ``None`` where they hold."""
     try:
-        if not store.set_if(key, b"1", None) or store.set_if(key, b"2", None):
-            return False
+        try:
+            if not store.set_by_condition(key, b"1", None) and store.get_versioned(key)[1] is None:
+                return "refuses to create a key that is absent"
+        except StoreError as error:
+            if not is_unsupported(error):
+                raise
+            return "does not support the conditions of conditional writes"
+        if store.set_by_condition(key, b"2", None):
+            return _IGNORED
         _, version = store.get_versioned(key)
-        return store.set_if(key, b"3", version) and not store.set_if(key, b"4", version)
+        if not store.set_by_condition(key, b"3", version):
+            return "refuses to replace a value of the version (ETag) that it has just given, as behind some proxies"
+        return _IGNORED if store.set_by_condition(key, b"4", version) else None
     finally:
         with contextlib.suppress(StoreError):  # credentials that may write, and not delete
             store.delete(key)
+
+
+_IGNORED = "ignores the conditions of conditional writes"
+
+
+def is_unsupported(error: BaseException) -> bool:
+    """Return whether a service says that it does not know conditional writes (HTTP 501).
+
+    Examples
+    --------
+    >>> is_unsupported(OSError("501 Not Implemented")), is_unsupported(OSError("503 Slow Down"))
+    (True, False)
+    """
+    return any(words in str(error) for words in ("501 Not Implemented", "NotImplemented", "NotSupportedError"))
+
+
+def set_unguarded(store: Store, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
+    """Store (or delete) if the key has `version`, compared before: for services without conditions, under a lock."""
+    if store.get_versioned(key)[1] != version:
+        return False
+    if value is not None:
+        store.set(key, value)
+    elif version is not None:
+        store.delete(key)
+    return True
+
+
+def create_again(store: Store, key: str, create: Callable[[], bool], seconds: float) -> bool:
+    """Repeat a conditional write that was refused without a reason: the key is absent, and was to be created.
+
+    A service answers so while another conditional write is under way (409 ConditionalRequestConflict).
+
+    Returns
+    -------
+    bool
+        False where others have created the key.
+
+    Raises
+    ------
+    StoreError
+        The service still refuses after `seconds`.
+    """
+    begun, pause = time.monotonic(), _FIRST_PAUSE
+    while store.get_versioned(key)[1] is None:
+        if time.monotonic() - begun > seconds:
+            reason = f"the service refused for {seconds:.0f} s to create this key, and there is no such key"
+            raise StoreError(url=store.url, key=key, reason=reason)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+        if create():
+            return True
+    return False
+
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds
 
 
 def _new_lock() -> None:

@@ -19,6 +19,7 @@ from typing import IO, Any, cast
 
 from chunkmill.stores.base import check_key
 from chunkmill.stores.partial_files import partial_name
+from chunkmill.stores.posix_file import replace
 
 __all__ = ["HEADER", "Archive", "copy_member", "header_length", "shared_archive", "version_of"]
 
@@ -225,7 +226,12 @@ class Archive:
                         f"another process changed {self.path} in between, what was written is dropped: "
                         "write a zip file from one process, or a directory store from many"
                     )
-                os.replace(self._partial, self.path)  # noqa: PTH105
+                fd = os.open(self._partial, os.O_RDWR | getattr(os, "O_BINARY", 0))
+                try:
+                    os.fsync(fd)  # all that was in the file before is replaced
+                finally:
+                    os.close(fd)
+                replace(self._partial, self.path)
                 self._partial = None
             finally:
                 self._drop()

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chunkmill.errors import MetadataError
 from chunkmill.formats.base import _indented as indented
+from chunkmill.formats.base import parse_json
 
 
 class Level(enum.IntEnum):
@@ -57,3 +59,13 @@ def test_a_value_inside_itself():
     value.append(value)
     with pytest.raises((ValueError, RecursionError)):
         indented(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "met"),
+    [(b"", "it is empty"), (bytes(300), "it is empty"), (b"<!doctype html><html>", "a web page.*format=")],
+)
+def test_what_is_met_in_place_of_a_document(value, met):
+    """An empty file was "Expecting value: line 1 column 1"."""
+    with pytest.raises(MetadataError, match=met):
+        parse_json("zarr.json", value)

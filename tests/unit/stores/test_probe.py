@@ -1,0 +1,93 @@
+"""Servers whose conditional writes do not work are found out in the first second, and written to by lock alone."""
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+from support.servers import WARNINGS, s3_server, serve_flaky, serve_without_conditions  # noqa: F401
+
+import chunkmill as cm
+from chunkmill.errors import StoreError
+from chunkmill.stores import probe
+from chunkmill.stores.fsspec import FsspecStore
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.obstore import ObstoreStore
+from chunkmill.stores.open import open_store
+
+pytestmark = [*WARNINGS] if isinstance(WARNINGS, (list, tuple)) else WARNINGS
+
+STRANGE = {
+    "weak ETags": {"weakens": True},
+    "501": {"conditions": (501, "NotImplemented")},
+    "ignored": {"ignored": ("if-match", "if-none-match")},
+}
+
+
+@pytest.fixture(params=["obstore", "s3fs"])
+def open_at(request, s3_server):  # noqa: F811
+    def store_at(endpoint_url):
+        options = s3_server.storage_options
+        options |= {"client_kwargs": options["client_kwargs"] | {"endpoint_url": endpoint_url}}
+        url = s3_server.new_bucket() + "/x"
+        store = open_store(url, options) if request.param == "obstore" else FsspecStore(url, options)
+        assert isinstance(store, ObstoreStore if request.param == "obstore" else FsspecStore)
+        return store
+
+    return store_at
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_a_strange_server_is_written_to_by_lock_alone(open_at, s3_server, kind):  # noqa: F811
+    """With weak ETags nothing ever returned; with 501 nothing was written, after 101 requests and 47 s."""
+    with serve_flaky(s3_server.endpoint_url, every=1 << 60, **STRANGE[kind]) as proxy:
+        store = open_at(proxy.url)
+        begun = time.monotonic()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            assert not store.compares_versions
+            assert store.set_if("k", b"1", None)
+            assert not store.set_if("k", b"2", None)
+            _, version = store.get_versioned("k")
+            assert store.set_if("k", b"3", version)
+            assert not store.set_if("k", b"4", version)
+            assert store.get("k") == b"3"
+            assert store.set_if("k", None, store.get_versioned("k")[1])
+            assert store.get("k") is None
+        assert len([each for each in warned if "lock alone" in str(each.message)]) == 1
+        assert time.monotonic() - begun < 20  # some 40 requests of moto; it was 47 s for one
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_arrays_are_written_there(open_at, s3_server, kind):  # noqa: F811
+    with serve_flaky(s3_server.endpoint_url, every=1 << 60, **STRANGE[kind]) as proxy, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        store = open_at(proxy.url)
+        cm.to_store(np.arange(16).reshape(4, 4), store, "a", chunks=(2, 2))
+        array = cm.open_array(store, "a", mode="r+")
+        array[1:3, 1:3] = 7
+        array.update_attributes({"unit": "m"})
+        array.resize((6, 4))
+        assert cm.open_array(store, "a")[1:3, 1:3].tolist() == [[7, 7], [7, 7]]
+        cm.delete(store, "a")
+        assert list(store.list_prefix("")) == ["zarr.json"]
+
+
+def test_a_conflict_of_conditions_is_tried_again(open_at, s3_server):  # noqa: F811
+    """One answer of 409 was taken for an array that others had made."""
+    with serve_flaky(
+        s3_server.endpoint_url, every=1 << 60, conditions=(409, "ConditionalRequestConflict"), n_conditional=0
+    ) as proxy:
+        store = open_at(proxy.url)
+        assert store.compares_versions
+        for n_refused in (1, 3):
+            proxy.n_conditional = n_refused
+            assert store.set_if(f"k{n_refused}", b"1", None)
+            assert proxy.n_conditional == 0
+        assert not store.set_if("k1", b"2", None)  # others' is there
+
+
+def test_a_create_that_is_refused_for_ever_ends():
+    store = MemoryStore()
+    with pytest.raises(StoreError, match="refused for 0 s to create this key, and there is no such key"):
+        probe.create_again(store, "k", lambda: False, 0.1)
