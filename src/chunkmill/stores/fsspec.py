@@ -20,6 +20,7 @@ import fsspec
 import fsspec.asyn
 import fsspec.utils
 
+from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, check_key, check_prefix, range_bounds
 from chunkmill.stores.filesystems import (
@@ -46,7 +47,6 @@ from chunkmill.stores.fsspec_services import (
 )
 from chunkmill.stores.probe import compares_versions, create_again, set_unguarded
 from chunkmill.stores.read_ahead import get_ahead
-from chunkmill.stores.settings import setting
 
 __all__ = ["FsspecStore"]
 

@@ -23,6 +23,7 @@ import fsspec.utils
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
+from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import OTHER_MEMORY, ByteRange, ByteSpan, check_key, check_prefix, range_bounds
 from chunkmill.stores.capabilities import RecordVersion
@@ -32,7 +33,6 @@ from chunkmill.stores.fsspec_services import digest
 from chunkmill.stores.obstore_clients import Location, is_container_missing, kind_and_url, open_client, reason_of
 from chunkmill.stores.probe import compares_versions, create_again, is_unsupported, set_unguarded
 from chunkmill.stores.read_ahead import get_ahead
-from chunkmill.stores.settings import setting
 
 __all__ = ["PIECE", "ObstoreStore", "etag_from"]
 

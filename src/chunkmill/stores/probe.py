@@ -1,7 +1,7 @@
 """Find out whether a service compares versions, before two writers rely on it; write by lock alone where it does not.
 
-Some servers ignore conditions (older MinIO and Ceph, proxies), some refuse all of them (501), and behind a proxy that
-weakens ETags (compression does) no If-Match is ever satisfied: a writer would read and write again for ever.
+Some servers ignore conditions (older MinIO and Ceph, proxies), some refuse all of them (501), and proxies that weaken
+ETags (compression does) satisfy no If-Match: a writer would read and write again for ever.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _fault(store: WritesByCondition, key: str) -> str | None:
             return _IGNORED
         _, version = store.get_versioned(key)
         if not store.set_by_condition(key, b"3", version):
-            return "refuses to replace a value of the version (ETag) that it has just given, as behind some proxies"
+            return "refuses to replace a value of the version (ETag) that it has just given, as some proxies do"
         return _IGNORED if store.set_by_condition(key, b"4", version) else None
     finally:
         with contextlib.suppress(StoreError):  # credentials that may write, and not delete
