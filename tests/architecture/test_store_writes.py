@@ -39,7 +39,7 @@ CHANGERS = {
     "nodes/documents.py": {"_create_node", "_write", "_write_while_absent", "put_back", "replace"},
     "nodes/consolidated.py": {"refresh_consolidated", "write_consolidated"},
     "nodes/replacing.py": {"StagedNode.tagged"},
-    "nodes/resize.py": {"_reset"},
+    "nodes/changes.py": {"_reset"},
     "journal/commit.py": {
         "_claim",
         "_delete_documents",
@@ -75,7 +75,7 @@ DELETERS = {
     "conversion/convert_tasks.py": {"_put"},
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     "conversion/rechunking/target_chunks.py": {"_delete"},
-    "nodes/resize.py": {"_shrink"},
+    "nodes/changes.py": {"_shrink"},
     "pyramids/tasks.py": {"_Work._below"},
     # staged nodes, and journals
     "nodes/replacing.py": {"Replacement.discard"},

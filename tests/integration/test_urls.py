@@ -10,7 +10,7 @@ from support.servers import WARNINGS, http_server, s3_server  # noqa: F401 - fix
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, NodeExists, NodeNotFound, StoreError
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import opening
 
 pytestmark = WARNINGS
 
@@ -100,7 +100,7 @@ def test_s3_consolidated(s3_server):  # noqa: F811
         cm.consolidate(url, **options)
         group = cm.open_group(url, **options)
         s3_server.log.clear()
-        assert sorted(node.path for node in hierarchy.walk(group)) == ["", "g", "g/a", "g/h", "g/h/b", "none", "top"]
+        assert sorted(node.path for node in opening.walk(group)) == ["", "g", "g/a", "g/h", "g/h/b", "none", "top"]
         assert s3_server.log == []
 
 

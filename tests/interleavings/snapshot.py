@@ -7,7 +7,7 @@ from typing import Any
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError, NodeBeingReplaced, NodeNotFound
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import opening
 from chunkmill.stores.base import Store
 
 __all__ = ["REPLACED", "UNREADABLE", "Snapshot", "snapshot"]
@@ -41,7 +41,7 @@ def _view(store: Store, *, consolidated: bool | None, raises: bool) -> Snapshot:
         found[error.path] = REPLACED
 
     try:
-        for node in hierarchy.walk(cm.open(store, consolidated=consolidated), on_error=None if raises else replaced):
+        for node in opening.walk(cm.open(store, consolidated=consolidated), on_error=None if raises else replaced):
             found[node.path] = _shown(node, raises=raises)
     except NodeBeingReplaced as error:
         if raises:

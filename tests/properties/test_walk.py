@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import chunkmill as cm
 from chunkmill.model.metadata import parents_of
-from chunkmill.nodes.hierarchy import walk
+from chunkmill.nodes.opening import walk
 from chunkmill.stores.memory import MemoryStore
 
 NAMES = st.sampled_from(["a", "b", "0", "c"])  # "c" and digits look like chunks

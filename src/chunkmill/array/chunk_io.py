@@ -2,7 +2,7 @@
 
 ``read_region`` → ``read_chunk`` → store → codecs, and back: each fits on a screen. What differs between formats,
 stores and sharded or plain arrays was settled when the array was opened (`chunkmill.array.layout`).
-Not here: documents and paths (`chunkmill.nodes.hierarchy`), dask (`chunkmill.dask_arrays`).
+Not here: documents and paths (`chunkmill.nodes.opening`), dask (`chunkmill.dask_arrays`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Layouts of a region of an array, read as an array of its own: its chunks are those of the array, cut at the region.
 
-Not here: the array (`chunkmill.nodes.cropped`).
+Not here: the array (`chunkmill.conversion.region_option`).
 """
 
 from __future__ import annotations

@@ -26,12 +26,12 @@ from chunkmill.journal.record_files import RecordFiles
 from chunkmill.journal.recovery import clear_journal
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.model.grid import ChunkCoords
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import opening
+from chunkmill.nodes.api import StoreLocation
 from chunkmill.nodes.api import open as open_node
-from chunkmill.nodes.arguments import StoreLocation
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.folders import join_path
 from chunkmill.nodes.group import Group
+from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.open_store import open_plain_store
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS, Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
@@ -297,7 +297,7 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
     for group in found.stale:
         prefix = f"{group.path}/" if group.path else ""
         if not any(path.startswith(prefix) for path in unreadable):  # else consolidated metadata would lose that node
-            hierarchy.consolidate(group.store, group)
+            opening.consolidate(group.store, group)
             done.add(("stale", by_path[group.path].key))
     return [replace(p, repaired=True) if (p.kind, p.key) in done else p for p in problems]
 

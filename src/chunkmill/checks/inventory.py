@@ -26,10 +26,10 @@ from chunkmill.formats.registry import FORMATS
 from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.model.metadata import is_within, same_json
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import fetch, may_have, node_keys, present
-from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.documents import fetch, format_of_store, may_have, node_keys, present
+from chunkmill.nodes.group import Group, Node, open_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import sweep_partial_files
 from chunkmill.stores.probe import PROBE_PREFIX
@@ -198,7 +198,7 @@ def _top(found: Inventory) -> tuple[Node | None, NodeNotFound | None]:
     """Open the node; without one, return the error if nothing at all is there, or report the invalid document."""
     for consolidated in (False, None):  # consolidated metadata, where only those are left
         try:
-            return hierarchy.open_node(found.store, found.path, consolidated=consolidated, read_only=False), None
+            return open_node(found.store, found.path, consolidated=consolidated, read_only=False), None
         except NodeNotFound as error:
             nothing = error
         except ChunkmillError as error:
@@ -209,7 +209,7 @@ def _top(found: Inventory) -> tuple[Node | None, NodeNotFound | None]:
 
 def _without_listing(found: Inventory) -> Inventory:
     """Take the nodes that metadata name, consolidated ones too, and all chunks of their grids."""
-    _add_nodes(found, hierarchy.open_node(found.store, found.path))
+    _add_nodes(found, open_node(found.store, found.path))
     for array in found.arrays:
         grid_shape = array.write_layout.grid.grid_shape
         if prod(grid_shape) > _MAX_UNLISTED:
@@ -225,7 +225,7 @@ _MAX_UNLISTED = 1 << 22
 def _add_nodes(found: Inventory, top: Node) -> None:
     """Add `top` and everything below it; nodes that cannot be opened are problems."""
     folders: list[str] = []
-    for node in hierarchy.walk(top, on_error=lambda path, error: _report_document(found, path, error)):
+    for node in opening.walk(top, on_error=lambda path, error: _report_document(found, path, error)):
         found.add(node)
         if isinstance(node, Group) and not node.is_documented:
             folders.append(f"{node.path}/")
@@ -247,7 +247,7 @@ def _listed(store: Store, found: Inventory, top: Node | None) -> Iterator[str]:
         yield from store.list_prefix("")
         return
     prefixes = {f"{found.path}/"}
-    formats = FORMATS if top is None else [hierarchy.format_of_store(store, top.format)]
+    formats = FORMATS if top is None else [format_of_store(store, top.format)]
     for documents_format in formats:
         prefixes |= {documents_format.chunk_prefix(found.path), *documents_format.list_prefixes(found.path)} - {""}
     seen: list[str] = []
@@ -274,7 +274,7 @@ class _Keys:
 
     def _know(self, node: Node) -> None:
         # a node may have documents of two formats, and some formats are configured by their root
-        own = hierarchy.format_of_store(node.store, node.format) if isinstance(node, Array) else node.documents
+        own = format_of_store(node.store, node.format) if isinstance(node, Array) else node.documents
         self.documents.update(_document_keys((own, *FORMATS), node.path))
         if isinstance(node, Array):
             self.owners[node.prefix] = len(self.chunks)
@@ -310,7 +310,7 @@ class _Keys:
         n_before = len(self.found.nodes)
         for path in sorted(paths):
             try:
-                node = hierarchy.open_node(self.found.store, path, consolidated=False, read_only=False)
+                node = open_node(self.found.store, path, consolidated=False, read_only=False)
             except NodeNotFound:
                 continue
             except ChunkmillError as error:

@@ -20,18 +20,18 @@ from chunkmill.array.present_keys import Numbers, list_chunks_if_sparse, touch
 from chunkmill.conversion.estimate import itemsize
 from chunkmill.conversion.rechunking.plan import Limits, Side, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.planner_input import read_side, store_costs
+from chunkmill.conversion.region_option import RegionOption, cropping
 from chunkmill.display.report import ReportMixin
 from chunkmill.errors import ChunkmillError, JobError
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import same_json
-from chunkmill.nodes import hierarchy
-from chunkmill.nodes.arguments import NodeLocation, open_source
+from chunkmill.nodes import opening
+from chunkmill.nodes.api import NodeLocation, open_source
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Node
-from chunkmill.nodes.hierarchy import walk
-from chunkmill.nodes.region_option import RegionOption, cropping
+from chunkmill.nodes.opening import walk
 from chunkmill.runtime.stage import Stage, TaskResult, TaskSpecs
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.runtime.worker_memory import Worker, current_worker
@@ -240,8 +240,8 @@ def compare(
 
 
 def _matched(a: Node, b: Node) -> Iterator[tuple[str, Node | None, Node | None]]:
-    first = {_below(a, node): node for node in hierarchy.walk(a)}
-    second = {_below(b, node): node for node in hierarchy.walk(b)}
+    first = {_below(a, node): node for node in opening.walk(a)}
+    second = {_below(b, node): node for node in opening.walk(b)}
     for path in sorted(first.keys() | second.keys()):
         yield path, first.get(path), second.get(path)
 

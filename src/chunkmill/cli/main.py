@@ -103,12 +103,12 @@ def info(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_j
 def ls(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, as_table: bool) -> None:
     """Draw the tree of nodes at and below URL. `tree` is the same command."""
     from chunkmill.cli.node_facts import describe, listing  # noqa: PLC0415 - slow to import
-    from chunkmill.nodes import hierarchy  # noqa: PLC0415
+    from chunkmill.nodes import opening  # noqa: PLC0415
 
     with errors_shown():
         node = cm.open(url, path, storage_options=storage_options)
         if as_json:
-            nodes = [plain(describe(below)) for below in hierarchy.walk(node)]
+            nodes = [plain(describe(below)) for below in opening.walk(node)]
             click.echo(json.dumps(nodes, indent=2, allow_nan=False))
         elif as_table:
             say(listing(node))

@@ -19,7 +19,7 @@ from chunkmill.cli.options import plain
 from chunkmill.display.array import codecs_text, shape_text
 from chunkmill.display.report import format_bytes, report_text
 from chunkmill.errors import ChunkmillError
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.stores.capabilities import list_sizes
@@ -125,7 +125,7 @@ def _is_chunk(array: Array, key: str) -> bool:
 
 
 def _stored_below(group: Group) -> dict[str, Any]:
-    arrays = [node for node in hierarchy.walk(group) if isinstance(node, Array)]
+    arrays = [node for node in opening.walk(group) if isinstance(node, Array)]
     counts = [stored(array) for array in arrays]
     n_bytes, n_stored = sum(array.nbytes for array in arrays), sum(c["stored_bytes"] for c in counts)
     return {
@@ -222,7 +222,7 @@ def listing(node: Node) -> str:
             format_bytes(array.nbytes),
             codecs_text(array.codecs),
         )
-        for array in hierarchy.walk(node)
+        for array in opening.walk(node)
         if isinstance(array, Array)
     ]
     return report_text(f"{_kind(node)} {node.url} ({node.format})", [], [[head, *rows]])

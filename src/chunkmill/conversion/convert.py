@@ -26,18 +26,18 @@ from chunkmill.conversion.options import (
 )
 from chunkmill.conversion.plan import Plan, Report
 from chunkmill.conversion.rechunking.job import Settings
+from chunkmill.conversion.region_option import RegionOption, cropping, shown_regions
 from chunkmill.conversion.target_metadata import alike_described_once, describe_group_target, describe_target
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.hints import Hint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes.arguments import open_source, open_target
+from chunkmill.nodes.api import open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.new_array import with_chunk_keys
 from chunkmill.nodes.open_store import open_plain_store
-from chunkmill.nodes.region_option import RegionOption, cropping, shown_regions
 from chunkmill.runtime.worker_memory import current_worker
 from chunkmill.stores.base import Store
 

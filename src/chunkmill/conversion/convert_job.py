@@ -26,6 +26,7 @@ from chunkmill.conversion.estimate import (
 )
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
+from chunkmill.conversion.region_option import region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
@@ -35,9 +36,8 @@ from chunkmill.hints import Hint
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import JOB_PREFIX, fingerprint
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.cropped import region_of, whole
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group, Node
 from chunkmill.runtime.job import Job
@@ -358,7 +358,7 @@ def _described(
     groups: dict[str, GroupMetadata] = {}
     arrays: list[tuple[Array, Array]] = []
     empty: dict[str, Group] = {}
-    for node in hierarchy.walk(source):
+    for node in opening.walk(source):
         empty.pop(node.path.rpartition("/")[0], None)
         if isinstance(node, Group):
             empty[node.path] = node
@@ -371,7 +371,7 @@ def _described(
         else:
             array = node if target.crop is None else target.crop(node)
             metadata = target.describe_array(array, documents_format, path)
-            arrays.append((array, hierarchy.array_at(target.store, path, metadata, documents_format)))
+            arrays.append((array, opening.array_at(target.store, path, metadata, documents_format)))
     check_groups([*empty.values()])
     return groups, arrays
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from chunkmill.conversion.region_option import region_of
 from chunkmill.errors import ChunkmillError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.hints import Hint
@@ -23,10 +24,9 @@ from chunkmill.model.multiscales import (
     moved_level,
     parse_level,
 )
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.cropped import region_of
-from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.group import Group, Node, open_node
 from chunkmill.nodes.multiscales import MultiscaleImage, image_of_array
 
 __all__ = ["OmeImages", "check_ome", "cropped_group", "with_place"]
@@ -67,7 +67,7 @@ class OmeImages:
         ValueError
             There are none.
         """
-        groups = [each for each in hierarchy.walk(node) if isinstance(each, Group)]
+        groups = [each for each in opening.walk(node) if isinstance(each, Group)]
         images = {group.path: found for group in groups if (found := group.multiscales)}
         if not images:
             msg = f"ome={version!r}: no group of the source describes a multiscale image"
@@ -118,7 +118,7 @@ def with_place(array: Array, metadata: ArrayMetadata, *, alone: bool) -> ArrayMe
         Whether it is copied without the group that describes it.
     """
     region = region_of(array)
-    open_group = partial(hierarchy.open_node, array.store)
+    open_group = partial(open_node, array.store)
     if alone:
         try:
             found = image_of_array(array, open_group)

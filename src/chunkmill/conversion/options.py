@@ -15,18 +15,17 @@ from typing import Any, Literal, ParamSpec, Required, TypedDict, TypeVar, cast
 import numpy as np
 
 from chunkmill.conversion.plan import Plan
+from chunkmill.conversion.region_option import RegionOption
 from chunkmill.errors import AlignmentError, RegionError
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import ArrayMetadata, parents_of
 from chunkmill.model.user_values import scalar_of
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.dimensions import axis_names, unknown_dimensions
+from chunkmill.nodes.array import Array, axis_names, unknown_dimensions
 from chunkmill.nodes.group import Node
-from chunkmill.nodes.hierarchy import walk
 from chunkmill.nodes.new_array import check_shards, is_size, make_grid
-from chunkmill.nodes.region_option import RegionOption
+from chunkmill.nodes.opening import walk
 
 __all__ = [
     "ByDimension",

@@ -17,8 +17,7 @@ from chunkmill.display.array import array_grid_svg
 from chunkmill.display.report import ReportMixin, side_by_side
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.hints import Hint
-from chunkmill.nodes.group import Group
-from chunkmill.nodes.hierarchy import open_node
+from chunkmill.nodes.group import Group, open_node
 from chunkmill.nodes.placement import is_bare
 from chunkmill.runtime.job import Job, JobResult, run_job
 from chunkmill.runtime.job_handle import RunningJob, start_job

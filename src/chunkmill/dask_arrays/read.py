@@ -32,7 +32,7 @@ from chunkmill.dask_arrays.runs import read_in_runs, run_length
 from chunkmill.errors import RegionError
 from chunkmill.formats.base import FormatName
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region
-from chunkmill.nodes.arguments import NodeLocation, open_array_at
+from chunkmill.nodes.api import NodeLocation, open_array_at
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 

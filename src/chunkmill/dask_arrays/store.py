@@ -21,7 +21,7 @@ from chunkmill.dask_arrays.write import WriteReport, joined_write_graph, report,
 from chunkmill.errors import RegionError
 from chunkmill.journal.lease import check_no_job
 from chunkmill.model.grid import Region
-from chunkmill.nodes.arguments import NodeLocation, open_array_at
+from chunkmill.nodes.api import NodeLocation, open_array_at
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.runtime.cluster_locks import lock_factory

@@ -26,8 +26,8 @@ from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.lease import check_no_job, discard_block_write, leased
 from chunkmill.model.grid import Region
-from chunkmill.nodes import hierarchy, placement, replacing
-from chunkmill.nodes.arguments import NodeLocation, open_existing, open_target_below
+from chunkmill.nodes import opening, placement, replacing
+from chunkmill.nodes.api import NodeLocation, open_existing, open_target_below
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import check_own, format_of_store
 from chunkmill.nodes.new_array import describe_array, format_above, lengths_by_name
@@ -229,7 +229,7 @@ def to_store(
             attributes=attributes,
             chunk_key_encoding=chunk_key_encoding,
         )
-        array = hierarchy.array_at(target, path, metadata, name)
+        array = opening.array_at(target, path, metadata, name)
         where = full_region(array.shape)
     check_not_read([x] if mode == "w" else [], target, array.path)
     check_writers([array] if compute else [])

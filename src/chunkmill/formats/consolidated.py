@@ -1,6 +1,6 @@
 """Consolidated metadata: the documents of a hierarchy in one.
 
-Here: one document <-> many, keyed by full store key. Not here: when to use them (`chunkmill.nodes.hierarchy`), what
+Here: one document <-> many, keyed by full store key. Not here: when to use them (`chunkmill.nodes.opening`), what
 they say (the formats). Keys are checked like paths: a document must not answer for nodes outside its group. Spec:
 ``.zmetadata`` is zarr-python 2's convention; the inline form is zarr-python 3's.
 """

@@ -1,25 +1,42 @@
-"""Open and create nodes: the public functions.
+"""Open nodes: the public functions, and the urls, pairs and nodes that other public functions take.
 
-Not here: the public functions that write dask arrays (`chunkmill.dask_arrays.to_store`).
+Not here: how a node is found in a store (`chunkmill.nodes.opening`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
-from chunkmill.errors import NodeNotFound
+from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.formats.base import FormatName
 from chunkmill.formats.zarr_v2 import ZarrV2
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.group import Group, Node
-from chunkmill.nodes.open_store import Url, may_be_reference_file, open_plain_store
-from chunkmill.stores.capabilities import flush
+from chunkmill.nodes.group import Group, Node, open_node
+from chunkmill.nodes.keys import join_path
+from chunkmill.nodes.open_store import Url, may_be_reference_file, open_plain_store, open_target_store
+from chunkmill.nodes.opening import as_stored
+from chunkmill.stores.base import Store
+from chunkmill.stores.capabilities import flush, uncached
+from chunkmill.stores.open import is_store
 
-__all__ = ["Url", "consolidate", "open", "open_array", "open_group"]
+__all__ = [
+    "NodeLocation",
+    "StoreLocation",
+    "Url",
+    "consolidate",
+    "open",
+    "open_array",
+    "open_array_at",
+    "open_existing",
+    "open_group",
+    "open_source",
+    "open_target",
+    "open_target_below",
+]
 
 
 def open(  # noqa: A001 - the contract's name, as in zarr
@@ -100,15 +117,15 @@ def _open(url: Url, path: str, storage_options: Mapping[str, Any] | None, argume
         from chunkmill.nodes.reference_sets import open_reference_file  # noqa: PLC0415 - few urls name one
 
         if (file := open_reference_file(name, storage_options)) is not None:
-            return hierarchy.open_node(file, path, **arguments)
+            return open_node(file, path, **arguments)
     try:
-        return hierarchy.open_node(open_plain_store(url, storage_options), path, **arguments)
+        return open_node(open_plain_store(url, storage_options), path, **arguments)
     except NodeNotFound:  # a folder of parquet files is looked for last: it costs requests that few need
         from chunkmill.nodes.reference_sets import is_reference_set, open_reference_store  # noqa: PLC0415
 
         if name is None or not is_reference_set(name, storage_options):
             raise
-    return hierarchy.open_node(open_reference_store(name, storage_options), path, **arguments)
+    return open_node(open_reference_store(name, storage_options), path, **arguments)
 
 
 def open_array(
@@ -255,6 +272,108 @@ def consolidate(url: Url, path: str = "", *, storage_options: Mapping[str, Any] 
     ['a']
     """
     group = open_group(url, path, storage_options=storage_options, consolidated=False)
-    hierarchy.consolidate(group.store, group)
+    opening.consolidate(group.store, group)
     flush(group.store)
     return open_group(group.store, path, consolidated=True)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Sources and targets of jobs: a url, ``(url, path)``, an Array or a Group
+
+
+StoreLocation: TypeAlias = str | os.PathLike[str] | Store
+NodeLocation: TypeAlias = StoreLocation | tuple[StoreLocation, str] | Array | Group
+N = TypeVar("N", Array, Group)
+
+
+def open_source(source: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> Node:
+    """Return the node at a url or ``(url, path)``, or the node itself; by its documents, not consolidated metadata."""
+    if isinstance(source, (Array, Group)):
+        return as_stored(source)
+    url, path = _url_and_path(source, "source")
+    return as_stored(open(url, path, storage_options=storage_options))
+
+
+def open_target(target: NodeLocation, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
+    """Return store and path of a url, ``(url, path)``, an Array or a Group."""
+    if isinstance(target, (Array, Group)):
+        return target.store, target.path
+    url, path = _url_and_path(target, "target")
+    _check_url(url)
+    return open_target_store(url, storage_options), path
+
+
+def open_target_below(
+    target: NodeLocation, path: str, storage_options: Mapping[str, Any] | None = None
+) -> tuple[Store, str]:
+    """Return store and path of the node at `path` below a target (see `open_target`)."""
+    if path and isinstance(target, Array):
+        raise TypeError(f"path={path!r}: the array {target.path!r} has no nodes below it")
+    store, above = open_target(target, storage_options)
+    return (uncached(store), join_path(above, path)) if path else (uncached(store), above)
+
+
+def open_array_at(place: Any, path: str = "", *, read_missing: ReadMissing = "fill", **options: Any) -> Array:
+    """Return the array at a url or ``(url, path)``, below a Group, or the array itself.
+
+    Raises
+    ------
+    NodeNotFound
+        There is no array.
+    TypeError
+        `place` is something else.
+    """
+    if isinstance(place, Array):
+        if path:
+            raise TypeError(f"path={path!r}: the array {place.path!r} has no nodes below it")
+        return place if read_missing == "fill" else place.with_read_missing(read_missing)
+    if isinstance(place, Group):
+        if not path:
+            hint = f"its arrays are {', '.join(map(repr, list(place.arrays())[:10])) or 'none'}; give one as path"
+            raise NodeNotFound(url=place.url, path=place.path, found="group", wanted="array", hint=hint)
+        return place.with_read_missing(read_missing).array(path)
+    url, above = _url_and_path(place, "url")
+    _check_url(url)
+    return open_array(url, join_path(above, path), read_missing=read_missing, **options)
+
+
+def _check_url(url: Any) -> None:
+    if not isinstance(url, (str, os.PathLike)) and not is_store(url):
+        kind = f"{type(url).__module__.partition('.')[0]}.{type(url).__name__}"
+        msg = f"got {kind}, where a url, (url, path), a store, an Array or a Group is expected"
+        raise TypeError(msg)
+
+
+def open_existing(store: Store, path: str, mode: str, kind: type[N]) -> N | None:
+    """Return the array or group to write into; ``None`` where `mode` creates a new one.
+
+    Raises
+    ------
+    NodeExists
+        There is a group where an array is to be written into, or the reverse.
+    NodeNotFound
+        There is no node, and `mode` is ``"r+"``.
+    """
+    if mode in {"w", "w-"}:
+        return None
+    if mode not in {"a", "r+"}:
+        raise ValueError(f"mode={mode!r} does not write; the modes are 'w-', 'w', 'a' and 'r+'")
+    try:
+        node = open_node(store, path, read_only=False, consolidated=False)
+    except NodeNotFound:
+        if mode == "a":
+            return None
+        raise
+    if not isinstance(node, kind):
+        found = "array" if isinstance(node, Array) else "group"
+        raise NodeExists(url=node.url, path=node.path, found=found, hint="give mode='w' to replace it")
+    return node
+
+
+def _url_and_path(place: Any, name: str) -> tuple[Any, str]:
+    if not isinstance(place, tuple):
+        return place, ""
+    if len(place) != 2 or not isinstance(place[1], str):  # noqa: PLR2004
+        msg = f"{name}={place!r}: expected a url, (url, path), an Array or a Group"
+        raise TypeError(msg)
+    return place

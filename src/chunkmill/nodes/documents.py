@@ -1,7 +1,7 @@
 """Fetch and write the documents (metadata keys) of nodes; no other module writes one.
 
 Bytes by key, and which keys a format has for a node. Not here: what documents say (`chunkmill.formats`), nodes
-(`chunkmill.nodes.hierarchy`).
+(`chunkmill.nodes.opening`).
 """
 
 from __future__ import annotations

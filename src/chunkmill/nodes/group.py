@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
+from chunkmill.formats.base import Format
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.folders import join_path
+from chunkmill.nodes.keys import join_path
+from chunkmill.nodes.opening import open_as
 from chunkmill.nodes.stored_group import StoredGroup
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import uncached
 
-__all__ = ["Group", "Node"]
+__all__ = ["Group", "Node", "open_node"]
 
 
 class Group(StoredGroup):
@@ -106,3 +108,15 @@ class Group(StoredGroup):
 
 
 Node = Array | Group
+
+
+def open_node(
+    store: Store,
+    path: str = "",
+    *,
+    format: str | Format | None = None,  # noqa: A002
+    consolidated: bool | None = None,
+    read_only: bool = True,
+) -> Node:
+    """Open the node at `path`, in the first format that has one there (see `chunkmill.nodes.opening.open_as`)."""
+    return open_as(Group, store, path, format=format, consolidated=consolidated, read_only=read_only)

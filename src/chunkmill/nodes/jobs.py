@@ -15,8 +15,7 @@ from chunkmill.journal.names import PLAN, RUNNING
 from chunkmill.journal.record_files import RecordFiles
 from chunkmill.journal.unfinished import UnfinishedJob, unfinished_jobs
 from chunkmill.nodes import deferred_imports
-from chunkmill.nodes.api import Url
-from chunkmill.nodes.open_store import open_plain_store
+from chunkmill.nodes.open_store import Url, open_plain_store
 from chunkmill.stores.base import Store
 
 __all__ = ["StoredJob", "StoredJobs", "jobs"]

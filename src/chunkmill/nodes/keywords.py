@@ -1,7 +1,7 @@
 """Arguments that users of other libraries give: what theirs is called here, and modes that were meant for paths.
 
 `explained` wraps a public function as users see it; a call that is right costs one comparison. Not here: arguments
-that several functions share (`chunkmill.nodes.arguments`).
+that several functions share (`chunkmill.nodes.api`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Build the metadata of a new array from user arguments; choose the default format.
 
-Not here: documents (`chunkmill.formats`), whether there is room for it (`chunkmill.nodes.hierarchy`).
+Not here: documents (`chunkmill.formats`), whether there is room for it (`chunkmill.nodes.opening`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chunkmill.model.dtypes import to_native
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis, run_lengths
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, parents_of
 from chunkmill.model.user_values import scalar_of
-from chunkmill.nodes.dimensions import unknown_dimensions
+from chunkmill.nodes.array import unknown_dimensions
 from chunkmill.nodes.documents import may_have
 from chunkmill.nodes.opening import find_stored
 from chunkmill.stores.base import Store

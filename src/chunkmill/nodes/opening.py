@@ -2,7 +2,7 @@
 
 Formats turn documents into descriptions, stores fetch documents; here the two meet. Not here: chunks
 (`chunkmill.array.chunk_io`), the arguments that users give (`chunkmill.nodes.api`), public groups
-(`chunkmill.nodes.hierarchy`).
+(`chunkmill.nodes.opening`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from chunkmill.nodes.documents import (
     own_part,
     present,
 )
-from chunkmill.nodes.folders import is_folder
+from chunkmill.nodes.keys import is_folder
 from chunkmill.nodes.stored_group import OnError, StoredGroup, StoredNode, is_bare, parse_node
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, documents_demanded, explain_absence, uncached

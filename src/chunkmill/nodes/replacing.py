@@ -33,7 +33,7 @@ from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import forget_consolidated, refresh_consolidated
 from chunkmill.nodes.documents import check_root, create_groups_above, fetch, format_of_store, node_keys, present
-from chunkmill.nodes.node_keys import documents_below, formats_of, in_order_of_deletion, node_prefix, node_prefixes
+from chunkmill.nodes.keys import documents_below, formats_of, in_order_of_deletion, node_prefix, node_prefixes
 from chunkmill.nodes.opening import array_at, find_stored
 from chunkmill.nodes.placement import add_array, add_group, parent_documents, root_documents
 from chunkmill.nodes.stored_group import StoredGroup

@@ -20,9 +20,9 @@ from chunkmill.journal.unfinished import settled
 from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, GroupMetadata
 from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.attributes import Change, ChangesAttributes, changed_group
+from chunkmill.nodes.changes import Change, ChangesAttributes, changed_group
 from chunkmill.nodes.documents import Documents, documents_of_zarr, fetch, first_document, is_torn, node_keys, present
-from chunkmill.nodes.folders import child_names, holds_chunks, is_folder, join_path, listed_children
+from chunkmill.nodes.keys import child_names, holds_chunks, is_folder, join_path, listed_children
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import limited_to, uncached
 

@@ -15,11 +15,11 @@ from chunkmill.formats.base import Format
 from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX
 from chunkmill.model.metadata import same_json
 from chunkmill.model.multiscales import Multiscale
-from chunkmill.nodes import hierarchy, placement, replacing
+from chunkmill.nodes import placement, replacing
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import refresh_consolidated
 from chunkmill.nodes.documents import check_own, publish
-from chunkmill.nodes.group import Node
+from chunkmill.nodes.group import Node, open_node
 from chunkmill.nodes.replacing import StagedNode
 from chunkmill.pyramids.image import emit_levels
 from chunkmill.stores.base import Store
@@ -130,13 +130,11 @@ class BesideWriter:
     def _describe(self) -> None:
         """Set the attributes that name the levels; what others have set meanwhile stays."""
         above, _, name = self.base.path.rpartition("/")
-        group = hierarchy.open_node(self.store, above, read_only=False, consolidated=False)
+        group = open_node(self.store, above, read_only=False, consolidated=False)
         of_group, of_levels = emit_levels(self.image, self.convention, group.attributes, keeps_others=True)
         _update(group, of_group)
         if name in of_levels:
-            _update(
-                hierarchy.open_node(self.store, self.base.path, read_only=False, consolidated=False), of_levels[name]
-            )
+            _update(open_node(self.store, self.base.path, read_only=False, consolidated=False), of_levels[name])
 
     def _node_documents(self) -> dict[str, dict[str, bytes]]:
         return {level.path: self.format.emit_array(level.path, level.metadata) for level in self.levels}

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from chunkmill.array.selection import full_region
+from chunkmill.conversion.region_option import cropping, region_of
 from chunkmill.conversion.target_metadata import describe_target, fitted_to
 from chunkmill.errors import AlignmentError
 from chunkmill.formats.base import Format
@@ -31,12 +32,10 @@ from chunkmill.model.multiscales import (
     reduced_level,
 )
 from chunkmill.model.units import canonical_unit, is_known
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.cropped import region_of
-from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.group import Group, Node, open_node
 from chunkmill.nodes.multiscales import described_images, image_of_array, level_array
-from chunkmill.nodes.region_option import cropping
 from chunkmill.pyramids.downsample import Method, Reduction
 from chunkmill.pyramids.levels import LevelShape, plan_levels
 from chunkmill.stores.base import Store
@@ -128,7 +127,7 @@ def _found(node: Node) -> tuple[Array, Group | None, Multiscale | None, Level | 
         arrays = ", ".join(map(repr, list(node.arrays())[:10])) or "none"
         msg = f"source: the group {node.path!r} of {node.url} describes no multiscale image; give the path of an array "
         raise ValueError(f"{msg}(those directly below it: {arrays})")
-    found = image_of_array(node, partial(hierarchy.open_node, node.store))
+    found = image_of_array(node, partial(open_node, node.store))
     return (node, None, None, None) if found is None else (node, *found)
 
 
@@ -267,7 +266,7 @@ def _level_array(
     metadata = replace(first, chunk_grid=grid, attributes={**own, **attributes})
     path = "/".join(each for each in (target.path, name) if each)
     fitted = fitted_to(metadata, target.format, path, near=False)
-    return hierarchy.array_at(target.store, path, fitted, target.format)
+    return opening.array_at(target.store, path, fitted, target.format)
 
 
 def emit_levels(

@@ -18,6 +18,7 @@ from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.ome import check_ome
 from chunkmill.conversion.options import is_keep
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
+from chunkmill.conversion.region_option import RegionOption, region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter
 from chunkmill.errors import JobError, NodeBeingReplaced
 from chunkmill.formats.base import WritableFormatName
@@ -26,11 +27,9 @@ from chunkmill.hints import Hint
 from chunkmill.journal.lease import roll_forward_dead
 from chunkmill.journal.names import fingerprint
 from chunkmill.model.metadata import GroupMetadata
-from chunkmill.nodes.arguments import open_source, open_target
+from chunkmill.nodes.api import open_source, open_target
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.cropped import region_of, whole
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.region_option import RegionOption
 from chunkmill.pyramids.beside import BesideWriter
 from chunkmill.pyramids.computed import ComputedStore, open_image_source
 from chunkmill.pyramids.downsample import Method, Reduction, check_method

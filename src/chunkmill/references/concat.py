@@ -17,7 +17,7 @@ from chunkmill.errors import StoreError
 from chunkmill.formats.references import combine
 from chunkmill.model.references import ReferenceSet
 from chunkmill.nodes import api
-from chunkmill.nodes.arguments import StoreLocation
+from chunkmill.nodes.api import StoreLocation
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.open_store import without_reference_options

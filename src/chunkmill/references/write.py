@@ -30,11 +30,11 @@ from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.reference_urls import KeyUrls, UrlTable
 from chunkmill.model.references import ReferenceSet
-from chunkmill.nodes import hierarchy
-from chunkmill.nodes.arguments import NodeLocation, open_source
+from chunkmill.nodes import opening
+from chunkmill.nodes.api import NodeLocation, open_source
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.folders import join_path
 from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.keys import join_path
 from chunkmill.references.files import SetFile
 from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references
 from chunkmill.stores.capabilities import LocatesValues, innermost
@@ -306,7 +306,7 @@ def nodes_in_set(source: Node, root: str) -> tuple[dict[str, GroupMetadata], dic
     names = root.split("/") if root else []
     groups = {"/".join(names[:n]): GroupMetadata() for n in range(len(names))}
     arrays: dict[str, Array] = {}
-    for node in hierarchy.walk(source):
+    for node in opening.walk(source):
         at = join_path(root, node.path[len(source.path) :].strip("/"))
         if isinstance(node, Group):
             groups[at] = node.metadata

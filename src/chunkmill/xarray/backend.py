@@ -37,8 +37,7 @@ from chunkmill.formats.base import FormatName
 from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Region
 from chunkmill.nodes import api
-from chunkmill.nodes.array import Array
-from chunkmill.nodes.dimensions import axis_names
+from chunkmill.nodes.array import Array, axis_names
 from chunkmill.nodes.group import Group, Node
 from chunkmill.nodes.multiscales import MultiscaleImage, ScaleLevel, multiscales_of
 from chunkmill.nodes.reference_sets import is_reference_set

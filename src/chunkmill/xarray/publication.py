@@ -14,9 +14,9 @@ from chunkmill.array.threads import BackgroundCalls
 from chunkmill.errors import DatasetError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import JSON, ArrayMetadata, GroupMetadata
-from chunkmill.nodes import documents, hierarchy
+from chunkmill.nodes import documents, opening
 from chunkmill.nodes.consolidated import refresh_consolidated, refreshed
-from chunkmill.nodes.group import Group
+from chunkmill.nodes.group import Group, open_node
 from chunkmill.nodes.replacing import Replacement, StagedNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush
@@ -201,9 +201,9 @@ class Publication:
         value = self.store.get(key)
         if value is not None and self.documents_format.parse_consolidated("", value) is not None:
             return
-        root = hierarchy.open_node(self.store, "", consolidated=False)
+        root = open_node(self.store, "", consolidated=False)
         if isinstance(root, Group):
-            hierarchy.consolidate(self.store, root)
+            opening.consolidate(self.store, root)
 
 
 def merged_attributes(stored: Attributes, added: Attributes) -> dict[str, JSON]:

@@ -28,10 +28,11 @@ from chunkmill.display.report import ReportMixin, format_bytes
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.journal.lease import check_no_job
 from chunkmill.model.grid import Overlap
-from chunkmill.nodes import hierarchy, replacing
-from chunkmill.nodes.arguments import open_existing
+from chunkmill.nodes import replacing
+from chunkmill.nodes.api import open_existing
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.consolidated import refresh_consolidated
+from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group
 from chunkmill.nodes.new_array import format_above
 from chunkmill.nodes.open_store import open_target_store
@@ -319,7 +320,7 @@ def _plan(
         find_duplicates(groups, root, append_dim, "error")  # of other choices none are left
         return plan
     name = format or format_above(store, groups[0].path)
-    plan = plan_new(groups, store, groups[0].path, hierarchy.format_of_store(store, name), chunk_key_encoding=keys)
+    plan = plan_new(groups, store, groups[0].path, format_of_store(store, name), chunk_key_encoding=keys)
     if mode == "w":
         check_not_read([planned.data for planned in plan.variables], store, plan.path)
     return plan

@@ -19,7 +19,7 @@ from chunkmill.model.grid import Region
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group
-from chunkmill.nodes.hierarchy import array_at
+from chunkmill.nodes.opening import array_at
 from chunkmill.stores.base import Store
 from chunkmill.xarray.backend import dimension_names
 from chunkmill.xarray.new_variable import describe_variable, json_attributes

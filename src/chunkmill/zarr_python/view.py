@@ -33,10 +33,10 @@ from chunkmill.conversion.target_metadata import describe_group_target, describe
 from chunkmill.errors import StoreError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import ArrayMetadata
-from chunkmill.nodes.arguments import NodeLocation, open_source
+from chunkmill.nodes.api import NodeLocation, open_source
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.folders import join_path
 from chunkmill.nodes.group import Group, Node
+from chunkmill.nodes.keys import join_path
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.memory import MemoryStore
 

@@ -13,10 +13,10 @@ from chunkmill.array.other_stores import metered
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.report import ReportMixin
 from chunkmill.journal.names import fingerprint
-from chunkmill.nodes import hierarchy, placement
-from chunkmill.nodes.arguments import NodeLocation, open_source, open_target
+from chunkmill.nodes import opening, placement
+from chunkmill.nodes.api import NodeLocation, open_source, open_target
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.documents import publish
+from chunkmill.nodes.documents import format_of_store, publish
 from chunkmill.runtime.job import Job, run_job
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.stores.metered import Meter
@@ -47,7 +47,7 @@ def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -
     if not isinstance(array, Array):
         raise TypeError(f"{array!r} is not an array")
     store, path = open_target(target)
-    new = hierarchy.array_at(store, path, array.metadata, array.format)
+    new = opening.array_at(store, path, array.metadata, array.format)
 
     def prepare() -> Mapping[str, bytes]:
         return placement.create_array(store, path, array.metadata, format=array.format)[1]
@@ -57,7 +57,7 @@ def square(source: NodeLocation, target: NodeLocation, *, resume: bool = True) -
         return [Stage("square", square_chunks, (array, new), tasks, chunks_read)]
 
     def make_visible(documents: Mapping[str, bytes]) -> Iterable[str]:
-        documents_format = hierarchy.format_of_store(store, array.format)
+        documents_format = format_of_store(store, array.format)
         publish(store, documents_format, new.path, documents, again=True)
         return documents
 

@@ -6,9 +6,9 @@ import pytest
 from chunkmill.array.chunk_io import read_chunk
 from chunkmill.array.cropped import crop_layouts, kept_grid
 from chunkmill.array.present_keys import chunks_in_shards, list_present
+from chunkmill.conversion.region_option import crop
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.nodes.create import create_array
-from chunkmill.nodes.cropped import crop
 
 LAYOUTS = {
     "zarr2": {"format": "zarr2", "chunks": (4, 3)},

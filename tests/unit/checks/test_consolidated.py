@@ -6,7 +6,7 @@ import pytest
 
 import chunkmill as cm
 from chunkmill.checks.inventory import staleness
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import opening
 from chunkmill.stores.memory import MemoryStore
 
 KEYS = {"zarr2": ".zmetadata", "zarr3": "zarr.json"}
@@ -28,7 +28,7 @@ def store(fmt):
 
 def reason(store, fmt):
     group = cm.open_group(store, consolidated=False)
-    return staleness(group, KEYS[fmt], hierarchy.walk(group))
+    return staleness(group, KEYS[fmt], opening.walk(group))
 
 
 def test_fresh_ones(store, fmt):

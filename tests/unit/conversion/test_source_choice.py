@@ -22,7 +22,7 @@ def make(kind="zarr3"):
 
 
 def paths(store):
-    return [node.path for node in cm.nodes.hierarchy.walk(cm.open(store)) if isinstance(node, cm.Array)]
+    return [node.path for node in cm.nodes.opening.walk(cm.open(store)) if isinstance(node, cm.Array)]
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -7,7 +7,7 @@ from support.recording import RecordingStore
 import chunkmill as cm
 from chunkmill.errors import NodeNotFound
 from chunkmill.nodes.documents import documents_of_zarr
-from chunkmill.nodes.hierarchy import walk
+from chunkmill.nodes.opening import walk
 from chunkmill.stores.memory import MemoryStore
 
 ARRAYS = ("n5", "0", "g/0", "g/n5")

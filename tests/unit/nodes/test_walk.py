@@ -8,8 +8,8 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError
-from chunkmill.nodes.arguments import open_source
-from chunkmill.nodes.hierarchy import as_stored, walk
+from chunkmill.nodes.api import open_source
+from chunkmill.nodes.opening import as_stored, walk
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 

@@ -11,7 +11,7 @@ import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.names import JOB_PREFIX
-from chunkmill.nodes import hierarchy
+from chunkmill.nodes import opening
 from chunkmill.stores import remembered
 from chunkmill.stores.memory import MemoryStore
 
@@ -473,7 +473,7 @@ class TestConsolidated:
         store.is_remote = True
         group = cm.open_group(store)
         store.clear()
-        nodes = list(hierarchy.walk(group))
+        nodes = list(opening.walk(group))
         assert len(nodes) == 7
         assert group["g/h/b"].attributes == {"path": "g/h/b"}
         assert group["none"].attributes == {"empty": True}
@@ -557,7 +557,7 @@ class TestConsolidated:
         monkeypatch.setattr(remembered, "_FEW_DOCUMENTS", 0)
         group = cm.open_group(store)
         store.clear()
-        assert len(list(hierarchy.walk(group))) == 7
+        assert len(list(opening.walk(group))) == 7
         assert {method for method, _, _ in store.log} == {"list_dir"}
         assert len(store.log) == 4
 

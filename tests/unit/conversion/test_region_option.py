@@ -3,9 +3,9 @@
 import pytest
 
 import chunkmill as cm
+from chunkmill.conversion.region_option import cropping
 from chunkmill.errors import RegionError
-from chunkmill.nodes.hierarchy import walk
-from chunkmill.nodes.region_option import cropping
+from chunkmill.nodes.opening import walk
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 from chunkmill import create_array
-from chunkmill.nodes.dimensions import axis_names, unknown_dimensions
+from chunkmill.nodes.array import axis_names, unknown_dimensions
 from chunkmill.stores.memory import MemoryStore
 
 

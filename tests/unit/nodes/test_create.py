@@ -7,7 +7,7 @@ from support.recording import RecordingStore
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
 from chunkmill.journal.lease import check_no_job, leased
-from chunkmill.nodes import bulk, new_array
+from chunkmill.nodes import create, new_array
 from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.metered import Meter, MeteredStore
@@ -89,7 +89,7 @@ def test_those_that_are_alike_are_described_once(monkeypatch):
         described.append(args[1])
         return new_array.describe_array(*args, **kwargs)
 
-    monkeypatch.setattr(bulk, "describe_array", describe_array)
+    monkeypatch.setattr(create, "describe_array", describe_array)
     wanted = {f"a{i}": {**ABOUT, "dtype": "f4", "attributes": {"i": i}} for i in range(50)}
     wanted["b"] = {**wanted["a0"], "fill_value": 0.0}
     wanted["c"] = {**wanted["a0"], "fill_value": -0.0}

@@ -5,8 +5,8 @@ import pickle
 import dask
 import numpy as np
 
+from chunkmill.conversion.region_option import crop, region_of, whole
 from chunkmill.nodes.create import create_array
-from chunkmill.nodes.cropped import crop, region_of, whole
 from chunkmill.stores.memory import MemoryStore
 
 
