@@ -16,11 +16,10 @@ import numpy as np
 
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.multiscales import Axis, Level, axis_type, emit_transform
-from chunkmill.nodes import hierarchy
-from chunkmill.nodes.arguments import open_source
+from chunkmill.nodes.api import open_source
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.create import create_array
-from chunkmill.nodes.group import Node
+from chunkmill.nodes.group import Node, open_node
 from chunkmill.nodes.multiscales import image_of_array
 from chunkmill.stores.base import ByteRange, range_bounds
 from chunkmill.stores.memory import MemoryStore
@@ -109,7 +108,7 @@ def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None, 
         msg = f"a list of arrays that differ in shape or dtype, and cannot be the parts of one image: {kinds}"
         raise ValueError(msg)
     first = arrays[0]
-    found = image_of_array(first, partial(hierarchy.open_node, first.store))
+    found = image_of_array(first, partial(open_node, first.store))
     names = [axis.name for axis in found[1].axes] if found else [name or "" for name in first.dimension_names or ()]
     if len(names) != first.ndim or not all(names):
         names = list(("t", "c", "z", "y", "x")[5 - first.ndim :]) if first.ndim < 5 else []  # noqa: PLR2004
@@ -143,6 +142,6 @@ def _computed(values: da.Array, names: tuple[str, ...] | None, attributes: Mappi
         dimension_names=names,
         attributes=attributes,
     )
-    node = hierarchy.open_node(store, "")
+    node = open_node(store, "")
     assert isinstance(node, Array)  # noqa: S101 - it was made above
     return node
