@@ -17,7 +17,7 @@ from chunkmill.array.chunk_io import decode_chunk, read_chunk
 from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.checks.inventory import Inventory, Problem, job_problem, take_inventory
-from chunkmill.display.report import ReportMixin
+from chunkmill.display.report import ReportMixin, counted, format_seconds
 from chunkmill.errors import ChunkError, ChunkmillError
 from chunkmill.journal.commit import roll_forward
 from chunkmill.journal.lease import discard_jobs
@@ -86,9 +86,10 @@ class CheckReport(ReportMixin):
         return all(problem.repaired for problem in self.problems)
 
     def _facts(self) -> list[tuple[str, str]]:
-        speed = f"{format_bytes(self.bytes_read)} read in {self.seconds:.1f} s"
-        counted = f"{self.n_groups:,} groups, {self.n_arrays:,} arrays, {self.n_keys:,} store keys, {speed}"
-        facts = [("store", f"{self.url}/{self.path}" if self.path else self.url), ("checked", counted)]
+        speed = f"{format_bytes(self.bytes_read)} read in {format_seconds(self.seconds)}"
+        numbers = ((self.n_groups, "group"), (self.n_arrays, "array"), (self.n_keys, "store key"))
+        seen = ", ".join([*(counted(n, noun) for n, noun in numbers), speed])
+        facts = [("store", f"{self.url}/{self.path}" if self.path else self.url), ("checked", seen)]
         if self.undocumented:
             shown = ", ".join(map(repr, self.undocumented[:_MAX_NAMED]))
             more = f" and {len(self.undocumented) - _MAX_NAMED:,} more" if len(self.undocumented) > _MAX_NAMED else ""

@@ -21,7 +21,7 @@ from chunkmill.conversion.estimate import itemsize
 from chunkmill.conversion.rechunking.plan import Limits, Side, choose_rechunk_strategy
 from chunkmill.conversion.rechunking.planner_input import read_side, store_costs
 from chunkmill.conversion.region_option import RegionOption, cropping
-from chunkmill.display.report import ReportMixin
+from chunkmill.display.report import ReportMixin, counted, format_seconds
 from chunkmill.errors import ChunkmillError, JobError
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.formats.registry import get_format
@@ -170,11 +170,14 @@ class VerifyReport(ReportMixin):
     def _facts(self) -> list[tuple[str, str]]:
         sampled = " (a sample)" if self.sampled else ""
         absent = f", {self.n_blocks_absent:,} blocks absent on both sides" if self.n_blocks_absent else ""
-        read = f"{format_bytes(self.bytes_read)} read in {self.seconds:.1f} s"
+        read = f"{format_bytes(self.bytes_read)} read in {format_seconds(self.seconds)}"
         return [
             ("a", self.a),
             ("b", self.b),
-            ("compared", f"{self.n_arrays:,} arrays, {self.n_blocks:,} blocks{sampled}{absent}, {read}"),
+            (
+                "compared",
+                f"{counted(self.n_arrays, 'array')}, {counted(self.n_blocks, 'block')}{sampled}{absent}, {read}",
+            ),
         ]
 
     def _title(self) -> str:

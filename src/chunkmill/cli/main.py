@@ -71,7 +71,11 @@ def main() -> None:
 
 @main.command(
     short_help="Describe an array or a group.",
-    epilog=examples("chunkmill info volume.n5 --path s0", "chunkmill info --missing --json archive.zarr"),
+    epilog=examples(
+        "chunkmill info volume.n5 --path s0",
+        "chunkmill info -r weather.zarr",
+        "chunkmill info --missing --json archive.zarr",
+    ),
 )
 @click.argument("url", type=PLACE)
 @store_options
@@ -80,16 +84,36 @@ def main() -> None:
     is_flag=True,
     help="Count absent chunks and stored bytes; costs a listing, and a request for the size of each key.",
 )
-def info(url: str, path: str, storage_options: Mapping[str, Any] | None, *, as_json: bool, missing: bool) -> None:
+@click.option(
+    "-r", "--recursive", is_flag=True, help="Dimensions, variables and attributes of all below, like ncdump -h."
+)
+def info(
+    url: str,
+    path: str,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    as_json: bool,
+    missing: bool,
+    recursive: bool,
+) -> None:
     """Describe the array or group at URL: metadata, codecs, chunk sizes, attributes.
 
     With --missing also what is stored of it: absent chunks, bytes, and the compression ratio: decoded bytes divided
     by stored bytes.
     """
-    from chunkmill.cli.node_facts import describe, facts_text  # noqa: PLC0415 - slow to import
+    from chunkmill.cli.node_facts import describe, facts_text, headers  # noqa: PLC0415 - slow to import
+    from chunkmill.nodes.opening import walk  # noqa: PLC0415
 
     with errors_shown():
-        facts = describe(cm.open(url, path, storage_options=storage_options), count=missing)
+        node = cm.open(url, path, storage_options=storage_options)
+        if recursive and not as_json:
+            say(headers(node))
+            return
+        if recursive:
+            found = [plain(describe(below, count=missing)) for below in walk(node)]
+            say(json.dumps(found, indent=2, allow_nan=False))
+            return
+        facts = describe(node, count=missing)
     say(json.dumps(plain(facts), indent=2, allow_nan=False) if as_json else facts_text(facts))
 
 

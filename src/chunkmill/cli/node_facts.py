@@ -24,7 +24,7 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.group import Group, Node
 from chunkmill.stores.capabilities import list_sizes
 
-__all__ = ["describe", "facts_text", "listing", "stored"]
+__all__ = ["describe", "facts_text", "headers", "listing", "stored"]
 
 _MAX_CHILDREN = 50  # named by `info`
 _CONCURRENT = 16  # sizes asked for at once
@@ -44,6 +44,68 @@ def describe(node: Node, *, count: bool = False) -> dict[str, Any]:
         if count:
             facts |= _stored_below(node)
     return facts | {"attributes": dict(node.attributes)}
+
+
+def headers(node: Node) -> str:
+    """Return dimensions, variables and attributes of a node and of all below it, as ``ncdump -h`` shows them.
+
+    Examples
+    --------
+    >>> import chunkmill as cm
+    >>> g = cm.create_group("memory://doc-headers", attributes={"title": "all"})
+    >>> a = g.create_array("t", shape=(3, 4), dtype="f4", dimension_names=("y", "x"), attributes={"units": "K"})
+    >>> print(headers(g))
+    dimensions:
+      y = 3
+      x = 4
+    variables:
+      float32 t(y, x)
+        units = "K"
+    attributes:
+      title = "all"
+    """
+    if isinstance(node, Array):
+        return "\n".join(_header_lines([node], {}))
+    below = list(opening.walk(node))
+    parts: list[str] = []
+    for group in below:
+        if not isinstance(group, Array):
+            own = [each for each in below if isinstance(each, Array) and each.path.rpartition("/")[0] == group.path]
+            if parts:
+                parts.append(f"group: {group.path}")
+            indent = "" if group is below[0] else "  "
+            parts += [indent + line for line in _header_lines(own, group.attributes)]
+    return "\n".join(parts)
+
+
+def _header_lines(arrays: Iterable[Array], attributes: Mapping[str, Any]) -> Iterator[str]:
+    arrays = list(arrays)
+    sizes: dict[str, int] = {}
+    for array in arrays:
+        for name, size in zip(array.dimension_names or (), array.shape, strict=False):
+            if name is not None:
+                sizes.setdefault(name, size)
+    if sizes:
+        yield "dimensions:"
+        yield from (f"  {name} = {size}" for name, size in sizes.items())
+    if arrays:
+        yield "variables:"
+    for array in arrays:
+        names = array.dimension_names or (None,) * array.ndim
+        axes = [
+            name if name is not None and sizes[name] == size else f"{name}={size}" if name is not None else str(size)
+            for name, size in zip(names, array.shape, strict=True)
+        ]
+        yield f"  {array.dtype} {array.path.rpartition('/')[2] or '/'}({', '.join(axes)})"
+        yield from _attribute_lines(array.attributes, "    ")
+    if attributes:
+        yield "attributes:"
+        yield from _attribute_lines(attributes, "  ")
+
+
+def _attribute_lines(attributes: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for name, value in attributes.items():
+        yield f"{indent}{name} = {json.dumps(plain(value), ensure_ascii=False)}"
 
 
 def _kind(node: Node) -> str:

@@ -201,6 +201,23 @@ def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]
     return decorate
 
 
+_QUIET, _VERBOSE = "chunkmill.quiet", "chunkmill.verbose"
+
+
+def _kept(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+    """Return a callback that keeps a flag for the output of the command, which is not an argument of it."""
+
+    def keep(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.meta[name] = ctx.meta.get(name, False) or value
+
+    return keep
+
+
+def _is_set(name: str) -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(name))
+
+
 JSON_FLAG = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 store_options = _all(
@@ -218,6 +235,12 @@ run_options = _all(
         help="Where tasks run: threads, processes, or the address of a Dask cluster's scheduler, tcp://host:8786.",
     ),
     click.option("--progress/--no-progress", default=None, help="Show bars; by default in a terminal only."),
+    click.option(
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=_kept(_QUIET), help="Print errors and nothing else."
+    ),
+    click.option(
+        "-v", "--verbose", is_flag=True, expose_value=False, callback=_kept(_VERBOSE), help="Print a plan in full."
+    ),
     JSON_FLAG,
 )
 
@@ -276,11 +299,13 @@ def plain(value: Any) -> Any:
 
 
 def show(result: Any, *, as_json: bool, **notes: str) -> None:
-    """Print a plan or a report, as text or as JSON, and notes on it that are not empty."""
+    """Print a plan or a report, as text or as JSON, and remarks on it that are not empty; nothing with ``--quiet``."""
+    if _is_set(_QUIET):
+        return
     if as_json:
         say(json.dumps(plain(result.to_dict() | notes), indent=2, allow_nan=False))
         return
-    say(str(result))
+    say(result.explain() if _is_set(_VERBOSE) and hasattr(result, "explain") else str(result))
     for name, note in notes.items():
         if note:
             say(f"{name.replace('_', ' ')}: {note}", fg="yellow")
@@ -349,6 +374,7 @@ def scheduled(scheduler: str, *, progress: bool | None) -> Iterator[None]:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("always", NoWorkers)
         warnings.showwarning = _show_warning  # type: ignore[assignment]
+        progress = False if _is_set(_QUIET) else progress
         if progress is not None:
             stack.enter_context(dask.config.set({"chunkmill.progress": progress}))
         if "://" in scheduler:

@@ -29,6 +29,7 @@ from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, expl
 from chunkmill.conversion.region_option import region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
+from chunkmill.display.report import counted
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.peers import readers_text
@@ -512,10 +513,10 @@ def _estimated_counts(plans: Sequence[ArrayPlan], stages: Sequence[PlannedStage]
 def _strategy(plans: Sequence[ArrayPlan], n_groups: int) -> tuple[str, str]:
     if len(plans) == 1:
         return plans[0].strategy, _reason(plans[0])
-    counted = Counter(plan.strategy for plan in plans)
-    each = ", ".join(f"{name} {n}" for name, n in counted.items()) or "nothing to move"
-    groups = f" in {n_groups} groups" if n_groups else ""
-    return " + ".join(counted) or "metadata only", f"{len(plans)} arrays{groups}: {each}"
+    by_name = Counter(plan.strategy for plan in plans)
+    each = ", ".join(f"{name} {n}" for name, n in by_name.items()) or "nothing to move"
+    groups = f" in {counted(n_groups, 'group')}" if n_groups else ""
+    return " + ".join(by_name) or "metadata only", f"{counted(len(plans), 'array')}{groups}: {each}"
 
 
 def _reason(plan: ArrayPlan) -> str:

@@ -10,11 +10,20 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from dask.utils import format_bytes, format_time
+from dask.utils import format_bytes
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.array import array_grid_svg
-from chunkmill.display.report import ReportMixin, side_by_side
+from chunkmill.display.report import (
+    ReportMixin,
+    Text,
+    counted,
+    format_seconds,
+    report_text,
+    short_text,
+    side_by_side,
+    text_width,
+)
 from chunkmill.errors import MetadataError, NodeNotFound
 from chunkmill.hints import Hint
 from chunkmill.nodes.group import Group, open_node
@@ -104,7 +113,7 @@ def duration_row(operation: str, source: str, target: str, n_bytes: int) -> Rows
     rate = _rates.get(_kind(operation, source, target))
     if rate is None:
         return []
-    about = format_time(n_bytes / rate).strip()
+    about = format_seconds(n_bytes / rate)
     return [("time", f"about {about}, at the {format_bytes(int(rate))}/s of the last {operation} in this process")]
 
 
@@ -127,23 +136,24 @@ def cost_rows(costs: JobCounts) -> Rows:
     actions = ", ".join(f"{name} {n:,}" for name, n in costs.actions.items())
     return [
         ("read", f"{format_bytes(costs.bytes_read - kept)}{again}"),
-        ("written", f"{format_bytes(costs.bytes_written - kept)}, {costs.n_keys:,} store keys"),
+        ("written", f"{format_bytes(costs.bytes_written - kept)}, {counted(costs.n_keys, 'store key')}"),
         *files,
         ("memory", f"{format_bytes(costs.peak_memory_bytes)} a worker"),
-        ("tasks", f"{costs.n_tasks:,}, with {costs.n_requests:,} requests"),
+        ("tasks", f"{costs.n_tasks:,}, with {counted(costs.n_requests, 'request')}"),
         *([("actions", actions)] if actions else []),
     ]
 
 
 _ONCE = 1.005  # shown as 1.0
+_MAX_LINES = 15  # of a plan's text
 
 
 def stage_rows(stages: Sequence[PlannedStage]) -> Iterable[tuple[str, ...]]:
     """Yield a table of stages; the column of seconds only where they are measured."""
     timed = any(stage.seconds is not None for stage in stages)
-    yield ("stage", "tasks", "read", "written", "requests", *(["seconds"] if timed else []))
+    yield ("stage", "tasks", "read", "written", "requests", *(["time"] if timed else []))
     for stage in stages:
-        seconds = [f"{stage.seconds:.1f}" if stage.seconds is not None else ""] if timed else []
+        seconds = [format_seconds(stage.seconds) if stage.seconds is not None else ""] if timed else []
         read, written = format_bytes(stage.bytes_read), format_bytes(stage.bytes_written)
         yield (stage.name, f"{stage.n_tasks:,}", read, written, f"{stage.n_requests:,}", *seconds)
 
@@ -260,7 +270,7 @@ class Report(_Columns):
         moved = self.costs.bytes_read + self.costs.bytes_written
         speed = f", {format_bytes(int(moved / self.seconds))}/s" if self.seconds else ""
         return [
-            ("time", f"{format_time(self.seconds).strip()}{speed}"),
+            ("time", f"{format_seconds(self.seconds)}{speed}"),
             *cost_rows(self.costs),
             *resumed,
             ("from", self.source),
@@ -437,6 +447,22 @@ class Plan(_Columns):
 
     def _tables(self) -> list[list[tuple[str, ...]]]:
         return [list(stage_rows(self.stages)), list(array_rows(self.arrays))]
+
+    def __repr__(self) -> str:
+        more = "plan.explain() shows every stage and array, and the reasons"
+        return short_text(self._title(), self._facts(), self._tables(), more=more, max_lines=_MAX_LINES)
+
+    def explain(self) -> str:
+        """Return all that is known of the plan: every stage and array, and why it is done so.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> a = cm.create_array("memory://doc-explain", shape=(8, 6), dtype="i4", chunks=(2, 3))
+        >>> "strategy" in cm.plan_rechunk(a, "memory://doc-explain-target", chunks=(4, 6)).explain()
+        True
+        """
+        return Text(report_text(self._title(), self._facts(), self._tables(), width=text_width()))
 
     @property
     def drawing(self) -> str:

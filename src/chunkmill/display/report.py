@@ -6,12 +6,14 @@ Not here: what the rows say; each class that uses `ReportMixin` does.
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from html import escape
 from itertools import zip_longest
+from shutil import get_terminal_size
 from typing import Any, ClassVar, cast
 
 __all__ = [
@@ -20,13 +22,18 @@ __all__ = [
     "Facts",
     "ReportMixin",
     "Table",
+    "Text",
+    "counted",
     "facts_html",
     "format_bytes",
+    "format_seconds",
     "html_text",
     "printable",
     "report_html",
     "report_text",
+    "short_text",
     "side_by_side",
+    "text_width",
 ]
 
 Facts = Iterable[tuple[str, str]]
@@ -94,14 +101,97 @@ class ReportMixin(ABC):
         return {name: _plain(getattr(self, name)) for name in (*self._computed, *own)}
 
     def __repr__(self) -> str:
-        return report_text(self._title(), self._facts(), self._tables(), max_rows=_MAX_ROWS, width=_WIDTH)
+        return report_text(self._title(), self._facts(), self._tables(), max_rows=_MAX_ROWS, width=text_width())
 
     def _repr_html_(self) -> str:
         return report_html(self._title(), self._facts(), self._tables(), self._drawing(), max_rows=_MAX_ROWS)
 
 
-_WIDTH = 100  # columns of text
+_WIDTH = 100  # columns of text at most, and where it is not for a terminal
+_LEAST_WIDTH = 40
 _MAX_ROWS = 40  # of one table of a report: a group may have any number of arrays, and a store of problems
+
+
+def text_width() -> int:
+    """Return the columns that texts have: those of the terminal, if they are fewer than 100."""
+    if not (sys.stdout and sys.stdout.isatty()):
+        return _WIDTH
+    return max(_LEAST_WIDTH, min(get_terminal_size((_WIDTH, 24)).columns, _WIDTH))
+
+
+class Text(str):
+    """A text that an interactive session shows as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def short_text(title: str, facts: Facts, tables: Iterable[Table], *, more: str, max_lines: int) -> str:
+    """Return the text of a report in at most `max_lines`, of which the last says where the rest is.
+
+    Values take a line each, and single words in them, such as urls, are kept whole; tables lose rows.
+
+    Examples
+    --------
+    >>> rows = [("array", "why"), *(("abc"[i], "a reason " * 20) for i in range(3))]
+    >>> print(short_text("plan", [("tasks", "2")], [rows], more="explain() shows more", max_lines=5))
+    plan
+      tasks  2
+      array  why
+      a      a reason a reason a reason a reason a reason a reason a reason a reason a reason a reason…
+      … explain() shows more
+    """
+    facts, tables = list(facts), [table for table in tables if table]
+    width = text_width()
+    whole = report_text(title, facts, tables, width=width)
+    if whole.count("\n") < max_lines:
+        return whole
+    names = max((len(name) for name, _ in facts), default=0)
+    lines = report_text(title, [(name, _one_line(value, width - names - 4)) for name, value in facts]).split("\n")
+    for table in tables:
+        left = max_lines - len(lines) - 2  # its head, and the last line
+        if left > 0:
+            last = len(table[0]) - 1
+            others = sum(max(len(row[i]) for row in table) + 2 for i in range(last))
+            cut = [(*row[:last], _one_line(row[last], max(width - 2 - others, _NARROW))) for row in table[: left + 1]]
+            lines += report_text("", (), [cut]).split("\n")[1:]
+    return "\n".join([*lines[: max_lines - 1], f"  … {more}"])
+
+
+def _one_line(text: str, width: int) -> str:
+    if len(text) <= width or " " not in text:
+        return text
+    return text[: width - 1].rpartition(" ")[0] + "…"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time as text, with three digits and no zeros at the end.
+
+    Examples
+    --------
+    >>> format_seconds(0.00025), format_seconds(0.5), format_seconds(12.04), format_seconds(125), format_seconds(7260)
+    ('250 µs', '500 ms', '12 s', '2 min 5 s', '2 h 1 min')
+    """
+    for unit, name in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")):
+        if seconds < 999.5 * unit and (name != "s" or seconds < 99.95):  # noqa: PLR2004 - then in minutes
+            return f"{seconds / unit:.3g} {name}"
+    size, large, small = (60, "min", "s") if seconds < 3600 else (3600, "h", "min")  # noqa: PLR2004 - of an hour
+    n = round(seconds / (size // 60))
+    rest = f" {n % 60} {small}" if n % 60 else ""
+    return f"{n // 60} {large}{rest}"
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a number and a noun, in the plural where there is not one.
+
+    Examples
+    --------
+    >>> counted(1, "group"), counted(2000, "array")
+    ('1 group', '2,000 arrays')
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def _plain(value: Any) -> Any:

@@ -90,3 +90,25 @@ def test_arrays_below_folders_without_a_document_are_listed(group):
     group.store.delete("g/zarr.json")
     assert "g/plain" in listing(group)
     assert describe(group, count=True)["n_arrays"] == 2
+
+
+def test_info_of_all_below(tmp_path):
+    import xarray as xr
+    from click.testing import CliRunner
+
+    from chunkmill.cli.main import main
+
+    times = ("time", np.arange(3))
+    ds = xr.Dataset({"t": (("time", "x"), np.ones((3, 4), "f4"), {"units": "K"})}, {"time": times}, {"title": "all"})
+    cm.write_dataset(ds, tmp_path / "k.zarr")
+    cm.write_dataset(ds.isel(x=slice(2)), tmp_path / "k.zarr", path="below/it")
+    shown = CliRunner().invoke(main, ["info", "-r", str(tmp_path / "k.zarr")])
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    assert lines[0] == "dimensions:"
+    assert "  float32 t(time, x)" in lines
+    assert '    units = "K"' in lines
+    assert lines.index("group: below/it") > lines.index("  x = 4")
+    assert "    x = 2" in lines
+    listed = CliRunner().invoke(main, ["info", "-r", "--json", str(tmp_path / "k.zarr")])
+    assert {each["path"] for each in json.loads(listed.output)} >= {"", "t", "time", "below/it/t"}

@@ -148,3 +148,27 @@ def test_nobody_listens():
 def test_examples_are_not_wrapped():
     assert examples("chunkmill ls x") == "\b\nExample:\n  chunkmill ls x"
     assert examples("a", "b").splitlines()[1] == "Examples:"
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"), [("--quiet", ""), ("--verbose", "data/variable_5"), (None, "plan.explain()")]
+)
+def test_quiet_prints_nothing_and_verbose_the_whole_plan(flag, said, tmp_path):
+    from click.testing import CliRunner
+
+    import chunkmill as cm
+    from chunkmill.cli.main import main
+
+    for number in range(6):
+        cm.create_array(tmp_path / "g", f"data/variable_{number}", shape=(4, 4), dtype="f8", chunks=(1, 4))
+    words = [
+        "rechunk",
+        str(tmp_path / "g"),
+        str(tmp_path / "h"),
+        "--chunks=4,4",
+        "--dry-run",
+        *([flag] if flag else []),
+    ]
+    shown = CliRunner().invoke(main, words)
+    assert shown.exit_code == 0, shown.output
+    assert (said in shown.output) if said else shown.output == ""

@@ -2,6 +2,7 @@
 
 import pytest
 
+import chunkmill as cm
 from chunkmill.conversion import plan as plan_text
 from chunkmill.conversion.plan import (
     JobCounts,
@@ -12,6 +13,7 @@ from chunkmill.conversion.plan import (
     remember_rate,
     stage_rows,
 )
+from chunkmill.stores.memory import MemoryStore
 
 COUNTS = {
     "n_tasks": 17,
@@ -55,7 +57,7 @@ def test_a_time_is_said_where_a_rate_is_measured(rates):
     assert duration_row(*asked, 1 << 30) == []
     remember_rate(*asked, 64 << 20, 2.0)
     assert duration_row(*asked, 320 << 20) == [
-        ("time", "about 10.00 s, at the 32.00 MiB/s of the last rechunk in this process")
+        ("time", "about 10 s, at the 32.00 MiB/s of the last rechunk in this process")
     ]
     assert duration_row("convert", *asked[1:], 1 << 30) == []
     assert duration_row("rechunk", asked[2], asked[1], 1 << 30) == []
@@ -74,7 +76,7 @@ def test_seconds_of_stages_are_shown_where_measured():
         ("stage", "tasks", "read", "written", "requests"),
         ("put", "5", "1.00 MiB", "0 B", "9"),
     ]
-    assert [row[-1] for row in stage_rows([planned, measured])] == ["seconds", "", "2.0"]
+    assert [row[-1] for row in stage_rows([planned, measured])] == ["time", "", "2 s"]
 
 
 def test_columns_that_say_nothing_are_left_out():
@@ -85,3 +87,35 @@ def test_columns_that_say_nothing_are_left_out():
         ("array", "shards", "action", "why"), ("a", "", "copy", "the same"), ("a", "(4,)", "copy", ""),
     ]  # fmt: skip
     assert list(array_rows([])) == []
+
+
+def six_arrays(store):
+    for number in range(6):
+        cm.create_array(store, f"data/variable_{number}", shape=(50, 40, 30), dtype="f8", chunks=(1, 40, 30))
+    return store
+
+
+def test_a_plan_of_any_size_has_fifteen_lines_and_explains_the_rest():
+    plan = cm.plan_rechunk(six_arrays(MemoryStore()), MemoryStore(), chunks=(50, 8, 8))
+    lines = repr(plan).splitlines()
+    assert len(lines) <= 15
+    assert max(map(len, lines)) <= 100
+    assert "plan.explain()" in lines[-1]
+    explained = plan.explain()
+    assert all(f"data/variable_{number}" in explained for number in range(6))
+    assert repr(explained) == str(explained)
+    assert len(explained.splitlines()) > 15
+
+
+def test_a_small_plan_is_shown_whole():
+    cm.create_array(store := MemoryStore(), shape=(4,), dtype="f8", chunks=(2,))
+    assert repr(plan := cm.plan_convert(store, MemoryStore(), format="n5")) == str(plan.explain())
+
+
+def test_numbers_and_nouns_agree():
+    cm.create_array(store := MemoryStore(), "a", shape=(4, 4), dtype="f8", chunks=(1, 4))
+    text = str(cm.plan_rechunk(store, MemoryStore(), chunks=(4, 4)).explain())
+    assert "1 array in 1 group" in text or "1 array" not in text
+    assert " 1 times" not in text
+    assert "1 store key" in text
+    assert "1 store keys" not in text

@@ -2,11 +2,21 @@
 
 import json
 import pickle
+import sys
 from dataclasses import dataclass, field
 
 import pytest
 
-from chunkmill.display.report import ReportMixin, printable, report_html, report_text, side_by_side
+from chunkmill.display.report import (
+    ReportMixin,
+    format_seconds,
+    printable,
+    report_html,
+    report_text,
+    short_text,
+    side_by_side,
+    text_width,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +171,36 @@ def test_what_stands_beside_each_other_wraps():
     assert "nowrap" not in report_html("t", [], drawing=html).replace(
         "white-space:nowrap'>", ""
     )  # names of facts alone
+
+
+def test_the_width_is_that_of_the_terminal(monkeypatch):
+    assert text_width() == 100
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    for columns, width in ((60, 60), (200, 100), (10, 40)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert text_width() == width
+
+
+def test_short_texts_keep_urls_whole():
+    url = "s3://bucket/" + "long/" * 30
+    text = short_text("t", [("from", url), ("why", "word " * 60)], [[("n",), *[("1",)] * 30]], more="more", max_lines=8)
+    lines = text.splitlines()
+    assert len(lines) == 8
+    assert any(url in line for line in lines)
+    assert lines[-1].strip() == "… more"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 µs"),
+        (0.0362, "36.2 ms"),
+        (0.9999, "1 s"),
+        (1.0, "1 s"),
+        (99.97, "1 min 40 s"),
+        (3599, "59 min 59 s"),
+        (7200, "2 h"),
+    ],
+)
+def test_times_have_no_zeros_at_the_end(seconds, text):
+    assert format_seconds(seconds) == text

@@ -197,12 +197,16 @@ def estimate_rechunk(source: StoredArray, target: StoredArray, plan: RechunkPlan
     }
 
 
+def _times(amplification: float) -> str:
+    return "once" if f"{amplification:.3g}" == "1" else f"{amplification:.3g} times"
+
+
 def explain_strategy(plan: RechunkPlan) -> str:
     """Describe the strategy of a plan, and the cost of the other one."""
     estimate = plan.estimate
     text = f"each task owns {plan.writes.chunk_shape} of the target"
     if plan.reads is None:
-        text += f" and reads what is under it, {estimate.amplification:.3g} times the source in all"
+        text += f" and reads what is under it, {_times(estimate.amplification)} the source in all"
         if plan.source.sliced is not None:
             mean = format_bytes(estimate.decoded_bytes // max(estimate.n_chunk_reads, 1))
             text += f", in {estimate.n_chunk_reads:,} slices of raw chunks of {mean} on average"
@@ -212,5 +216,5 @@ def explain_strategy(plan: RechunkPlan) -> str:
     for other in plan.others:
         times = f"{other.seconds / estimate.seconds:.2g} times as long" if estimate.seconds else "as long"
         name = other.strategy if other.strategy != estimate.strategy else f"{other.strategy} with whole chunks"
-        text += f"; {name} would take {times}, reading the source {other.amplification:.3g} times"
+        text += f"; {name} would take {times}, reading the source {_times(other.amplification)}"
     return text

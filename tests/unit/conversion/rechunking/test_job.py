@@ -42,7 +42,7 @@ def test_estimates_of_stages_add_up_to_that_of_the_plan(arrays):
 def test_the_reason_compares(arrays):
     text = explain_strategy(planned(arrays, "direct"))
     assert text.startswith("each task owns (")
-    assert "times the source in all" in text
+    assert "once the source in all" in text
     text = explain_strategy(planned(arrays, None))
     assert "would take" in text
 
