@@ -29,7 +29,6 @@ from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, expl
 from chunkmill.conversion.region_option import region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
-from chunkmill.display.report import counted
 from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.peers import readers_text
@@ -515,8 +514,8 @@ def _strategy(plans: Sequence[ArrayPlan], n_groups: int) -> tuple[str, str]:
         return plans[0].strategy, _reason(plans[0])
     by_name = Counter(plan.strategy for plan in plans)
     each = ", ".join(f"{name} {n}" for name, n in by_name.items()) or "nothing to move"
-    groups = f" in {counted(n_groups, 'group')}" if n_groups else ""
-    return " + ".join(by_name) or "metadata only", f"{counted(len(plans), 'array')}{groups}: {each}"
+    groups = f" in {n_groups} group{'s' * (n_groups > 1)}" if n_groups else ""
+    return " + ".join(by_name) or "metadata only", f"{len(plans)} arrays{groups}: {each}"
 
 
 def _reason(plan: ArrayPlan) -> str:
