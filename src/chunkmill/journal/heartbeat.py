@@ -96,14 +96,17 @@ class Heartbeat:
         """Store the object again where others have deleted it; in a thread where requests cost latency."""
         heart = _ALIVE.get(self.key)
         if heart is None or not self.store.is_remote:
-            self.begin()
+            self._keep()
         else:
-            heart.run(self._keep)
+            heart.run(self._keep_if_reached)
 
     def _keep(self) -> None:
-        with suppress(OSError):  # a heartbeat follows
-            if self.store.get(self.key) is None:
-                self.begin()
+        if self.store.size(self.key) is None:
+            self.begin()
+
+    def _keep_if_reached(self) -> None:
+        with suppress(OSError):  # the object is written again within seconds
+            self._keep()
 
     def stop(self) -> bool:
         """Stop rewriting the object, and return whether this did: the caller deletes it.

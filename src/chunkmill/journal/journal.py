@@ -41,7 +41,7 @@ from chunkmill.journal.record_files import BEGUN, RecordFiles
 from chunkmill.journal.records import Record, WrittenKeys, read_record
 from chunkmill.journal.recovery import clear_journal, clear_listed
 from chunkmill.stores.base import Store
-from chunkmill.stores.capabilities import remove_folder
+from chunkmill.stores.capabilities import has_folders, remove_folder
 from chunkmill.stores.conflicts import create, swap
 from chunkmill.stores.metered import Written
 
@@ -365,17 +365,33 @@ class Journal:
             self.tidy()
         return plan is not None
 
-    def release(self) -> None:
-        """Delete the journal, unless another run has taken it over: its client seemed dead, being suspended."""
-        value, found = at_once(
-            self.store, lambda: self.store.get(self.plan_key), lambda: list(self.store.list_prefix(self.prefix))
-        )
-        if plans.is_of_run(value, self.run):
-            forget_intent(self.store, self.path, self.run, self.old_prefix)  # the tag is known by the plan
-            self.store.delete(self.plan_key)
-            if self.heartbeat is not None:
-                self.heartbeat.stop()  # its object is deleted with the rest
-            clear_listed(self.store, self.prefix, found, ended=self._own_heartbeat())
+    def release(self, *, is_taken_over: bool = False) -> None:
+        """Delete the journal, unless another run has taken it over: its client seemed dead, being suspended.
+
+        With `is_taken_over`, this run has taken over another one's, which may have left more.
+        """
+        if has_folders(self.store) and self.old_prefix is None and not is_taken_over:
+            value, found = self.store.get(self.plan_key), None  # nothing else was stored here, as a rule
+        else:
+            value, found = at_once(
+                self.store, lambda: self.store.get(self.plan_key), lambda: list(self.store.list_prefix(self.prefix))
+            )
+        if not plans.is_of_run(value, self.run):
+            return
+        forget_intent(self.store, self.path, self.run, self.old_prefix)  # the tag is known by the plan
+        self.store.delete(self.plan_key)
+        own = self._own_heartbeat()
+        if self.heartbeat is not None:
+            self.heartbeat.stop()  # its object is deleted with the rest
+        if found is not None:
+            clear_listed(self.store, self.prefix, found, ended=own)
+            return
+        for key in own:
+            self.store.delete(key)
+        for folder in (f"{self.prefix}{RUNNING}", self.prefix):
+            remove_folder(self.store, folder)
+        if self.store.list_dir(self.prefix):
+            clear_journal(self.store, self.prefix)
 
     def tidy(self) -> None:
         """Delete the records of tasks that ended after their job, which another process had joined and ended."""

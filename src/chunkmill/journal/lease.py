@@ -116,7 +116,7 @@ def leased(
                     if version is None and not _is_decided(journal):
                         _release(journal)
                     raise  # and what an interrupted writer left is still there: its record stays, too
-                _release(journal)
+                _release(journal, is_taken_over=version is not None)
                 return
         version, before, asks = _interrupted(journal)
 
@@ -208,9 +208,9 @@ def _is_decided(journal: Journal) -> bool:
         return journal.old_prefix is not None
 
 
-def _release(journal: Journal) -> None:
+def _release(journal: Journal, *, is_taken_over: bool = False) -> None:
     with suppress(OSError):  # the first error is raised; the next writer removes what is left
-        journal.release()
+        journal.release(is_taken_over=is_taken_over)
 
 
 def _interrupted(journal: Journal) -> tuple[str | None, dict[str, bytes], bool]:
