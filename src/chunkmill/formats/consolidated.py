@@ -154,15 +154,35 @@ def emit_v3(documents: Mapping[str, bytes], key: str = "zarr.json") -> bytes:
     if own.get("node_type") != "group":
         raise MetadataError(key=key, field="node_type", got=own.get("node_type"), expected="'group'")
     prefix = key.removesuffix("zarr.json")
-    metadata: dict[str, JSON] = {}
     # parents before children: zarr-python hangs each entry into the one above it
-    for full in sorted(documents, key=lambda name: (name.count("/"), name)):
+    below = sorted(documents, key=lambda name: (name.count("/"), name))
+    entries: list[str] = []
+    for full in below:
         if full != key and full.startswith(prefix) and full.endswith("/zarr.json"):
-            content = parse_json(full, documents[full])
-            if content.get("node_type") == "group":
-                content["consolidated_metadata"] = {**_INLINE, "metadata": {}}
-            metadata[full.removeprefix(prefix).removesuffix("/zarr.json")] = content
-    return emit_json(key, {**own, "consolidated_metadata": {**_INLINE, "metadata": metadata}})
+            path = full.removeprefix(prefix).removesuffix("/zarr.json")
+            entries.append(f"{_INDENT}{json.dumps(path, ensure_ascii=False)}: {_entry(full, documents[full])}")
+    text = emit_json(key, {**own, "consolidated_metadata": {**_INLINE, "metadata": {}}}).decode()
+    if not entries:
+        return text.encode()
+    start, end = text.rsplit(_NO_ENTRIES, 1)
+    return f"{start}{_NO_ENTRIES[:-1]}\n{f',{chr(10)}'.join(entries)}\n{_INDENT[:-2]}}}{end}".encode()
+
+
+_INDENT = " " * 6  # of an entry, in a document that is indented by 2
+_NO_ENTRIES = '"metadata": {}'
+_SPELLED_OUT = (b"NaN", b"Infinity")  # in the sources of others, who write them bare
+
+
+def _entry(key: str, document: bytes) -> str:
+    """Return the text of a document as an entry; of one that was parsed from there, its source."""
+    is_source = isinstance(document, ParsedDocument) and document.endswith(f"\n{_INDENT}}}".encode())
+    content = parse_json(key, document)
+    is_group = content.get("node_type") == "group"
+    if is_source and not is_group and not any(each in document for each in _SPELLED_OUT):
+        return document.decode()
+    if is_group:
+        content["consolidated_metadata"] = {**_INLINE, "metadata": {}}
+    return emit_json(key, content).decode().replace("\n", f"\n{_INDENT}")
 
 
 def _entries(key: str, document: Mapping[str, JSON]) -> Iterator[tuple[str, dict[str, JSON]]]:
