@@ -240,6 +240,8 @@ class JobRequest:
             choices=self._choices(settings),
             adopt=partial(self.adopt, settings),
             tasks_at_once=tasks_at_once,
+            memory_of_tasks=(tasks_at_once or settings.worker.n_threads)
+            * max((_task_bytes(plan, settings.worker.n_threads) for plan in writer.plans), default=0),
         )
 
     def job_beside(self, made: _Made, run: str, replaced: Mapping[str, str] | None) -> Job | None:

@@ -125,20 +125,20 @@ def _kind(operation: str, source: str, target: str) -> tuple[str, str, str]:
 # Bytes, memory, tasks
 
 
-def cost_rows(costs: JobCounts) -> Rows:
-    """Return what is read, written and kept meanwhile, in which memory; then tasks, keys and actions.
+def cost_rows(costs: JobCounts, memory: Rows) -> Rows:
+    """Return rows of what is read, written and temporary, of `memory`, tasks, keys and actions.
 
     Bytes of intermediate files, which are written and read once, have a row of their own.
     """
     kept, often = costs.bytes_temporary, costs.read_amplification
     again = f"; each element {often:.2g} times" if often > _ONCE else ""
-    files = [("kept meanwhile", f"{format_bytes(kept)} of intermediate files, written and read once")] if kept else []
+    files = [("temporary", f"{format_bytes(kept)} of intermediate files, written and read once")] if kept else []
     actions = ", ".join(f"{name} {n:,}" for name, n in costs.actions.items())
     return [
         ("read", f"{format_bytes(costs.bytes_read - kept)}{again}"),
         ("written", f"{format_bytes(costs.bytes_written - kept)}, {counted(costs.n_keys, 'store key')}"),
         *files,
-        ("memory", f"{format_bytes(costs.peak_memory_bytes)} a worker"),
+        *memory,
         ("tasks", f"{costs.n_tasks:,}, with {counted(costs.n_requests, 'request')}"),
         *([("actions", actions)] if actions else []),
     ]
@@ -251,6 +251,8 @@ class Report(_Columns):
         From beginning to end.
     n_resumed
         Tasks that an earlier run had done.
+    memory_of_tasks_bytes
+        Memory of the tasks of one worker, as planned; `peak_memory_bytes` is measured, of the process.
     """
 
     operation: str
@@ -261,6 +263,7 @@ class Report(_Columns):
     stages: tuple[PlannedStage, ...]
     seconds: float
     n_resumed: int = 0
+    memory_of_tasks_bytes: int = 0
 
     def _title(self) -> str:
         return f"{self.operation}: done"
@@ -269,9 +272,13 @@ class Report(_Columns):
         resumed = [("resumed", f"{self.n_resumed:,} of the tasks, done by an earlier run")] if self.n_resumed else []
         moved = self.costs.bytes_read + self.costs.bytes_written
         speed = f", {format_bytes(int(moved / self.seconds))}/s" if self.seconds else ""
+        memory = [
+            ("memory of tasks", f"{format_bytes(self.memory_of_tasks_bytes)} a worker, planned"),
+            ("memory of the process", f"{format_bytes(self.costs.peak_memory_bytes)}, the largest of a worker"),
+        ]
         return [
             ("time", f"{format_seconds(self.seconds)}{speed}"),
-            *cost_rows(self.costs),
+            *cost_rows(self.costs, memory),
             *resumed,
             ("from", self.source),
             ("to", self.target),
@@ -428,7 +435,15 @@ class Plan(_Columns):
         )
         remember_rate(self.operation, self.source, self.target, costs.bytes_read + costs.bytes_written, result.seconds)
         return Report(
-            self.operation, self.source, self.target, self.strategy, costs, stages, result.seconds, result.n_resumed
+            self.operation,
+            self.source,
+            self.target,
+            self.strategy,
+            costs,
+            stages,
+            result.seconds,
+            result.n_resumed,
+            memory_of_tasks_bytes=self.costs.peak_memory_bytes,
         )
 
     def _title(self) -> str:
@@ -438,7 +453,7 @@ class Plan(_Columns):
         moved = self.costs.bytes_read + self.costs.bytes_written
         return [
             *duration_row(self.operation, self.source, self.target, moved),
-            *cost_rows(self.costs),
+            *cost_rows(self.costs, [("memory of tasks", f"{format_bytes(self.costs.peak_memory_bytes)} a worker")]),
             ("from", self.source),
             ("to", self.target),
             ("strategy", f"{self.strategy}: {self.reason}" if self.reason else self.strategy),

@@ -10,10 +10,12 @@ wrote left partial files, which are removed. Not here: the attempts of jobs, whi
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import threading
 from asyncio import sleep
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -34,6 +36,7 @@ from chunkmill.stores.guarded import Guard, write_guard
 __all__ = [
     "abandon",
     "abandon_on_error",
+    "ended_by_sigterm",
     "is_on_worker",
     "remove_partial_files",
     "remove_partial_files_beside",
@@ -183,3 +186,37 @@ def _worker_task() -> TaskState | None:
         return None
     key = worker.active_threads.get(threading.get_ident())
     return None if key is None else worker.state.tasks.get(key)
+
+
+_AGAIN = 75  # exit code EX_TEMPFAIL: a batch system may submit the script again
+
+
+@contextmanager
+def ended_by_sigterm(job: str, cancel: Callable[[], object], way: str) -> Iterator[None]:
+    """Run a job inside; SIGTERM, which batch systems send before the walltime, cancels it and ends the process with 75.
+
+    What is done is on record then. Only the main thread of a process that does not handle SIGTERM itself.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    asked: list[int] = []
+
+    def end(signum: int, _: object) -> None:
+        if not asked:  # by a thread: the main one may hold a lock that this needs
+            threading.Thread(target=cancel, daemon=True).start()
+        asked.append(signum)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except Exception as error:
+        if not asked:
+            raise
+        sys.stderr.write(f"{job}: ended by SIGTERM; what is done is on record: the same call resumes it, or {way}\n")
+        raise SystemExit(_AGAIN) from error
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if asked:  # the job was done before it was cancelled
+        signal.raise_signal(signal.SIGTERM)

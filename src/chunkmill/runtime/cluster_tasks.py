@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import dask
+from dask.utils import format_bytes
 from distributed import Client, Future
 
 from chunkmill.errors import JobError, NoWorkers
+from chunkmill.log import LOG
 
-__all__ = ["RunningTasks", "await_workers", "is_connected"]
+__all__ = ["RunningTasks", "await_workers", "is_connected", "warn_of_memory"]
 
 _PATIENCE = 5.0  # seconds
 _ENDED = {"finished", "error", "cancelled"}
@@ -21,6 +24,7 @@ _LOOK_SECONDS = 5.0  # between two looks at a cluster from which nothing comes
 _GATHER_SECONDS = 1.0  # at least between two gatherings of results, which ask each worker that holds one
 _GATHER_SHARE = 20  # a pause lasts so many times the gathering before it
 _MOST_SECONDS = 5.0  # that a pause lasts, since a progress bar is to move
+_PAUSED_SECONDS = 15.0  # with paused workers alone: they resume when values are on disk, or never
 _ALONE_SECONDS = 30.0  # without a worker before that is told: nannies need some seconds to restart theirs
 
 
@@ -62,6 +66,8 @@ class RunningTasks:
         The first ones.
     check
         Called while they are waited for; it may raise.
+    waiting
+        Called with what is waited for where no worker takes tasks, and with nothing when one does.
     """
 
     def __init__(
@@ -71,7 +77,9 @@ class RunningTasks:
         futures: Iterable[Future[Any]] = (),
         *,
         check: Callable[[], object] | None = None,
+        waiting: Callable[[str], object] | None = None,
     ) -> None:
+        self._waiting = waiting or (lambda _: None)
         self._client, self._name, self._check = client, name, check
         self._address = client.scheduler_info(n_workers=0)["address"]
         self._running = set(futures)
@@ -138,22 +146,68 @@ class RunningTasks:
                 return ended
             if not ended and now - looked > _LOOK_SECONDS:
                 looked = now
-                if self._client.scheduler_info(n_workers=0).get("n_workers", 1):
+                workers = self._client.scheduler_info(n_workers=-1)["workers"]
+                if any(worker.get("status") != "paused" for worker in workers.values()):
                     seen_workers, self._is_told = now, False
-                elif now - seen_workers > _ALONE_SECONDS:
-                    self._warn(now - seen_workers)
+                    self._waiting("")
+                elif now - seen_workers > (_PAUSED_SECONDS if workers else _ALONE_SECONDS):
+                    self._warn(now - seen_workers, workers)
             time.sleep(min(_LONGEST_SLEEP, _SLEEP + _SLEEP_EACH * len(self._running)))
 
-    def _warn(self, seconds: float) -> None:
+    def _warn(self, seconds: float, workers: Mapping[str, Mapping[str, Any]]) -> None:
         if self._is_told:
             return
         self._is_told = True
-        msg = (
-            f"the cluster at {self._address} has had no workers for {seconds:.0f} s, and "
-            f"{len(self._running)} tasks wait for one: `dask worker {self._address}` starts one, `cluster.scale(n)` "
-            "those that a cluster of this process has given up; or interrupt this"
-        )
+        n_tasks = len(self._running)
+        if workers:
+            msg = (
+                f"{self._name}: all {len(workers)} workers of the cluster at {self._address} are paused for memory, "
+                f"and {n_tasks} tasks wait: {_memory_of(workers)}; `client.restart()` frees what other "
+                "computations hold, and workers of more memory or fewer threads are not paused"
+            )
+        else:
+            msg = (
+                f"the cluster at {self._address} has had no workers for {seconds:.0f} s, and "
+                f"{n_tasks} tasks wait for one: `dask worker {self._address}` starts one, `cluster.scale(n)` "
+                "those that a cluster of this process has given up; or interrupt this"
+            )
+        self._waiting(msg)
+        LOG.warning("%s", msg)
         warnings.warn(msg, NoWorkers, stacklevel=5)
+
+
+_MOST_NAMED = 5
+
+
+def _memory_of(workers: Mapping[str, Mapping[str, Any]]) -> str:
+    """Name some workers with the memory that they use, and their limit."""
+    named = [
+        f"{address} {format_bytes(_used(worker))} of {format_bytes(worker['memory_limit'])}"
+        for address, worker in sorted(workers.items())[:_MOST_NAMED]
+    ]
+    return ", ".join(named) + (f" and {len(workers) - _MOST_NAMED} more" if len(workers) > _MOST_NAMED else "")
+
+
+def _used(worker: Mapping[str, Any]) -> int:
+    return int(worker.get("metrics", {}).get("memory", 0))
+
+
+def warn_of_memory(client: Client, job: str, memory_of_tasks: int) -> None:
+    """Warn where the memory that processes of workers use, with that of the tasks, is more than pauses a worker."""
+    share = dask.config.get("distributed.worker.memory.pause") or 1.0
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    full = {
+        address: worker
+        for address, worker in workers.items()
+        if worker["memory_limit"] and _used(worker) + memory_of_tasks > share * worker["memory_limit"]
+    }
+    if full:
+        msg = (
+            f"{job}: its tasks need {format_bytes(memory_of_tasks)} a worker, and {len(full)} of {len(workers)} "
+            f"workers are paused with that, at {share:.0%} of their limit: they use {_memory_of(full)}"
+        )
+        LOG.warning("%s", msg)
+        warnings.warn(msg, NoWorkers, stacklevel=2)
 
 
 def is_connected(client: Client) -> bool:

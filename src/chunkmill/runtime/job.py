@@ -23,7 +23,7 @@ from chunkmill.journal.lease import check_no_job
 from chunkmill.journal.names import new_run
 from chunkmill.journal.recovery import withdraw_published
 from chunkmill.log import LOG
-from chunkmill.runtime.cancellation import remove_partial_files, remove_partial_files_beside
+from chunkmill.runtime.cancellation import ended_by_sigterm, remove_partial_files, remove_partial_files_beside
 from chunkmill.runtime.preflight import describe_needs
 from chunkmill.runtime.progress import JobMonitor
 from chunkmill.runtime.scheduler import Scheduler
@@ -85,6 +85,8 @@ class Job:
         workers; ``None`` where it is another one.
     tasks_at_once
         Most tasks that a process may run at the same time, where its memory holds fewer than it has threads.
+    memory_of_tasks
+        Bytes that the tasks of one worker hold.
     replaced
         Of such a job: what was seen of that node when it began, for the plan.
     """
@@ -109,6 +111,7 @@ class Job:
     choices: Mapping[str, Any] = field(default_factory=dict)
     adopt: Callable[[str, Mapping[str, Any]], Job | None] | None = None
     tasks_at_once: int | None = None
+    memory_of_tasks: int = 0
 
     def journal(self) -> Journal:
         """Return the journal of the job."""
@@ -203,7 +206,8 @@ def run_job(
     scheduler, monitor = scheduler or Scheduler(), monitor or JobMonitor(job.name)
     scheduler.check_may_wait(job.name)
     try:
-        result = _run(job, scheduler, monitor, resume=resume, progress=progress)
+        with ended_by_sigterm(job.name, monitor.cancel, f"`chunkmill resume {job.store.url}`"):
+            result = _run(job, scheduler, monitor, resume=resume, progress=progress)
     except BaseException as error:
         LOG.warning("%s: %s: %s", job.name, "cancelled" if monitor.is_cancelled else "ends with an error", error)
         raise
@@ -223,7 +227,7 @@ def _run(
     interrupted, needs = documents is not None, None
     if not scheduler.in_process:
         needs = describe_needs(job.name, sources=job.sources, targets=job.targets, writes=(job.store, *job.writes))
-        check_workers(scheduler, needs)
+        check_workers(scheduler, needs, job.memory_of_tasks)
     begins = documents is None
     if documents is None:
         if not resume:

@@ -51,6 +51,8 @@ class JobStatus:
         Since this run began.
     seconds_left
         Estimated; ``None`` while nothing is known.
+    waits_for
+        What the job waits for where no worker takes tasks: such as paused workers, with the memory that they use.
     """
 
     job: str
@@ -61,6 +63,7 @@ class JobStatus:
     n_bytes: int = 0
     seconds: float = 0.0
     seconds_left: float | None = None
+    waits_for: str = ""
 
     @property
     def bytes_per_second(self) -> float:
@@ -76,6 +79,8 @@ class JobStatus:
             text += f", {format_bytes(self.n_bytes)}, {rate}/s"
         if self.state == "running" and self.seconds_left is not None:
             text += f", about {format_time(self.seconds_left).strip()} left"
+        if self.waits_for:
+            text += f"; waits: {self.waits_for}"
         return text
 
     def _repr_html_(self) -> str:
@@ -88,7 +93,7 @@ class JobStatus:
 
 
 _ROUNDING = 1e-9  # of shares
-_TOLD = ("stage", "n_tasks_done", "n_tasks", "n_bytes", "seconds", "seconds_left")
+_TOLD = ("stage", "n_tasks_done", "n_tasks", "n_bytes", "seconds", "seconds_left", "waits_for")
 
 
 class JobMonitor:
@@ -113,6 +118,7 @@ class JobMonitor:
         self._stage, self._n_done, self._n_tasks, self._n_bytes = "", 0, 0, 0
         self._before = self._resumed = 0.0  # shares of the job: the stages before this one; tasks of earlier runs
         self._cancelled = False
+        self._waits_for = ""
 
     @property
     def is_cancelled(self) -> bool:
@@ -149,6 +155,10 @@ class JobMonitor:
         self._state, self._stage, self._n_done, self._n_tasks = "running", name, n_done, n_tasks
         LOG.info("%s: stage %s begins: %d tasks", self.job, name, n_tasks)
 
+    def wait_for(self, text: str) -> None:
+        """Say what the job waits for; nothing where workers take tasks."""
+        self._waits_for = text
+
     def advance(self, counts: Mapping[str, int], n_tasks: int = 1) -> None:
         """Count tasks that have ended; those without counts were done by an earlier run."""
         self.check()
@@ -177,6 +187,7 @@ class JobMonitor:
             self._n_bytes,
             seconds,
             None if left is None else max(0.0, left),
+            self._waits_for,
         )
 
     def _share(self, stage: str) -> float:

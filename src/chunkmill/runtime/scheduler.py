@@ -182,6 +182,7 @@ class Scheduler:
         shown: Callable[[Any], str] | None = None,
         before_cancel: Callable[[], None] | None = None,
         check: Callable[[], None] | None = None,
+        waiting: Callable[[str], None] | None = None,
     ) -> None:
         """Call ``function(shared, *arguments)`` for each of `tasks`, and `on_result` with each result, in any order.
 
@@ -189,11 +190,11 @@ class Scheduler:
         gives, for the arguments of a task, the text that its key shows on a cluster's dashboard besides the number. The
         first error that a task raises is raised here; then tasks that have not started are cancelled, on a cluster
         after `before_cancel` was called, and those that run in this process are waited for. `check`, which may raise,
-        is called while a cluster is waited for.
+        is called while a cluster is waited for, and `waiting` with what it waits for where no worker takes tasks.
         """
         if self.client is not None:
             calls = _Calls(self.client, name, function, shared, shown=shown)
-            running = RunningTasks(self.client, name, check=check)
+            running = RunningTasks(self.client, name, check=check, waiting=waiting)
             _run_on_client(running, calls, tasks, on_result, before_cancel=before_cancel)
             return
         watched = _Watched(function) if self.in_process else function

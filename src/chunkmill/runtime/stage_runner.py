@@ -26,6 +26,7 @@ from chunkmill.journal.record_files import GROUP
 from chunkmill.journal.records import read_record
 from chunkmill.log import LOG
 from chunkmill.runtime.cancellation import abandon
+from chunkmill.runtime.cluster_tasks import warn_of_memory
 from chunkmill.runtime.preflight import Needs, check_client_workers, check_scheduler, describe_needs
 from chunkmill.runtime.progress import JobMonitor, JobProgress
 from chunkmill.runtime.reference_shipping import ReferenceSender
@@ -162,10 +163,12 @@ def run_once(
     return run_stages(stages, name=title, scheduler=scheduler, needs=needs, progress=progress)
 
 
-def check_workers(scheduler: Scheduler, needs: Needs) -> None:
-    """Check that the workers have what they need; `JobError` says which lacks what."""
+def check_workers(scheduler: Scheduler, needs: Needs, memory_of_tasks: int = 0) -> None:
+    """Check that the workers have what they need; `JobError` says which lacks what. Warn where memory is short."""
     if scheduler.client is not None:
         check_client_workers(scheduler.client, needs)
+        if memory_of_tasks:
+            warn_of_memory(scheduler.client, needs.job, memory_of_tasks)
     else:
         check_scheduler(scheduler.get, needs)
 
@@ -263,8 +266,9 @@ def _tasks_running(
             shown = None
             if function is run_task:
                 shown, tasks = stage.show, sender.with_references(tasks) if sender else tasks
-            check = None if monitor is None else monitor.check
-            scheduler.run(stage.name, function, packed, tasks, on_result, shown=shown, before_cancel=end, check=check)
+            check, waiting = (None, None) if monitor is None else (monitor.check, monitor.wait_for)
+            more: dict[str, Any] = {"shown": shown, "before_cancel": end, "check": check, "waiting": waiting}
+            scheduler.run(stage.name, function, packed, tasks, on_result, **more)
 
         yield run
 

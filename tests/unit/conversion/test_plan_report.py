@@ -7,6 +7,8 @@ import pytest
 from support.small_jobs import make_job
 
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
+from chunkmill.runtime.job import JobResult
+from chunkmill.runtime.stage_runner import StageResult
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -63,3 +65,12 @@ def test_a_report_is_measured(store):
     json.dumps(report.to_dict())
     assert "convert: done" in repr(report)
     assert "<table " in report._repr_html_()
+
+
+def test_memory_of_tasks_is_planned_and_memory_of_the_process_measured(store):
+    plan = replace(make_plan(store), costs=replace(make_plan(store).costs, peak_memory_bytes=71 << 20))
+    assert "memory of tasks  71.00 MiB a worker" in repr(plan)
+    measured = StageResult("put-0", 5, 0, 1.0, {"peak_memory_bytes": 239 << 20})
+    report = repr(plan.report(JobResult((measured,), 1.0)))
+    assert "memory of tasks        71.00 MiB a worker, planned" in report
+    assert "memory of the process  239.00 MiB, the largest of a worker" in report

@@ -30,26 +30,30 @@ def rates(monkeypatch):
 
 
 def test_bytes_and_memory_come_first_and_in_this_order():
-    rows = cost_rows(JobCounts(**COUNTS, n_keys=9, actions={"rechunk": 9}))
+    rows = cost_rows(
+        JobCounts(**COUNTS, n_keys=9, actions={"rechunk": 9}), [("memory of tasks", "128.00 MiB a worker")]
+    )
     assert rows == [
         ("read", "300.00 MiB"),
         ("written", "200.00 MiB, 9 store keys"),
-        ("memory", "128.00 MiB a worker"),
+        ("memory of tasks", "128.00 MiB a worker"),
         ("tasks", "17, with 329 requests"),
         ("actions", "rechunk 9"),
     ]
 
 
 def test_intermediate_files_have_a_row_of_their_own():
-    rows = dict(cost_rows(JobCounts(**COUNTS, bytes_temporary=100 << 20)))
-    assert rows["kept meanwhile"] == "100.00 MiB of intermediate files, written and read once"
+    rows = dict(cost_rows(JobCounts(**COUNTS, bytes_temporary=100 << 20), []))
+    assert rows["temporary"] == "100.00 MiB of intermediate files, written and read once"
     assert (rows["read"], rows["written"]) == ("200.00 MiB", "100.00 MiB, 0 store keys")
     assert "actions" not in rows
 
 
 def test_reading_again_is_said():
-    assert dict(cost_rows(JobCounts(**COUNTS, read_amplification=2.96)))["read"] == "300.00 MiB; each element 3 times"
-    assert dict(cost_rows(JobCounts(**COUNTS, read_amplification=1.001)))["read"] == "300.00 MiB"
+    assert (
+        dict(cost_rows(JobCounts(**COUNTS, read_amplification=2.96), []))["read"] == "300.00 MiB; each element 3 times"
+    )
+    assert dict(cost_rows(JobCounts(**COUNTS, read_amplification=1.001), []))["read"] == "300.00 MiB"
 
 
 def test_a_time_is_said_where_a_rate_is_measured(rates):

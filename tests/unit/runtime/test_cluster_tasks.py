@@ -8,7 +8,7 @@ import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin
 
 from chunkmill.errors import NoWorkers
-from chunkmill.runtime import cluster_tasks as running_tasks
+from chunkmill.runtime import cluster_tasks
 from chunkmill.runtime import scheduler as scheduling
 from chunkmill.runtime.cluster_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler
@@ -16,8 +16,8 @@ from chunkmill.runtime.scheduler import Scheduler
 
 @pytest.fixture
 def client(monkeypatch):
-    monkeypatch.setattr(running_tasks, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(running_tasks, "_ALONE_SECONDS", 0.3)
+    monkeypatch.setattr(cluster_tasks, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(cluster_tasks, "_ALONE_SECONDS", 0.3)
     with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as it:
         yield it
 
@@ -76,7 +76,7 @@ def test_each_result_is_gathered_once_and_in_few_rounds(client, monkeypatch):
 
 
 def test_an_error_is_raised_at_once_and_the_others_are_cancelled(client, monkeypatch):
-    monkeypatch.setattr(running_tasks, "_GATHER_SECONDS", 60.0)
+    monkeypatch.setattr(cluster_tasks, "_GATHER_SECONDS", 60.0)
     client.cluster.scale(1)
     futures = [client.submit(square, 1, "x"), client.submit(wait_until_told)]
     running, told = RunningTasks(client, "squares", futures), []
@@ -105,10 +105,54 @@ class MostKnown(SchedulerPlugin):
 def test_what_a_scheduler_knows_does_not_grow_with_the_number_of_waves(client, monkeypatch):
     """Nor does its memory, then."""
     monkeypatch.setattr(scheduling, "_WAVE", 50)
-    monkeypatch.setattr(running_tasks, "_GATHER_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_tasks, "_GATHER_SECONDS", 0.01)
     client.cluster.scale(1)
     most = MostKnown(client.cluster.scheduler)
     client.cluster.scheduler.add_plugin(most)
     Scheduler().run("squares", square, 2, ((i,) for i in range(50 * 10)), lambda _: None)
     assert 50 <= most.n_tasks <= 200  # two waves, and what the client has released a moment before
     assert most.n_groups == 1
+
+
+class Pending:
+    status = "pending"
+
+
+class PausedCluster:
+    """A client of a cluster whose workers are paused; its futures never end."""
+
+    status = "running"
+
+    def __init__(self, paused=True):
+        self.paused = paused
+
+    def scheduler_info(self, n_workers=-1):
+        worker = {"status": "paused" if self.paused else "running", "memory_limit": 200 << 20}
+        return {"address": "tcp://x:1", "workers": {"tcp://y:2": worker | {"metrics": {"memory": 190 << 20}}}}
+
+
+def test_paused_workers_are_named_with_their_memory(monkeypatch):
+    """All workers paused for memory: the job said nothing, for ever."""
+    monkeypatch.setattr(cluster_tasks, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_tasks, "_PAUSED_SECONDS", 0.05)
+    client, said = PausedCluster(), []
+
+    def waiting(text):
+        said.append(text)
+        client.paused = False
+
+    def check():
+        if said and not said[-1]:
+            raise InterruptedError
+
+    tasks = cluster_tasks.RunningTasks(client, "convert", [Pending()], check=check, waiting=waiting)
+    told = r"all 1 workers .* paused for memory.*tcp://y:2 190.00 MiB of 200.00 MiB"
+    with pytest.warns(NoWorkers, match=told), pytest.raises(InterruptedError):
+        tasks.gather_ended()
+    assert "1 tasks wait" in said[0]
+    assert said[-1] == ""
+
+
+def test_memory_that_pauses_workers_is_told_before_a_job_begins():
+    with pytest.warns(NoWorkers, match=r"tasks need 20.00 MiB a worker, and 1 of 1 workers .* at 80% .* 190.00 MiB of"):
+        cluster_tasks.warn_of_memory(PausedCluster(), "job", 20 << 20)
