@@ -246,9 +246,8 @@ class JobRequest:
 
     def job_beside(self, made: _Made, run: str, replaced: Mapping[str, str] | None) -> Job | None:
         """Return the same job, which writes to a staging prefix (`Job.beside`)."""
-        settings, writer, mark, tasks_at_once = made
-        beside = writer.beside(run, replaced)
-        return None if beside is None else self.job(settings, beside, mark, tasks_at_once)
+        beside = made[1].beside(run, replaced)
+        return None if beside is None else self.job(made[0], beside, *made[2:])
 
     def planned_or_begun(self, settings: Settings) -> _Made:
         """Plan the tasks; where memory is too little for that, return the plan of the unfinished job at the target."""
@@ -257,11 +256,9 @@ class JobRequest:
         except JobError:
             journal = Journal(self.store, self.path, self.name, "")
             journal.has_this_plan()
-            other = journal.other
-            made = None if other is None else self._begun(settings, other.fingerprint, other.choices)
-            if made is None:
-                raise
-            return made
+            if (other := journal.other) and (made := self._begun(settings, other.fingerprint, other.choices)):
+                return made
+            raise
 
     def adopt(self, settings: Settings, mark: str, choices: Mapping[str, Any]) -> Job | None:
         """Return the job of that fingerprint, planned with the choices of its plan; ``None`` for another job."""

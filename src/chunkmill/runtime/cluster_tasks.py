@@ -162,7 +162,7 @@ class RunningTasks:
         if workers:
             msg = (
                 f"{self._name}: all {len(workers)} workers of the cluster at {self._address} are paused for memory, "
-                f"and {n_tasks} tasks wait: {_memory_of(workers)}; `client.restart()` frees what other "
+                f"and {n_tasks} tasks wait: {_memory_of(workers)}; restarting them frees what other "
                 "computations hold, and workers of more memory or fewer threads are not paused"
             )
         else:
