@@ -40,7 +40,7 @@ class Dying(_Wrapper):
         super().__init__(below)
         self.n_left = n
         if below.replace_prefix is None:
-            self.replace_prefix = None
+            self.can_replace = self.replace_prefix = None
 
     def _before(self, method, key, byte_range=None):
         if method in {"set", "set_if", "delete", "delete_prefix", "replace_prefix"}:
@@ -48,9 +48,12 @@ class Dying(_Wrapper):
         if self.n_left < 0:
             raise Died
 
-    def replace_prefix(self, prefix, staged, mark):
+    def can_replace(self, prefix):
+        return self.below.can_replace(prefix)
+
+    def replace_prefix(self, prefix, staged, proof):
         self._before("replace_prefix", prefix)
-        self.below.replace_prefix(prefix, staged, mark)
+        self.below.replace_prefix(prefix, staged, proof)
 
 
 class Copying(MemoryStore):
@@ -61,6 +64,9 @@ class Copying(MemoryStore):
 
 class Unable(_Wrapper):
     """Cannot hold a node beside another one, as object stores."""
+
+    def replace_prefix(self, prefix, staged, proof):
+        self.below.replace_prefix(prefix, staged, proof)
 
     def can_replace(self, prefix):
         return False

@@ -161,7 +161,7 @@ def _mark(array: StoredArray, listings: Listings) -> int | None:
         return None
     if not store.is_remote:
         return mark_now(lambda _, keys: iter((keys,)), None, _batches(array))
-    marks = [listings.mark(keys) for keys in _batches(array)]
+    marks = [listings.digest(keys) for keys in _batches(array)]
     return None if None in marks else sum(mark for mark in marks if mark is not None) % 2**64
 
 

@@ -75,11 +75,11 @@ class TargetWriter:
     ahead_bytes
         Bytes that a task may fetch ahead of their use, from stores whose requests cost latency.
     replacement
-        Where the target's nodes are written beside those that they replace; ``None``: in their places.
+        Where the target's nodes are staged; ``None``: they replace none.
     listed
         What was listed when the run began.
     sliced
-        Marks of the sources that are read by slices, of the same time.
+        Digests of the sources that are read by slices, of the same time.
     """
 
     job: str
@@ -98,7 +98,7 @@ class TargetWriter:
     sliced: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
 
     def beside(self, run: str, replaced: Mapping[str, str] | None) -> TargetWriter | None:
-        """Return the writer that writes beside what is at the target, in the run of that name (`Job.beside`)."""
+        """Return the writer that stages the nodes, in the run of that name (`Job.beside`)."""
         replacements = replacing.stage_nodes(self.store, [self.path], self.format.name, run, replaced)
         if replacements is None:
             return None
@@ -235,7 +235,7 @@ def what_is_kept(store: Store, paths: Sequence[str], format: str) -> str | None:
     way = replacing.way_to_keep(store, paths, format)
     if way is None:
         return None
-    return ": each of its objects is then copied to its place, and there is none meanwhile" if way == "copy" else ""
+    return ": each of its objects is then copied to its place, and there is none until then" if way == "copy" else ""
 
 
 def stages_of(writer: TargetWriter, run: str, *, fresh: bool, listed: Listed = MappingProxyType({})) -> list[Stage]:

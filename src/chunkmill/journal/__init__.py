@@ -1,1 +1,1 @@
-"""Leases, records, plans, commits and recovery: files stored beside a node, without Dask."""
+"""Leases, records, plans, commits and recovery: files in a node's store, without Dask."""

@@ -179,7 +179,7 @@ class Intent:
 
     @property
     def tag(self) -> str:
-        """Name of the key that tags the new node, where it is staged and then in its place."""
+        """Name of the key that tags the new node, where it is staged and after the commit."""
         return run_tag(self.run)
 
     @property

@@ -1,8 +1,8 @@
 """Compare what tasks on record have read with what there is now, when their job is resumed.
 
-A record holds a mark of the versions of all values that its task read (`chunkmill.stores.read_versions`). Where the
-source was written in place since, the mark of what is there now is another one, and the task is done again: else the
-target would hold old values beside new ones. Versions come with the values. They are asked for again where records are
+A record holds a digest of the versions of all values that its task read (`chunkmill.stores.read_versions`). Where the
+source was written in place since, the digest is another one, and the task is done again: else the target would hold
+old values next to new ones. Versions come with the values. They are asked for again where records are
 read: by listing where requests cost latency, else file by file.
 """
 
@@ -57,18 +57,18 @@ def inputs_of(inputs: Inputs, common: Any, specs: Iterable[Any]) -> Iterator[Sto
 
 
 def mark_now(inputs: Inputs, common: Any, specs: Iterable[Any], listings: Listings | None = None) -> int | None:
-    """Return the mark of what some specs would read now; ``None`` where a store has no versions."""
+    """Return the digest of the versions that some specs would read; ``None`` where a store has no versions."""
     total = 0
     for each in inputs_of(inputs, common, specs):
         if not has_versions(each.store):
             return None
-        mark = None if listings is None else listings.mark(each)
-        total += _asked(each.store, list(dict.fromkeys(each.keys))) if mark is None else mark
+        digest = None if listings is None else listings.digest(each)
+        total += _asked(each.store, list(dict.fromkeys(each.keys))) if digest is None else digest
     return total % 2**64
 
 
 def _asked(store: Store, keys: Sequence[str]) -> int:
-    """Return the mark of some keys, each of which is asked for."""
+    """Return the digest of some keys, each of which is asked for."""
 
     def ask(part: slice) -> int:
         found = ((key, version_now(store, key)) for key in keys[part])
@@ -84,40 +84,40 @@ class Listings:
 
     _found: dict[tuple[int, str], _Listing | None] = field(default_factory=dict)
 
-    def mark(self, inputs: StoreKeys) -> int | None:
-        """Return the mark of some keys; ``None`` where listings do not tell versions, or are too long to hold."""
+    def digest(self, inputs: StoreKeys) -> int | None:
+        """Return the digest of some keys; ``None`` where listings hold no versions, or are too long to hold."""
         name = id(inputs.store), inputs.prefix
         if name not in self._found:
             self._found[name] = _Listing.of(inputs.store, inputs.prefix)
         listing = self._found[name]
-        return None if listing is None else listing.mark(inputs.keys)
+        return None if listing is None else listing.digest(inputs.keys)
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """Hashes of keys, ascending, and the marks of what is there: 16 bytes a value."""
+    """Hashes of keys, ascending, and the digests of their versions: 16 bytes a value."""
 
     store: Store  # kept, so that no other has its id
     keys: NDArray[np.uint64]
-    marks: NDArray[np.uint64]
+    digests: NDArray[np.uint64]
 
     @classmethod
     def of(cls, store: Store, prefix: str) -> _Listing | None:
         found = list_versions(store, prefix)
         if found is None:
             return None
-        keys, marks = column("Q"), column("Q")
+        keys, digests = column("Q"), column("Q")
         for key, version in found:
             keys.append(digest_of({key: ""}))
-            marks.append(digest_of({key: version}))
+            digests.append(digest_of({key: version}))
             if len(keys) > _MOST_LISTED:
                 return None
         order = np.argsort(np.array(keys, np.uint64))
-        return cls(store, np.array(keys, np.uint64)[order], np.array(marks, np.uint64)[order])
+        return cls(store, np.array(keys, np.uint64)[order], np.array(digests, np.uint64)[order])
 
-    def mark(self, keys: Iterable[str]) -> int:
+    def digest(self, keys: Iterable[str]) -> int:
         wanted = np.array([digest_of({key: ""}) for key in dict.fromkeys(keys)], np.uint64)
         if not len(self.keys):
             return 0
         at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return int(self.marks[at[self.keys[at] == wanted]].sum(dtype=np.uint64))
+        return int(self.digests[at[self.keys[at] == wanted]].sum(dtype=np.uint64))

@@ -403,7 +403,7 @@ class Journal:
             create(self.store, f"{staged_prefix(self.path, self.run)}{run_tag(self.run)}", self.run.encode())
 
     def _forget_commit(self, old_prefix: str | None, run: str) -> None:
-        """Delete the records, the intent record, then the tag that tells where the recorded values are."""
+        """Delete the records, the intent record, then the tag by which recorded values are found."""
         if old_prefix is not None:
             RecordFiles(self.store, self.prefix, run).delete()
             forget_intent(self.store, self.path, run, old_prefix)

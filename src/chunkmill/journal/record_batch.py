@@ -58,9 +58,9 @@ class RecordBatch:
         if kind is None:
             self.store()
             return
-        with suppress(OSError):  # the error that ends the stage is told
+        with suppress(OSError):  # the error that ends the stage is raised
             journal = self._journal
-            if is_of_run(journal.store.get(journal.plan_key), journal.run):  # this client's attempt may be over
+            if is_of_run(journal.store.get(journal.plan_key), journal.run):  # this client's heartbeat may be ended
                 self._put()
 
     def add(self, task: int, record: Record, *, seconds: float) -> None:
@@ -74,7 +74,7 @@ class RecordBatch:
             self.store()
 
     def store(self) -> None:
-        """Store what waits; `JobError` where the attempt is over."""
+        """Store what waits; `JobError` where the heartbeat was ended."""
         if self._waiting:
             self._journal.check()
             self._put()

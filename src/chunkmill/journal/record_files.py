@@ -9,7 +9,7 @@ Layout, below the prefix of a journal::
 Those of short tasks are put into the merged object at once (`chunkmill.journal.record_batch`). Merging writes the
 merged object first, and then deletes each record that it holds, unless that has changed: a client that dies in between
 leaves both. A record of its own counts before a merged one, so several clients may merge, and tasks may be recorded
-again meanwhile. Not here: what a record says (`chunkmill.journal.records`).
+again at that time. Not here: what a record says (`chunkmill.journal.records`).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class RecordFiles:
         return value if span is None else self.store.get(at, span)
 
     def read_at(self, key: str, task: int) -> bytes | None:
-        """Return the record of a task from the object that `names` found it in; ``None`` when it is gone since."""
+        """Return the record of a task from the object that `names` found it in; ``None`` when it was deleted since."""
         if not key.endswith(_MERGED):
             return self.store.get(key)
         span = (_spans_of(self.store.get(key, _TAIL) or b"") or {}).get(task)
@@ -271,7 +271,9 @@ class RecordFiles:
     def _keys(self, stage: int | None = None) -> Iterator[tuple[int, str, str]]:
         """Yield stage, key and name of every object below the prefixes of stages."""
         names = [f"{stage}/"] if stage is not None else self.store.list_dir(self.prefix)
-        stages = [name for name in names if name.endswith("/") and name[:-1].isdigit()]  # values may be stored beside
+        stages = [
+            name for name in names if name.endswith("/") and name[:-1].isdigit()
+        ]  # values may be stored there, too
         for key in chain.from_iterable(self.store.list_prefix(self.prefix + name) for name in stages):
             of, _, name = key[len(self.prefix) :].partition("/")
             yield int(of), key, name

@@ -21,7 +21,7 @@ from chunkmill.stores.metered import Written
 
 __all__ = ["Record", "WrittenKeys", "read_record"]
 
-_FEW = 16  # keys of a record that have a checksum each: damage is then told by the key
+_FEW = 16  # keys of a record that have a checksum each: damage is then known by the key
 _LARGE = 4096  # bytes of a record that is worth compressing
 _MOST_BYTES, _MOST_KEYS = 64 << 20, 1 << 24  # of a record, and of a checksum in it: more was not written by a task
 _NUMBER = re.compile(r"(\d+)")
@@ -179,7 +179,7 @@ class Record:
     upto
         The last spec that is done, where there are more to do; ``None``: all are.
     reads
-        Mark of the versions of what it read (`chunkmill.journal.inputs`); ``None``: not known.
+        Digest of the versions of what it read (`chunkmill.journal.inputs`); ``None``: not known.
     """
 
     counts: Mapping[str, int]
@@ -229,7 +229,7 @@ class Record:
             return False
 
     def has_read(self, reads: int | None) -> bool:
-        """Return whether what it read has that mark, as far as both are known."""
+        """Return whether what it read has that digest, as far as both are known."""
         return None in {reads, self.reads} or reads == self.reads
 
 

@@ -37,7 +37,7 @@ class UnfinishedJob(Plan):
     is_running
         True when a client that runs it is alive (see `chunkmill.journal.heartbeat`).
     is_applied
-        True where the new node is in its place, and only the traces of the commit are left.
+        True where the commit is applied, and only its traces are left.
     is_applying
         True where the commit is decided, and not applied.
     """

@@ -120,7 +120,7 @@ def _at_work(array: StoredArray, what: str) -> Iterator[StoredArray]:
     """Refuse other writers of the array inside, which must be as it was opened, or longer.
 
     Its documents and chunks are those of the tree of keys that is there now, where the store can pin them: an
-    array that replaces it meanwhile gets neither a value nor a shape of this one.
+    array that replaces it gets neither a value nor a shape of this one.
     """
     from chunkmill.journal.lease import check_no_job, leased  # noqa: PLC0415 - opening an array needs no lease
 
@@ -205,7 +205,7 @@ def _shrink(array: StoredArray, shape: tuple[int, ...], whole: Store) -> None:
 def _grow(array: StoredArray, shape: tuple[int, ...], whole: Store) -> ArrayMetadata:
     """Publish a longer shape, and remove what interrupted writers left outside the old one.
 
-    What is removed is what was there before the new shape was published: who opens the longer array may write at once.
+    Values are removed that were there before the new shape was published: others may write to the longer array at once.
     """
     stored = _stored(array)
     before = replace(array, metadata=stored)
@@ -268,7 +268,7 @@ _ANY: Any = object()
 def _reset(array: StoredArray, key: str, coords: ChunkCoords, bounds: ChunkGrid, version: Any = _ANY) -> None:
     """Set the elements of a chunk outside `bounds` to the fill value; delete it where it is all outside.
 
-    With a `version` only while the chunk is that: who wrote it since knew the new shape.
+    With a `version` only while the chunk has that: a client that wrote it since knew the new shape.
     """
 
     def cropped(value: bytes | None) -> bytes | None:

@@ -33,11 +33,11 @@ __all__ = ["delete", "delete_node"]
 def delete(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | None = None) -> None:
     """Delete the array or group at `path`, with everything below it.
 
-    Consolidated metadata forget it first, then the document that makes it a node is deleted, then its chunks: whoever
-    reads an array without some of its chunks finds it deleted, and gets an error. Keys that belong to no node stay; the
+    Consolidated metadata forget it first, then the document that makes it a node is deleted, then its chunks: a
+    reader that misses chunks finds the array deleted, and gets an error. Keys that belong to no node stay; the
     warning `chunkmill.errors.KeysLeft` names them. Where a folder at or below `path` is a symbolic link, the link is
     deleted, and nodes that it leads to stay. After an interruption, the same call deletes the rest. Other writers are
-    refused meanwhile.
+    refused until then.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def delete(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | Non
     JobError
         A job, or another writer, is at work there or below, or was interrupted.
     StoreError
-        The store is for reading only, or an array was replaced meanwhile.
+        The store is for reading only, or an array was replaced since.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def delete_node(store: Store, path: str) -> None:
             further = _delete_documents(tree, node)
             if isinstance(node, Array):
                 _delete_keys(tree, node.with_store(tree).stored_keys())
-            # last: who opens the array meanwhile and meets it without its attributes finds no chunks either
+            # last: a client that opens the array without its attributes finds no chunks either
             _delete_keys(tree, further)
         forget_consolidated(store, path)  # again: others may have collected documents while these were there
         left = _delete_folders(store, path, nodes.values())
@@ -120,7 +120,7 @@ def _found(store: Store, path: str, held: Mapping[str, bytes]) -> dict[str, Stor
 
 _MAX_NAMED = 10
 _RECORD = "nodes.json"
-"""Name of the documents of what is being deleted, beside the reservation: chunks are found by them."""
+"""Name of the documents of what is being deleted, stored with the lease: chunks are found by them."""
 
 
 def _recorded(store: Store, record: str) -> dict[str, bytes]:
@@ -207,7 +207,7 @@ def _delete_folders(store: Store, path: str, nodes: Collection[StoredNode]) -> l
         sweep_partial_files(store, prefix)
         tree = pinned(store, prefix)
         keys = list(_keys(tree, [prefix]))
-        # chunks of who writes in place, and had looked at the array before, unless there is another node by now
+        # chunks of a client that writes in place, and had looked at the array before, unless there is another node
         if prefix and all(any(array.is_chunk(key) for array in arrays) for key in keys):
             tree.delete_prefix(prefix)
         else:

@@ -68,7 +68,7 @@ def _document_names() -> tuple[set[str], set[str], set[str]]:
 def in_order_of_deletion(documents: Iterable[str], formats: Iterable[Format]) -> list[tuple[str, ...]]:
     """Return keys of documents in the order of deletion: nobody meets a part of a node, or a node without one above."""
     consolidated, _, others = _document_names()
-    of_root = {key for each in formats for key in node_keys(each, "")}  # in the draft beside those of its children
+    of_root = {key for each in formats for key in node_keys(each, "")}  # in the draft next to those of its children
 
     def wave(key: str) -> tuple[int, int, int]:
         name, depth = key.rpartition("/")[2], key.count("/")

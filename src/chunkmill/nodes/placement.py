@@ -1,4 +1,4 @@
-"""Make room for new nodes, and put them in place.
+"""Make room for new nodes, and publish them.
 
 Not here: what replaces a node that stays until the new one is complete (`chunkmill.nodes.replacing`).
 """
@@ -69,14 +69,14 @@ def create_array(
     Parameters
     ----------
     run
-        Name of the run that has reserved the place (see `chunkmill.journal.lease.leased`).
+        Name of the run that has the lease (see `chunkmill.journal.lease.leased`).
     below
         Refuse where jobs write nodes below it, too, which make a group of the place.
     is_free_of_jobs
         Whether the caller has looked for jobs that write there.
     emitted
         The array's documents and the format that has emitted them, where they are known; the store's root may ask for
-        another one meanwhile.
+        another one.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def add_array(
     array = array_at(store, path, metadata, documents_format)
     # what the format cannot hold is refused before all else
     emitted = documents_format, documents_format.emit_array(array.path, metadata)
-    with _reserved(store, array.path, format, overwrite=overwrite) as (own, delete_interrupted):
+    with _leased(store, array.path, format, overwrite=overwrite) as (own, delete_interrupted):
         array, documents = create_array(
             store, path, metadata, format=format, overwrite=overwrite, run=own.run, emitted=emitted
         )
@@ -172,7 +172,7 @@ def add_group(
     documents_format = get_format(format)
     path = documents_format.normalize_path(path)
     documents_format.emit_group(path, metadata)
-    with _reserved(store, path, format, overwrite=overwrite) as (own, delete_interrupted):
+    with _leased(store, path, format, overwrite=overwrite) as (own, delete_interrupted):
         group, documents = create_group(store, path, metadata, format=format, overwrite=overwrite, run=own.run)
         delete_interrupted()
         # a dataset's writer died before there was a group: what it published below does not belong to this one
@@ -183,14 +183,14 @@ def add_group(
 
 
 @contextmanager
-def _reserved(
+def _leased(
     store: Store,
     path: str,
     format: str,  # noqa: A002
     *,
     overwrite: bool,
 ) -> Iterator[tuple[Lease, Callable[[], None]]]:
-    """Reserve the place of a new node; with what deletes an interrupted job's there, which gives way to `overwrite`."""
+    """Lease the path of a new node; yield also a function that deletes what an interrupted job has written there."""
     interrupted = check_no_job(store, path, overwrite=True) if overwrite else []
     discard_jobs(store, interrupted)
 
@@ -198,9 +198,9 @@ def _reserved(
         if interrupted:
             _delete_node(store, path, get_format(format))
 
-    reserve = leased if overwrite else leased_briefly
+    lease = leased if overwrite else leased_briefly
     with (
-        reserve(store, path, f"create {path!r} in {store.url}") as own,
+        lease(store, path, f"create {path!r} in {store.url}") as own,
         consolidating_interrupted(store, [path], format, own),
     ):
         yield own, delete_interrupted
@@ -223,7 +223,7 @@ def consolidating_interrupted(
 
 
 def withdraw_interrupted(store: Store, own: Lease) -> None:
-    """Delete the documents that the interrupted writer published whose reservation was taken over.
+    """Delete the documents that the interrupted writer published whose lease was taken over.
 
     They are of nodes below a group that was not visible yet: what others have changed since is theirs, and stays.
     """
@@ -270,7 +270,7 @@ def _make_room(
     around = partial(seen_at_once, store, path, documents_format)
     if is_free_of_jobs:
         interrupted, seen = [], around()
-    elif run or overwrite:  # in this order: what a job has made that ends meanwhile is seen
+    elif run or overwrite:  # in this order: the nodes of a job that ends in between are seen
         interrupted, seen = jobs(), around()
     else:
         interrupted, seen = at_once(store, jobs, around)
@@ -287,7 +287,7 @@ def _make_room(
 
 
 def seen_at_once(store: Store, path: str, documents_format: Format) -> Store:
-    """Return the store as it is now around `path`: where requests cost latency, all that is looked at in one go."""
+    """List parents, siblings and hidden files of a path, and read documents there, in one batch of requests."""
     if not store.is_remote:
         return store
     seen = RememberedReads(store)

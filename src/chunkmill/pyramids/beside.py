@@ -1,4 +1,4 @@
-"""Add levels beside an array that exists: room for each, and their documents, then the attributes that name them.
+"""Add levels to the group of an array: room for each, and their documents, then the attributes that name them.
 
 Not here: levels in a new group (`chunkmill.conversion.target_writer`).
 """
@@ -45,7 +45,7 @@ class BesideWriter:
     overwrite
         Whether nodes at the new levels' paths are replaced.
     replacements
-        Where the levels are written beside those that they replace; empty: in their places.
+        Where the levels are staged; empty: they replace none.
     """
 
     job: str
@@ -71,7 +71,7 @@ class BesideWriter:
         return {key: value for each in self.replacements for key, value in each.seen.items()}
 
     def beside(self, run: str, replaced: Mapping[str, str] | None) -> BesideWriter | None:
-        """Return the writer that writes beside the levels that are there, in the run of that name (`Job.beside`)."""
+        """Return the writer that stages the levels, in the run of that name (`Job.beside`)."""
         paths = [level.path for level in self.levels]
         replacements = replacing.stage_nodes(self.store, paths, self.format.name, run, replaced)
         if replacements is None:
@@ -128,7 +128,7 @@ class BesideWriter:
         return [key for each in nodes.values() for key in each]
 
     def _describe(self) -> None:
-        """Set the attributes that name the levels; what others have set meanwhile stays."""
+        """Set the attributes that name the levels; what others have set stays."""
         above, _, name = self.base.path.rpartition("/")
         group = open_node(self.store, above, read_only=False, consolidated=False)
         of_group, of_levels = emit_levels(self.image, self.convention, group.attributes, keeps_others=True)

@@ -135,13 +135,13 @@ class SetFile:
     def write(self, references: ReferenceSet, *, replaces: str | None) -> None:
         """Write the set while nothing but the version that it `replaces` is there (see `check_free`).
 
-        The file that makes a folder a set is written last. A set in a folder is written beside the old one and then
+        The file that makes a folder a set is written last. A set in a folder is staged and then
         takes its place, where the store can hold both; else the old one is deleted first.
 
         Raises
         ------
         StoreError
-            Others have written there meanwhile.
+            Others have written there since.
         JobError
             Another writer is at work in the folder.
         """
@@ -184,7 +184,7 @@ class SetFile:
             raise self._changed(key)
 
     def _changed(self, key: str) -> StoreError:
-        reason = f"{_CANNOT}: others have written there meanwhile, and what they wrote is left as it is"
+        reason = f"{_CANNOT}: others have written there since, and what they wrote stays"
         return StoreError(url=self.store.url, key=key, reason=reason)
 
     def _compressed(self, document: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""Reserve what a dataset is written to: a new group, new arrays in a group, and the end of arrays for an append.
+"""Lease what a dataset is written to: a new group, new arrays in a group, and the end of arrays for an append.
 
-Writers of regions reserve nothing: many write to one dataset at a time. Where the data are written later
-(``compute=False``), the reservation ends when the documents are published.
+Writers of regions lease nothing: many write to one dataset at a time. Where the data are written later
+(``compute=False``), the lease ends when the documents are published.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["make_room", "reserved_additions", "reserved_group"]
 
 @contextmanager
 def reserved_group(plan: DatasetPlan, *, overwrite: bool) -> Iterator[dict[str, bytes]]:
-    """Reserve the place of a new group, make room, and yield the documents of groups above it that are missing.
+    """Lease the path of a new group, make room, and yield the documents of groups above it that are missing.
 
     What was written is deleted where the write fails before the group is visible.
     """
@@ -44,7 +44,7 @@ def reserved_group(plan: DatasetPlan, *, overwrite: bool) -> Iterator[dict[str, 
 
 @contextmanager
 def reserved_additions(plan: DatasetPlan, publication: Publication) -> Iterator[None]:
-    """Reserve what a write adds to an existing group: the places of new nodes, and an append of all arrays."""
+    """Lease what a write adds to an existing group: the paths of new nodes, and an append of all arrays."""
     store = plan.store
     with ExitStack() as held:
         for path in plan.nodes:
@@ -57,11 +57,11 @@ def reserved_additions(plan: DatasetPlan, publication: Publication) -> Iterator[
         entries = {path: _entries(plan, path) for path in plan.nodes}
         if there := present(fetch(store, (key for its in entries.values() for key in its))):
             path = next(path for path, its in entries.items() if not there.keys().isdisjoint(its))
-            raise NodeExists(url=store.url, path=path, found="node", hint="it was made meanwhile: write again")
+            raise NodeExists(url=store.url, path=path, found="node", hint="it was made since: write again")
         if plan.growth:
             job = f"append to {plan.path!r} in {store.url}"
             own = held.enter_context(leased(store, plan.path, job, scope="append"))
-            # who replaces what grows may have begun, and died, since the plan was made: the new one is put in place
+            # a client that replaces such an array may have died since the plan was made: its commit is rolled forward
             check_no_job(store, plan.path, *(each.path for each in plan.growth), own_run=own.run, waits=True)
             publication.check_unchanged(plan.growth, plan.marks)
         try:

@@ -1,8 +1,8 @@
-"""Mark an append as unfinished in the attributes of its group while the documents of its arrays are changed.
+"""Record an unfinished append in the attributes of its group while the documents of its arrays are changed.
 
-No store changes several documents at once: whoever is interrupted between them leaves arrays of different lengths. With
-the mark, which is written before the first of them and removed after the last, readers take all arrays to be as long as
-before the append, and so does the next append: the same call again succeeds. Other libraries ignore the mark.
+No store changes several documents at once: a client that dies between them leaves arrays of different lengths. By the
+attribute, written before the first of them and removed after the last, readers take all arrays to be as long as
+before the append, and so does the next append: the same call again succeeds. Other libraries ignore it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chunkmill.nodes.array import Array
 __all__ = ["ATTRIBUTE", "UnfinishedAppend", "resized", "without_mark"]
 
 ATTRIBUTE = "_chunkmill_append"
-"""Name of the attribute of a group that marks an unfinished append to arrays in it and below it."""
+"""Name of the attribute of a group that records an unfinished append to arrays in it and below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class UnfinishedAppend:
     dim
         Name of the dimension.
     shapes
-        Path of each array, relative to the group that is marked -> its shape before the append.
+        Path of each array, relative to the group with the attribute -> its shape before the append.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class UnfinishedAppend:
 
     @classmethod
     def of(cls, attributes: Mapping[str, JSON]) -> UnfinishedAppend:
-        """Return the append that attributes of a group mark; one without arrays where there is no mark."""
+        """Return the append that attributes of a group record; one without arrays where there is none."""
         match attributes.get(ATTRIBUTE):
             case {"dim": str(dim), "shapes": dict(shapes)}:
                 lists = {name: shape for name, shape in shapes.items() if isinstance(shape, list)}
@@ -63,7 +63,7 @@ class UnfinishedAppend:
         return UnfinishedAppend(self.dim, shapes)
 
     def joined(self, inner: UnfinishedAppend) -> UnfinishedAppend:
-        """Return this append, which is marked in a group above, with what a group itself marks."""
+        """Return this append, which a group above records, with that of the group itself."""
         return UnfinishedAppend(self.dim or inner.dim, {**inner.shapes, **self.shapes})
 
     def arrays_before(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -99,7 +99,7 @@ def resized(metadata: ArrayMetadata, shape: Iterable[int]) -> ArrayMetadata:
 
 
 def without_mark(key: str, document: bytes) -> bytes:
-    """Return the document of a group without the mark."""
+    """Return the document of a group without the attribute."""
     if ATTRIBUTE.encode() not in document:
         return document
     members = parse_json(key, document)

@@ -96,7 +96,7 @@ def test_what_others_wrote_meanwhile_stays(name, replaces, tmp_path):
         file.write(references(), replaces=None)
     seen = file.check_free(overwrite=replaces)
     file.write(_others(), replaces=seen)
-    with pytest.raises(StoreError, match="others have written there meanwhile"):
+    with pytest.raises(StoreError, match="others have written there since"):
         file.write(references(), replaces=seen)
     assert _shown(tmp_path / name) == "s3://b/other"
 
@@ -106,7 +106,7 @@ def test_a_store_that_was_made_meanwhile_stays(tmp_path):
     file = file_at(tmp_path / "a.parq")
     cm.create_array(tmp_path / "a.parq", "a", shape=(4,), dtype="i4", format="zarr2")
     cm.consolidate(tmp_path / "a.parq")
-    with pytest.raises(StoreError, match="others have written there meanwhile"):
+    with pytest.raises(StoreError, match="others have written there since"):
         file.write(references(), replaces=None)
     assert list(cm.open_group(tmp_path / "a.parq")) == ["a"]
 
@@ -142,4 +142,4 @@ def test_a_writer_that_dies_anywhere(stages, old, monkeypatch):
         write(store, references(), overwrite=is_there)
         assert shown(store) == "s3://b/f"
         n += 1
-    assert n > 3
+    assert n > 2  # heartbeat, plan, set
