@@ -170,7 +170,7 @@ def emit_v3(documents: Mapping[str, bytes], key: str = "zarr.json") -> bytes:
 
 _INDENT = " " * 6  # of an entry, in a document that is indented by 2
 _NO_ENTRIES = '"metadata": {}'
-_SPELLED_OUT = (b"NaN", b"Infinity")  # in the sources of others, who write them bare
+_SPELLED_OUT = (b"NaN", b"Infinity")  # bare in documents of other writers
 
 
 def _entry(key: str, document: bytes) -> str:

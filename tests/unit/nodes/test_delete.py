@@ -166,7 +166,7 @@ def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
         problems = [str(problem) for problem in cm.check(store).problems]
         assert not [text for text in problems if "orphan" in text or "stale" in text], (n, problems)
         n += 1
-    assert n > 20
+    assert n > 15
 
 
 def test_writers_respect_it_and_it_respects_them():

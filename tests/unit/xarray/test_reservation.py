@@ -164,7 +164,7 @@ def test_what_a_dead_writer_published_is_not_in_the_way_of_its_repetition(fmt, p
         store.n_left = n
         with monkeypatch.context() as patch:
             patch.setattr("chunkmill.xarray.reservation._take_back", lambda _: None)
-            patch.setattr("chunkmill.journal.lease._release", lambda _: None)
+            patch.setattr("chunkmill.journal.lease._release", lambda *_, **__: None)
             patch.setattr("chunkmill.journal.heartbeat.Heartbeat.end", lambda _: None)
             try:
                 cm.write_dataset(dataset(), store, path, format=fmt)
@@ -220,7 +220,7 @@ def test_what_a_failed_addition_has_stored_is_no_value_of_the_next(store, dies, 
     with dask.config.set(scheduler="sync"), pytest.MonkeyPatch.context() as patch:
         if dies:  # nothing that it does afterwards reaches the store
             patch.setattr(placement, "delete_stored_chunks", lambda _: None)
-            patch.setattr("chunkmill.journal.lease._release", lambda _: None)
+            patch.setattr("chunkmill.journal.lease._release", lambda *_, **__: None)
         with pytest.raises(RuntimeError, match="no source"):
             cm.write_dataset(failing, store, mode="a")
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
