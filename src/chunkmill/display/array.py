@@ -11,13 +11,25 @@ from math import e, log, prod
 from typing import Any
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.display.report import LEFT, TABLE, facts_html, format_bytes, html_text, printable, side_by_side
+from chunkmill.display.report import (
+    LEFT,
+    TABLE,
+    Text,
+    facts_html,
+    format_bytes,
+    html_text,
+    printable,
+    report_text,
+    side_by_side,
+    text_width,
+)
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.model.metadata import NamedConfig
 
 __all__ = [
     "array_grid_svg",
     "array_html",
+    "array_info",
     "array_text",
     "attributes_html",
     "codecs_text",
@@ -39,6 +51,15 @@ def array_text(array: StoredArray) -> str:
     shards = f" shards={shape_text(array.shards)}" if array.shards else ""
     what = f"shape={array.shape} {dtype_text(array)} chunks={shape_text(array.chunks)}{shards}"
     return printable(f"<chunkmill.Array {array.format} {location(array.url, array.path)} {what}>")
+
+
+def array_info(array: StoredArray) -> Text:
+    """Return the facts of an array, one a line."""
+    sized = [("Shape", shape_text(array.shape)), ("Chunk shape", shape_text(array.chunks))]
+    if array.shards:
+        sized.append(("Shard shape", shape_text(array.shards)))
+    sized.append(("Bytes", format_bytes(array.nbytes)))
+    return Text(report_text("array", [*sized, *_array_facts(array)], width=text_width()))
 
 
 def location(url: str, path: str) -> str:

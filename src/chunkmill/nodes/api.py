@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
 from chunkmill.errors import NodeExists, NodeNotFound
-from chunkmill.formats.base import FormatName
+from chunkmill.formats.base import FormatName, WritableFormatName
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.nodes import opening
 from chunkmill.nodes.array import Array
@@ -193,7 +193,7 @@ def open_group(
     path: str = "",
     *,
     format: FormatName | None = None,  # noqa: A002
-    mode: Literal["r", "r+"] = "r",
+    mode: Literal["r", "r+", "a"] = "r",
     storage_options: Mapping[str, Any] | None = None,
     consolidated: bool | None = None,
     dimension_separator: Literal[".", "/"] | None = None,
@@ -204,8 +204,10 @@ def open_group(
 
     Parameters
     ----------
-    url, path, format, mode, storage_options, consolidated, dimension_separator, read_missing, base
+    url, path, format, storage_options, consolidated, dimension_separator, read_missing, base
         As in `open`.
+    mode
+        ``"r"``, ``"r+"``: as in `open`. ``"a"``: for writing, and created where there is no node.
 
     Returns
     -------
@@ -226,6 +228,16 @@ def open_group(
     >>> list(cm.open_group("memory://doc-open-group"))
     ['a']
     """
+    if mode == "a":
+        from chunkmill.nodes.create import create_group  # noqa: PLC0415
+
+        try:
+            return open_group(url, path, format=format, mode="r+", storage_options=storage_options, base=base)
+        except NodeNotFound as error:
+            if error.found is not None:
+                raise
+        new = cast("WritableFormatName | None", format)
+        return create_group(url, path, format=new, storage_options=storage_options)
     node = open(
         url,
         path,

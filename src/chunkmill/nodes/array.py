@@ -90,6 +90,11 @@ class Array(StoredArray, ChangesAttributes):
             write_region(array, selection.region, block, lock=deferred_imports.automatic_lock, n_threads=own_threads())
 
     @property
+    def info(self) -> str:
+        """Facts of the array as text: shape, chunks, bytes, data type, fill value, codecs, format, location."""
+        return deferred_imports.array_info(self)
+
+    @property
     def oindex(self) -> OuterIndex:
         """Elements at all combinations of positions along the axes: ``a.oindex[[5, 1], mask]``, to read and write."""
         return OuterIndex(self)

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from chunkmill.dask_arrays.as_dask import as_dask
     from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs
     from chunkmill.dask_arrays.read import read_graph
+    from chunkmill.dask_arrays.to_store import to_store
     from chunkmill.dask_arrays.write import write_appended
-    from chunkmill.display.array import array_html, array_text
+    from chunkmill.display.array import array_html, array_info, array_text
     from chunkmill.display.group import group_html, group_text, tree_text
     from chunkmill.display.report import printable, report_html
 
 __all__ = [
     "array_html",
+    "array_info",
     "array_text",
     "as_dask",
     "automatic_lock",
@@ -33,12 +35,14 @@ __all__ = [
     "read_from_arrays_in_runs",
     "read_graph",
     "report_html",
+    "to_store",
     "tree_text",
     "write_appended",
 ]
 
 _DEFINED_IN = {
     "array_html": "display.array",
+    "array_info": "display.array",
     "array_text": "display.array",
     "as_dask": "dask_arrays.as_dask",
     "group_html": "display.group",
@@ -47,6 +51,7 @@ _DEFINED_IN = {
     "read_from_arrays_in_runs": "dask_arrays.from_array",
     "read_graph": "dask_arrays.read",
     "report_html": "display.report",
+    "to_store": "dask_arrays.to_store",
     "tree_text": "display.group",
     "write_appended": "dask_arrays.write",
 }

@@ -6,10 +6,12 @@ Not here: children, attributes, drawings (`chunkmill.nodes.stored_group`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
+from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.formats.base import Format
 from chunkmill.model.metadata import GroupMetadata
+from chunkmill.nodes import deferred_imports
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.keys import join_path
 from chunkmill.nodes.opening import open_as
@@ -84,6 +86,47 @@ class Group(StoredGroup):
         store, path = self._place_to_write(path)
         metadata = GroupMetadata(dict(attributes or {}))
         return self.of(replacing.put_group(store, path, metadata, format=self.format, overwrite=overwrite))
+
+    def require_group(self, path: str) -> Self:
+        """Return the group at `path` below the group, made where there is none; `NodeExists` where an array is there.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> g = cm.create_group("memory://doc-require-group")
+        >>> g.require_group("a/b").path, g.require_group("a/b").path
+        ('a/b', 'a/b')
+        """
+        self._check_writable()
+        try:
+            if path in self:
+                return self.group(path)
+            return self.create_group(path)
+        except NodeExists:  # made by another writer since
+            if isinstance(self[path], Group):
+                return self.group(path)
+            raise
+        except NodeNotFound as error:
+            if error.found != "array":
+                raise
+            raise NodeExists(url=self.url, path=error.path, found="array", hint="give another path") from None
+
+    def __setitem__(self, path: str, values: Any) -> None:
+        """Store values as the array at `path` below the group, in its format; an array that is there is replaced.
+
+        Examples
+        --------
+        >>> import chunkmill as cm
+        >>> g = cm.create_group("memory://doc-group-set")
+        >>> g["x"] = [[1, 2], [3, 4]]
+        >>> g["x"][1]
+        array([3, 4])
+        """
+        store, below = self._place_to_write(path)
+        if path in self and isinstance(self[path], Group):
+            hint = "delete it first, or give another path: values replace arrays alone"
+            raise NodeExists(url=self.url, path=below, found="group", hint=hint)
+        deferred_imports.to_store(values, store, below, format=cast("Any", self.format), mode="w")
 
     def __delitem__(self, path: str) -> None:
         """Delete the node at `path` below the group, with everything below it (see `chunkmill.delete`)."""

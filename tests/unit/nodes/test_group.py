@@ -64,3 +64,46 @@ def test_only_arrays_named_as_levels_are_opened_for_images():
     (image,) = group.multiscales
     assert [level.array.path for level in image] == ["s0", "s1"]
     assert not [key for key in group.store.keys("get") if key.startswith(("sea", "temperature"))]
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "n5"])
+def test_values_are_stored_under_a_name_and_replace_an_array_alone(kind):
+    group = cm.create_group(MemoryStore(), "top", format=kind)
+    group["x"] = [[1, 2], [3, 4]]
+    assert (group["x"].format, group["x"].shape) == (kind, (2, 2))
+    group["x"] = [5, 6, 7]
+    assert group["x"][...].tolist() == [5, 6, 7]
+    group.create_group("below").create_array("a", shape=(2,), dtype="i4")
+    with pytest.raises(NodeExists, match="values replace arrays alone"):
+        group["below"] = [1]
+    assert group["below/a"].shape == (2,)
+    with pytest.raises(StoreError, match="reading only"):
+        cm.open_group(group.store, "top")["y"] = [1]
+
+
+def test_require_group_makes_what_is_missing_and_keeps_what_is_there():
+    group = cm.create_group(MemoryStore())
+    made = group.require_group("a/b")
+    made.update_attributes({"n": 1})
+    assert dict(group.require_group("a/b").attributes) == {"n": 1}
+    group.create_array("x", shape=(2,), dtype="i4")
+    with pytest.raises(NodeExists):
+        group.require_group("x")
+
+
+def test_open_group_for_appending_makes_it(tmp_path):
+    group = cm.open_group(tmp_path / "x.zarr", mode="a")
+    group.update_attributes({"n": 1})
+    assert dict(cm.open_group(tmp_path / "x.zarr", mode="a").attributes) == {"n": 1}
+    assert cm.open_group(tmp_path / "y", "deep", mode="a", format="n5").format == "n5"
+    cm.create_array(tmp_path / "x.zarr", "a", shape=(2,), dtype="i4")
+    with pytest.raises(NodeNotFound, match="there is an array"):
+        cm.open_group(tmp_path / "x.zarr", "a", mode="a")
+
+
+def test_info_of_an_array():
+    array = cm.create_array(MemoryStore(), "a", shape=(8, 6), dtype="f4", chunks=(2, 3), shards=(4, 6))
+    lines = repr(array.info).splitlines()
+    assert lines[0] == "array"
+    assert any(line.split() == ["Shard", "shape", "(4,", "6)"] for line in lines)
+    assert any("sharding_indexed" in line for line in lines)
