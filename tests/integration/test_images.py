@@ -2,8 +2,10 @@
 
 import dask.array as da
 import numpy as np
+import ome_zarr_models
 import pytest
 import xarray as xr
+import zarr
 
 import chunkmill as cm
 from chunkmill.errors import UnsupportedFeature
@@ -213,3 +215,36 @@ def test_lists_that_are_no_image_are_refused(tmp_path):
         cm.plan_pyramid([VALUES[0], VALUES[0, 1:]], tmp_path / "image")
     with pytest.raises(ValueError, match="give arrays of one shape"):
         cm.plan_pyramid([], tmp_path / "image")
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
+def test_labels_are_written_below_their_image(source, tmp_path, name):
+    cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5, "x": 0.5}, units="um")
+    cells = (VALUES[0] > 2000).astype("u4")
+    for label in ("cells", "nuclei", "cells"):
+        cm.pyramid(cells, label_of=tmp_path / "image", name=label, overwrite=True)
+    attributes = cm.open_group(tmp_path / "image", "labels").attributes
+    assert attributes.get("ome", attributes)["labels"] == ["cells", "nuclei"]
+    group = cm.open_group(tmp_path / "image", "labels/cells")
+    described = group.attributes.get("ome", group.attributes)
+    assert described["image-label"]["source"] == {"image": "../../"}
+    image = group.multiscales[0]
+    assert (image.name, image.method) == ("cells", "mode")
+    assert image[0].scale == (2, 0.5, 0.5)
+    assert [axis.unit for axis in image.axes] == ["micrometer"] * 3
+    np.testing.assert_array_equal(image[0].array[...], cells)
+    assert len(image) == len(cm.open_group(tmp_path / "image").multiscales[0])
+    assert ome_zarr_models.open_ome_zarr(zarr.open_group(tmp_path / "image", mode="r")).labels is not None
+
+
+def test_labels_without_an_image_or_its_shape_are_refused(source, tmp_path):
+    with pytest.raises(ValueError, match="describes no multiscale image"):
+        cm.plan_pyramid(VALUES[0], label_of=source[0])
+    cm.pyramid(source, tmp_path / "image", scale=0.5)
+    with pytest.raises(ValueError, match="no level of the image has the shape"):
+        cm.plan_pyramid(VALUES[0, :, 3:], label_of=tmp_path / "image")
+    with pytest.raises(ValueError, match="leave the target out"):
+        cm.plan_pyramid(VALUES[0], tmp_path / "labels", label_of=tmp_path / "image")
+    cm.pyramid(source, tmp_path / "image.n5", format="n5")
+    with pytest.raises(UnsupportedFeature, match="labels"):
+        cm.plan_pyramid(VALUES[0], label_of=tmp_path / "image.n5")

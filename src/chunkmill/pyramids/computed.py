@@ -134,7 +134,7 @@ def _computed(values: da.Array, names: tuple[str, ...] | None, attributes: Mappi
     create_array(
         store,
         shape=values.shape,
-        dtype=values.dtype,
+        dtype=values.dtype.newbyteorder("<"),
         chunks=tuple(map(int, values.chunksize)),
         codecs="raw",
         fill_value=0,

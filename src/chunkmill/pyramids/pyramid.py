@@ -34,6 +34,7 @@ from chunkmill.pyramids.beside import BesideWriter
 from chunkmill.pyramids.computed import ComputedStore, open_image_source
 from chunkmill.pyramids.downsample import Method, Reduction, check_method
 from chunkmill.pyramids.image import DescribedLevels, LevelTarget, describe_base, describe_levels, unlisted_units
+from chunkmill.pyramids.labels import LabelList, labels_of
 from chunkmill.pyramids.levels import LevelBlocks, divide, peak_bytes
 from chunkmill.pyramids.omero import with_omero
 from chunkmill.pyramids.tasks import PyramidWriter
@@ -64,6 +65,7 @@ def plan_pyramid(
     stack: str = "c",
     channels: Sequence[str] | None = None,
     omero: Mapping[str, Any] | bool | None = None,
+    label_of: Any = None,
     ome: Literal["auto", "0.4", "0.5"] | None = "auto",
     max_mem: int | str | None = None,
     overwrite: bool = False,
@@ -117,6 +119,10 @@ def plan_pyramid(
         ``True``: write ``omero`` with default names; a dict: its members take the place of the default ones;
         ``None``: only with `channels`, else what the source has. The window is from the 0.1st to the 99.9th percentile
         of the coarsest level, which is read again for it.
+    label_of
+        The group of an image in OME-Zarr: the source has the labels of its voxels. They are written to the group
+        ``labels/<name>`` below the image, whose format, voxels, units and factors they have; by the method ``"mode"``,
+        unless you choose another than ``"mean"``.
     ome
         Version of OME-Zarr to describe the levels by; ``"auto"``: 0.4 in Zarr v2, 0.5 in Zarr v3, in N5 what N5-viewer
         and COSEM's readers take; ``None``: nothing.
@@ -161,9 +167,17 @@ def plan_pyramid(
     )
     if isinstance(base.array.store, ComputedStore) and is_keep(codecs):
         codecs = "default"
-    check_method(method, base.array.dtype)
+    check_method("mode" if label_of is not None and method == "mean" else method, base.array.dtype)
     options = storage_options if target_storage_options is None else target_storage_options
-    if target is None:
+    label = None
+    if label_of is not None:
+        if target is not None:
+            raise ValueError(f"target={target!r}: label_of= says where labels are written; leave the target out")
+        base, where, label, of_image = labels_of(label_of, base, name, storage_options)
+        if levels is None and factors == 2 and of_image:  # noqa: PLR2004 - the default
+            factors = of_image
+        method = "mode" if method == "mean" else method
+    elif target is None:
         if region is not None:
             raise ValueError(f"region={region!r}: levels of a crop need a target: the source has the whole image")
         where = _beside(base.array, format, ome)
@@ -191,7 +205,7 @@ def plan_pyramid(
         described = with_omero(described, where, channels, omero if isinstance(omero, Mapping) else {})
     exact = not (isinstance(codecs, str) and codecs == "keep")
     return plan_levels_job(
-        base.array, where, described, method, current_worker(max_mem), exact=exact, overwrite=overwrite
+        base.array, where, described, method, current_worker(max_mem), exact=exact, overwrite=overwrite, label=label
     )
 
 
@@ -214,6 +228,7 @@ def pyramid(
     stack: str = "c",
     channels: Sequence[str] | None = None,
     omero: Mapping[str, Any] | bool | None = None,
+    label_of: Any = None,
     ome: Literal["auto", "0.4", "0.5"] | None = "auto",
     max_mem: int | str | None = None,
     overwrite: bool = False,
@@ -229,7 +244,7 @@ def pyramid(
     ----------
     source, target, factors, levels, method, format, chunks, shards, codecs
         As in `plan_pyramid`.
-    scale, units, translation, region, name, stack, channels, omero, ome, max_mem, overwrite, allow
+    scale, units, translation, region, name, stack, channels, omero, label_of, ome, max_mem, overwrite, allow
         As in `plan_pyramid`.
     storage_options, target_storage_options
         As in `plan_pyramid`.
@@ -274,6 +289,7 @@ def pyramid(
         stack=stack,
         channels=channels,
         omero=omero,
+        label_of=label_of,
         ome=ome,
         max_mem=max_mem,
         overwrite=overwrite,
@@ -322,6 +338,7 @@ def plan_levels_job(
     *,
     exact: bool,
     overwrite: bool,
+    label: LabelList | None = None,
 ) -> Plan:
     """Plan to write the levels.
 
@@ -364,7 +381,9 @@ def plan_levels_job(
             ahead_bytes=0,
         )
     windows = described.image if _has_omero(described.group) and not target.exists else None
-    writer = PyramidWriter(documents, base, seen, arrays, None if target.exists else action, blocks, method, windows)
+    writer = PyramidWriter(
+        documents, base, seen, arrays, None if target.exists else action, blocks, method, windows, label
+    )
     shown = _shown(method)
     known = [(array.path, array.metadata) for array in arrays]
     region = [(cut.start, cut.stop) for cut in region_of(base) or ()]

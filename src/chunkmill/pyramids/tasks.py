@@ -31,6 +31,7 @@ from chunkmill.model.multiscales import Multiscale
 from chunkmill.nodes.array import Array
 from chunkmill.pyramids.beside import BesideWriter
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
+from chunkmill.pyramids.labels import LabelList
 from chunkmill.pyramids.levels import LevelBlocks, block_region, tasks_of, under
 from chunkmill.pyramids.omero import with_windows
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, Stage, TaskResult
@@ -224,6 +225,8 @@ class PyramidWriter:
         For each stage the blocks of its levels; see `chunkmill.pyramids.levels.divide`.
     image
         The image whose channels get windows of the values that are written; ``None``: nothing asks for them.
+    label
+        The list of label images that the new one is added to; ``None``: it is none.
     """
 
     documents: TargetWriter | BesideWriter
@@ -234,6 +237,7 @@ class PyramidWriter:
     blocks: tuple[tuple[LevelBlocks, ...], ...]
     method: Method | Reduction
     image: Multiscale | None = None
+    label: LabelList | None = None
 
     @property
     def can_keep_old(self) -> bool:
@@ -291,7 +295,13 @@ class PyramidWriter:
         return stages
 
     def publish(self, documents: Mapping[str, bytes]) -> list[str]:
-        """Write the documents of all levels, and of the group last, with the windows of its channels."""
+        """Write the documents of all levels, and of the group last; then list labels in the group above them."""
+        written = self._publish(documents)
+        if self.label is not None:
+            self.label.add()
+        return written
+
+    def _publish(self, documents: Mapping[str, bytes]) -> list[str]:
         if self.image is None or not isinstance(self.documents, TargetWriter):
             return self.documents.publish(documents)
         writer = self.documents
