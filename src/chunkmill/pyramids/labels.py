@@ -13,10 +13,9 @@ from typing import Any
 
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.multiscales import Level
-from chunkmill.nodes import hierarchy
 from chunkmill.nodes.arguments import open_source
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.nodes.group import Group
+from chunkmill.nodes.group import Group, open_node
 from chunkmill.nodes.multiscales import MultiscaleImage
 from chunkmill.pyramids.image import BaseImage, LevelTarget
 from chunkmill.stores.base import Store
@@ -36,13 +35,13 @@ class LabelList:
 
     def add(self) -> None:
         """Add the name to the list, where it is not listed; names that other jobs add at the same time stay."""
-        group = hierarchy.open_node(self.store, self.path, read_only=False, consolidated=False)
+        group = open_node(self.store, self.path, read_only=False, consolidated=False)
         while self.name not in (listed := self._listed(group.attributes)):
             names = [*listed, self.name]
             ome = group.attributes.get("ome") or {}
             added = {"labels": names} if self.version == "0.4" else {"ome": {**ome, "version": "0.5", "labels": names}}
             group.update_attributes(added)
-            group = hierarchy.open_node(self.store, self.path, read_only=False, consolidated=False)
+            group = open_node(self.store, self.path, read_only=False, consolidated=False)
 
     def _listed(self, attributes: Mapping[str, Any]) -> list[Any]:
         members = attributes if self.version == "0.4" else attributes.get("ome") or {}
