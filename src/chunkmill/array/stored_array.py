@@ -67,9 +67,11 @@ class LastSeen:
     tree_valid_until: float = 0.0
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class StoredArray:
     """A chunked array in a store: metadata, layouts and the store itself; picklable, safe to use from many threads.
+
+    Tasks never change one. The public array does, when it is resized or its attributes are set.
 
     Attributes
     ----------
@@ -99,7 +101,7 @@ class StoredArray:
 
     def __post_init__(self) -> None:
         check_read_missing(self.read_missing)
-        self.__dict__["last_seen"] = LastSeen(n_publications(), time.monotonic() + CHECK_INTERVAL)
+        self.last_seen = LastSeen(n_publications(), time.monotonic() + CHECK_INTERVAL)
 
     @cached_property
     def _layouts(self) -> tuple[ChunkLayout, ChunkLayout]:

@@ -211,7 +211,7 @@ def region_of(array: Array) -> Region | None:
     return array.region if isinstance(array, CroppedArray) else None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class CroppedArray(Array):
     """A region of a stored array, made by `crop`.
 

@@ -36,9 +36,10 @@ __all__ = ["Array", "BlockIndex", "OuterIndex", "PointIndex", "axis_names", "spl
 
 
 class Array(StoredArray, ChangesAttributes):
-    """A chunked array in a store: lazy, picklable, safe to use from many threads.
+    """A chunked array in a store: lazy, picklable, safe to read and write from many threads.
 
-    Made by `chunkmill.open_array` and `chunkmill.create_array`.
+    Made by `chunkmill.open_array` and `chunkmill.create_array`. It is mutable: `resize`, `append`, `update_attributes`
+    and `del_attributes` change the stored array and this object, and with them its Dask token; equality is identity.
 
     Examples
     --------
@@ -250,14 +251,14 @@ class Array(StoredArray, ChangesAttributes):
         """Take what was just published for the metadata of this array."""
         for name in ("_layouts", "chunk_grid"):  # cached properties of the old metadata
             self.__dict__.pop(name, None)
-        object.__setattr__(self, "metadata", metadata)
-        object.__setattr__(self, "last_seen", LastSeen(n_publications(), time.monotonic() + CHECK_INTERVAL))
+        self.metadata = metadata
+        self.last_seen = LastSeen(n_publications(), time.monotonic() + CHECK_INTERVAL)
         return self
 
     def _change_attributes(self, change: Change) -> Self:
         self.check_writable()
         metadata = changed_array(self.store, self.path, self.format, change)
-        object.__setattr__(self, "metadata", metadata)
+        self.metadata = metadata
         return self
 
     def __repr__(self) -> str:

@@ -212,3 +212,17 @@ def test_an_array_that_replaces_it_meanwhile_gets_nothing(change):
     with pytest.raises((ChunkError, StoreError), match="or replaced since"):
         change(array)
     np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], -values)
+
+
+def test_a_change_is_seen_in_the_array_itself_and_its_token():
+    from dask.base import tokenize
+
+    array = cm.create_array(MemoryStore(), shape=(4,), dtype="i4", chunks=(2,))
+    before, key = tokenize(array), hash(array)
+    assert array.resize((6,)) is array
+    assert array.shape == (6,)
+    assert array.update_attributes({"units": "K"}) is array
+    assert tokenize(array) != before
+    assert hash(array) == key
+    assert array == array  # noqa: PLR0124
+    assert array != cm.open_array(array.store)

@@ -1,0 +1,57 @@
+"""How many files of chunkmill a warm call enters: each is one more that a reader of the way has to open."""
+
+import sys
+import threading
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import chunkmill as cm
+
+MOST = {"read": 17, "open_array": 30, "to_store": 74}  # the aims: 20 and 50; figures that only shrink
+PACKAGE = str(Path(cm.__file__).parent)
+
+
+def files_entered(call):
+    """Files of the package of which functions run in a second call of `call`, in any thread."""
+    call()
+    entered = set()
+
+    def trace(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            entered.add(frame.f_code.co_filename.removeprefix(PACKAGE).lstrip("/"))
+
+    threading.setprofile(trace)
+    sys.setprofile(trace)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return entered
+
+
+@pytest.fixture
+def place(tmp_path):
+    cm.create_array(tmp_path / "a", shape=(16, 16), dtype="f8", chunks=(8, 8))[...] = 1
+    return tmp_path / "a"
+
+
+def test_read(place):
+    array = cm.open_array(place)
+    assert len(files_entered(lambda: array[0:8, 0:8])) <= MOST["read"]
+
+
+def test_open(place):
+    assert len(files_entered(lambda: cm.open_array(place))) <= MOST["open_array"]
+
+
+def test_write(tmp_path):
+    """Of four new local chunks, each time to a new place."""
+    values = da.from_array(np.ones((16, 16)), chunks=(8, 8))
+    places = iter(tmp_path / f"{n}" for n in range(2))
+    with dask.config.set(scheduler="sync"):
+        assert len(files_entered(lambda: cm.to_store(values, next(places)))) <= MOST["to_store"]
