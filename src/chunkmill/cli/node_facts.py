@@ -274,6 +274,7 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
 def listing(node: Node) -> str:
     """Return a table of the arrays at and below a node: path, shape, dtype, chunks, shards, bytes and codecs."""
     head = ("path", "shape", "dtype", "chunks", "shards", "bytes", "codecs")
+    unsupported: list[tuple[str, str]] = []
     rows = [
         (
             array.path or "/",
@@ -284,7 +285,8 @@ def listing(node: Node) -> str:
             format_bytes(array.nbytes),
             codecs_text(array.codecs),
         )
-        for array in opening.walk(node)
+        for array in opening.walk(node, on_error=lambda path, error: unsupported.append((path, str(error))))
         if isinstance(array, Array)
     ]
-    return report_text(f"{_kind(node)} {node.url} ({node.format})", [], [[head, *rows]])
+    facts = [("cannot be opened", f"{path}: {error}") for path, error in unsupported]
+    return report_text(f"{_kind(node)} {node.url} ({node.format})", facts, [[head, *rows]])

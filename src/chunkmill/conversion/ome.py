@@ -67,7 +67,7 @@ class OmeImages:
         ValueError
             There are none.
         """
-        groups = [each for each in opening.walk(node) if isinstance(each, Group)]
+        groups = [each for each in opening.walk_openable(node) if isinstance(each, Group)]
         images = {group.path: found for group in groups if (found := group.multiscales)}
         if not images:
             msg = f"ome={version!r}: no group of the source describes a multiscale image"

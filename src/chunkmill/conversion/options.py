@@ -25,7 +25,7 @@ from chunkmill.model.user_values import scalar_of
 from chunkmill.nodes.array import Array, axis_names, unknown_dimensions
 from chunkmill.nodes.group import Node
 from chunkmill.nodes.new_array import check_shards, is_size, make_grid
-from chunkmill.nodes.opening import walk
+from chunkmill.nodes.opening import walk, walk_openable
 
 __all__ = [
     "ByDimension",
@@ -221,7 +221,7 @@ def by_array(option: Any, node: Node, name: str, names: Callable[[Array], Any] |
     if not isinstance(option, Mapping):
         return option
     names = names or axis_names
-    arrays = [each for each in walk(node) if isinstance(each, Array)]
+    arrays = [each for each in walk_openable(node) if isinstance(each, Array)]
     paths = {path_below(node, array) for array in arrays} - {""}
     by_path = {str(path).strip("/"): value for path, value in option.items()}
     if _is_by_dimension(option, name, arrays, paths, names):
@@ -307,7 +307,7 @@ def check_rank(node: Node, option: Any, name: str) -> None:
             reason = f"{len(option)} lengths for {node.ndim} axes"
             raise RegionError(index=Hint("{}", (name, option)), shape=node.shape, reason=reason)
         return
-    arrays = [each for each in walk(node) if isinstance(each, Array)]
+    arrays = [each for each in walk_openable(node) if isinstance(each, Array)]
     if arrays and all(len(option) != array.ndim for array in arrays):
         ranks = " or ".join(str(rank) for rank in sorted({array.ndim for array in arrays}))
         reason = f"{len(option)} lengths, where the arrays have {ranks} axes"
@@ -390,7 +390,10 @@ def chosen_paths(node: Node, include: Patterns | None, exclude: Patterns) -> Col
         return None
     if isinstance(node, Array):
         raise TypeError(f"include= and exclude= choose nodes of a group, and the source is the array {node.path!r}")
-    paths = [path_below(node, each) for each in walk(node)]
+    broken: list[str] = []  # that a pattern may exclude
+    nodes = walk(node, on_error=lambda path, error: broken.append(path))  # noqa: ARG005 - raised when it is chosen
+    paths = [path_below(node, each) for each in nodes]
+    paths += [path[len(node.path) :].strip("/") for path in broken]
     for pattern in (*(included or ()), *excluded):
         if not any(fnmatchcase(path, pattern) for path in paths):
             raise ValueError(f"{pattern!r} matches none of the nodes {sorted(set(paths) - {''})[:20]}")
@@ -402,7 +405,7 @@ def chosen_paths(node: Node, include: Patterns | None, exclude: Patterns) -> Col
 
 def chosen_arrays(node: Node, chosen: Collection[str] | None) -> list[Array]:
     """Return the arrays at and below `node`, those that are chosen."""
-    arrays = (each for each in walk(node) if isinstance(each, Array))
+    arrays = (each for each in walk_openable(node) if isinstance(each, Array))
     return [each for each in arrays if chosen is None or path_below(node, each) in chosen]
 
 
@@ -425,7 +428,7 @@ def names_by_array(option: Any, node: Node) -> Callable[[Array], tuple[str | Non
     if option is None:
         return lambda array: array.dimension_names
     by_path = _by_path(option, node, "dimension_names")
-    arrays = [each for each in walk(node) if isinstance(each, Array)]
+    arrays = [each for each in walk_openable(node) if isinstance(each, Array)]
     if by_path is None and all(array.ndim != len(option) for array in arrays):
         reason = f"{len(option)} names, where the arrays have {sorted({array.ndim for array in arrays})} axes"
         raise RegionError(index=f"dimension_names={option!r}", shape=(), reason=reason)
@@ -468,7 +471,7 @@ def _by_path(option: Any, node: Node, name: str) -> dict[str, Any] | None:
     if not isinstance(option, Mapping):
         return None
     by_path = {str(path).strip("/"): value for path, value in option.items()}
-    known = {path_below(node, each) for each in walk(node) if isinstance(each, Array)}
+    known = {path_below(node, each) for each in walk_openable(node) if isinstance(each, Array)}
     if unknown := sorted(by_path.keys() - known):
         raise ValueError(f"{name}= names {unknown}, where the arrays are {sorted(known)[:20]}")
     return by_path

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.display.array import array_html, attributes_html, dtype_text, location, shape_text
 from chunkmill.display.report import format_bytes, html_text, printable
-from chunkmill.errors import ChunkmillError
+from chunkmill.errors import ChunkmillError, MetadataError
 
 __all__ = ["GroupLike", "group_html", "group_text", "tree_text"]
 
@@ -34,8 +34,18 @@ class GroupLike(Protocol):
     def attributes(self) -> Mapping[str, Any]:
         """The user's attributes."""
 
-    def members(self) -> Mapping[str, Any]:
+    def members(self, *, on_error: Callable[[str, ChunkmillError], None] | None = None) -> Mapping[str, Any]:
         """Return every direct child by name, array or group, and folders that contain nodes."""
+
+
+def _members(group: GroupLike) -> Mapping[str, Any]:
+    """Return the children by name; the error of each that cannot be opened."""
+    try:
+        return group.members()
+    except MetadataError:
+        errors: dict[str, ChunkmillError] = {}
+        found = group.members(on_error=lambda path, error: errors.update({path.rpartition("/")[2]: error}))
+        return dict(sorted({**found, **errors}.items()))
 
 
 def group_text(group: GroupLike) -> str:
@@ -49,7 +59,7 @@ def tree_text(group: GroupLike) -> str:
 
 
 def _branches(group: GroupLike) -> Iterator[str]:
-    todo = [("", deque(group.members().items()))]  # no recursion: a hierarchy may be deeper than Python's stack
+    todo = [("", deque(_members(group).items()))]  # no recursion: a hierarchy may be deeper than Python's stack
     while todo:
         indent, children = todo[-1]
         if not children:
@@ -58,9 +68,11 @@ def _branches(group: GroupLike) -> Iterator[str]:
         name, node = children.popleft()
         last = not children
         what = f" {node.shape} {dtype_text(node)}" if isinstance(node, StoredArray) else ""
+        if isinstance(node, ChunkmillError):
+            what = printable(f" ({node})")
         yield f"{indent}{'└── ' if last else '├── '}{printable(name)}{what}"
-        if not isinstance(node, StoredArray):
-            todo.append((indent + ("    " if last else "│   "), deque(node.members().items())))
+        if not isinstance(node, StoredArray | ChunkmillError):
+            todo.append((indent + ("    " if last else "│   "), deque(_members(node).items())))
 
 
 def group_html(group: GroupLike) -> str:
@@ -82,7 +94,7 @@ def _below_html(group: GroupLike, left: list[int]) -> str:
 def _branch_html(group: GroupLike, left: list[int]) -> str:
     """Return the children of a group as an HTML list; at most `left` nodes are shown in all."""
     try:
-        children = group.members()
+        children = _members(group)
     except (ChunkmillError, OSError) as error:  # a drawing must not fail
         return f"<ul><li><i>{html_text(f'{type(error).__name__}: {error}')}</i></li></ul>"
     items = []
@@ -95,7 +107,9 @@ def _branch_html(group: GroupLike, left: list[int]) -> str:
     return f"<ul style='list-style:none;padding-left:1.2em;margin:0'>{''.join(items) or '<li><i>empty</i></li>'}</ul>"
 
 
-def _leaf_html(name: str, node: StoredArray | GroupLike, left: list[int]) -> str:
+def _leaf_html(name: str, node: StoredArray | GroupLike | ChunkmillError, left: list[int]) -> str:
+    if isinstance(node, ChunkmillError):
+        return f"<b>{html_text(name)}</b> <i>{html_text(f'{type(node).__name__}: {node}')}</i>"
     if not isinstance(node, StoredArray):
         return f"<details open><summary><b>{html_text(name)}/</b></summary>{_below_html(node, left)}</details>"
     names = f"({', '.join(name or '?' for name in node.dimension_names)}) " if node.dimension_names else ""

@@ -41,7 +41,7 @@ from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import can_list, documents_demanded, explain_absence, uncached
 from chunkmill.stores.remembered import OverlayStore, RememberedReads
 
-__all__ = ["array_at", "as_stored", "consolidate", "find_stored", "open_as", "open_stored", "walk"]
+__all__ = ["array_at", "as_stored", "consolidate", "find_stored", "open_as", "open_stored", "walk", "walk_openable"]
 
 G = TypeVar("G", bound=StoredGroup)
 
@@ -299,6 +299,11 @@ def walk(node: Array | G, *, undocumented: bool = True, on_error: OnError | None
         if isinstance(node, StoredGroup):
             below = node.members(on_error=on_error) if undocumented else node.children()
             todo += reversed(below.values())
+
+
+def walk_openable(node: Array | G) -> Iterator[Array | G]:
+    """Yield what `walk` does, without the nodes that cannot be opened."""
+    return walk(node, on_error=lambda path, error: None)  # noqa: ARG005 - of the caller's interest
 
 
 def as_stored(node: Array | G) -> Array | G:

@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from chunkmill.array.stored_array import ReadMissing, check_read_missing
-from chunkmill.errors import ChunkmillError, NodeBeingReplaced, NodeNotFound, StoreError
+from chunkmill.errors import ChunkmillError, MetadataError, NodeBeingReplaced, NodeNotFound, StoreError
 from chunkmill.formats.base import Format
 from chunkmill.journal.unfinished import settled
 from chunkmill.model.metadata import JSON, ArrayMetadata, Attributes, GroupMetadata
@@ -257,10 +257,10 @@ class StoredGroup(ChangesAttributes):
         return other
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.children())
+        return iter(self.keys())
 
     def __len__(self) -> int:
-        return len(self.children())
+        return len(self.keys())
 
     def __contains__(self, path: object) -> bool:
         try:
@@ -304,8 +304,15 @@ class StoredGroup(ChangesAttributes):
         return {name: node for name, node in self.children().items() if isinstance(node, StoredGroup)}
 
     def keys(self) -> KeysView[str]:
-        """Return the names of the nodes directly below, as iterating does."""
-        return self.children().keys()
+        """Return the names of the nodes directly below, as iterating does: of those that cannot be opened, too."""
+        try:
+            return self.children().keys()
+        except MetadataError:
+            broken: dict[str, Array | Self | None] = {}
+            names = child_names(self.store, self.documents, self.path)
+            opened = self._open_one_by_one(names, lambda path, _: broken.update({path.rpartition("/")[2]: None}))
+            found = {name: node for name, node in opened.items() if node is not None}
+            return dict(sorted({**found, **broken}.items())).keys()
 
     def values(self) -> ValuesView[Array | Self]:
         """Return the nodes directly below."""

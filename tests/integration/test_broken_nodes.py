@@ -1,0 +1,78 @@
+"""One node that cannot be parsed leaves the others of its group usable: listed, drawn, copied where it is excluded."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import chunkmill as cm
+from chunkmill.cli.main import main
+from chunkmill.errors import MetadataError
+
+DOCUMENT = {"zarr2": ".zarray", "zarr3": "zarr.json", "n5": "attributes.json"}
+
+
+def changed(**members):
+    return lambda text: json.dumps({**json.loads(text), **members})
+
+
+BROKEN = {
+    "no JSON": lambda text: text[: len(text) // 2],
+    "a list": lambda text: "[]",
+    "an empty document": lambda text: "",
+    "a shape of text": lambda text: text.replace("[\n    4\n  ]", '["x"]', 1),
+    "an unknown data type": lambda text: text.replace("int64", "int65").replace('"<i8"', '"<i7"'),
+}
+
+
+@pytest.fixture(params=DOCUMENT)
+def fmt(request):
+    return request.param
+
+
+@pytest.fixture(params=BROKEN)
+def store(request, fmt, tmp_path):
+    root = tmp_path / "source"
+    cm.create_group(root, format=fmt)
+    for name in ("a", "broken", "z"):
+        cm.to_store(np.arange(4, dtype="i8"), root / name, format=fmt, chunks=2)
+    document = Path(root) / "broken" / DOCUMENT[fmt]
+    text = BROKEN[request.param](document.read_text())
+    assert text != document.read_text()
+    document.write_text(text)
+    return root
+
+
+def test_listed_and_drawn(store):
+    group = cm.open_group(store)
+    assert list(group) == list(group.keys()) == ["a", "broken", "z"]
+    assert len(group) == 3
+    np.testing.assert_array_equal(group["z"][...], np.arange(4))
+    lines = group.tree().splitlines()
+    assert [line.split()[1] for line in lines[1:]] == ["a", "broken", "z"]
+    assert "(" in lines[2]
+    html = group._repr_html_()
+    assert html.count("int64") >= 2
+    assert "broken" in html
+    with pytest.raises(MetadataError):
+        group["broken"]
+
+
+def test_ls(store):
+    done = CliRunner().invoke(main, ["ls", "-l", str(store)])
+    assert done.exit_code == 0
+    assert "cannot be opened" in done.output
+    assert {line.split()[0] for line in done.output.splitlines() if "int64" in line} >= {"a", "z"}
+
+
+def test_converted_without_it(store, tmp_path):
+    with pytest.raises(MetadataError) as raised:
+        cm.convert(store, tmp_path / "whole", format="zarr3", chunks={"a": (4,)})
+    assert "exclude='broken' leaves it out" in "".join(raised.value.__notes__)
+    cm.convert(store, tmp_path / "rest", format="zarr3", exclude="broken", chunks={"a": (4,)})
+    rest = cm.open_group(tmp_path / "rest")
+    assert list(rest) == ["a", "z"]
+    assert rest["a"].chunks == (4,)
+    np.testing.assert_array_equal(rest["a"][...], np.arange(4))
