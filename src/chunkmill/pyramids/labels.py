@@ -13,7 +13,7 @@ from typing import Any
 
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.model.multiscales import Level
-from chunkmill.nodes.arguments import open_source
+from chunkmill.nodes.api import open_source
 from chunkmill.nodes.documents import format_of_store
 from chunkmill.nodes.group import Group, open_node
 from chunkmill.nodes.multiscales import MultiscaleImage
