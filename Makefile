@@ -28,7 +28,7 @@ $(VENV)/.made: pyproject.toml constraints.txt
 
 env: $(VENV)/.made
 
-# zarr-python 2, a reference implementation for the tests, which cannot be installed beside zarr-python 3
+# zarr-python 2, a reference implementation for the tests, which cannot be installed together with zarr-python 3
 $(VENV)/peers/zarr2/.made:
 	$(PYTHON) -m venv $(VENV)/peers/zarr2
 	$(VENV)/peers/zarr2/bin/python -m pip install --quiet zarr==2.18.7 numcodecs==0.15.2 numpy==2.4.6 fsspec==2026.9.0 msgpack==1.2.4 crc32c==2.9.post0

@@ -5,7 +5,7 @@ workers share another one. Jobs submit the tasks of their real plans, whose func
 nothing; reads and writes run as they are, on a store that makes values up and drops them. The baseline are Dask's own
 graphs of the same shape, whose tasks do nothing: as many independent ones for each stage of a job, ``zeros`` for reads,
 which are summed for writes. Tasks that end at once are reported by workers several in one message, so that Dask's own
-tasks of 0.1 ms cost the scheduler more than empty ones: they stand beside the stages of jobs.
+tasks of 0.1 ms cost the scheduler more than empty ones: they are compared with the stages of jobs.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class MadeUp(LocalStore):
 def memory_of_waves(client: Client, n_workers: int, folder: Path, *, n_tasks: int = N_MEMORY) -> Row:
     """Return the scheduler's memory after a job of one submission, and after one of several.
 
-    Dask keeps the names of the last 100,000 tasks, some 0.6 kB each, whoever submits them: they are made before.
+    Dask keeps the names of the last 100,000 tasks, some 0.6 kB each, of every client: they are made before.
     """
     scheduler = SchedulerProcess(client)
     client.run_on_scheduler(_fill_cache_of_names)

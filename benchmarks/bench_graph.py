@@ -2,7 +2,7 @@
 
 Only documents are stored. ``open and build`` is what a user waits for; ``slice and cull`` is ``(x + 1)[a few chunks]``
 until the tasks are known; ``sum of a slice`` adds a sum, for which dask names every block of the array, unless
-`from_store` was told the region; ``materialise`` makes every task, as computing the whole array does.
+`from_store` was given the region; ``materialise`` makes every task, as computing the whole array does.
 """
 
 from __future__ import annotations

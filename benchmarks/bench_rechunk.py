@@ -224,7 +224,7 @@ def ours_on_a_cluster(case: Case, source: Path, target: Path) -> dict[str, float
 
 
 def counted(plan: Any) -> dict[str, float]:
-    """Run a plan, and return the measured counts beside the planned ones."""
+    """Run a plan, and return the measured counts next to the planned ones."""
     report = plan.run(progress=False)
     return {
         "tasks": report.n_tasks,

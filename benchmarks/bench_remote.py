@@ -1,7 +1,7 @@
 """Stores that are far away: S3 at 5, 20 and 100 ms a request, reading and writing, two threads and LocalClusters.
 
 300 chunks of 256 KiB, not compressed: what is measured are requests under way. The service (`benchmarks.far_s3`) runs
-in a process of its own. The bare loop is obstore's, with 32 requests in flight; whoever can be configured has as many.
+in a process of its own. The bare loop is obstore's, with 32 requests in flight; others have as many where they can.
 Peers with a task a chunk wait for each request, on two threads for two at a time: they have no round that is not
 counted, and where a request takes 100 ms one in all.
 """
@@ -342,7 +342,7 @@ def n_requests(a: cm.Array) -> int:
 # --- as tests
 
 
-def test_requests_at_once_are_as_many_whoever_reads(tmp_path):
+def test_requests_at_once_are_as_many_for_every_reader(tmp_path):
     """Directly, in one block, in a task for each chunk on more threads than that: the limit is the process's."""
     from support import servers
 

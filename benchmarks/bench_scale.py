@@ -2,7 +2,7 @@
 
 Reading, planning and the first tasks are measured on a source that has every chunk (a store that makes them up).
 Resuming, up to the first new value: half of the tasks are on record, on files and on moto's S3, which takes some 5 ms a
-request and whose requests are counted: they are few, and stay as few with values of 10^9 keys beside the records.
+request and whose requests are counted: they are few, and stay as few with values of 10^9 keys next to the records.
 `verify` and `check`: of the chunks a thousand are stored, on files, compressed.
 **1 PB on 100 workers** is projected from the bytes that one thread copies in a second on this machine's disk, and from
 the price of a rented core.

@@ -1,4 +1,4 @@
-"""CPU of the tasks of a job's stage that do nothing, in threads, beside Dask's empty tasks of the same graph.
+"""CPU of the tasks of a job's stage that do nothing, in threads, next to Dask's empty tasks of the same graph.
 
 ``stage`` runs them as jobs that only read do (`verify`); with a journal, each is recorded too: in memory, and in files.
 CPU decides, since threads wait for each other.

@@ -4,9 +4,9 @@ Two processes run the same benchmarks, those of the working tree: one imports ch
 the working tree. Before a contender is timed, both wait for their turn; the order is reversed every other round, after
 one round that is not counted. So whatever makes the machine slower does so for both, and the ratios round by round tell
 which version is. Peers and bare loops are left out, and what has rounds of its own: `clusters`, `remote`, `scale`.
-With names, only those benchmarks are run, and saved beside the others of the same two versions: a run in parts.
+With names, only those benchmarks are run, and saved with the others of the same two versions: a run in parts.
 
-A row is marked where its median ratio is off by more than 5 % and a sign test of its rounds says that this is not by
+A row is bold where its median ratio is off by more than 5 % and a sign test of its rounds says that this is not by
 chance (p < 0.05, at least six rounds): of a hundred rows without a difference some five are.
 """
 
@@ -268,7 +268,7 @@ def _follow(address: str) -> int:
 
 @pytest.fixture
 def pair():
-    """Two versions as threads: the second one takes three times as long, and fails if it is told to."""
+    """Two versions as threads: the second one takes three times as long, and fails on demand."""
     running = []
 
     def run(version, name, quick, turns):  # noqa: ARG001 - as `run_module`

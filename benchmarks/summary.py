@@ -159,7 +159,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _size(line: Line, rows: list[dict[str, Any]]) -> str:
-    """Return the size that the run was told to take, where a line takes any."""
+    """Return the size that the run was to take, where a line takes any."""
     cases = (row["case"] for row in rows if re.fullmatch(line.case, row["case"]))
     return f", {next(cases).rpartition(', ')[2]}" if r"\d+ MiB" in line.case else ""
 
@@ -206,7 +206,7 @@ def multiples_table(benchmark: str, results: Path = RESULTS) -> str:
     return "\n".join(["", *_table(("", *shown), rows), "", f"Measured: {made}.", ""])
 
 
-def multiples_marks(benchmark: str) -> tuple[str, str]:
+def multiples_markers(benchmark: str) -> tuple[str, str]:
     """Return what stands before and after the table of a benchmark."""
     return f"<!-- {benchmark}: python -m benchmarks.summary -->", f"<!-- end of {benchmark} -->"
 
@@ -249,9 +249,9 @@ def _fastest_peer(ours: str, seconds: dict[str, float]) -> str | None:
     return min(alike or peers, key=seconds.__getitem__, default=None)
 
 
-def written(page: str, figures: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
-    """Return the page with new figures between the marks."""
-    begin, end = marks
+def written(page: str, figures: str, markers: tuple[str, str] = (BEGIN, END)) -> str:
+    """Return the page with new figures between the markers."""
+    begin, end = markers
     before, _, rest = page.partition(begin)
     _, _, after = rest.partition(end)
     return f"{before}{begin}{figures}{end}{after}"
@@ -291,7 +291,7 @@ _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹") | {or
 def test_the_tables_of_multiples_are_those_of_the_saved_results():
     page = DETAILS.read_text()
     for benchmark in _OF_LOOP:
-        assert [page.count(mark) for mark in multiples_marks(benchmark)] == [1, 1]
+        assert [page.count(marker) for marker in multiples_markers(benchmark)] == [1, 1]
         assert multiples_table(benchmark) in page
 
 
@@ -311,7 +311,7 @@ def test_the_page_has_such_a_table():
     assert all(f"| {line.label} |" in page for line in LINES if (RESULTS / f"{line.file}.json").exists())
 
 
-def test_whoever_is_faster_is_listed(tmp_path):
+def test_what_is_faster_is_listed(tmp_path):
     times = {"chunkmill": 2.0, "dask + z5py": 1.0, "chunkmill a[...]": 0.9, "tensorstore": 0.8, "bare loop": 0.1}
     rows = [{"benchmark": "b", "case": "c", "contender": name, "times": [seconds]} for name, seconds in times.items()]
     (tmp_path / "read.json").write_text(json.dumps({"rows": rows}))
@@ -321,7 +321,7 @@ def test_whoever_is_faster_is_listed(tmp_path):
     ]
 
 
-def test_the_page_lists_whoever_is_faster_in_the_saved_results():
+def test_the_page_lists_what_is_faster_in_the_saved_results():
     assert peers_table() in PAGE.read_text()
 
 
@@ -337,7 +337,7 @@ def test_the_pages_quote_the_saved_figures():
 if __name__ == "__main__":
     PAGE.write_text(written(written(PAGE.read_text(), table()), peers_table(), PEERS))
     for name in _OF_LOOP:
-        DETAILS.write_text(written(DETAILS.read_text(), multiples_table(name), multiples_marks(name)))
+        DETAILS.write_text(written(DETAILS.read_text(), multiples_table(name), multiples_markers(name)))
     if (RESULTS / "scale.json").exists():
         PAGE.write_text(written(PAGE.read_text(), scale_table(), SCALE))
         README.write_text(written(README.read_text(), claims_table(), FIGURES))

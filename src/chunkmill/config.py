@@ -1,6 +1,6 @@
 """Settings: the section ``chunkmill:`` of dask's config, read with dask or without it.
 
-``chunkmill.yaml`` beside this file explains each setting. Where dask is imported, its config rules. Before, the same
+``chunkmill.yaml`` next to this file explains each setting. Where dask is imported, its config rules. Before, the same
 YAML files and environment variables are read here, so that a program that only reads arrays does not import dask.
 Options of a single store are its arguments instead.
 

@@ -277,7 +277,7 @@ def _check_record(journals: Sequence[tuple[str, RecordFiles]], spec: tuple[int, 
 
 
 def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
-    """Repair leftovers, stale consolidated metadata and interrupted copies, and mark those problems."""
+    """Repair leftovers, stale consolidated metadata and interrupted copies, and set `repaired` of those problems."""
     done: set[tuple[str, str]] = set()
     kinds = {problem.key: problem.kind for problem in problems}
     for job in unfinished_jobs(found.store):  # as they are now, since a check may take hours

@@ -390,14 +390,14 @@ def job_problem(store: Store, job: UnfinishedJob) -> Problem:
     if job.is_lease and not (job.is_running or job.is_applying):
         state = "was interrupted: run it again, or write something else there"
         if job.scope or any(map(store.size, _entry_keys(job.path))):
-            state = "was interrupted when all was written"  # or before an append was published, which has a mark then
+            state = "was interrupted when all was written"  # or before an append was published
             kind, key = "leftover", f"{job.key.rpartition('/')[0]}/"
     if job.is_applied:
         state += "; what it has replaced is gone, and only consolidated metadata may be missing"
     elif job.is_applying:
         if job.is_lease and not job.is_running:
             state = "was interrupted: write there again, or repair this, to finish it"
-        state += "; the new node is stored whole beside its place, and is being copied there: until then there is none"
+        state += "; the new node is complete in a staging prefix, and is being copied there: until then there is none"
     elif job.replaces:
         state += "; the array or group that it replaces is there until it is done"
     return Problem(kind, job.path, key, f"{job.job}, begun {job.began}, {state}")
@@ -424,8 +424,8 @@ def _unfinished_appends(found: Inventory) -> None:
 _MAX_APPENDED = 5  # arrays named in one reason
 
 
-def _leftovers(found: Inventory, marks: Collection[str]) -> None:
-    """Find files of writers and jobs that are over; the `marks` of unfinished jobs tell those that all is in place."""
+def _leftovers(found: Inventory, proofs: Collection[str]) -> None:
+    """Find files of writers and jobs that are over; unfinished jobs know by `proofs` that all is in place."""
     store, problems = found.store, found.problems
     reason = "a partial file of a writer that died"
     partial = sweep_partial_files(store, f"{found.path}/" if found.path else "", remove=False)
@@ -433,10 +433,10 @@ def _leftovers(found: Inventory, marks: Collection[str]) -> None:
     if found.path:
         return
     for name in store.list_dir(""):
-        if name in marks:
+        if name in proofs:
             continue
         if name.startswith(TAG_PREFIX):
-            problems.append(Problem("leftover", "", name, "the mark of a job that replaced what was here"))
+            problems.append(Problem("leftover", "", name, "the commit proof of a job that replaced what was here"))
         elif name.startswith(PROBE_PREFIX):
             problems.append(Problem("leftover", "", name, "a probe that a job's workers wrote"))
         elif name.startswith(JOB_PREFIX) and store.get(f"{name}plan.json") is None:

@@ -291,12 +291,12 @@ def _own_attributes(node: Node, other: Node) -> dict[str, Any]:
         name: value
         for name, value in node.attributes.items()
         if (names is None or name not in _NAMES or value != list(names)[:: _NAMES[name]])
-        and not (name == "_FillValue" and isinstance(other, Array) and _marks_the_same(value, other))
+        and not (name == "_FillValue" and isinstance(other, Array) and _means_the_same(value, other))
     }
 
 
-def _marks_the_same(value: Any, other: Array) -> bool:
-    """Return whether the attribute ``_FillValue`` equals the other's fill value, where that marks missing elements."""
+def _means_the_same(value: Any, other: Array) -> bool:
+    """Return whether the attribute ``_FillValue`` is the other's fill value, where that stands for missing elements."""
     fill = other.fill_value
     if "_FillValue" in other.attributes or fill is None or not get_format(other.format).masks_fill_value:
         return False
@@ -355,7 +355,7 @@ class _Pair:
     def of(cls, path: str, a: Array, b: Array, worker: Worker, most: int) -> tuple[_Pair, Sequence[int]]:
         """Return the pair, and the numbers of the blocks in which either array has chunks: of all, unless listed.
 
-        Blocks own `most` bytes; fewer where few chunks are stored, since the absent ones beside them are asked for.
+        Blocks own `most` bytes; fewer where few chunks are stored, since the absent ones near them are asked for.
         """
         listed = _list_both(a, b)
         if listed is not None:

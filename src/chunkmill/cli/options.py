@@ -263,7 +263,7 @@ whole_job_options = _all(
 
 job_options = _all(
     whole_job_options,
-    click.option("--temp", help="Store for temporary files that all workers reach; beside the target by default."),
+    click.option("--temp", help="Store for temporary files that all workers reach; next to the target by default."),
 )
 
 
@@ -298,17 +298,17 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def show(result: Any, *, as_json: bool, **notes: str) -> None:
+def show(result: Any, *, as_json: bool, **remarks: str) -> None:
     """Print a plan or a report, as text or as JSON, and remarks on it that are not empty; nothing with ``--quiet``."""
     if _is_set(_QUIET):
         return
     if as_json:
-        say(json.dumps(plain(result.to_dict() | notes), indent=2, allow_nan=False))
+        say(json.dumps(plain(result.to_dict() | remarks), indent=2, allow_nan=False))
         return
     say(result.explain() if _is_set(_VERBOSE) and hasattr(result, "explain") else str(result))
-    for name, note in notes.items():
-        if note:
-            say(f"{name.replace('_', ' ')}: {note}", fg="yellow")
+    for name, remark in remarks.items():
+        if remark:
+            say(f"{name.replace('_', ' ')}: {remark}", fg="yellow")
 
 
 def run_plan(plan_function: Callable[..., Any], source: Any, target: Any, options: dict[str, Any]) -> None:

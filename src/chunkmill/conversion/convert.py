@@ -96,7 +96,7 @@ def plan_convert(
         memory limit; others need a few chunks at a time.
     temp
         Where chunks change, the place of intermediate files until the job is done: a url or a store that all workers
-        reach; beside the target when ``None``.
+        reach; next to the target when ``None``.
     overwrite
         Replace what is at the target: it stays until the new one is stored whole, of which object stores then copy each
         value to its place.
@@ -229,7 +229,7 @@ def convert(
     ------
     UnsupportedFeature, NodeExists, JobError
         As in `plan_convert`; `JobError` also where a worker lacks a codec or cannot write, and where the source
-        was deleted or replaced meanwhile: nothing is published then.
+        was deleted or replaced during the run: nothing is published then.
     ChunkError
         A chunk cannot be read or written. Finished tasks are kept: the same call resumes from there.
 
@@ -303,7 +303,7 @@ def plan_rechunk(
         the worker's memory limit.
     temp
         Place of intermediate files until the job is done: a url or a store that all workers reach. When ``None``, in
-        the target's store, where no reader takes them for a node (beside a zip file).
+        the target's store, where no reader takes them for a node (next to a zip file).
     temp_codec
         Codec of intermediate files: ``"lz4"`` where bytes cost more than time.
     strategy
@@ -419,7 +419,7 @@ def rechunk(
     ------
     UnsupportedFeature, NodeExists, AlignmentError, JobError
         As in `plan_rechunk`; `JobError` also where a worker lacks a codec or cannot write, and where the source
-        was deleted or replaced meanwhile: nothing is published then.
+        was deleted or replaced during the run: nothing is published then.
     ChunkError
         A chunk cannot be read or written. Finished tasks are kept: the same call resumes from there.
 

@@ -399,8 +399,8 @@ def _plan_arrays(request: JobRequest, settings: Settings) -> tuple[ArrayPlan, ..
     n_keys = sum(new.write_layout.grid.n_chunks for _, new, _ in arrays)
     max_keys = min(MAX_TASK_KEYS, max(n_keys // LEAST_TASKS, 1))
     if request.is_remote:
-        # a task has as many requests under way as it owns keys; of twice as many the last are read beside the first
-        # being written
+        # a task has as many requests under way as it owns keys; of twice as many the last are read while the first
+        # are written
         largest = max((chunk_bytes(new, new.write_layout) for _, new, _ in arrays), default=0)
         max_keys = max(max_keys, 2 * MOST_STORING)
         max_bytes = max(max_bytes, min(MAX_TASK_BYTES, 2 * MOST_STORING * largest))

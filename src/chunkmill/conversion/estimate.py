@@ -98,12 +98,12 @@ def index_size(layout: ChunkLayout) -> int:
 
 
 def n_decoding(codecs: CodecPipeline) -> int:
-    """Return the number of buffers of a chunk's size that are alive at once beside the encoded one."""
+    """Return the number of buffers of a chunk's size that are alive at once in addition to the encoded one."""
     return min(len(codecs.compressors), 2) + _n_serializing(codecs) + min(len(codecs.filters), 2)
 
 
 def n_encoding(codecs: CodecPipeline) -> int:
-    """Return the number alive at once beside the values: padded or made contiguous, filtered, serialized, compressed.
+    """Return the number alive at once besides the values: padded or made contiguous, filtered, serialized, compressed.
 
     Compressors allocate for what does not compress, and copy what comes out.
     """

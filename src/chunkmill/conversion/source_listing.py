@@ -133,29 +133,29 @@ def n_left_out(touched: TouchedBlocks, blocks: ChunkGrid, counted: ChunkGrid) ->
 
 
 def see_slices(plans: Sequence[ArrayPlan]) -> dict[int, int]:
-    """Return the mark of all store keys of each source that is read by slices, by number of the array."""
-    listings, marks = Listings(), {}
+    """Return the fingerprint of all store keys of each source that is read by slices, by number of the array."""
+    listings, seen = Listings(), {}
     for which, plan in enumerate(plans):
         if plan.rechunk is not None and plan.rechunk.source.sliced is not None:
-            mark = _mark(plan.source, listings)
-            if mark is not None:
-                marks[which] = mark
-    return marks
+            found = _fingerprint(plan.source, listings)
+            if found is not None:
+                seen[which] = found
+    return seen
 
 
 def check_slices(job: str, plans: Sequence[ArrayPlan], seen: Mapping[int, int]) -> None:
     """Raise `JobError` where chunks of such a source were written since."""
     listings = Listings()
-    for which, mark in seen.items():
+    for which, before in seen.items():
         array = plans[which].source
-        if _mark(array, listings) != mark:
+        if _fingerprint(array, listings) != before:
             reason = f"chunks of the source {array.path!r} in {array.url} were written while tasks read slices of them"
             hint = "run the plan again when the source is at rest: what has changed is read again"
             raise JobError(job=job, reason=reason, hint=hint)
 
 
-def _mark(array: StoredArray, listings: Listings) -> int | None:
-    """Return the mark of all store keys; ``None`` where versions are not told, or not by listing."""
+def _fingerprint(array: StoredArray, listings: Listings) -> int | None:
+    """Return the fingerprint of all store keys; ``None`` where versions are not known, or not by listing."""
     store = uncached(array.store)
     if not has_versions(store):
         return None

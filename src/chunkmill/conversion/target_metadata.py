@@ -147,7 +147,7 @@ def _shard_grid(source: Array, layout: InnerLayout, shards: Any, chunks: Any) ->
 def marked(source: Array, documents_format: Format) -> ArrayMetadata:
     """Return the source's metadata such that xarray reads the same elements as missing.
 
-    In Zarr v2 these are equal to the fill value; elsewhere the attribute ``_FillValue`` marks them.
+    In Zarr v2 these are equal to the fill value; elsewhere the attribute ``_FillValue`` stands for them.
     """
     metadata = source.metadata
     fill, dtype = metadata.fill_value, metadata.dtype

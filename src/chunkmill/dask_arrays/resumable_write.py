@@ -47,7 +47,7 @@ class WriteTarget:
         Makes the array visible; called as ``publish(documents, again=resumes)`` when all blocks are written. A write
         that resumes may have published these documents before.
     old_prefix
-        Prefix of the keys of the array that this one replaces, if it is written beside that.
+        Prefix of the keys of the array that this one replaces, if it is staged.
     replaced
         What was seen of that array when the write began, for the plan.
     """
@@ -77,7 +77,7 @@ def resumable_write(
     Parameters
     ----------
     beside
-        Returns, for the name of a run, the target beside the array that is replaced, which stays until all is written
+        Returns, for the name of a run, the staged target, while the array that is replaced stays until all is written
         (see `chunkmill.runtime.job.Job`).
     check_free
         Called with the name of the run when the write has begun: raises `NodeExists` where a node was made since
@@ -125,7 +125,7 @@ def resumable_write(
 
 
 def _prepare(target: WriteTarget, beside: Beside | None, journal: Journal) -> tuple[WriteTarget, dict[str, bytes]]:
-    """Make room; return the target, or the one beside the array that is replaced, and the documents to publish."""
+    """Make room; return the target, or the staged one, and the documents to publish."""
     journal.run = new_run()
     new = None if beside is None else beside(journal.run, None)
     if new is not None:

@@ -166,7 +166,7 @@ def to_store(
     return_stored
         Return what was written as a dask array that reads it; with ``compute=False`` computing that array writes first.
     resume
-        Keep a record of every block beside the array until all are written, and resume an interrupted write of the
+        Keep a record of every block next to the array until all are written, and resume an interrupted write of the
         same `x` (the same name in dask: see ``x.name``). Whole arrays only.
     write_empty_chunks
         Write chunks that are the fill value bit for bit, too; else they are left absent, and deleted where they were.
@@ -290,7 +290,7 @@ class _Write:
         return run([counts], finish, compute=self.compute, arrays=[self.array])
 
     def new(self, *, overwrite: bool) -> WriteReport | Delayed:
-        """Write a new array, whose place is reserved meanwhile, unless it is computed later."""
+        """Write a new array, whose path is leased until then, unless it is computed later."""
         where = full_region(self.array.shape)
         if not self.compute:
             return self.into(where, self._make_room(overwrite=overwrite))
@@ -339,7 +339,7 @@ class _Write:
         check_own(store, documents_format, {path: documents_format.emit_array(path, self.array.metadata)})
 
     def _beside(self, run: str, replaced: Mapping[str, str] | None) -> WriteTarget | None:
-        """Return where a run with a journal writes the array beside the one that it replaces (see `Job.beside`)."""
+        """Return where a run with a journal stages the array that replaces another (see `Job.beside`)."""
         array = self.array
         replacements = replacing.stage_nodes(array.store, [array.path], array.format, run, replaced)
         if replacements is None:
@@ -355,7 +355,7 @@ class _Write:
         )
 
     def replacing(self, replacement: AnyReplacement) -> WriteReport | Delayed:
-        """Write beside the node at the place of the array, and exchange the two when all is written."""
+        """Stage the array that replaces the node at its path, and exchange the two when all is written."""
         staged = replacement.array(self.array)
         where = full_region(staged.shape)
         counts, n_regrouped = write_graph(self.x, staged, where, lock=self.lock, write_empty=self.write_empty)

@@ -82,7 +82,7 @@ def array_grid_svg(array: StoredArray) -> str:
 
 
 def array_html(array: StoredArray) -> str:
-    """Return the array as a table like dask's, beside a drawing of its grid."""
+    """Return the array as a table like dask's, next to a drawing of its grid."""
     sized = [("Chunk", array.chunks, array.chunk_grid)]
     if array.shards:
         sized.append(("Shard", array.shards, array.write_layout.grid))
@@ -178,7 +178,7 @@ _SIDE = 150  # pixels of the longest axis
 _MAX_LINES = 32  # drawn along an axis: of finer grids every n-th border is shown, on a darker ground
 _DEPTH = 1 / 1.7  # foreshortening of the axis that leads away from the viewer
 _MARGIN = 10
-_LABEL = 24  # pixels that a label takes beside the drawing
+_LABEL = 24  # pixels that a label takes next to the drawing
 _COARSE, _FINE = "#ecb172", "#b5772f"
 
 Point = tuple[float, float]
@@ -194,7 +194,7 @@ def grid_svg(grid: ChunkGrid, shards: ChunkGrid | None = None, names: Sequence[s
     shards
         Grid of the shards, when sharded.
     names
-        Names of the axes, to show beside their lengths.
+        Names of the axes, to show next to their lengths.
 
     Returns
     -------
@@ -319,7 +319,7 @@ def _is_fine(grid: ChunkGrid, axis: int) -> bool:
 
 
 def _borders(grid: ChunkGrid, axis: int) -> tuple[float, ...]:
-    """Return where the chunks of one axis begin, as fractions, and 1; at most as many as can be told apart."""
+    """Return where the chunks of one axis begin, as fractions, and 1; at most as many as can be distinguished."""
     one = grid.axes[axis]
     n = one.n_chunks
     step = -(-n // _MAX_LINES)

@@ -92,7 +92,7 @@ class ReportMixin(ABC):
         return ()
 
     def _drawing(self) -> str:
-        """Return HTML to show beside the facts."""
+        """Return HTML to show next to the facts."""
         return ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -328,7 +328,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udff
 def report_html(
     title: str, facts: Facts, tables: Iterable[Table] = (), drawing: str = "", *, max_rows: int | None = None
 ) -> str:
-    """Return the same as HTML, beside `drawing`, which is HTML already; long tables are folded.
+    """Return the same as HTML, next to `drawing`, which is HTML already; long tables are folded.
 
     Examples
     --------
@@ -339,12 +339,12 @@ def report_html(
     return f"<div><b>{html_text(title)}</b>{side_by_side(facts_html(facts), drawing, first=_FACTS)}{shown}</div>"
 
 
-# facts are as wide as the room beside the drawing, but not narrow: then the drawing comes below
+# facts are as wide as the room next to the drawing, but not narrow: then the drawing comes below
 _FACTS = "flex:1 1 28em;min-width:0;max-width:60em;overflow-wrap:anywhere"
 
 
 def side_by_side(*parts: str, first: str = "") -> str:
-    """Return HTML of several elements beside each other; where there is no room, below each other.
+    """Return HTML of several elements next to each other; where there is no room, below each other.
 
     Parameters
     ----------

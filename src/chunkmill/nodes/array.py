@@ -195,7 +195,7 @@ class Array(StoredArray, ChangesAttributes):
         RegionError
             The shape has another number of axes.
         StoreError
-            The array was opened with ``mode="r"``, or was replaced meanwhile.
+            The array was opened with ``mode="r"``, or was replaced since.
         JobError
             A job, or another writer, is at work there.
 
@@ -233,7 +233,7 @@ class Array(StoredArray, ChangesAttributes):
         AlignmentError
             The values have another shape.
         StoreError
-            The array was opened with ``mode="r"``, or was changed meanwhile; the values are not visible then.
+            The array was opened with ``mode="r"``, or was changed since; the values are not visible then.
         JobError
             A job, or another append, is at work there.
 

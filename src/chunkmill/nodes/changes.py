@@ -342,8 +342,8 @@ def changed_array(store: Store, path: str, format: str, change: Change) -> Array
 def changed_group(store: Store, path: str, format: str, change: Change) -> GroupMetadata:  # noqa: A002
     """Change the attributes of the group at `path`, and return its metadata.
 
-    Where others change them meanwhile, theirs are read and `change` is called again. Consolidated metadata follow. A
-    group that is only a folder gets a document, and its place is reserved for that: others may be deleting it.
+    Where others change them at the same time, theirs are read and `change` is called again. Consolidated metadata follow.
+    A group that is only a folder gets a document, and its place is reserved for that: others may be deleting it.
 
     Raises
     ------
@@ -405,7 +405,7 @@ class ChangesAttributes(ABC):
     """Methods of nodes that change user attributes in the store."""
 
     def update_attributes(self, attributes: Mapping[str, JSON]) -> Self:
-        """Set user attributes in the store and here; others are kept, also those that somebody else sets meanwhile.
+        """Set user attributes in the store and here; others are kept, also those that others set at the same time.
 
         Parameters
         ----------

@@ -163,7 +163,7 @@ def create_arrays(
     ------
     NodeExists
         There is a node at one of the paths already, or an array above one. Nothing is created then, unless another
-        writer made it meanwhile.
+        writer made it first.
     UnsupportedFeature
         The format cannot represent one of the arrays. Nothing is created then.
     JobError
@@ -268,7 +268,7 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
     Raises
     ------
     NodeExists
-        There is a node at one of the paths, or an array above one; nothing is created, unless it came meanwhile.
+        There is a node at one of the paths, or an array above one; nothing is created, unless it came during the call.
     UnsupportedFeature
         The format cannot hold one of them. Nothing is created then.
     JobError
@@ -279,7 +279,7 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
     documents = {each.path: documents_format.emit_array(each.path, each.metadata) for each in made}
     if not documents:
         return {}
-    # one reservation for all: who begins at its place, or at a group above, waits for its end, and finds what is there
+    # one reservation for all: a client that begins there, or at a group above, waits for its end and finds what is there
     try:
         with leased_briefly(store, made[0].path, f"create {len(made):,} arrays in {store.url}") as own:
             if own.follows_interrupted:

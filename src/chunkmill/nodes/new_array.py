@@ -186,7 +186,7 @@ def format_above(store: Store, path: str) -> str:
     """Return the name of the format of the nearest group above `path`; in a new store, the default.
 
     What is created without a word about its format follows this: the documents that another format puts at the root
-    would hide all that is there from whoever opens the store without a word.
+    would hide all that is there from every reader of the store, silently.
 
     Examples
     --------

@@ -190,7 +190,7 @@ def open_stored(
     consolidated: bool | None = None,
     read_only: bool = True,
 ) -> StoredNode:
-    """Open the node at `path` for those who create no node below it (see `open_as`)."""
+    """Open the node at `path` for callers that create no node below it (see `open_as`)."""
     return open_as(StoredGroup, store, path, format=format, consolidated=consolidated, read_only=read_only)
 
 
@@ -309,7 +309,7 @@ def walk_openable(node: Array | G) -> Iterator[Array | G]:
 def as_stored(node: Array | G) -> Array | G:
     """Return a group by its documents as they are now, where it was opened by consolidated metadata.
 
-    Those may be stale: whoever copies or compares nodes by them loses arrays. They stay in use where the caller
+    Those may be stale: a copy or a comparison by them loses arrays. They stay in use where the caller
     demanded them (``consolidated=True``), where the store cannot list, and where only they are left of a group.
     """
     below = uncached(node.store)
@@ -344,7 +344,7 @@ def _is_implicit(store: Store, documents_format: Format, path: str, documents: D
         return False
     if is_named or any(documents.get(key) is not None for key in documents_format.root_keys()):
         return True
-    # tensorstore marks no root: a folder with an array right below it is meant as a group
+    # tensorstore writes no document at the root: a folder with an array right below it is meant as a group
     group = StoredGroup(store, path, GroupMetadata(), documents_format)
     children = group.opened_children(settles=False).values()
     return any(isinstance(each, Array) and each.format == documents_format.name for each in children)

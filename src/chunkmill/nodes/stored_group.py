@@ -154,7 +154,7 @@ class StoredGroup(ChangesAttributes):
     ) -> dict[str, Array | Self | None]:
         """Open the listed children whose names are accepted; ``None`` for folders that are not nodes.
 
-        Where it `settles`, those that are being replaced are waited for; not by writers, who look for jobs themselves.
+        Where it `settles`, those that are being replaced are waited for; not by writers, which look for jobs themselves.
 
         Raises
         ------
@@ -405,4 +405,4 @@ def _limited(store: Store, metadata: ArrayMetadata) -> Store:
 
 
 _WIDEST_ENCODED = 16  # bytes of an element after a codec that widens it
-_LONGEST_DOCUMENT = 16 * 2**20  # beside the array's chunks: its attributes
+_LONGEST_DOCUMENT = 16 * 2**20  # in addition to the array's chunks: its attributes

@@ -303,7 +303,7 @@ def _stored_images(attributes: Mapping[str, Any]) -> list[Any]:
 
 
 def _paths(image: Any) -> set[Any]:
-    """Return the paths of the levels of an image as it is stored, by whoever."""
+    """Return the paths of the levels of an image as it is stored, by any writer."""
     datasets = image.get("datasets") if isinstance(image, Mapping) else None
     levels = datasets if isinstance(datasets, list) else []
     return {str(each.get("path")).strip("/") for each in levels if isinstance(each, Mapping)}

@@ -180,7 +180,7 @@ def plan_pyramid(
     elif target is None:
         if region is not None:
             raise ValueError(f"region={region!r}: levels of a crop need a target: the source has the whole image")
-        where = _beside(base.array, format, ome)
+        where = _next_to(base.array, format, ome)
     else:
         store, path = open_target(target, options)
         documents_format = format_of_store(store, format or READ_ONLY.get(base.array.format, base.array.format))
@@ -306,16 +306,16 @@ def pyramid(
     return plan.run(resume=resume, progress=progress)
 
 
-def _beside(base: Array, name: str | None, ome: str | None) -> LevelTarget:
-    """Return the group of an array, for levels beside it."""
+def _next_to(base: Array, name: str | None, ome: str | None) -> LevelTarget:
+    """Return the group of an array, for levels next to it."""
     above, _, last = base.path.rpartition("/")
     if not last.endswith("0") or last[-2:-1].isdigit():
         msg = (
-            f"target=None: levels go beside an array whose name ends with its number, 0, as in 's0'; got {base.path!r}"
+            f"target=None: levels go next to an array whose name ends with 0, its number, as in 's0'; got {base.path!r}"
         )
         raise ValueError(msg)
     if name not in {None, base.format} or base.format in READ_ONLY:
-        msg = f"format={name!r}: levels beside an array of {base.format} have its format; give a target"
+        msg = f"format={name!r}: levels next to an array of {base.format} have its format; give a target"
         raise ValueError(msg)
     documents_format = format_of_store(base.store, base.format)
     check_ome(documents_format, None if ome == "auto" else ome)
@@ -460,7 +460,7 @@ def _job(name: str, mark: str, writer: PyramidWriter) -> Job:
 def _job_beside(
     name: str, mark: str, writer: PyramidWriter, run: str, replaced: Mapping[str, str] | None
 ) -> Job | None:
-    """Return the job that writes beside the nodes that it replaces, in the run of that name (`Job.beside`)."""
+    """Return the job that stages the nodes, and then replaces the old ones, in the run of that name (`Job.beside`)."""
     beside = writer.beside(run, replaced)
     return None if beside is None else _job(name, mark, beside)
 

@@ -245,7 +245,7 @@ class PyramidWriter:
         return bool(self.documents.overwrite) and self.documents.replacement is None
 
     def beside(self, run: str, replaced: Mapping[str, str] | None) -> PyramidWriter | None:
-        """Return the writer that writes beside what is at the target, in the run of that name (`Job.beside`)."""
+        """Return the writer that stages what replaces the target, in the run of that name (`Job.beside`)."""
         documents = self.documents.beside(run, replaced)
         if documents is None:
             return None

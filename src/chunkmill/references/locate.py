@@ -103,7 +103,7 @@ def key_of(array: StoredArray, number: int) -> str:
 
 
 class _StoreKeys(NamedTuple):
-    """Numbers of the store keys of an array, ascending, and their sizes where the listing told them."""
+    """Numbers of the store keys of an array, ascending, and their sizes where the listing has them."""
 
     numbers: NDArray[np.int64]
     sizes: NDArray[np.int64] | None
@@ -141,7 +141,7 @@ def _list_keys(array: StoredArray) -> _StoreKeys:
 
 
 def _is_listed(referenced: ReferencedArray, keys: _StoreKeys) -> bool:
-    """Return whether the listing has told all that a table needs."""
+    """Return whether the listing has all that a table needs."""
     return referenced.container == "object" and keys.sizes is not None
 
 
@@ -222,7 +222,7 @@ def _in_objects(lookup: _Lookup) -> ChunkTable:
 def _in_shards(lookup: _Lookup) -> ChunkTable:
     array = lookup.array
     locator = cast("ShardedChunks", array.read_layout.locator)
-    # the size of a local shard costs nothing; elsewhere whoever reads the range finds out that it is short
+    # the size of a local shard costs nothing; elsewhere a reader of the range finds out that it is short
     sizes = lookup.sizes if array.store.is_remote else lookup.known_sizes()
     tables: list[ChunkTable] = []
     for row, (shard, index) in enumerate(locator.indexes(array.store, lookup.coords)):

@@ -140,7 +140,7 @@ def to_references(
         Format that describes the arrays: 2 or 3. ``None``: Zarr v2, the only one that kerchunk's xarray engine opens,
         if it can describe all arrays so that xarray reads the same values, else v3. (In v2 xarray reads elements equal
         to the fill value as missing; in v3 and N5 those equal to the attribute ``_FillValue``. The set's fill value is
-        chosen accordingly, and is undefined where nothing marks missing elements. Absent chunks read the same.)
+        chosen accordingly, and is undefined where nothing stands for missing elements. Absent chunks read the same.)
     end_blocks : str
         N5 truncates blocks at the ends of axes, Zarr does not. ``"inline"``: they are decoded, padded, encoded again
         and stored in the set. ``"refuse"``: they are an error.
@@ -164,7 +164,7 @@ def to_references(
     ChunkError
         A shard or a block is damaged.
     StoreError
-        The target exists, or others have written there meanwhile; a member of a zip file is compressed.
+        The target exists, or others have written there since; a member of a zip file is compressed.
     JobError
         Another writer is at work in the target's folder.
 
@@ -382,9 +382,9 @@ def _unmasked(
     complete: bool,
     strict: bool,
 ) -> ArrayMetadata:
-    """Return the metadata for a format whose fill value marks missing elements, from one where it does not.
+    """Return the metadata for a format whose fill value stands for missing elements, from one where it does not.
 
-    There the attribute ``_FillValue`` marks them. If no chunk is absent, the fill value can become that of the
+    There the attribute ``_FillValue`` stands for them. If no chunk is absent, the fill value can become that of the
     attribute; else it stays, and an array that xarray would then read differently is refused when `strict`.
     """
     dtype, fill = metadata.dtype, metadata.fill_value
@@ -394,14 +394,14 @@ def _unmasked(
     if "_FillValue" in metadata.attributes:
         marker = decode_fill_value(metadata.attributes["_FillValue"], dtype, key=path)
     bits = np.array(fill, dtype).tobytes()
-    # an undefined fill value marks nothing, and reads as zeros
+    # an undefined fill value stands for nothing, and reads as zeros
     if complete or (marker is None and not any(bits)):
         return replace(metadata, fill_value=marker)
-    is_nan = bool(fill != fill)  # noqa: PLR0124 - missing, whoever reads it
-    marks = marker is None if is_nan else marker is not None and np.array(marker, dtype).tobytes() == bits
-    if strict and not (marks or (is_nan and marker is not None and marker != marker)):  # noqa: PLR0124
+    is_nan = bool(fill != fill)  # noqa: PLR0124 - missing for every reader
+    is_missing = marker is None if is_nan else marker is not None and np.array(marker, dtype).tobytes() == bits
+    if strict and not (is_missing or (is_nan and marker is not None and marker != marker)):  # noqa: PLR0124
         feature = (
-            f"absent chunks of {fill!r} where {'nothing' if marker is None else repr(marker)} marks missing values"
+            f"absent chunks of {fill!r} where {'nothing' if marker is None else repr(marker)} stands for missing values"
         )
         raise UnsupportedFeature(format=format, feature=feature, key=path)
     return metadata

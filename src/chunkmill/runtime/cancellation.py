@@ -163,7 +163,7 @@ def remove_partial_files(arrays: Iterable[StoredArray], *, after_death: bool = F
 
 
 def remove_partial_files_beside(store: Store, keys: Iterable[str]) -> None:
-    """Remove the partial files that an interrupted run left beside `keys`, and beside the folders above them."""
+    """Remove the partial files that an interrupted run left next to `keys`, and next to the folders above them."""
     for prefix in {prefix for key in keys for prefix in map("{}/".format, parents_of(key))}:
         sweep_partial_files(store, "" if prefix == "/" else prefix, recursive=False)
 

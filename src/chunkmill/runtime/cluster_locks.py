@@ -42,7 +42,7 @@ from chunkmill.stores.base import Store
 __all__ = ["ClusterLock", "UserLock", "automatic_lock", "check_guarded", "lock_factory", "no_lock"]
 
 _MEMORY = 1.0  # seconds for which a key that others write counts as contended: one attempt in each is repeated
-_POLL = 2.0  # seconds after which a waiting task asks who holds the lock, whereby the leases of the dead end
+_POLL = 2.0  # seconds after which a waiting task asks for the holder of the lock, whereby the leases of the dead end
 
 
 def lock_factory(lock: Any) -> LockFactory:
@@ -260,7 +260,7 @@ class ReleaseDeadHolders(SchedulerPlugin):
     name = "chunkmill-locks"
 
     async def start(self, scheduler: ClusterScheduler) -> None:
-        """Let workers ask who holds a lock."""
+        """Let workers ask for the holder of a lock."""
         self._scheduler = scheduler
         scheduler.handlers["chunkmill_lock_holders"] = self.holders
 

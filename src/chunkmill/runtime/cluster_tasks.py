@@ -25,7 +25,7 @@ _GATHER_SECONDS = 1.0  # at least between two gatherings of results, which ask e
 _GATHER_SHARE = 20  # a pause lasts so many times the gathering before it
 _MOST_SECONDS = 5.0  # that a pause lasts, since a progress bar is to move
 _PAUSED_SECONDS = 15.0  # with paused workers alone: they resume when values are on disk, or never
-_ALONE_SECONDS = 30.0  # without a worker before that is told: nannies need some seconds to restart theirs
+_ALONE_SECONDS = 30.0  # without a worker before that is reported: nannies need some seconds to restart theirs
 
 
 def await_workers(client: Client, patience: float | None = None) -> None:
@@ -85,7 +85,7 @@ class RunningTasks:
         self._running = set(futures)
         self._gathered = time.monotonic()
         self._pause = _GATHER_SECONDS
-        self._is_told = False
+        self._is_reported = False
 
     def __len__(self) -> int:
         return len(self._running)
@@ -148,16 +148,16 @@ class RunningTasks:
                 looked = now
                 workers = self._client.scheduler_info(n_workers=-1)["workers"]
                 if any(worker.get("status") != "paused" for worker in workers.values()):
-                    seen_workers, self._is_told = now, False
+                    seen_workers, self._is_reported = now, False
                     self._waiting("")
                 elif now - seen_workers > (_PAUSED_SECONDS if workers else _ALONE_SECONDS):
                     self._warn(now - seen_workers, workers)
             time.sleep(min(_LONGEST_SLEEP, _SLEEP + _SLEEP_EACH * len(self._running)))
 
     def _warn(self, seconds: float, workers: Mapping[str, Mapping[str, Any]]) -> None:
-        if self._is_told:
+        if self._is_reported:
             return
-        self._is_told = True
+        self._is_reported = True
         n_tasks = len(self._running)
         if workers:
             msg = (

@@ -69,11 +69,11 @@ class Job:
     overwrite
         ``True``: `prepare` deletes what is there; ``False``: it refuses; ``None``: that is written into.
     beside
-        Returns, for the name of a run, the same job writing beside the node that it replaces (see `old_prefix`): that
-        node stays until the new one is whole. Called as ``beside(run, replaced)`` with what the plan says, of a job
+        Returns, for the name of a run, the same job writing to a staging prefix (see `old_prefix`): that
+        node stays until the new one is complete. Called as ``beside(run, replaced)`` with what the plan says, of a job
         that is resumed; with ``None`` when it begins: returns ``None`` then where the store cannot hold both.
     keeps_old
-        Returns whether the store can hold both, as it is now: ``None`` where it cannot, else what is to be said of it.
+        Returns whether the store can hold both now: ``None`` where it cannot, else what is to be said of it.
     old_prefix
         Of a job that `beside` returned: prefix of the keys of the node that it replaces. It writes below
         `chunkmill.journal.names.staged_prefix`, and `publish` calls
@@ -195,13 +195,13 @@ def run_job(
     scheduler
         Instead of the current one.
     monitor
-        Is told of the progress, and may cancel.
+        Hears of the progress, and may cancel.
 
     Raises
     ------
     JobError
         There is an unfinished job of another plan, or with ``resume=False`` one that is running; or a worker lacks
-        something, or this run was discarded meanwhile; or this would block the event loop of an asynchronous Client.
+        something, or this run was discarded since; or this would block the event loop of an asynchronous Client.
     """
     scheduler, monitor = scheduler or Scheduler(), monitor or JobMonitor(job.name)
     scheduler.check_may_wait(job.name)
@@ -237,7 +237,7 @@ def _run(
         job, documents = _prepare(job, journal)
     monitor.check()
     try:
-        with journal.running(monitor.told):  # before it begins: without a heartbeat others take it for interrupted
+        with journal.running(monitor.shown):  # before it begins: without a heartbeat others take it for interrupted
             recorded: tuple[set[tuple[int, int]], set[tuple[int, int]]] = set(), set()
             if begins:
                 journal.begin(documents)
@@ -281,7 +281,7 @@ def _nothing() -> None: ...
 
 
 def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:
-    """Make room; return the job, or the one that writes beside what it replaces, and the documents to publish."""
+    """Make room; return the job, or the one that stages what it writes, and the documents to publish."""
     journal.run = new_run()
     beside = None if job.beside is None else job.beside(journal.run, None)
     if beside is not None:
@@ -295,7 +295,7 @@ def _begun_stages(job: Job, journal: Journal) -> Sequence[Stage]:
 
 
 def _resumed_stages(job: Job, journal: Journal) -> Sequence[Stage]:
-    """Return the stages; where others have made a node meanwhile, forget a job that has done nothing yet."""
+    """Return the stages; where others have made a node since, forget a job that has done nothing yet."""
     try:
         return job.stages(journal.run)
     except NodeExists:

@@ -179,7 +179,7 @@ class RunningJob(Generic[R]):
         try:
             result = run_job(self._job, resume=resume, progress=progress, scheduler=scheduler, monitor=monitor)
             report = self._finish(result)
-        except BaseException as error:  # noqa: BLE001 - told by `result`
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
             if monitor.is_cancelled and not isinstance(error, JobCancelled):  # a task has learned of it first
                 cancelled = JobCancelled(job=self._job.name, reason="it was cancelled", hint="the same plan resumes it")
                 cancelled.__cause__ = error
@@ -228,7 +228,7 @@ def _found(
 
 
 def stored_status(job: Job, run: str = "") -> JobStatus:
-    """Return the state of a job from its journal, and the progress that its last heartbeat told.
+    """Return the state of a job from its journal, and the progress that its last heartbeat says.
 
     Parameters
     ----------
@@ -238,12 +238,12 @@ def stored_status(job: Job, run: str = "") -> JobStatus:
     journal = Journal(job.store, job.path, job.name, job.fingerprint)
     if not _is_there(journal, run):
         return JobStatus(job.name, "ended")
-    told: Mapping[str, Any] = {}
+    said: Mapping[str, Any] = {}
     state: JobState = "interrupted"
     for _, heartbeat in _heartbeats(journal):
         if is_live(heartbeat):
-            state, told = "running", json.loads(heartbeat)
-    known = {name: told[name] for name in JobStatus.__slots__ if name in told}
+            state, said = "running", json.loads(heartbeat)
+    known = {name: said[name] for name in JobStatus.__slots__ if name in said}
     return JobStatus(job.name, state, **known)
 
 

@@ -133,7 +133,7 @@ def check_client_workers(client: Client, needs: Needs, *, again: bool = True) ->
     with _probing(needs) as probe:
         # pickled by hand: a worker without a package could not unpickle its arguments, and the error not name it
         answers = client.run(partial(_check, packed, probe), workers=workers, on_error="return")
-        # a worker that dies meanwhile is left out; the one that replaces it is checked by its first task
+        # a worker that dies during the check is left out; the one that replaces it is checked by its first task
         alive = client.scheduler_info(n_workers=-1)["workers"]
         answers = {worker: a for worker, a in answers.items() if worker in alive or not isinstance(a, OSError)}
         answers = {worker: a for worker, a in answers.items() if not isinstance(a, CommClosedError)}

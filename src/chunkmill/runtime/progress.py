@@ -93,7 +93,7 @@ class JobStatus:
 
 
 _ROUNDING = 1e-9  # of shares
-_TOLD = ("stage", "n_tasks_done", "n_tasks", "n_bytes", "seconds", "seconds_left", "waits_for")
+_SHOWN = ("stage", "n_tasks_done", "n_tasks", "n_bytes", "seconds", "seconds_left", "waits_for")
 
 
 class JobMonitor:
@@ -142,10 +142,10 @@ class JobMonitor:
         self.check()  # cancelled just before
         LOG.info("%s: %s", self.job, "resumes an interrupted run" if resumes else "begins")
 
-    def told(self) -> dict[str, Any]:
+    def shown(self) -> dict[str, Any]:
         """Return what the heartbeats of the job tell other processes."""
         status = self.status()
-        return {name: getattr(status, name) for name in _TOLD}
+        return {name: getattr(status, name) for name in _SHOWN}
 
     def begin_stage(self, name: str, n_tasks: int, n_done: int) -> None:
         """Begin a stage of `n_tasks`, of which `n_done` were done by an earlier run."""
@@ -216,7 +216,7 @@ class JobProgress:
     show
         ``None``: as configured; ``"auto"`` shows bars in a terminal and in a notebook only.
     monitor
-        Is told the same.
+        Hears the same.
     """
 
     def __init__(self, show: bool | str | None = None, monitor: JobMonitor | None = None) -> None:

@@ -228,7 +228,7 @@ class _Watched:
             with self._changed:
                 self._n_running -= 1
                 if self._stopped:
-                    self._changed.notify_all()  # type: ignore[unreachable]  # another thread has set it meanwhile
+                    self._changed.notify_all()  # type: ignore[unreachable]  # another thread has set it since
 
     def stop(self) -> None:
         """Refuse further calls, and return when none is running: nothing is written after the caller's error."""
@@ -324,7 +324,7 @@ def _run_locally(
 
     get = getattr(scheduler.get, "func", scheduler.get)
     if get.__module__ in {"dask.local", "dask.threaded", "dask.multiprocessing"}:
-        # told to this computation alone: of callbacks that are registered, a computation that begins takes all there
+        # given to this computation alone: of callbacks that are registered, a computation that begins takes all there
         # are, and one that begins at the same time in another thread gets none
         scheduler.compute(graph, keys, callbacks=[*Callback.active, (None, None, None, posttask, None)])
     else:

@@ -200,7 +200,7 @@ def run_stages(
         Stage and number of those that are on record: after the others, their records are compared with what is stored,
         many by a task, and those that do not hold are run.
     monitor
-        Is told of the progress, and may cancel.
+        Hears of the progress, and may cancel.
     tasks_at_once
         Most tasks that a process may run at the same time; ``None``: as many as it has threads.
     """

@@ -80,7 +80,7 @@ class LocalStage:
     at_once: AtOnce | None = None
 
     def reads_now(self, specs: Sequence[Any]) -> int | None:
-        """Return the mark of what some specs would read now; ``None``: not known."""
+        """Return the digest of what some specs would read now; ``None``: not known."""
         return None if self.inputs is None else mark_now(self.inputs, self.common, specs)
 
     def open(self) -> LocalStage:

@@ -125,7 +125,7 @@ _ATTEMPTS = 20
 
 
 class ReplacesDirectories(PinsDirectories):
-    """The methods of a store of directories by which a node is written beside the one that it replaces."""
+    """The methods of a store of directories by which a node is staged that replaces another."""
 
     _root: str
     _fsync: bool

@@ -120,7 +120,9 @@ class GuardedStore(StoreWrapper):
         self.below.delete_prefix(prefix)
 
     def _contended(self, key: str) -> StoreError:
-        return StoreError(url=self.url, key=key, reason=f"others replaced this value {_ATTEMPTS} times meanwhile")
+        return StoreError(
+            url=self.url, key=key, reason=f"others replaced this value {_ATTEMPTS} times since it was read"
+        )
 
 
 class AsksAboutChunks(StoreWrapper):

@@ -198,7 +198,7 @@ class Targets:
         folders = []
         if "::" not in self.source:
             source = self.source.partition("?")[0] if self.source.startswith("http") else self.source
-            if self._is_folder:  # a set in parquet: its files stand in it, or beside it
+            if self._is_folder:  # a set in parquet: its files are in it, or in its parent
                 folders.append(source.rstrip("/"))
             folders.append(source.rstrip("/").rpartition("/")[0])
         folders = [folder for folder in folders if folder.partition("://")[2].strip("/") or folder.startswith("/")]

@@ -125,7 +125,7 @@ class DatasetAccessor(_Accessor[Dataset]):
         mode: Literal["w-", "w"] = "w-",
         storage_options: Mapping[str, Any] | None = None,
     ) -> DatasetReport | Delayed:
-        """Write the dataset, as it is now, in other chunks.
+        """Write the dataset, with its present values, in other chunks.
 
         Values come from the dataset and may have been computed. To give what is stored other chunks, each element read
         once and in bounded memory, use `chunkmill.rechunk`.

@@ -102,7 +102,7 @@ class GroupVariables(AbstractDataStore):
         return variables
 
     def get_attrs(self) -> dict[str, Any]:
-        """Return the attributes of the group, without NCZarr's internal ones and the mark of an unfinished append."""
+        """Return the attributes of the group, without NCZarr's internal ones and the one of an unfinished append."""
         hidden = {ATTRIBUTE}
         return {k: v for k, v in self._attributes.items() if k not in hidden and not k.lower().startswith("_nc")}
 
@@ -115,7 +115,7 @@ def open_variable(
     Parameters
     ----------
     masked
-        Whether the fill value marks missing elements; ``None``: the convention of the format.
+        Whether the fill value stands for missing elements; ``None``: the convention of the format.
     index_coordinates
         Set of index coordinates that `array` belongs to.
 
@@ -168,8 +168,8 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
     base : str
         Folder that relative targets of a reference set are relative to, as in `chunkmill.open`.
     use_zarr_fill_value_as_mask : bool
-        Whether the fill value of the arrays marks missing elements. ``None``: in Zarr v2 the fill value does, elsewhere
-        the attribute ``_FillValue`` does, as with ``engine="zarr"``.
+        Whether the fill value of the arrays stands for missing elements. ``None``: in Zarr v2 the fill value does,
+        elsewhere the attribute ``_FillValue`` does, as with ``engine="zarr"``.
 
     Chunks: ``chunks={}`` makes each store key (each shard, when sharded) one task.
 

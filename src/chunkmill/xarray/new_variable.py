@@ -235,7 +235,7 @@ def _strings(variable: Variable, name: str) -> Variable:
 
 
 def _vlen_kind(variable: Variable) -> Any:
-    """Return the type of the objects, ``str`` or ``bytes``, where xarray notes it in the dtype; else ``None``."""
+    """Return the type of the objects, ``str`` or ``bytes``, where xarray says it in the dtype; else ``None``."""
     return strings.check_vlen_dtype(variable.dtype)  # type: ignore[no-untyped-call]
 
 
@@ -249,7 +249,7 @@ def _without_missing(block: Any) -> Any:
 def _pop_fill_value(name: str, attributes: dict[str, Any], storage: dict[str, Any], dtype: np.dtype[Any]) -> Any:
     """Remove the array's fill value from attributes or encoding and return it; encode the attribute ``_FillValue``."""
     if get_format(name).masks_fill_value:
-        storage.pop("fill_value", None)  # of a format where the fill value does not mark missing elements
+        storage.pop("fill_value", None)  # of a format where the fill value does not stand for missing elements
         return attributes.pop("_FillValue", None)
     if attributes.get("_FillValue") is not None:
         attributes["_FillValue"] = encode_fill_value(attributes["_FillValue"], dtype)

@@ -122,7 +122,7 @@ class Publication:
             return
         self.check_unchanged(growth, seen)
         marks = self._marks(dim, growth)
-        for path, mark in marks.items():  # the group of the write first: its mark counts for all below it
+        for path, mark in marks.items():  # the group of the write first: its attribute counts for all below it
             self._change_attributes(path, partial(_marked, mark=mark))
         with BackgroundCalls(REQUESTS_AT_ONCE if self.store.is_remote else 0) as calls:
             for each in growth:
@@ -137,7 +137,7 @@ class Publication:
         flush(self.store)
 
     def _marks(self, dim: str, growth: Sequence[Growth]) -> dict[str, UnfinishedAppend]:
-        """Return the mark of each group: of the written one for all arrays, of others for their own."""
+        """Return the attribute of each group: of the written one for all arrays, of others for their own."""
         paths = dict.fromkeys([self.path, *(each.path.rpartition("/")[0] for each in growth)])
         shapes = {path: {_relative(g.path, path): g.before for g in growth if _is_in(g.path, path)} for path in paths}
         return {path: UnfinishedAppend(dim, each) for path, each in shapes.items()}

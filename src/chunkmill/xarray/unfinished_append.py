@@ -15,7 +15,7 @@ from chunkmill.formats.base import emit_json, parse_json
 from chunkmill.model.metadata import JSON, ArrayMetadata
 from chunkmill.nodes.array import Array
 
-__all__ = ["ATTRIBUTE", "UnfinishedAppend", "resized", "without_mark"]
+__all__ = ["ATTRIBUTE", "UnfinishedAppend", "resized", "without_attribute"]
 
 ATTRIBUTE = "_chunkmill_append"
 """Name of the attribute of a group that records an unfinished append to arrays in it and below it."""
