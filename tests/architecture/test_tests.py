@@ -14,15 +14,15 @@ WITHOUT_TESTS_OF_THEIR_NAME = {
     "array": 8,
     "cli": 3,
     "codecs": 5,
-    "conversion": 4,
+    "conversion": 5,
     "dask_arrays": 1,
     "errors": 1,
     "formats": 12,
     "model": 4,
-    "nodes": 13,
-    "pyramids": 3,
+    "nodes": 6,
+    "pyramids": 4,
     "runtime": 1,
-    "stores": 10,
+    "stores": 9,
 }
 
 

@@ -91,9 +91,9 @@ NAMES_TO_LEAVE_OUT = {
 # numpydoc's section, Python's and pytest's own, a sign of numbers and of characters
 EXEMPT = re.compile(
     r"\bNotes\n\s*-----|\badd_note\b|__notes__|\bpytest\.mark\b|\bNote that\b|\b[Ss]ign (bits?|of)\b|\b(micro|minus|plus) sign\b"
-    r"|\bquestion marks?\b"
+    r"|\bquestion marks?\b|\bsign[ _]tests?\b"
 )
-NAMES_OF_OTHERS = {"add_note", "__notes__"}
+NAMES_OF_OTHERS = {"add_note", "__notes__", "sign_test"}
 
 # rooms, or other entries of `CLEAN` -> words to leave out that they may have together: figures that only shrink
 NOT_YET_CLEAN = {
@@ -207,7 +207,8 @@ def left_in(path):
             yield f"{named(path)}:{line + text[: match.start()].count(chr(10))}: {match[0]}"
     if path.suffix == ".py":
         for token in tokens(path):
-            if token.type == tokenize.NAME and token.string not in NAMES_OF_OTHERS:
+            is_own = token.string not in NAMES_OF_OTHERS and not re.search(r"\bpytest\.(mark|param)\b", token.line)
+            if token.type == tokenize.NAME and is_own:
                 yield from (
                     f"{named(path)}:{token.start[0]}: {word}" for word in words_of(token.string) & NAMES_TO_LEAVE_OUT
                 )

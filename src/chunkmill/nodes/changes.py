@@ -342,7 +342,7 @@ def changed_array(store: Store, path: str, format: str, change: Change) -> Array
 def changed_group(store: Store, path: str, format: str, change: Change) -> GroupMetadata:  # noqa: A002
     """Change the attributes of the group at `path`, and return its metadata.
 
-    Where others change them at the same time, theirs are read and `change` is called again. Consolidated metadata follow.
+    Where others change them too, theirs are read and `change` is called again. Consolidated metadata follow.
     A group that is only a folder gets a document, and its place is reserved for that: others may be deleting it.
 
     Raises

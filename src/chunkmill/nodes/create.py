@@ -279,7 +279,7 @@ def add_arrays(store: Store, arrays: Mapping[str, ArrayMetadata], *, format: str
     documents = {each.path: documents_format.emit_array(each.path, each.metadata) for each in made}
     if not documents:
         return {}
-    # one reservation for all: a client that begins there, or at a group above, waits for its end and finds what is there
+    # one reservation for all: a client that begins there, or at a group above, waits for its end
     try:
         with leased_briefly(store, made[0].path, f"create {len(made):,} arrays in {store.url}") as own:
             if own.follows_interrupted:

@@ -20,7 +20,7 @@ from chunkmill.nodes.group import Group, open_node
 from chunkmill.nodes.replacing import Replacement, StagedNode
 from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import flush
-from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, resized, without_mark
+from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, resized, without_attribute
 
 __all__ = ["Growth", "Publication"]
 
@@ -131,7 +131,7 @@ class Publication:
         for path in reversed(marks):
             if path != self.path:
                 self._change_attributes(path, _unmarked)
-        refresh_consolidated(self.store, self.documents_format, paths, edit=without_mark)
+        refresh_consolidated(self.store, self.documents_format, paths, edit=without_attribute)
         self._change_attributes(self.path, _unmarked)
         self._consolidate(is_needed=False)
         flush(self.store)

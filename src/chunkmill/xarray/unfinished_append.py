@@ -98,7 +98,7 @@ def resized(metadata: ArrayMetadata, shape: Iterable[int]) -> ArrayMetadata:
     return replace(metadata, chunk_grid=metadata.chunk_grid.resized(tuple(shape)))
 
 
-def without_mark(key: str, document: bytes) -> bytes:
+def without_attribute(key: str, document: bytes) -> bytes:
     """Return the document of a group without the attribute."""
     if ATTRIBUTE.encode() not in document:
         return document

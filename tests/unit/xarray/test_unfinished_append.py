@@ -7,7 +7,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.errors import DatasetError
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, without_mark
+from chunkmill.xarray.unfinished_append import ATTRIBUTE, UnfinishedAppend, without_attribute
 
 
 def array(shape=(8, 2)):
@@ -54,7 +54,7 @@ def test_another_append_must_wait():
 
 @pytest.mark.parametrize("document", [{ATTRIBUTE: 1, "a": 2}, {"attributes": {ATTRIBUTE: 1}, "a": 2}], ids=["v2", "v3"])
 def test_documents_without_the_mark(document):
-    stripped = json.loads(without_mark("k", json.dumps(document).encode()))
+    stripped = json.loads(without_attribute("k", json.dumps(document).encode()))
     assert ATTRIBUTE not in json.dumps(stripped)
     assert stripped["a"] == 2
-    assert without_mark("k", b"{}") == b"{}"
+    assert without_attribute("k", b"{}") == b"{}"
