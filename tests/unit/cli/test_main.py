@@ -91,3 +91,13 @@ def test_completion_imports_nothing_slow():
 
 def test_version():
     assert CliRunner().invoke(main, ["--version"]).output == f"chunkmill, version {cm.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [
+    ["info"], ["info", "--missing"], ["info", "--path", "a", "--json"], ["ls"], ["ls", "--long"], ["attrs"], ["jobs"],
+], ids=" ".join)  # fmt: skip
+def test_commands_that_look_at_documents_import_no_dask(tmp_path, words):
+    cm.create_array(tmp_path / "x.zarr", "a", shape=(4,), dtype="i4", chunks=(2,))
+    code, packages, output = started(words[0], str(tmp_path / "x.zarr"), *words[1:])
+    assert code == 0, output
+    assert not packages & {"dask", "distributed", "xarray", "pandas", "rich"}
