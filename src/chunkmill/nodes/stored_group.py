@@ -154,7 +154,7 @@ class StoredGroup(ChangesAttributes):
     ) -> dict[str, Array | Self | None]:
         """Open the listed children whose names are accepted; ``None`` for folders that are not nodes.
 
-        Where it `settles`, those that are being replaced are waited for; not by writers, which look for jobs themselves.
+        Where it `settles`, those that are being replaced are waited for. Writers look for jobs themselves.
 
         Raises
         ------
