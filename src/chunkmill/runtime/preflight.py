@@ -47,6 +47,7 @@ __all__ = [
 
 _PACKAGES = ("chunkmill", "numcodecs")
 _MAX_SHOWN = 5
+_MAX_TEXT = 300  # characters of what a kind of workers lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +201,23 @@ def _raise_lacking(needs: Needs, found: Mapping[str, tuple[str, str | None]], pr
                 lacking[worker] = f"writes to a {store.url} of its own: what it writes is not seen from here"
     if not lacking:
         return
-    shown = [f"worker {worker} {text}" for worker, text in sorted(lacking.items())[:_MAX_SHOWN]]
-    if len(lacking) > _MAX_SHOWN:
-        shown.append(f"and {len(lacking) - _MAX_SHOWN} more")
+    kinds: dict[str, list[str]] = {}
+    for worker, text in sorted(lacking.items()):
+        kinds.setdefault(text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…", []).append(worker)
+    shown = [_kind_of_workers(text, workers) for text, workers in [*kinds.items()][:_MAX_SHOWN]]
+    if len(kinds) > _MAX_SHOWN:
+        shown.append(f"and {len(kinds) - _MAX_SHOWN} more kinds of workers")
     hint = "give every worker the client's packages, and access to the stores from wherever it runs"
     raise JobError(job=needs.job, reason="; ".join(shown), hint=hint)
+
+
+def _kind_of_workers(text: str, workers: Sequence[str]) -> str:
+    """Say in one line what workers lack that lack the same."""
+    first, *others = workers
+    if not others:
+        return f"worker {first} {text}"
+    named = ", ".join(others[: _MAX_SHOWN - 1]) + (", …" if len(others) >= _MAX_SHOWN else "")
+    return f"worker {first} {text} (so do {len(others)} more: {named})"
 
 
 def _failed(error: Exception) -> str:

@@ -95,10 +95,19 @@ def test_a_store_of_one_process_is_found_out_from_here():
         check_scheduler(elsewhere, needs)
 
 
-def test_many_who_lack_something_are_counted():
+def test_workers_that_lack_the_same_have_one_line():
+    """Each worker had its own, of 900 characters where a codec was missing."""
     needs = describe_needs("put it")
-    with pytest.raises(JobError, match=r"worker w4 lacks it; and 2 more"):
-        preflight._raise_lacking(needs, {f"w{i}": (f"w{i}", "lacks it") for i in range(7)}, "probe/")
+    found = {f"w{i}": (f"w{i}", "lacks it") for i in range(7)} | {"x": ("x", "fails: " + 900 * "y")}
+    told = r"worker w0 lacks it \(so do 6 more: w1, w2, w3, w4, …\); worker x fails: y{293}…"
+    with pytest.raises(JobError, match=told):
+        preflight._raise_lacking(needs, found, "probe/")
+
+
+def test_many_kinds_of_workers_are_counted():
+    needs = describe_needs("put it")
+    with pytest.raises(JobError, match=r"worker w4 lacks 4; and 2 more kinds of workers"):
+        preflight._raise_lacking(needs, {f"w{i}": (f"w{i}", f"lacks {i}") for i in range(7)}, "probe/")
 
 
 @pytest.mark.parametrize("dies", [True, False])
