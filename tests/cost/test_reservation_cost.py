@@ -1,4 +1,7 @@
-"""Requests that the guards of plain writes cost."""
+"""Requests and file operations that the guards of plain writes cost."""
+
+import subprocess
+import sys
 
 import dask
 import dask.array as da
@@ -22,3 +25,27 @@ def test_requests_for_jobs(mode, most):
     with dask.config.set(scheduler="sync"):
         cm.to_store(x, store, "g/a", mode=mode)
     assert sum(key.startswith(JOB_PREFIX) for _, key, _ in store.log) <= most
+
+
+def test_file_operations_of_a_lease(tmp_path):
+    """Of a new array of 4 chunks; a lease of it took 10 more."""
+    code = """
+import sys
+
+import dask.array as da
+
+import chunkmill as cm
+
+NAMES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir", "os.scandir"}
+found = []
+x = da.ones((16, 16), chunks=8)
+cm.to_store(x, sys.argv[1] + "/warm.zarr")
+sys.addaudithook(lambda name, given: name in NAMES and found.append(str(given[0])))
+cm.to_store(x, sys.argv[1] + "/new.zarr")
+print(len([path for path in found if "new.zarr" in path]), len([path for path in found if ".chunkmill-job-" in path]))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)  # an audit hook stays
+    every, of_lease = map(int, done.stdout.split())
+    assert of_lease <= 16
+    assert every <= 40
