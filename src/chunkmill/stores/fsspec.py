@@ -363,7 +363,8 @@ class FsspecStore:
 
     def _blocking(self, key: str, function: Callable[[], T]) -> T | None:
         try:
-            return function()
+            with contextlib.nullcontext() if self._opened is None else self._opened.service.one_at_a_time:
+                return function()
         except ABSENT:
             return None
         except Exception as error:

@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import quote
 
+from chunkmill.config import setting
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.partial_files import partial_name
 
@@ -44,6 +45,8 @@ ATOMIC_PROTOCOLS = RENAMING_PROTOCOLS | {"memory", "s3", "s3a", "gs", "gcs", "az
 """Protocols whose values are replaced at once: object stores, and files that can be renamed over others."""
 
 _MAX_IGNORED = 16 * 2**20  # of a value that a server without ranges may send whole, for a range of it to be used
+_ATTEMPTS = 4  # at a body that ends early
+_SILENCE = 120.0  # seconds, where nothing is to be tried again
 _MOST = 1 << 31  # of a value whose length no server gave, or that is compressed on the way
 
 
@@ -58,6 +61,7 @@ class Service:
 
     def __init__(self, filesystem: Any) -> None:
         self.fs = filesystem
+        self.one_at_a_time: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         # caches of fsspec before 2026.3 say so of the filesystem below, and have no coroutines
         self.is_async = filesystem.async_impl and hasattr(type(filesystem), "_cat_file")
 
@@ -148,7 +152,15 @@ class ArchiveService(Service):
 
 
 class RenamingService(Service):
-    """A filesystem whose files are replaced by renaming another one: written in place, they are seen half written."""
+    """A filesystem whose files are replaced by renaming another one: written in place, they are seen half written.
+
+    paramiko's client waits for ever where two threads ask at once: over SFTP each request waits for the one before.
+    """
+
+    def __init__(self, filesystem: Any) -> None:
+        super().__init__(filesystem)
+        if _protocols(filesystem) & {"sftp", "ssh"}:
+            self.one_at_a_time = threading.RLock()
 
     async def put(self, path: str, value: bytes) -> bool:
         """Store a value: a hidden file in the same directory, then a rename over the path."""
@@ -293,7 +305,23 @@ class HttpService(Service):
         return size
 
     async def _get(self, path: str, headers: dict[str, str], read: Callable[[Any], Awaitable[Any]]) -> Any:
+        aiohttp = import_module("aiohttp")
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await self._get_once(path, headers, read)
+            except aiohttp.ClientPayloadError as error:  # the body is shorter than its Content-Length
+                if attempt == _ATTEMPTS - 1 or not float(setting("retry-seconds")):
+                    raise OSError(f"the body ended early, {attempt + 1} times: {error}") from error
+                await asyncio.sleep(0.1 * 2**attempt)
+            except TimeoutError as error:
+                raise OSError(f"the server sent nothing for {_silence():.0f} s") from error
+        raise AssertionError
+
+    async def _get_once(self, path: str, headers: dict[str, str], read: Callable[[Any], Awaitable[Any]]) -> Any:
         options = dict(self.fs.kwargs)
+        if "timeout" not in {*options, *(self.fs.client_kwargs or {})}:
+            timeout = import_module("aiohttp").ClientTimeout
+            options["timeout"] = timeout(total=None, sock_connect=_silence(), sock_read=_silence())
         # ranges are of the bytes as stored; so is the length that tells a short read
         headers = {**options.pop("headers", {}), "Accept-Encoding": "identity", **headers}
         session = await self.fs.set_session()
@@ -305,6 +333,11 @@ class HttpService(Service):
             if response.status not in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
                 raise OSError(f"the server answered {response.status} {response.reason or ''}".rstrip())
             return await read(response)
+
+
+def _silence() -> float:
+    """Return after how many seconds without a byte a server is given up: users set them, aiohttp waits for 300."""
+    return float(setting("retry-seconds")) or _SILENCE
 
 
 async def _body(response: Any, most: int) -> bytes:
@@ -351,7 +384,7 @@ def _check_content_range(response: Any, byte_range: ByteRange) -> None:
 
 def service_of(filesystem: Any) -> Service:
     """Return how to talk to `filesystem`."""
-    protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
+    protocols = _protocols(filesystem)
     if "s3" in protocols and hasattr(filesystem, "call_s3"):
         return S3Service(filesystem)
     if "http" in protocols and hasattr(filesystem, "set_session"):
@@ -359,6 +392,10 @@ def service_of(filesystem: Any) -> Service:
     if protocols & ARCHIVE_PROTOCOLS and not filesystem.async_impl:
         return ArchiveService(filesystem)
     return RenamingService(filesystem) if protocols & RENAMING_PROTOCOLS else Service(filesystem)
+
+
+def _protocols(filesystem: Any) -> set[str]:
+    return {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
 
 
 def range_header(byte_range: ByteRange) -> str:

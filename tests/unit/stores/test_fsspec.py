@@ -9,16 +9,18 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from uuid import uuid4
 
+import dask
 import fsspec
 import numpy as np
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from support.servers import WARNINGS, http_server, s3_server, serve_flaky  # noqa: F401
+from support.servers import WARNINGS, http_server, s3_server, serve_files, serve_flaky  # noqa: F401
 from support.systems import NEEDS_FORK
 
 import chunkmill as cm
@@ -524,3 +526,61 @@ def test_a_server_that_never_ends(key, byte_range, monkeypatch):
         with pytest.raises(StoreError, match=r"more than the \d+ bytes that there can be"):
             store.get(key, byte_range)
         server.shutdown()
+
+
+def test_sftp_is_asked_by_one_thread_at_a_time():
+    """The heartbeat and the main thread waited for one paramiko client, for ever."""
+
+    class OneAtATime(MemoryFileSystem):
+        protocol = "sftp"
+        store, pseudo_dirs = {}, [""]
+        busy = threading.Lock()
+
+        def __getattribute__(self, name):
+            found = super().__getattribute__(name)
+            if name not in {"cat_file", "pipe_file", "info", "find", "ls", "mv", "rm_file"}:
+                return found
+
+            def call(*args, **kwargs):
+                outermost = threading.current_thread() is not OneAtATime.holder
+                if outermost:
+                    assert OneAtATime.busy.acquire(blocking=False), "two threads at once"
+                    OneAtATime.holder = threading.current_thread()
+                try:
+                    time.sleep(0.001)
+                    return found(*args, **kwargs)
+                finally:
+                    if outermost:
+                        OneAtATime.holder = None
+                        OneAtATime.busy.release()
+
+            return call
+
+        holder = None
+
+    store = FsspecStore("sftp://host/root", {}, OneAtATime)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: store.set(f"k{i % 5}", b"1"), range(40)))
+        assert set(pool.map(lambda i: store.get(f"k{i % 5}"), range(40))) == {b"1"}
+        assert all(len(names) == 5 for names in pool.map(lambda _: store.list_dir(""), range(8)))
+
+
+def test_a_body_that_ends_early_is_asked_for_again(tmp_path):
+    (tmp_path / "k").write_bytes(bytes(range(200)))
+    with (
+        serve_files(tmp_path) as server,
+        serve_flaky(server.url.rstrip("/"), every=2, methods=("GET",), cut=True) as proxy,
+    ):
+        store = FsspecStore(proxy.url)
+        assert [store.get("k") for _ in range(4)] == [bytes(range(200))] * 4
+        assert proxy.n_failures >= 3
+
+
+def test_a_server_that_sends_nothing_is_given_up():
+    """It was waited for 300 s, whatever the setting."""
+    with socket.create_server(("127.0.0.1", 0)) as server, dask.config.set({"chunkmill.retry-seconds": 1}):
+        store = FsspecStore(f"http://127.0.0.1:{server.getsockname()[1]}")
+        begun = time.monotonic()
+        with pytest.raises(StoreError, match="sent nothing for 1 s"):
+            store.get("k")
+        assert time.monotonic() - begun < 20
