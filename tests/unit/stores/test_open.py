@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import fsspec
@@ -86,3 +88,10 @@ def test_missing_package(url, hint, monkeypatch):
     monkeypatch.setattr(obstore_clients, "find_spec", lambda name: None)
     with pytest.raises(StoreError, match=hint):
         open_store(url)
+
+
+def test_a_local_store_imports_no_client():
+    """fsspec takes 50 ms to import, and each client of a service more."""
+    code = "import sys; from chunkmill.stores.open import open_store; open_store('x.zarr').get('zarr.json'); print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"fsspec", "aiohttp", "obstore", "pyarrow", "s3fs", "zarr", "icechunk", "asyncio"}.intersection(found)
