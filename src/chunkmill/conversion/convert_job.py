@@ -117,7 +117,7 @@ def plan_job(
         overwrite=target.overwrite,
         is_remote=source.store.is_remote or target.store.is_remote,
     )
-    settings, writer, mark, at_once = request.planned_or_begun(settings)
+    settings, writer, plan_hash, at_once = request.planned_or_begun(settings)
     plans = writer.plans
     stages = _estimated_stages(writer)
     strategy, reason = _strategy(plans, len(groups))
@@ -129,7 +129,7 @@ def plan_job(
         reason=reason,
         costs=_estimated_counts(plans, stages, settings.worker.n_threads),
         stages=stages,
-        job=request.job(settings, writer, mark, at_once),
+        job=request.job(settings, writer, plan_hash, at_once),
         arrays=[_row(plan) for plan in plans],
         not_read_by=readers_text([(p.target.path, p.target.metadata) for p in plans], documents_format.name),
         drawn=_drawn(plans),
@@ -195,10 +195,10 @@ class JobRequest:
         regions = [region for p in plans if (region := region_of(p.source)) is not None]
         known += [tuple((cut.start, cut.stop) for cut in region) for region in regions]
         apart = None if intermediate is None else intermediate.url
-        mark = fingerprint(
+        plan_hash = fingerprint(
             self.operation, _VERSION, self.source_url, self.format, self.groups, known, apart, settings.compress
         )
-        prefix = f"{Journal(self.store, self.path, self.name, mark).prefix}intermediate/"
+        prefix = f"{Journal(self.store, self.path, self.name, plan_hash).prefix}intermediate/"
         if intermediate is not None:  # a directory that jobs may share
             prefix = f"{JOB_PREFIX}{fingerprint(self.store.url, self.path)[:16]}-intermediate/"
         writer = TargetWriter(
@@ -214,16 +214,16 @@ class JobRequest:
             settings.compress,
             settings.worker.ahead_bytes,
         )
-        return writer, mark
+        return writer, plan_hash
 
-    def job(self, settings: Settings, writer: TargetWriter, mark: str, tasks_at_once: int | None = None) -> Job:
+    def job(self, settings: Settings, writer: TargetWriter, plan_hash: str, tasks_at_once: int | None = None) -> Job:
         """Return the job of a plan for these settings."""
-        made, replacement = (settings, writer, mark, tasks_at_once), writer.replacement
+        made, replacement = (settings, writer, plan_hash, tasks_at_once), writer.replacement
         return Job(
             name=self.name,
             store=writer.store,
             path=writer.path,
-            fingerprint=mark,
+            fingerprint=plan_hash,
             sources=[plan.source for plan in writer.plans],
             targets=[plan.target for plan in writer.plans],
             prepare=writer.prepare,
@@ -260,12 +260,12 @@ class JobRequest:
                 return made
             raise
 
-    def adopt(self, settings: Settings, mark: str, choices: Mapping[str, Any]) -> Job | None:
+    def adopt(self, settings: Settings, plan_hash: str, choices: Mapping[str, Any]) -> Job | None:
         """Return the job of that fingerprint, planned with the choices of its plan; ``None`` for another job."""
-        made = self._begun(settings, mark, choices)
+        made = self._begun(settings, plan_hash, choices)
         return None if made is None else self.job(*made)
 
-    def _begun(self, settings: Settings, mark: str, choices: Mapping[str, Any]) -> _Made | None:
+    def _begun(self, settings: Settings, plan_hash: str, choices: Mapping[str, Any]) -> _Made | None:
         """Return the plan of an unfinished job, and how many of its tasks a worker holds now.
 
         Raises
@@ -278,7 +278,7 @@ class JobRequest:
             writer, planned = self.planned(begun)
         except (KeyError, TypeError, ValueError, JobError):  # of another version
             return None
-        if planned != mark:
+        if planned != plan_hash:
             return None
         need = max((_task_bytes(plan, begun.worker.n_threads) for plan in writer.plans), default=0)
         limit = settings.worker.max_mem if settings.max_mem is None else settings.max_mem
@@ -292,7 +292,7 @@ class JobRequest:
             reason += f"and max_mem is {limit:,} now"
             hint = Hint("give {} or more, or workers of more memory", ("max_mem", need))
             raise JobError(job=self.name, reason=reason, hint=hint.also("{} begins again", ("resume", False)))
-        return begun, writer, mark, at_once if at_once < settings.worker.n_threads else None
+        return begun, writer, plan_hash, at_once if at_once < settings.worker.n_threads else None
 
     def _choices(self, settings: Settings) -> dict[str, Any]:
         worker = settings.worker

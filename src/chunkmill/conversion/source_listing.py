@@ -161,8 +161,8 @@ def _fingerprint(array: StoredArray, listings: Listings) -> int | None:
         return None
     if not store.is_remote:
         return mark_now(lambda _, keys: iter((keys,)), None, _batches(array))
-    marks = [listings.digest(keys) for keys in _batches(array)]
-    return None if None in marks else sum(mark for mark in marks if mark is not None) % 2**64
+    digests = [listings.digest(keys) for keys in _batches(array)]
+    return None if None in digests else sum(each for each in digests if each is not None) % 2**64
 
 
 _BATCH = 1 << 14  # keys that are held at once

@@ -89,7 +89,7 @@ def test_rows_and_strategies_of_a_group():
     cm.create_array(store, "y", shape=(8,), chunks=(2,), dtype="u1")
     plan = cm.plan_convert(store, MemoryStore(), format="zarr2", chunks={"x": (8, 8)})
     assert plan.strategy == "direct + copy"
-    assert plan.reason == "2 arrays in 1 groups: direct 1, copy 1"
+    assert plan.reason == "2 arrays in 1 group: direct 1, copy 1"
     assert [(row["array"], row["action"]) for row in plan.arrays] == [("x", "direct"), ("y", "copy")]
     assert plan.drawing.count("<svg") == 2
     assert plan.actions == {"rechunk": 1, "copy": 4}
