@@ -24,12 +24,13 @@ from chunkmill.conversion.estimate import (
     fit_memory,
     task_memory,
 )
+from chunkmill.conversion.options import refuse_chosen
 from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage
 from chunkmill.conversion.rechunking.job import Settings, estimate_rechunk, explain_strategy, plan_array_rechunk
 from chunkmill.conversion.region_option import region_of, whole
 from chunkmill.conversion.target_writer import TargetWriter, stages_of
 from chunkmill.dask_arrays.hazards import canonical_location
-from chunkmill.errors import ChunkmillError, JobError, MetadataError, UnsupportedFeature
+from chunkmill.errors import JobError, MetadataError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.peers import readers_text
 from chunkmill.hints import Hint
@@ -357,14 +358,7 @@ def _described(
     groups: dict[str, GroupMetadata] = {}
     arrays: list[tuple[Array, Array]] = []
     empty: dict[str, Group] = {}
-
-    def refuse(path: str, error: ChunkmillError) -> None:
-        below = path[len(source.path) :].strip("/")
-        if target.chosen is None or below in target.chosen:
-            error.add_note(f"it is at {path!r} in the source; exclude={below!r} leaves it out")
-            raise error
-
-    for node in opening.walk(source, on_error=refuse):
+    for node in opening.walk(source, on_error=partial(refuse_chosen, source, target.chosen)):
         empty.pop(node.path.rpartition("/")[0], None)
         if isinstance(node, Group):
             empty[node.path] = node

@@ -16,7 +16,7 @@ import numpy as np
 
 from chunkmill.conversion.plan import Plan
 from chunkmill.conversion.region_option import RegionOption
-from chunkmill.errors import AlignmentError, RegionError
+from chunkmill.errors import AlignmentError, ChunkmillError, RegionError
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.hints import Hint
 from chunkmill.model.grid import ChunkGrid
@@ -42,6 +42,7 @@ __all__ = [
     "is_keep",
     "names_by_array",
     "path_below",
+    "refuse_chosen",
     "with_call",
     "with_fill_value",
     "with_names",
@@ -401,6 +402,14 @@ def chosen_paths(node: Node, include: Patterns | None, exclude: Patterns) -> Col
         path for path in paths if (included is None or _is_matched(path, included)) and not _is_matched(path, excluded)
     }
     return found | {above for path in found for above in parents_of(path)} | {""}
+
+
+def refuse_chosen(node: Node, chosen: Collection[str] | None, path: str, error: ChunkmillError) -> None:
+    """Raise the error of a node at `path` that cannot be opened, unless it is not among those chosen below `node`."""
+    below = path[len(node.path) :].strip("/")
+    if chosen is None or below in chosen:
+        error.add_note(f"it is at {path!r} in the source; exclude={below!r} leaves it out")
+        raise error
 
 
 def chosen_arrays(node: Node, chosen: Collection[str] | None) -> list[Array]:
