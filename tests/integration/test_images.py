@@ -1,5 +1,8 @@
 """Images as microscopists have them: units in each convention, crops, names, channels."""
 
+import json
+import zipfile
+
 import dask.array as da
 import numpy as np
 import ome_zarr_models
@@ -248,3 +251,25 @@ def test_labels_without_an_image_or_its_shape_are_refused(source, tmp_path):
     cm.pyramid(source, tmp_path / "image.n5", format="n5")
     with pytest.raises(UnsupportedFeature, match="labels"):
         cm.plan_pyramid(VALUES[0], label_of=tmp_path / "image.n5")
+
+
+def test_an_ozx_is_one_file_with_its_documents_first(source, tmp_path):
+    """As OME-Zarr's RFC-9 has it."""
+    url = tmp_path / "image.ozx"
+    cm.pyramid(source, url, scale=0.5, units="um", channels=["dapi", "gfp"])
+    with zipfile.ZipFile(url) as archive:
+        comment, members = json.loads(archive.comment), archive.infolist()
+    assert comment == {"ome": {"version": "0.5", "zipFile": {"centralDirectory": {"jsonFirst": True}}}}
+    names = [member.filename for member in members]
+    documents = [name for name in names if name.endswith("zarr.json")]
+    assert names[: len(documents)] == documents
+    assert documents[0] == "zarr.json"
+    assert {member.compress_type for member in members} == {zipfile.ZIP_STORED}
+    image = cm.open_group(url).multiscales[0]
+    np.testing.assert_array_equal(image[0].array[...], VALUES)
+    assert image.name == "image"
+    cm.convert(url, tmp_path / "again.zarr", format="zarr3")
+    assert cm.verify(url, tmp_path / "again.zarr").equal
+    cm.convert(tmp_path / "again.zarr", tmp_path / "copy.ozx", format="zarr3")
+    with zipfile.ZipFile(tmp_path / "copy.ozx") as archive:
+        assert archive.namelist()[0] == "zarr.json"

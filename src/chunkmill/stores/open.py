@@ -60,7 +60,7 @@ def open_store(url: str | os.PathLike[str] | Store, storage_options: Mapping[str
     if not url:
         raise StoreError(url="", key="", reason="the url is empty: give a path or a url")
     if (path := _local_path(url)) is not None:
-        is_zip = path.lower().endswith(".zip") and not Path(path).expanduser().is_dir()
+        is_zip = path.lower().endswith((".zip", ".ozx")) and not Path(path).expanduser().is_dir()
         return _zip_store(path) if is_zip else LocalStore(path)
     inner = re.fullmatch(r"(zip|dir)://(.*?)::(.*)", url)
     if inner is not None and (path := _local_path(inner[3])) is not None:

@@ -220,6 +220,8 @@ class Archive:
             if self._partial is None or self._zip is None:
                 return
             try:
+                if self.path.lower().endswith(".ozx"):
+                    _describe_ozx(self._zip)
                 self._zip.close()  # writes the directory
                 if _signature(self.path) != self._seen:
                     raise OSError(
@@ -247,6 +249,19 @@ class Archive:
                 os.unlink(self._partial)  # noqa: PTH108
         self._zip, self._partial, self._members = None, None, {}
 
+
+def _describe_ozx(archive: zipfile.ZipFile) -> None:
+    """Put the documents first in the directory, the topmost before all, and say so in the comment (OME-Zarr RFC-9)."""
+
+    def place(member: zipfile.ZipInfo) -> tuple[bool, int]:
+        is_document = member.filename.rpartition("/")[2] == "zarr.json"
+        return not is_document, member.filename.count("/") if is_document else 0
+
+    archive.filelist.sort(key=place)  # members of one name keep their order: the last one counts
+    archive.comment = _OZX_COMMENT
+
+
+_OZX_COMMENT = b'{"ome": {"version": "0.5", "zipFile": {"centralDirectory": {"jsonFirst": true}}}}'
 
 _archives: weakref.WeakValueDictionary[tuple[int, str], Archive] = weakref.WeakValueDictionary()
 _unpublished: set[Archive] = set()

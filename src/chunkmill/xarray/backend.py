@@ -196,7 +196,7 @@ class ChunkmillBackendEntrypoint(BackendEntrypoint):
             return False
         name = os.fspath(filename_or_obj)
         path = Path(name).expanduser()
-        is_file = path.is_file() and (".json" in path.name or path.suffix == ".zip")
+        is_file = path.is_file() and (".json" in path.name or path.suffix in {".zip", ".ozx"})
         if not path.is_dir() and not is_file:
             suffix = name.rstrip("/").lower()
             return suffix.endswith(_N5_SUFFIXES) or (suffix.endswith(_ZARR_SUFFIXES) and _takes_zarr())
