@@ -56,10 +56,10 @@ def test_a_conversion_to_ome_zarr_names_units(source, tmp_path, name, version):
 
 def test_an_unknown_unit_is_kept_and_the_plan_says_so(source, tmp_path):
     plan = cm.plan_pyramid(source, tmp_path / "image", units="pixel")
-    assert "do not know the unit 'pixel'" in str(plan)
+    assert "do not know the unit 'pixel'" in str(plan.explain())
     plan.run()
     assert stored_units(tmp_path / "image") == [None, *["pixel"] * 3]
-    assert "do not know" not in str(cm.plan_pyramid(source, tmp_path / "other", units="nm"))
+    assert "do not know" not in str(cm.plan_pyramid(source, tmp_path / "other", units="nm").explain())
 
 
 def test_one_length_is_that_of_space(source, tmp_path):
