@@ -9,8 +9,10 @@ import ome_zarr_models
 import pytest
 import xarray as xr
 import zarr
+from click.testing import CliRunner
 
 import chunkmill as cm
+from chunkmill.cli.main import main
 from chunkmill.errors import UnsupportedFeature
 
 VALUES = np.random.default_rng(4).integers(0, 4000, (2, 12, 20, 24)).astype("u2")
@@ -238,6 +240,15 @@ def test_labels_are_written_below_their_image(source, tmp_path, name):
     np.testing.assert_array_equal(image[0].array[...], cells)
     assert len(image) == len(cm.open_group(tmp_path / "image").multiscales[0])
     assert ome_zarr_models.open_ome_zarr(zarr.open_group(tmp_path / "image", mode="r")).labels is not None
+
+
+def test_the_command_line_writes_labels(source, tmp_path):
+    cm.pyramid(source, tmp_path / "image.zarr", scale=0.5)
+    cm.to_store((VALUES[0] > 9).astype("u1"), tmp_path / "cells.zarr", "cells", chunks=(4, 8, 8))
+    words = [tmp_path / "cells.zarr", "--path", "cells", "--label-of", tmp_path / "image.zarr"]
+    result = CliRunner().invoke(main, ["pyramid", *map(str, words)])
+    assert result.exit_code == 0, result.output
+    assert cm.open_group(tmp_path / "image.zarr", "labels").attributes["ome"]["labels"] == ["cells"]
 
 
 def test_labels_without_an_image_or_its_shape_are_refused(source, tmp_path):

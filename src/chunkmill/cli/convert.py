@@ -189,6 +189,7 @@ def rechunk(
 @click.option("--translation", type=_ByAxis(float), help="Position of the first voxel, like --scale.")
 @region_option("Only this region of the source")
 @click.option("--name", help="Name of the image.")
+@click.option("--label-of", type=PLACE, help="Write labels of this image to the group labels below it; no TARGET.")
 @click.option("--channels", type=NAMES, help="Names of the channels, such as dapi,gfp: described as omero.")
 @click.option(
     "--ome",
