@@ -35,7 +35,7 @@ import chunkmill as cm
 from benchmarks import harness
 from benchmarks.harness import BARE, Row, in_threads, read_file, write_file
 from benchmarks.processes import rounds_of_processes
-from chunkmill.conversion.convert import plan_rechunk
+from chunkmill import plan_rechunk
 
 OURS, CLUSTER = "chunkmill", "chunkmill, cluster"
 TENSORSTORE, DASK = "tensorstore", "dask rechunk"
