@@ -234,7 +234,7 @@ class JobRequest:
             writes=() if writer.intermediate is None else (writer.intermediate,),
             check_free=writer.check_free,
             overwrite=writer.overwrite,
-            beside=partial(self.job_beside, made) if writer.overwrite and replacement is None else None,
+            staged=partial(self.staged_job, made) if writer.overwrite and replacement is None else None,
             keeps_old=writer.keeps_old,
             old_prefix=None if replacement is None else replacement.old_prefix,
             replaced=writer.replaced,
@@ -245,10 +245,10 @@ class JobRequest:
             * max((_task_bytes(plan, settings.worker.n_threads) for plan in writer.plans), default=0),
         )
 
-    def job_beside(self, made: _Made, run: str, replaced: Mapping[str, str] | None) -> Job | None:
-        """Return the same job, which writes to a staging prefix (`Job.beside`)."""
-        beside = made[1].beside(run, replaced)
-        return None if beside is None else self.job(made[0], beside, *made[2:])
+    def staged_job(self, made: _Made, run: str, replaced: Mapping[str, str] | None) -> Job | None:
+        """Return the same job, which writes to a staging prefix (`Job.staged`)."""
+        staged = made[1].staged(run, replaced)
+        return None if staged is None else self.job(made[0], staged, *made[2:])
 
     def planned_or_begun(self, settings: Settings) -> _Made:
         """Plan the tasks; where memory is too little for that, return the plan of the unfinished job at the target."""

@@ -20,7 +20,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.array_plan import ArrayPlan
 from chunkmill.conversion.coarsen import coarsen
 from chunkmill.errors import ChunkError, JobError
-from chunkmill.journal.inputs import Listings, StoreKeys, mark_now
+from chunkmill.journal.inputs import Listings, StoreKeys, digest_now
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.runtime.stage import TaskSpecs
 from chunkmill.stores.capabilities import uncached
@@ -160,7 +160,7 @@ def _fingerprint(array: StoredArray, listings: Listings) -> int | None:
     if not has_versions(store):
         return None
     if not store.is_remote:
-        return mark_now(lambda _, keys: iter((keys,)), None, _batches(array))
+        return digest_now(lambda _, keys: iter((keys,)), None, _batches(array))
     digests = [listings.digest(keys) for keys in _batches(array)]
     return None if None in digests else sum(each for each in digests if each is not None) % 2**64
 

@@ -97,8 +97,8 @@ class TargetWriter:
     listed: dict[int, tuple[Numbers, Numbers]] = field(default_factory=dict, compare=False, repr=False)
     sliced: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
 
-    def beside(self, run: str, replaced: Mapping[str, str] | None) -> TargetWriter | None:
-        """Return the writer that stages the nodes, in the run of that name (`Job.beside`)."""
+    def staged(self, run: str, replaced: Mapping[str, str] | None) -> TargetWriter | None:
+        """Return the writer that stages the nodes, in the run of that name (`Job.staged`)."""
         replacements = replacing.stage_nodes(self.store, [self.path], self.format.name, run, replaced)
         if replacements is None:
             return None

@@ -26,7 +26,7 @@ from chunkmill.dask_arrays.write_task import WriteCounts, block_number
 from chunkmill.errors import JobError, NodeExists
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.names import fingerprint, new_run
-from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_beside
+from chunkmill.runtime.cancellation import abandon_on_error, remove_partial_files, remove_partial_files_near
 from chunkmill.runtime.cluster_tasks import RunningTasks
 from chunkmill.runtime.scheduler import Scheduler, optimised
 
@@ -59,14 +59,14 @@ class WriteTarget:
     replaced: Mapping[str, str] = field(default_factory=dict)
 
 
-Beside = Callable[[str, Mapping[str, str] | None], WriteTarget | None]
+Staged = Callable[[str, Mapping[str, str] | None], WriteTarget | None]
 
 
 def resumable_write(
     x: da.Array,
     target: WriteTarget,
     *,
-    beside: Beside | None = None,
+    staged: Staged | None = None,
     lock: LockFactory,
     write_empty: bool,
     check_free: Callable[[str], object] | None = None,
@@ -76,7 +76,7 @@ def resumable_write(
 
     Parameters
     ----------
-    beside
+    staged
         Returns, for the name of a run, the staged target, while the array that is replaced stays until all is written
         (see `chunkmill.runtime.job.Job`).
     check_free
@@ -92,16 +92,16 @@ def resumable_write(
         The target holds an unfinished job that writes something else.
     """
     array = target.array
-    mark = fingerprint("to_store", _VERSION, x.name, x.chunks, x.dtype, array.format, array.metadata, write_empty)
-    journal = Journal(array.store, array.path, _job(array), mark, is_block_write=True)
+    digest = fingerprint("to_store", _VERSION, x.name, x.chunks, x.dtype, array.format, array.metadata, write_empty)
+    journal = Journal(array.store, array.path, _job(array), digest, is_block_write=True)
     documents = _resumed(journal, x)
     resumes = documents is not None
-    if beside is not None and journal.old_prefix is not None:
-        target = beside(journal.run, journal.replaced) or target
+    if staged is not None and journal.old_prefix is not None:
+        target = staged(journal.run, journal.replaced) or target
     if journal.is_over or (documents is not None and journal.is_decided):
         return _already_done(x, target, journal, documents or {})
     if documents is None:
-        target, documents = _prepare(target, beside, journal)
+        target, documents = _prepare(target, staged, journal)
     written = target.array
     with journal.running():  # before it begins: others take a job without a heartbeat for an interrupted one
         if not resumes:
@@ -118,16 +118,16 @@ def resumable_write(
         journal.check(now=True)
         target.publish(documents, again=resumes)
     if resumes:
-        remove_partial_files_beside(array.store, documents)
+        remove_partial_files_near(array.store, documents)
     journal.finish()
     n_resumed = blocks.npartitions - len(keys)
     return replace(report(array, counts, n_regrouped), n_resumed=n_resumed)
 
 
-def _prepare(target: WriteTarget, beside: Beside | None, journal: Journal) -> tuple[WriteTarget, dict[str, bytes]]:
+def _prepare(target: WriteTarget, staged: Staged | None, journal: Journal) -> tuple[WriteTarget, dict[str, bytes]]:
     """Make room; return the target, or the staged one, and the documents to publish."""
     journal.run = new_run()
-    new = None if beside is None else beside(journal.run, None)
+    new = None if staged is None else staged(journal.run, None)
     if new is not None:
         target, journal.old_prefix, journal.replaced = new, new.old_prefix, new.replaced
     return target, dict(target.prepare())

@@ -325,7 +325,7 @@ class _Write:
         return resumable_write(
             self.x,
             WriteTarget(array, prepare, publish),
-            beside=self._beside if overwrite else None,
+            staged=self._staged if overwrite else None,
             lock=self.lock,
             write_empty=self.write_empty,
             check_free=check_free,
@@ -338,8 +338,8 @@ class _Write:
         documents_format = format_of_store(store, self.array.format)
         check_own(store, documents_format, {path: documents_format.emit_array(path, self.array.metadata)})
 
-    def _beside(self, run: str, replaced: Mapping[str, str] | None) -> WriteTarget | None:
-        """Return where a run with a journal stages the array that replaces another (see `Job.beside`)."""
+    def _staged(self, run: str, replaced: Mapping[str, str] | None) -> WriteTarget | None:
+        """Return where a run with a journal stages the array that replaces another (see `Job.staged`)."""
         array = self.array
         replacements = replacing.stage_nodes(array.store, [array.path], array.format, run, replaced)
         if replacements is None:

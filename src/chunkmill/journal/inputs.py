@@ -24,7 +24,7 @@ from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
 from chunkmill.stores.capabilities import uncached
 from chunkmill.stores.read_versions import digest_of, has_versions, list_versions, version_now
 
-__all__ = ["Inputs", "Listings", "StoreKeys", "inputs_of", "mark_now"]
+__all__ = ["Inputs", "Listings", "StoreKeys", "digest_now", "inputs_of"]
 
 _MOST_LISTED = 1 << 22  # values whose versions are held at once: 64 MB
 
@@ -56,7 +56,7 @@ def inputs_of(inputs: Inputs, common: Any, specs: Iterable[Any]) -> Iterator[Sto
         yield from inputs(common, spec)
 
 
-def mark_now(inputs: Inputs, common: Any, specs: Iterable[Any], listings: Listings | None = None) -> int | None:
+def digest_now(inputs: Inputs, common: Any, specs: Iterable[Any], listings: Listings | None = None) -> int | None:
     """Return the digest of the versions that some specs would read; ``None`` where a store has no versions."""
     total = 0
     for each in inputs_of(inputs, common, specs):

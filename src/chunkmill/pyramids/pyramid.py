@@ -30,7 +30,7 @@ from chunkmill.model.metadata import GroupMetadata
 from chunkmill.nodes.api import open_source, open_target
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import format_of_store
-from chunkmill.pyramids.beside import BesideWriter
+from chunkmill.pyramids.added_levels import AddedLevelsWriter
 from chunkmill.pyramids.computed import ComputedStore, open_image_source
 from chunkmill.pyramids.downsample import Method, Reduction, check_method
 from chunkmill.pyramids.image import DescribedLevels, LevelTarget, describe_base, describe_levels, unlisted_units
@@ -360,10 +360,10 @@ def plan_levels_job(
     action = choose_action(base.metadata, arrays[0].metadata, exact=exact, max_bytes=1, max_keys=1, region=layout)
     blocks, peak_memory = _blocks(name, base, described, worker)
     (seen,) = see_sources([whole(base)])
-    documents: TargetWriter | BesideWriter
+    documents: TargetWriter | AddedLevelsWriter
     if target.exists:
         image = described.image
-        documents = BesideWriter(
+        documents = AddedLevelsWriter(
             name, target.store, at, target.format, arrays[1:], base, seen, image, target.convention, overwrite
         )
     else:
@@ -390,7 +390,7 @@ def plan_levels_job(
     source = (base.url, base.path, base.metadata, seen.versions, *([region] if region else []))
     # attributes of a group that exists are changed at the end: a repetition after that is the same job
     group = replace(described.image, name=None) if target.exists else described.group
-    mark = fingerprint("pyramid", _VERSION, source, target.format, group, known, blocks, shown)
+    digest = fingerprint("pyramid", _VERSION, source, target.format, group, known, blocks, shown)
     stages, n_read = _estimated(writer, action)
     n_reduced = sum(array.write_layout.grid.n_chunks for array in arrays[1:])
     n_first = 0 if target.exists else arrays[0].write_layout.grid.n_chunks
@@ -415,7 +415,7 @@ def plan_levels_job(
         reason=f"{len(arrays)} levels in {n}; the first {first}{unlisted_units(described.image)}",
         costs=costs,
         stages=stages,
-        job=_job(name, mark, writer),
+        job=_job(name, digest, writer),
         arrays=[
             {
                 "level": array.path.rpartition("/")[2],
@@ -434,14 +434,14 @@ def _has_omero(group: GroupMetadata) -> bool:
     return "omero" in group.attributes or "omero" in (group.attributes.get("ome") or {})
 
 
-def _job(name: str, mark: str, writer: PyramidWriter) -> Job:
+def _job(name: str, digest: str, writer: PyramidWriter) -> Job:
     documents = writer.documents
     replacement = documents.replacement
     return Job(
         name=name,
         store=documents.store,
         path=documents.path,
-        fingerprint=mark,
+        fingerprint=digest,
         sources=[writer.base],
         targets=list(writer.levels if writer.action is not None else writer.levels[1:]),
         prepare=writer.prepare,
@@ -450,19 +450,19 @@ def _job(name: str, mark: str, writer: PyramidWriter) -> Job:
         publish=writer.publish,
         check_free=writer.check_free,
         overwrite=documents.overwrite,
-        beside=partial(_job_beside, name, mark, writer) if writer.can_keep_old else None,
+        staged=partial(_staged_job, name, digest, writer) if writer.can_keep_old else None,
         keeps_old=documents.keeps_old,
         old_prefix=None if replacement is None else replacement.old_prefix,
         replaced=documents.replaced,
     )
 
 
-def _job_beside(
-    name: str, mark: str, writer: PyramidWriter, run: str, replaced: Mapping[str, str] | None
+def _staged_job(
+    name: str, digest: str, writer: PyramidWriter, run: str, replaced: Mapping[str, str] | None
 ) -> Job | None:
-    """Return the job that stages the nodes, and then replaces the old ones, in the run of that name (`Job.beside`)."""
-    beside = writer.beside(run, replaced)
-    return None if beside is None else _job(name, mark, beside)
+    """Return the job that stages the nodes, and then replaces the old ones, in the run of that name (`Job.staged`)."""
+    staged = writer.staged(run, replaced)
+    return None if staged is None else _job(name, digest, staged)
 
 
 def _shown(method: Method | Reduction) -> str:

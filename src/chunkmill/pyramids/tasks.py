@@ -29,7 +29,7 @@ from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import ChunkCoords, Region
 from chunkmill.model.multiscales import Multiscale
 from chunkmill.nodes.array import Array
-from chunkmill.pyramids.beside import BesideWriter
+from chunkmill.pyramids.added_levels import AddedLevelsWriter
 from chunkmill.pyramids.downsample import Method, Reduction, downsample
 from chunkmill.pyramids.labels import LabelList
 from chunkmill.pyramids.levels import LevelBlocks, block_region, tasks_of, under
@@ -229,7 +229,7 @@ class PyramidWriter:
         The list of label images that the new one is added to; ``None``: it is none.
     """
 
-    documents: TargetWriter | BesideWriter
+    documents: TargetWriter | AddedLevelsWriter
     base: Array
     seen: SeenSource
     levels: tuple[Array, ...]
@@ -244,9 +244,9 @@ class PyramidWriter:
         """True if what is at the target is replaced, and may stay until the new is complete."""
         return bool(self.documents.overwrite) and self.documents.replacement is None
 
-    def beside(self, run: str, replaced: Mapping[str, str] | None) -> PyramidWriter | None:
-        """Return the writer that stages what replaces the target, in the run of that name (`Job.beside`)."""
-        documents = self.documents.beside(run, replaced)
+    def staged(self, run: str, replaced: Mapping[str, str] | None) -> PyramidWriter | None:
+        """Return the writer that stages what replaces the target, in the run of that name (`Job.staged`)."""
+        documents = self.documents.staged(run, replaced)
         if documents is None:
             return None
         if isinstance(documents, TargetWriter):

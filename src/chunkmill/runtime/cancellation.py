@@ -39,7 +39,7 @@ __all__ = [
     "ended_by_sigterm",
     "is_on_worker",
     "remove_partial_files",
-    "remove_partial_files_beside",
+    "remove_partial_files_near",
     "unless_cancelled",
 ]
 
@@ -162,7 +162,7 @@ def remove_partial_files(arrays: Iterable[StoredArray], *, after_death: bool = F
             sweep_partial_files(array.store, array.prefix)
 
 
-def remove_partial_files_beside(store: Store, keys: Iterable[str]) -> None:
+def remove_partial_files_near(store: Store, keys: Iterable[str]) -> None:
     """Remove the partial files that an interrupted run left next to `keys`, and next to the folders above them."""
     for prefix in {prefix for key in keys for prefix in map("{}/".format, parents_of(key))}:
         sweep_partial_files(store, "" if prefix == "/" else prefix, recursive=False)

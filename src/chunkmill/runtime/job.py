@@ -23,7 +23,7 @@ from chunkmill.journal.lease import check_no_job
 from chunkmill.journal.names import new_run
 from chunkmill.journal.recovery import withdraw_published
 from chunkmill.log import LOG
-from chunkmill.runtime.cancellation import ended_by_sigterm, remove_partial_files, remove_partial_files_beside
+from chunkmill.runtime.cancellation import ended_by_sigterm, remove_partial_files, remove_partial_files_near
 from chunkmill.runtime.preflight import describe_needs
 from chunkmill.runtime.progress import JobMonitor
 from chunkmill.runtime.scheduler import Scheduler
@@ -68,14 +68,14 @@ class Job:
         Further stores (a temporary one) that tasks write to.
     overwrite
         ``True``: `prepare` deletes what is there; ``False``: it refuses; ``None``: that is written into.
-    beside
+    staged
         Returns, for the name of a run, the same job writing to a staging prefix (see `old_prefix`): that
-        node stays until the new one is complete. Called as ``beside(run, replaced)`` with what the plan says, of a job
+        node stays until the new one is complete. Called as ``staged(run, replaced)`` with what the plan says, of a job
         that is resumed; with ``None`` when it begins: returns ``None`` then where the store cannot hold both.
     keeps_old
         Returns whether the store can hold both now: ``None`` where it cannot, else what is to be said of it.
     old_prefix
-        Of a job that `beside` returned: prefix of the keys of the node that it replaces. It writes below
+        Of a job that `staged` returned: prefix of the keys of the node that it replaces. It writes below
         `chunkmill.journal.names.staged_prefix`, and `publish` calls
         `chunkmill.stores.capabilities.replace_prefix`.
     choices
@@ -104,7 +104,7 @@ class Job:
     check_free: Callable[[str], object] | None = None
     check_result: Callable[[], object] | None = None
     overwrite: bool | None = False
-    beside: Callable[[str, Mapping[str, str] | None], Job | None] | None = None
+    staged: Callable[[str, Mapping[str, str] | None], Job | None] | None = None
     keeps_old: Callable[[], str | None] | None = None
     old_prefix: str | None = None
     replaced: Mapping[str, str] = field(default_factory=dict)
@@ -220,8 +220,8 @@ def _run(
 ) -> JobResult:
     start = time.perf_counter()
     job, journal, documents = job.resumed() if resume else (job, job.journal(), None)
-    if job.beside is not None and journal.old_prefix is not None:
-        job = job.beside(journal.run, journal.replaced) or job
+    if job.staged is not None and journal.old_prefix is not None:
+        job = job.staged(journal.run, journal.replaced) or job
     if journal.is_over or (documents is not None and journal.is_decided):
         return _already_done(job, journal, documents or {}, start)
     interrupted, needs = documents is not None, None
@@ -268,7 +268,7 @@ def _run(
             written = job.publish(documents)
             make_durable(job.store)
             if interrupted:
-                remove_partial_files_beside(job.store, written or ())
+                remove_partial_files_near(job.store, written or ())
             journal.finish(plan)
     except JobError:
         journal.tidy()
@@ -283,9 +283,9 @@ def _nothing() -> None: ...
 def _prepare(job: Job, journal: Journal) -> tuple[Job, dict[str, bytes]]:
     """Make room; return the job, or the one that stages what it writes, and the documents to publish."""
     journal.run = new_run()
-    beside = None if job.beside is None else job.beside(journal.run, None)
-    if beside is not None:
-        job, journal.old_prefix, journal.replaced = beside, beside.old_prefix, beside.replaced
+    staged = None if job.staged is None else job.staged(journal.run, None)
+    if staged is not None:
+        job, journal.old_prefix, journal.replaced = staged, staged.old_prefix, staged.replaced
     return job, dict(job.prepare())
 
 

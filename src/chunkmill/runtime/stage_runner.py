@@ -19,7 +19,7 @@ from distributed import Client
 
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.journal.heartbeat import Heartbeat
-from chunkmill.journal.inputs import Listings, inputs_of, mark_now
+from chunkmill.journal.inputs import Listings, digest_now, inputs_of
 from chunkmill.journal.journal import FEW_RECORDS, Journal
 from chunkmill.journal.record_batch import RecordBatch
 from chunkmill.journal.record_files import GROUP
@@ -118,9 +118,9 @@ class ResumedTasks:
             values = self._journal.records.read_many(self._number, numbers)
             for (task, specs), (_, value) in zip(tasks_to_run(stage, only=numbers), values, strict=True):
                 record = read_record(value or b"")
-                mark = None if record is None else record.reads
-                now = None if mark is None else mark_now(stage.inputs, stage.common, specs, listings)
-                if unknown if now is None else now != mark:
+                digest = None if record is None else record.reads
+                now = None if digest is None else digest_now(stage.inputs, stage.common, specs, listings)
+                if unknown if now is None else now != digest:
                     changed.add(task)
         return changed
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from distributed.protocol.pickle import dumps
 
-from chunkmill.journal.inputs import Inputs, mark_now
+from chunkmill.journal.inputs import Inputs, digest_now
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.record_batch import RecordBatch
 from chunkmill.journal.records import Record, WrittenKeys
@@ -81,7 +81,7 @@ class LocalStage:
 
     def reads_now(self, specs: Sequence[Any]) -> int | None:
         """Return the digest of what some specs would read now; ``None``: not known."""
-        return None if self.inputs is None else mark_now(self.inputs, self.common, specs)
+        return None if self.inputs is None else digest_now(self.inputs, self.common, specs)
 
     def open(self) -> LocalStage:
         """Return the stage."""

@@ -121,14 +121,17 @@ class Publication:
         if not growth:
             return
         self.check_unchanged(growth, seen)
-        marks = self._marks(dim, growth)
-        for path, mark in marks.items():  # the group of the write first: its attribute counts for all below it
-            self._change_attributes(path, partial(_marked, mark=mark))
+        pending = self._pending(dim, growth)
+        for (
+            path,
+            append_state,
+        ) in pending.items():  # the group of the write first: its attribute counts for all below it
+            self._change_attributes(path, partial(_with_state, append_state=append_state))
         with BackgroundCalls(REQUESTS_AT_ONCE if self.store.is_remote else 0) as calls:
             for each in growth:
                 calls.call(self._grow, each)
-        paths = [*(each.path for each in growth), *marks]
-        for path in reversed(marks):
+        paths = [*(each.path for each in growth), *pending]
+        for path in reversed(pending):
             if path != self.path:
                 self._change_attributes(path, _unmarked)
         refresh_consolidated(self.store, self.documents_format, paths, edit=without_attribute)
@@ -136,7 +139,7 @@ class Publication:
         self._consolidate(is_needed=False)
         flush(self.store)
 
-    def _marks(self, dim: str, growth: Sequence[Growth]) -> dict[str, UnfinishedAppend]:
+    def _pending(self, dim: str, growth: Sequence[Growth]) -> dict[str, UnfinishedAppend]:
         """Return the attribute of each group: of the written one for all arrays, of others for their own."""
         paths = dict.fromkeys([self.path, *(each.path.rpartition("/")[0] for each in growth)])
         shapes = {path: {_relative(g.path, path): g.before for g in growth if _is_in(g.path, path)} for path in paths}
@@ -160,9 +163,9 @@ class Publication:
             stored = documents_format.parse_array(each.path, found)
             if stored is None or stored.identity != each.seen.identity:
                 raise self._changed(each)
-        for path, mark in seen.items():
+        for path, append_state in seen.items():
             group = documents_format.parse_group(path, found) or GroupMetadata()
-            if UnfinishedAppend.of(group.attributes) != mark:
+            if UnfinishedAppend.of(group.attributes) != append_state:
                 raise self._changed(growth[0])
 
     def _changed(self, growth: Growth) -> DatasetError:
@@ -221,8 +224,8 @@ def merged_attributes(stored: Attributes, added: Attributes) -> dict[str, JSON]:
     return merged
 
 
-def _marked(stored: Attributes, mark: UnfinishedAppend) -> Attributes:
-    return {**stored, ATTRIBUTE: mark.to_json()}
+def _with_state(stored: Attributes, append_state: UnfinishedAppend) -> Attributes:
+    return {**stored, ATTRIBUTE: append_state.to_json()}
 
 
 def _unmarked(stored: Attributes) -> Attributes:

@@ -63,7 +63,7 @@ def reserved_additions(plan: DatasetPlan, publication: Publication) -> Iterator[
             own = held.enter_context(leased(store, plan.path, job, scope="append"))
             # a client that replaces such an array may have died since the plan was made: its commit is rolled forward
             check_no_job(store, plan.path, *(each.path for each in plan.growth), own_run=own.run, waits=True)
-            publication.check_unchanged(plan.growth, plan.marks)
+            publication.check_unchanged(plan.growth, plan.pending)
         try:
             yield
         except BaseException:  # what was written would be values of whatever is created there next

@@ -286,7 +286,7 @@ def write_dataset(
             publish=[
                 partial(check_after_writing, [*stored.values()]),
                 *([create] if compute else []),
-                partial(publication.append, str(append_dim), plan.growth, plan.marks),
+                partial(publication.append, str(append_dim), plan.growth, plan.pending),
             ],
             reports=reports,
             arrays={planned.path: planned.array for planned in lazy},

@@ -94,7 +94,7 @@ class DatasetPlan:
         Path of an existing group -> attributes that the write adds.
     growth
         Arrays that an append makes longer.
-    marks
+    pending
         Path of an existing group -> the unfinished append that is marked there.
     chunk_key_encoding
         Of new arrays.
@@ -109,7 +109,7 @@ class DatasetPlan:
     nodes: dict[str, dict[str, bytes]] = field(default_factory=dict)
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
     growth: list[Growth] = field(default_factory=list)
-    marks: dict[str, UnfinishedAppend] = field(default_factory=dict)
+    pending: dict[str, UnfinishedAppend] = field(default_factory=dict)
     chunk_key_encoding: Any = None
 
     def add(self, path: str, name: str, variable: Variable, *, strict: bool) -> None:
@@ -262,7 +262,7 @@ def plan_existing(
         if group is None:
             plan.add_group(labelled)
         else:
-            plan.marks[group.path] = UnfinishedAppend.of(group.attributes)
+            plan.pending[group.path] = UnfinishedAppend.of(group.attributes)
         stored = {} if group is None else group.arrays()
         arrays = _before_unfinished(root, group, stored)
         cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)

@@ -67,7 +67,7 @@ def test_each_store_key_has_one_task(array):
 
 
 def test_many_counts_are_summed_in_steps(array):
-    wide = cm.create_array(MemoryStore(), "w", shape=(200,), dtype="u1", chunks=(1,))
+    wide = cm.create_array(MemoryStore(), "wide", shape=(200,), dtype="u1", chunks=(1,))
     counts, _ = write_graph(da.ones(200, chunks=1, dtype="u1"), wide, full_region((200,)), lock=local_lock)
     sums = [key for key in counts.dask if str(key[0]).endswith("-partial")]
     assert len(sums) == 4  # of at most 64 blocks each

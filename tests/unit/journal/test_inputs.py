@@ -3,7 +3,7 @@
 import pytest
 from support.recording import RecordingStore
 
-from chunkmill.journal.inputs import Listings, StoreKeys, mark_now
+from chunkmill.journal.inputs import Listings, StoreKeys, digest_now
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.read_versions import ReadVersions, noting
 
@@ -35,14 +35,14 @@ def test_the_mark_is_that_of_what_is_read(store, specs):
         for i in (spec, spec + 1):
             noting(store, read.record).get(f"a/{i}")
         total += read.digest()
-    assert mark_now(inputs, store, specs) == total % 2**64
+    assert digest_now(inputs, store, specs) == total % 2**64
     store.clear()
     listings = Listings()
-    assert [mark_now(inputs, store, specs, listings) for _ in range(2)] == [total % 2**64] * 2
+    assert [digest_now(inputs, store, specs, listings) for _ in range(2)] == [total % 2**64] * 2
     assert store.keys() == ["a/"]
 
 
 def test_of_a_store_without_versions_nothing_is_known(store):
     store.below = object()
-    assert mark_now(inputs, store, [0]) is None
-    assert mark_now(inputs, store, []) == 0
+    assert digest_now(inputs, store, [0]) is None
+    assert digest_now(inputs, store, []) == 0

@@ -13,7 +13,7 @@ from chunkmill.runtime.cancellation import (
     abandon,
     abandon_on_error,
     remove_partial_files,
-    remove_partial_files_beside,
+    remove_partial_files_near,
     unless_cancelled,
 )
 from chunkmill.stores.guarded import write_guard
@@ -127,12 +127,12 @@ def test_partial_files_go_when_a_worker_is_lost(tmp_path, partial, monkeypatch):
 
 
 def test_partial_files_beside_keys(tmp_path, partial):
-    beside = tmp_path / "g" / partial.name
-    beside.touch()
+    staged = tmp_path / "g" / partial.name
+    staged.touch()
     top = tmp_path / partial.name
     top.touch()
-    remove_partial_files_beside(LocalStore(tmp_path), ["g/zarr.json"])
-    assert (partial.exists(), beside.exists(), top.exists()) == (True, False, False)
+    remove_partial_files_near(LocalStore(tmp_path), ["g/zarr.json"])
+    assert (partial.exists(), staged.exists(), top.exists()) == (True, False, False)
 
 
 @pytest.mark.parametrize("over", [True, False])

@@ -154,7 +154,7 @@ class Spill:
         n_sections = prod(most_met(cut, length) for cut, length in zip(cuts[self.ndim :], reads, strict=True))
         file = self.itemsize * prod(reads) + trailer * n_sections
         section = self.itemsize * prod(map(min, reads, writes)) + trailer
-        if not self.is_raw:  # encoded beside decoded values, in a buffer that grows; both of a section
+        if not self.is_raw:  # encoded next to decoded values, in a buffer that grows; both of a section
             file, section = file * 9 // 4, section * 2
         first = file + max(self.source.working_bytes + self.source.ahead_bytes, file * self.intermediate.n_copies)
         second = max(section + self.intermediate.ahead_bytes, self.target.working_bytes)

@@ -25,11 +25,11 @@ from chunkmill.pyramids.image import emit_levels
 from chunkmill.stores.base import Store
 from chunkmill.stores.capabilities import flush, is_empty
 
-__all__ = ["BesideWriter"]
+__all__ = ["AddedLevelsWriter"]
 
 
 @dataclass(frozen=True, slots=True)
-class BesideWriter:
+class AddedLevelsWriter:
     """The documents of new levels in a group that exists; can be pickled.
 
     Attributes
@@ -70,8 +70,8 @@ class BesideWriter:
         """Documents seen of the levels that are replaced."""
         return {key: value for each in self.replacements for key, value in each.seen.items()}
 
-    def beside(self, run: str, replaced: Mapping[str, str] | None) -> BesideWriter | None:
-        """Return the writer that stages the levels, in the run of that name (`Job.beside`)."""
+    def staged(self, run: str, replaced: Mapping[str, str] | None) -> AddedLevelsWriter | None:
+        """Return the writer that stages the levels, in the run of that name (`Job.staged`)."""
         paths = [level.path for level in self.levels]
         replacements = replacing.stage_nodes(self.store, paths, self.format.name, run, replaced)
         if replacements is None:
