@@ -95,15 +95,6 @@ EXEMPT = re.compile(
 )
 NAMES_OF_OTHERS = {"add_note", "__notes__", "sign_test"}
 
-# rooms, or other entries of `CLEAN` -> words to leave out that they may have together: figures that only shrink
-NOT_YET_CLEAN = {
-    # names of the attribute `Job.beside`, and of versions that a record holds
-    "conversion dask_arrays journal runtime": 75,
-    "pyramids": 29,
-    "xarray": 18,
-    "notebooks": 2,
-}
-
 HEADLESS = re.compile(r"(What|How|Who|Whom|Whose|Where|Of what|That|Whether)\b")
 
 
@@ -177,19 +168,9 @@ def words_of(name):
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
 
 
-def test_words_to_leave_out_become_fewer():
-    """What `TO_LEAVE_OUT` holds, a room may have as often as `NOT_YET_CLEAN` says."""
-    allowed = {place: places for places in NOT_YET_CLEAN for place in places.split()}
-    found = {}
-    for path in TEXTS:
-        found.setdefault(allowed.get(place_of(path), place_of(path)), []).extend(left_in(path))
-    more = {places: lines for places, lines in found.items() if len(lines) > NOT_YET_CLEAN.get(places, 0)}
-    assert not more, "\n".join(f"{places}: {len(lines)}\n" + "\n".join(lines) for places, lines in more.items())
-
-
-def place_of(path):
-    """Return the room of a file of the package, or the first part of its path."""
-    return path.relative_to(PACKAGE if PACKAGE in path.parents else ROOT).parts[0]
+def test_words_to_leave_out_are_left_out():
+    found = [line for path in TEXTS for line in left_in(path)]
+    assert not found, "\n" + "\n".join(found)
 
 
 def left_in(path):
