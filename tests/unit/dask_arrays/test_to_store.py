@@ -167,7 +167,7 @@ def test_a_deleted_target_is_an_error_when_it_is_read_again():
 def test_overloads_have_the_arguments_of_the_function(function):
     own = set(inspect.signature(function).parameters)
     shared = set(writing._Options.__annotations__) if function is cm.to_store else set()
-    overloads = get_overloads(function)
+    overloads = get_overloads(inspect.unwrap(function))
     assert len(overloads) == 4
     for each in overloads:
         assert (set(inspect.signature(each).parameters) - {"options"}) | shared == own
