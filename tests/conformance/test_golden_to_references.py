@@ -29,6 +29,7 @@ def nodes(golden):
 
 @pytest.mark.filterwarnings("ignore:.*is unknown here and read as:UserWarning")  # the draft's fallbacks
 @pytest.mark.filterwarnings("ignore:.*has no endian:UserWarning")  # zarr-python 3.0 and 3.1
+@pytest.mark.filterwarnings("ignore:a dimension name occurs twice:UserWarning")
 @pytest.mark.parametrize("goldens", BY_NAME.values(), ids=BY_NAME)
 def test_values(goldens, tmp_path):
     for i, golden in enumerate(distinct(goldens)):

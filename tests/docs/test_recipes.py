@@ -50,12 +50,7 @@ RECIPES = [
         "xxh3",
         {"codecs/xxh3.py": "xxh3.py"},
         {"tests/unit/codecs/test_xxh3.py": "contract_xxh3.py"},
-        {
-            "codecs/registry.py": (
-                ("from chunkmill.codecs.xxh3 import Xxh3\n", "from chunkmill.codecs.zstd "),
-                ('    "xxh3": ("bytes_bytes", Xxh3.from_config),\n', '    "crc32c": ("bytes_bytes", '),
-            )
-        },
+        {"codecs/registry.py": (('    "xxh3": _factory("xxh3", "Xxh3.from_config"),\n', '    "crc32c": _factory('),)},
     ),
     Recipe(
         "Add a store",
@@ -64,7 +59,7 @@ RECIPES = [
         {"tests/contracts/test_sqlite.py": "contract_sqlite.py"},
         {
             "stores/open.py": (
-                ("from chunkmill.stores.sqlite import SqliteStore\n", "from chunkmill.stores.zip "),
+                ("from chunkmill.stores.sqlite import SqliteStore\n", "from chunkmill.stores.url_pipeline "),
                 (
                     '    if url.startswith("sqlite://"):\n        return SqliteStore(url.removeprefix("sqlite://"))\n',
                     "    return FsspecStore(url, storage_options)",

@@ -146,7 +146,7 @@ def test_a_plan_of_many_arrays_says_what_each_gets(group):
     plan = plan_rechunk((store, "g"), (store, "h"), chunks=(12, 4))
     assert {row["array"]: row["action"] for row in plan.arrays} == {"g/image": "direct", "g/sub/line": "copy"}
     assert plan.actions == {"rechunk": 3, "copy": 3}
-    for text in (repr(plan), plan._repr_html_()):
+    for text in (plan.explain(), plan._repr_html_()):
         assert "g/sub/line" in text
 
 

@@ -109,7 +109,7 @@ def explained(function: Callable[..., Any]) -> Callable[..., Any]:
         if not takes_any and not known.issuperset(options):
             unknown = next(name for name in options if name not in known)
             raise TypeError(_unknown(function.__name__, unknown, options[unknown], names)) from None
-        if len(args) <= at or not isinstance(args[at], str) or args[at] not in _MODES:
+        if len(args) <= at or not isinstance(args[at], str) or args[at] not in _MODES or "mode" in options:
             return function(*args, **options)
         way = f"mode={args[at]!r}" if "mode" in known else "overwrite=True"
         if writes and args[at] in _MODES_OF_WRITERS:
