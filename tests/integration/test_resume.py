@@ -249,7 +249,7 @@ def test_a_codec_that_workers_lack(client, tmp_path, target):
     make_source(url, codecs=[{"id": "client-only"}])
     with pytest.raises(JobError, match=r"worker tcp://.*cannot run the tasks.*client-only") as caught:
         cm.convert(url, target, format="zarr2", codecs="zstd")
-    assert str(caught.value).count("worker tcp://") == 2
+    assert str(caught.value).count("tcp://") == 2  # both workers, in one line
     assert not list(LocalStore(target).list_prefix(""))
 
 

@@ -89,7 +89,8 @@ def test_a_run_that_is_replaced_stops_with_one_error(source, tmp_path, monkeypat
     thread.start()
     wait_for(lambda: sum(1 for _ in LocalStore(target).list_prefix("a/c/")) >= 3)
     cm.open_array(source, "a", mode="r+")[...] = 0  # all chunks are absent now
-    with pytest.raises(JobError, match=r"a job with another plan .* is running: 'convert to .*', begun .* s ago; wait"):
+    running = r"a job with another plan .* is running: 'convert to .*', begun .* s ago, with codecs .*gzip.*; wait"
+    with pytest.raises(JobError, match=running):
         cm.convert(source, target, format="zarr3", codecs="gzip", resume=False, overwrite=True)
     # of a client that was suspended for a minute
     monkeypatch.setattr("chunkmill.journal.heartbeat.is_live", lambda _: False)
