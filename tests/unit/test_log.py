@@ -71,7 +71,7 @@ def test_contention_is_told(caplog):
 
     store.__class__ = Contended
     array[1] = 7
-    assert caplog.messages == [f"{store.url}/c/0 was changed by another writer meanwhile; it is read again"]
+    assert caplog.messages == [f"{store.url}/c/0 was changed by another writer; it is read again"]
     assert array[...].tolist() == [1, 7, 3, 4]
 
 

@@ -8,7 +8,7 @@ reference. Not here: how references are joined (`chunkmill.formats.references.co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -122,7 +122,7 @@ def _with_data(references: ReferenceSet, added: Mapping[str, bytes]) -> Referenc
     for key, data in added.items():
         named[key] = INLINE, len(blob), len(data)
         blob += data
-    return replace(references, named=named, blob=bytes(blob))
+    return ReferenceSet(references.urls, references.tables, named, bytes(blob))  # without what it remembers of its keys
 
 
 def _dimensions(references: ReferenceSet) -> dict[str, Sequence[Any]]:

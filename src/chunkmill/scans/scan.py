@@ -130,14 +130,15 @@ def scan(
 
     Examples
     --------
-    >>> import chunkmill as cm, xarray as xr
+    >>> import chunkmill as cm, tempfile, xarray as xr
+    >>> folder = tempfile.mkdtemp()
     >>> for i in range(2):
     ...     part = xr.Dataset({"v": ("time", [1.0 * i, 2.0])}, {"time": [2 * i, 2 * i + 1]})
-    ...     part.to_netcdf(f"part-{i}.nc", engine="scipy")
-    >>> report = cm.scan("part-*.nc", "all.json", concat_dim="time")
+    ...     part.to_netcdf(f"{folder}/part-{i}.nc", engine="scipy")
+    >>> report = cm.scan(f"{folder}/part-*.nc", f"{folder}/all.json", concat_dim="time")
     >>> report.n_files
     2
-    >>> xr.open_dataset("all.json", engine="chunkmill").v.values
+    >>> xr.open_dataset(f"{folder}/all.json", engine="chunkmill").v.values
     array([0., 2., 1., 2.])
     """
     start = time.perf_counter()

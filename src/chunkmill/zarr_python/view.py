@@ -69,8 +69,8 @@ def zarr_store(node: NodeLocation, *, storage_options: Mapping[str, Any] | None 
     Examples
     --------
     >>> import chunkmill as cm, numpy as np, zarr
-    >>> _ = cm.to_store(np.arange(6), "data.n5", chunks=4, format="n5")
-    >>> zarr.open_array(cm.zarr_store("data.n5"), mode="r")[2:5]
+    >>> _ = cm.to_store(np.arange(6), "memory://doc-zarr-store", chunks=4, format="n5")
+    >>> zarr.open_array(cm.zarr_store("memory://doc-zarr-store"), mode="r")[2:5]
     array([2, 3, 4])
     """
     return NodeStore(open_source(node, storage_options))

@@ -54,3 +54,8 @@ def test_an_array_in_one_file_alone_is_named():
     lacking = ParsedFile("b", parse_reference_json(EMPTY), {})
     with pytest.raises(ScanError, match="'time' in only one of b and a"):
         times([part("a", [0]), lacking])
+
+
+def test_files_of_short_arrays_alone_are_listed():
+    group = open_group(ReferenceStore(joined([part("a", [0]), part("b", [1])], "time")))
+    assert list(group) == ["time"]
