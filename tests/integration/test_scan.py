@@ -45,7 +45,7 @@ def write_part(path, number, *, engine="h5netcdf", encoding=None, units="days si
 
 def opened_by_xarray(paths, engine):
     return xr.concat(
-        [xr.open_dataset(path, engine=engine).load() for path in paths],
+        [xr.load_dataset(path, engine=engine) for path in paths],
         dim="time",
         data_vars="minimal",
         coords="minimal",
@@ -61,7 +61,7 @@ def test_files_are_joined_in_the_order_of_their_times(tmp_path, monkeypatch, tar
         write_part(f"part-{9 - number}.nc", number)  # names run against the times
     report = cm.scan("part-*.nc", target, concat_dim="time")
     expected = opened_by_xarray(["part-9.nc", "part-8.nc", "part-7.nc"], "h5netcdf")
-    found = xr.open_dataset(target, engine="chunkmill").load()
+    found = xr.load_dataset(target, engine="chunkmill")
     xr.testing.assert_identical(found, expected)
     assert report.n_files == 3
     assert found.packed.encoding["scale_factor"] == 0.5
@@ -70,8 +70,8 @@ def test_files_are_joined_in_the_order_of_their_times(tmp_path, monkeypatch, tar
 def test_netcdf3(tmp_path):
     write_part(tmp_path / "a.nc", 0, engine="scipy")
     cm.scan(tmp_path / "a.nc", tmp_path / "all.json")
-    expected = xr.open_dataset(tmp_path / "a.nc", engine="scipy").load()
-    xr.testing.assert_identical(xr.open_dataset(tmp_path / "all.json", engine="chunkmill").load(), expected)
+    expected = xr.load_dataset(tmp_path / "a.nc", engine="scipy")
+    xr.testing.assert_identical(xr.load_dataset(tmp_path / "all.json", engine="chunkmill"), expected)
 
 
 def test_a_scan_is_a_source_of_conversions(tmp_path):
@@ -80,7 +80,7 @@ def test_a_scan_is_a_source_of_conversions(tmp_path):
     cm.scan(str(tmp_path / "*.nc"), tmp_path / "all.json", concat_dim="time")
     cm.convert(tmp_path / "all.json", tmp_path / "all.zarr", format="zarr3", chunks={"time": 8})
     expected = opened_by_xarray([tmp_path / "0.nc", tmp_path / "1.nc"], "h5netcdf")
-    xr.testing.assert_equal(xr.open_dataset(tmp_path / "all.zarr", engine="chunkmill").load(), expected)
+    xr.testing.assert_equal(xr.load_dataset(tmp_path / "all.zarr", engine="chunkmill"), expected)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_units_of_time_that_differ_are_named_or_rewritten(tmp_path):
         cm.scan(where, tmp_path / "all.json", concat_dim="time")
     cm.scan(where, tmp_path / "all.json", concat_dim="time", rewrite_units=True)
     expected = opened_by_xarray([tmp_path / "0.nc", tmp_path / "1.nc"], "h5netcdf")
-    found = xr.open_dataset(tmp_path / "all.json", engine="chunkmill").load()
+    found = xr.load_dataset(tmp_path / "all.json", engine="chunkmill")
     assert np.array_equal(found.time.values, expected.time.values)
     assert np.array_equal(found.v.values, expected.v.values)
 
@@ -195,7 +195,7 @@ def test_a_parser_of_the_users_own(tmp_path):
         from kerchunk.hdf import SingleHdf5ToZarr
 
         cm.scan(tmp_path / "0.nc", tmp_path / "all.json", parser=lambda url: SingleHdf5ToZarr(url).translate())
-    expected = xr.open_dataset(tmp_path / "0.nc", engine="h5netcdf").load()
+    expected = xr.load_dataset(tmp_path / "0.nc", engine="h5netcdf")
     assert np.array_equal(xr.open_dataset(tmp_path / "all.json", engine="chunkmill").v.values, expected.v.values)
 
 
@@ -205,4 +205,4 @@ def test_files_of_a_web_server(http_server, tmp_path):  # noqa: F811
     urls = [f"{http_server.url}/{number}.nc" for number in range(2)]
     cm.scan(urls, tmp_path / "all.json", concat_dim="time")
     expected = opened_by_xarray([http_server.folder / "0.nc", http_server.folder / "1.nc"], "h5netcdf")
-    xr.testing.assert_identical(xr.open_dataset(tmp_path / "all.json", engine="chunkmill").load(), expected)
+    xr.testing.assert_identical(xr.load_dataset(tmp_path / "all.json", engine="chunkmill"), expected)

@@ -74,6 +74,10 @@ class Tab:
         path.write_bytes(base64.b64decode(taken["data"]))
 
 
+async def _closed(socket):
+    socket.close()  # inside the loop: it makes futures of the current one
+
+
 async def _connected(url):
     return await websocket_connect(url, max_message_size=2**28)
 
@@ -91,7 +95,7 @@ def open_tab(folder):
             (page,) = [each for each in json.load(answer) if each["type"] == "page"]
         tab = Tab(page["webSocketDebuggerUrl"], loop)
         yield tab
-        tab._socket.close()
+        loop.run_until_complete(_closed(tab._socket))
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
