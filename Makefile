@@ -123,7 +123,7 @@ $(DOCS)/.made: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: set PYTHON=python3.x (3.11 or later)"; exit 1; }
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(DOCS)/bin/python -m pip install --quiet --constraint constraints.txt --editable . --group docs
+	$(DOCS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[zarr]' --group docs
 	@touch $@
 
 # strict: a broken link, or a name that is not there, is an error; --quiet would hide both, and build

@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.runtime.progress import JobStatus
     from chunkmill.scans.scan import ScanReport, scan
     from chunkmill.xarray.write import DatasetReport, write_dataset
-    from chunkmill.zarr_python.view import zarr_store
+    from chunkmill.zarr_python.zarr_store import zarr_store
 
 __all__ = [
     "Array",
@@ -130,7 +130,7 @@ _DEFINED_IN = {
     "runtime.progress": ("JobStatus",),
     "scans.scan": ("ScanReport", "scan"),
     "xarray.write": ("DatasetReport", "write_dataset"),
-    "zarr_python.view": ("zarr_store",),
+    "zarr_python.zarr_store": ("zarr_store",),
 }
 _MODULES = {name: f"chunkmill.{module}" for module, names in _DEFINED_IN.items() for name in names}
 

@@ -12,7 +12,7 @@ from zarr.core.sync import sync
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
-from chunkmill.zarr_python.view import zarr_store
+from chunkmill.zarr_python.zarr_store import zarr_store
 
 X = np.arange(7 * 10, dtype="u2").reshape(7, 10)
 PROTOTYPE = default_buffer_prototype()
