@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import chunkmill as cm
-from chunkmill.nodes.keywords import THEIRS
+from chunkmill.nodes.keywords import THEIRS, explained
 
 DS = xr.Dataset({"t": ("x", np.arange(4.0))})
 VALUES = np.arange(4.0)
@@ -97,6 +97,14 @@ def test_a_reader_offers_the_mode(tmp_path):
     with pytest.raises(cm.errors.NodeNotFound) as raised:
         cm.open(tmp_path / "k.zarr", "missing")
     assert "did you mean" not in str(raised.value)
+
+
+def test_a_node_that_is_being_replaced_is_not_called_missing():
+    def read(url, path="", *, mode="r"):
+        raise cm.errors.NodeBeingReplaced(url=url, path=path, job="j", hint="repair=True")
+
+    with pytest.raises(cm.errors.NodeBeingReplaced, match="repair=True"):
+        explained(read)("x", "a")
 
 
 def test_functions_are_still_what_they_were():
