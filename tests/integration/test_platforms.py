@@ -11,6 +11,10 @@ ROOT = Path(__file__).parents[2]
 WITHOUT_POSIX = """
 import os, shutil, signal, sys, time
 import dask.array, distributed, xarray, pytest  # which have their own ways on Windows
+try:
+    import trio  # has as well: hypothesis imports it where it is installed
+except ImportError:
+    pass
 for name in ("fcntl", "resource", "pwd", "grp", "termios"):
     sys.modules[name] = None
 UNKNOWN_TO_WINDOWS = {
