@@ -24,7 +24,7 @@ from chunkmill.stores.posix_file import replace
 __all__ = ["HEADER", "Archive", "copy_member", "header_length", "shared_archive", "version_of"]
 
 HEADER = struct.Struct("<4s22xHH")  # of a member: its signature, the lengths of its name and of an extra field
-_STEP = 2**20
+_COPY_STEP = 2**20
 _ENCRYPTED, _SIZES_FOLLOW = 1, 8  # bits of a member's flags
 
 
@@ -53,7 +53,7 @@ def copy_member(source: zipfile.ZipFile, member: zipfile.ZipInfo, target: zipfil
         file.seek(member.header_offset + header_length(file.read(HEADER.size)))
         n_left = member.compress_size
         while n_left:
-            if not (part := file.read(min(_STEP, n_left))):
+            if not (part := file.read(min(_COPY_STEP, n_left))):
                 raise OSError("the zip file is truncated")
             written.write(part)
             n_left -= len(part)
