@@ -229,6 +229,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def _is_fork() -> bool:
+    return RUNTIME.pid not in {None, os.getpid()}
+
+
 def _where_it_works(
     method: Callable[Concatenate[ObstoreStore, P], T],
 ) -> Callable[Concatenate[ObstoreStore, P], T]:
@@ -237,12 +241,10 @@ def _where_it_works(
     Also all but the reading of values over HTTP: obstore lists by WebDAV alone, asks for sizes by HEAD, which not all
     servers answer, and writes without comparing anything.
     """
-    reads_values = method.__name__ in {"get", "get_many"}
 
     @functools.wraps(method)
     def call(self: ObstoreStore, *args: P.args, **kwargs: P.kwargs) -> T:
-        is_fork = RUNTIME.pid not in {None, os.getpid()}
-        if is_fork or (self._is_web and not reads_values):
+        if _is_fork() or (self._is_web and method.__name__ not in {"get", "get_many"}):
             return getattr(self._without_obstore(), method.__name__)(*args, **kwargs)  # type: ignore[no-any-return]
         return method(self, *args, **kwargs)
 
@@ -313,8 +315,9 @@ class ObstoreStore:
         """True when `set_if` is atomic against all others: found out once a process and bucket, by a scratch key."""
         if self._kind in {"memory", "http"}:
             return self._kind == "memory"
-        bucket = "/".join(self.url.split("/")[:3])
-        return compares_versions(self, f"{bucket} {self._config().get('endpoint', '')}")
+        if _is_fork():
+            return self._without_obstore().compares_versions
+        return compares_versions(self, f"{'/'.join(self.url.split('/')[:3])} {self._config().get('endpoint', '')}")
 
     # --- reading
 
@@ -354,7 +357,7 @@ class ObstoreStore:
     @property
     def has_versions(self) -> bool:
         """True where the service gives ETags with each value, and in its listings."""
-        return self._kind in {"s3", "gs", "az", "memory"} and RUNTIME.pid in {None, os.getpid()}
+        return self._kind in {"s3", "gs", "az", "memory"} and not _is_fork()
 
     def version(self, key: str) -> str | None:
         """Return the ETag of a value."""

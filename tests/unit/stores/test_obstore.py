@@ -179,7 +179,8 @@ def test_a_store_pickles_with_its_options(store):
 
 def _child(store, queue):
     try:
-        queue.put((store.get("k"), store.set("child", b"c"), list(store.get_many([ByteSpan("k")])), store.list_dir("")))
+        got = store.get("k"), store.set("child", b"c"), list(store.get_many([ByteSpan("k")])), store.list_dir("")
+        queue.put((*got, store.compares_versions))
     except BaseException as error:  # noqa: BLE001
         queue.put(error)
 
@@ -196,7 +197,7 @@ def test_forked_processes(store, used):
     process = multiprocessing.get_context("fork").Process(target=_child, args=(store, queue))
     process.start()
     try:
-        assert queue.get(timeout=30) == (b"v", None, [b"v"], ["child", "k"])
+        assert queue.get(timeout=30) == (b"v", None, [b"v"], ["child", "k"], True)
     finally:
         process.kill()
         process.join()
