@@ -7,6 +7,7 @@ No pool: nothing is left running, so that forks before and after are safe. Not h
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -111,3 +112,18 @@ class BackgroundCalls:
                 self._made.popleft().result()
         finally:
             self._pool.shutdown(cancel_futures=True)
+
+
+def _forget_dask_pools() -> None:
+    """Make dask create new pools: the parent's would accept tasks and never run them, and the child would hang."""
+    threaded: Any = sys.modules.get("dask.threaded")
+    if threaded is None:
+        return
+    threaded.default_pool = None
+    threaded.pools_lock = threading.Lock()
+    for pools in getattr(threaded, "pools", {}).values():
+        pools.clear()
+
+
+if hasattr(os, "register_at_fork"):  # here, as jobs and dask arrays that only read both come by this module
+    os.register_at_fork(after_in_child=_forget_dask_pools)

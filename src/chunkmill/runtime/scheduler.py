@@ -6,7 +6,6 @@ time, and as many calls to a Client's ``map``. Not here: what the tasks are (`ch
 
 from __future__ import annotations
 
-import os
 import pickle
 import threading
 from collections import Counter
@@ -370,17 +369,3 @@ def _shares_memory(get: Any) -> bool:
     if isinstance(get, partial) and get.args:  # how dask wraps an executor that is set as scheduler
         return isinstance(getattr(get.args[0], "__self__", None), ThreadPoolExecutor)
     return False
-
-
-def _forget_pools() -> None:
-    """Make dask create new pools: the parent's would accept tasks and never run them, and the child would hang."""
-    if getattr(dask.threaded, "default_pool", None) is not None:
-        dask.threaded.default_pool = None
-    if hasattr(dask.threaded, "pools_lock"):
-        dask.threaded.pools_lock = threading.Lock()
-    for pools in getattr(dask.threaded, "pools", {}).values():
-        pools.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pools)
