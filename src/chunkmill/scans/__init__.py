@@ -1,1 +1,1 @@
-"""Scans of netCDF, HDF5, FITS and GRIB files: references to their chunks, joined along a dimension."""
+"""Scans of netCDF and HDF5 files: references to their chunks, joined along a dimension."""

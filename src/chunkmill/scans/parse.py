@@ -12,7 +12,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -126,20 +125,16 @@ def _known_kind(url: str, storage_options: Mapping[str, Any] | None) -> str:
 def _parse_manifests(kind: str, url: str, storage_options: Mapping[str, Any] | None) -> Any:
     module, _, name = _PARSERS[kind].partition(":")
     make = getattr(import_module(module), name)
-    if kind in {"hdf5", "dmrpp"}:
-        make = partial(make, drop_variables=_undescribed(url, storage_options) if kind == "hdf5" else None)
+    if kind == "hdf5":
+        _check_described(url, storage_options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # codecs of HDF5 are not in Zarr v3: they are those of numcodecs
         return make()(url=_uri(url), registry=_registry(url, storage_options))
 
 
-def _undescribed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
-    """Return the datasets of an HDF5 file that are not variables: scales without values; refuse what has no bytes.
-
-    Strings of variable length are in a heap, which no byte range describes.
-    """
+def _check_described(url: str, storage_options: Mapping[str, Any] | None) -> None:
+    """Raise `ScanError` for elements of variable length in an HDF5 file: no byte range describes its heap."""
     h5py = import_module("h5py")
-    dropped: list[str] = []
 
     def visit(name: str, node: Any) -> None:
         if not isinstance(node, h5py.Dataset):
@@ -152,7 +147,6 @@ def _undescribed(url: str, storage_options: Mapping[str, Any] | None) -> list[st
 
     with fsspec.open(url, "rb", **(storage_options or {})) as file, h5py.File(file, "r") as opened:
         opened.visititems(visit)
-    return dropped
 
 
 def _parse_grib(url: str, storage_options: Mapping[str, Any] | None) -> ReferenceSet:

@@ -86,10 +86,11 @@ def scan(
     target_storage_options: Mapping[str, Any] | None = None,
     progress: bool | str | None = None,
 ) -> ScanReport:
-    """Scan netCDF, HDF5, FITS, TIFF or GRIB files to a reference set, which opens like any store; no data is copied.
+    """Scan netCDF and HDF5 files to a reference set, which opens like any store; no data is copied.
 
-    Each file is a task on the current dask scheduler or Client. Parsers are those of VirtualiZarr and, for GRIB,
-    kerchunk's: the extra ``scan``.
+    Each file is a task on the current dask scheduler or Client. Parsers are those of VirtualiZarr: the extra
+    ``scan``. Files of FITS, TIFF, DMR++ and GRIB are passed to the parsers of VirtualiZarr, virtual-tiff and kerchunk
+    where those and what they need are installed; no test here covers them.
 
     Parameters
     ----------
