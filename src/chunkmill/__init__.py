@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.conversion.convert import convert, plan_convert, plan_rechunk, rechunk
     from chunkmill.conversion.plan import JobCounts, Plan, PlannedStage, Report
     from chunkmill.conversion.resume import resume
+    from chunkmill.conversion.suggest import ChunkSuggestion, suggest_chunks
     from chunkmill.dask_arrays.read import from_store
     from chunkmill.dask_arrays.store import store
     from chunkmill.dask_arrays.to_store import to_store
@@ -51,6 +52,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
 __all__ = [
     "Array",
     "CheckReport",
+    "ChunkSuggestion",
     "ChunkmillError",
     "DatasetReport",
     "Difference",
@@ -92,6 +94,7 @@ __all__ = [
     "scan",
     "show_versions",
     "store",
+    "suggest_chunks",
     "to_references",
     "to_store",
     "verify",
@@ -111,6 +114,7 @@ _DEFINED_IN = {
     "conversion.convert": ("convert", "plan_convert", "plan_rechunk", "rechunk"),
     "conversion.plan": ("JobCounts", "Plan", "PlannedStage", "Report"),
     "conversion.resume": ("resume",),
+    "conversion.suggest": ("ChunkSuggestion", "suggest_chunks"),
     "dask_arrays.read": ("from_store",),
     "dask_arrays.store": ("store",),
     "dask_arrays.to_store": ("to_store",),

@@ -41,6 +41,7 @@ def test_public_names():
     assert sorted(chunkmill.__all__) == [
         "Array",
         "CheckReport",
+        "ChunkSuggestion",
         "ChunkmillError",
         "DatasetReport",
         "Difference",
@@ -82,6 +83,7 @@ def test_public_names():
         "scan",
         "show_versions",
         "store",
+        "suggest_chunks",
         "to_references",
         "to_store",
         "verify",

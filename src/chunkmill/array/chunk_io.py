@@ -252,8 +252,11 @@ def update_chunk(
     *,
     lock: LockFactory | None = None,
     write_empty: bool = False,
+    fields: Any = ...,
 ) -> int:
     """Read one store key's chunk, change its overlap with a region, write it back, and return the bytes stored.
+
+    Of a structured dtype, `fields` (a name, or a list of names) are the only ones that change.
 
     The lock keeps writers from working in vain; that nothing is lost is the store's version check: what was changed
     since it was read is read again. Until a version conflict shows other writers, a process-local lock is enough.
@@ -272,7 +275,7 @@ def update_chunk(
             extent: tuple[Any, ...] = (*layout.grid.extent(coords), ...)  # the dots keep a 0-d array an array
             with chunk_step(array, layout, coords, "decode"):  # a chunk that does not fit into memory, too
                 chunk = _writable(decode_chunk(array, layout, coords, data)[extent])
-            chunk[overlap.in_chunk] = part
+            chunk[fields][overlap.in_chunk] = part
             keep = write_empty or (version is not None and not deletes)
             encoded = encode_chunk(array, layout, coords, chunk, write_empty=keep)
             with chunk_step(array, layout, coords, "set"):

@@ -23,13 +23,17 @@ from chunkmill.model.user_values import spread
 __all__ = ["write_index", "write_outer", "write_points"]
 
 
-def write_index(array: StoredArray, index: Any, values: ArrayLike, *, lock: LockFactory | None = None) -> None:
+def write_index(
+    array: StoredArray, index: Any, values: ArrayLike, *, lock: LockFactory | None = None, fields: Any = ...
+) -> None:
     """Write `values` to the elements that `index` selects, as ``block[index] = values`` does in numpy.
 
     Parameters
     ----------
     index
         Integers, slices of any step, ``...``, integer and boolean arrays.
+    fields
+        Of a structured dtype: a name, or a list of names. The others keep their values.
 
     Raises
     ------
@@ -50,7 +54,7 @@ def write_index(array: StoredArray, index: Any, values: ArrayLike, *, lock: Lock
     parts = _parts(selection)
     arrays = [axis for axis, part in enumerate(parts) if isinstance(part, np.ndarray)]
     if len(arrays) <= 1 and all(parts[axis].ndim == 1 for axis in arrays) and not (arrays and _any_integer(parts)):
-        write_outer(array, parts, values, lock=lock)
+        write_outer(array, parts, values, lock=lock, fields=fields)
         return
     # integers count as arrays here; axes of arrays that are next to each other stay there, else they come first
     arrays = [axis for axis, part in enumerate(parts) if not isinstance(part, range)]
@@ -58,13 +62,18 @@ def write_index(array: StoredArray, index: Any, values: ArrayLike, *, lock: Lock
     first = arrays[0] if arrays[-1] - arrays[0] + 1 == len(arrays) and not apart else 0
     joined = np.broadcast_shapes(*(np.shape(parts[axis]) for axis in arrays))
     lengths = [len(part) for part in parts if isinstance(part, range)]
-    block = spread(values, array.dtype, (*lengths[:first], *joined, *lengths[first:]))
+    block = spread(values, _dtype(array, fields), (*lengths[:first], *joined, *lengths[first:]))
     block = np.moveaxis(block, range(first, first + len(joined)), range(len(joined)))
-    write_points(array, parts, block, lock=lock)
+    write_points(array, parts, block, lock=lock, fields=fields)
 
 
 def write_outer(
-    array: StoredArray, index: Sequence[Any], values: ArrayLike, *, lock: LockFactory | None = None
+    array: StoredArray,
+    index: Sequence[Any],
+    values: ArrayLike,
+    *,
+    lock: LockFactory | None = None,
+    fields: Any = ...,
 ) -> None:
     """Write all combinations of positions, as numpy does with ``np.ix_``.
 
@@ -92,13 +101,18 @@ def write_outer(
         turned.append(turn)
         lengths.append(n)
         kept += [n] if np.ndim(part) or isinstance(part, slice) else []
-    block = spread(values, array.dtype, tuple(kept)).reshape(lengths)[cast("Any", (*turned, ...))]
+    block = spread(values, _dtype(array, fields), tuple(kept)).reshape(lengths)[cast("Any", (*turned, ...))]
     if 0 not in lengths:
-        _write(array, pick_outer(array.write_layout.grid, cuts), block, lock)
+        _write(array, pick_outer(array.write_layout.grid, cuts), block, lock, fields)
 
 
 def write_points(
-    array: StoredArray, index: Sequence[Any], values: ArrayLike, *, lock: LockFactory | None = None
+    array: StoredArray,
+    index: Sequence[Any],
+    values: ArrayLike,
+    *,
+    lock: LockFactory | None = None,
+    fields: Any = ...,
 ) -> None:
     """Write elements one by one, as numpy does with several integer arrays; of the same one, the last value stays.
 
@@ -118,12 +132,12 @@ def write_points(
     """
     arrays = _points(index, array.shape)
     shape = np.broadcast_shapes(*(part.shape for part in arrays))
-    block = spread(values, array.dtype, shape).ravel()
+    block = spread(values, _dtype(array, fields), shape).ravel()
     points = [
         np.broadcast_to(normalize_positions(part, axis, array.shape), shape).ravel() for axis, part in enumerate(arrays)
     ]
     if block.size:
-        _write(array, pick_points(array.write_layout.grid, points), block, lock)
+        _write(array, pick_points(array.write_layout.grid, points), block, lock, fields)
 
 
 def _points(index: Sequence[Any], shape: Shape) -> list[NDArray[Any]]:
@@ -139,11 +153,17 @@ def _points(index: Sequence[Any], shape: Shape) -> list[NDArray[Any]]:
     return arrays
 
 
-def _write(array: StoredArray, picks: Iterator[Pick], block: NDArray[Any], lock: LockFactory | None) -> None:
+def _write(
+    array: StoredArray, picks: Iterator[Pick], block: NDArray[Any], lock: LockFactory | None, fields: Any
+) -> None:
     for pick in picks:
         # not whole: also where every element of a key is selected, in an order that is not its own
         overlap = Overlap(pick.coords, cast("Any", pick.in_chunk), cast("Any", pick.in_result), whole=False)
-        update_chunk(array, overlap, block[pick.in_result], lock=lock)
+        update_chunk(array, overlap, block[pick.in_result], lock=lock, fields=fields)
+
+
+def _dtype(array: StoredArray, fields: Any) -> Any:
+    return array.dtype if fields is ... else array.dtype[fields]
 
 
 def _along(part: Any, axis: int, shape: Shape) -> tuple[Any, slice, int]:

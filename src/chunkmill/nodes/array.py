@@ -77,12 +77,18 @@ class Array(StoredArray, ChangesAttributes):
         return block[selection.picks]
 
     def __setitem__(self, index: Any, values: ArrayLike) -> None:
-        """Write elements, selected as in numpy; partly covered chunks under a lock and a version check."""
+        """Write elements, selected as in numpy; partly covered chunks under a lock and a version check.
+
+        ``a["field"] = values`` writes one field of a structured dtype; the others keep their values.
+        """
         self.check_writable()
+        fields, index = split_fields(index, self.dtype)
         selection = select(index, self.shape)
-        if not selection.is_region:
+        if fields is not None or not selection.is_region:
             with unchanged_while_written(self) as array:
-                write_index(array, index, values, lock=deferred_imports.automatic_lock)
+                write_index(
+                    array, index, values, lock=deferred_imports.automatic_lock, fields=... if fields is None else fields
+                )
             return
         shape = tuple(n for n, part in zip(region_shape(selection.region), selection.within, strict=True) if part != 0)
         block = spread(values, self.dtype, shape)

@@ -23,7 +23,7 @@ _MODES = _MODES_OF_WRITERS | {"r", "a"}
 
 
 def _format(value: Any) -> str:
-    return f"zarr{value}"
+    return f"zarr{value}" if value in {2, 3, "2", "3"} else value
 
 
 def _replaces(value: Any) -> str:
@@ -64,6 +64,7 @@ THEIRS: Mapping[str, tuple[tuple[str, Translated | None], ...]] = {
     "backend_kwargs": (("storage_options", None),),
     "region_slices": (("region", None),),
     "concat_dims": (("dim", None),),
+    "concat_dim": (("dim", None),),
     "write_empty": (("write_empty_chunks", None),),
 }
 """Keyword of zarr-python, dask, xarray, rechunker, z5py or kerchunk -> ours, the first that the function has, and how a

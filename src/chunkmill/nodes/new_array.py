@@ -36,6 +36,7 @@ __all__ = [
     "is_size",
     "lengths_by_name",
     "make_grid",
+    "size_in_bytes",
     "with_chunk_keys",
 ]
 
@@ -220,7 +221,7 @@ def make_grid(shape: tuple[int, ...], chunks: Any, dtype: np.dtype[Any], within:
     """
     most = _AUTO_CHUNK_BYTES
     if isinstance(chunks, str):
-        most = most if chunks == "auto" else _bytes(chunks)
+        most = most if chunks == "auto" else size_in_bytes(chunks)
         chunks = ("auto",) * len(shape)
     per_axis = [chunks] * len(shape) if isinstance(chunks, (int, np.integer)) else list(chunks)
     if len(per_axis) != len(shape):
@@ -269,12 +270,12 @@ def is_size(text: str) -> bool:
     return _SIZE.fullmatch(text) is not None
 
 
-def _bytes(size: str) -> int:
+def size_in_bytes(size: str) -> int:
     """Return a size such as ``"16MiB"`` in bytes.
 
     Examples
     --------
-    >>> _bytes("16MiB"), _bytes("1.5 kB")
+    >>> size_in_bytes("16MiB"), size_in_bytes("1.5 kB")
     (16777216, 1500)
     """
     parsed = _SIZE.fullmatch(size)

@@ -176,6 +176,27 @@ def test_blocks(layout):
         array.blocks[::2]
 
 
+@pytest.mark.parametrize(
+    ("fields", "index", "assigned"),
+    [
+        ("x", (...,), np.arange(4)),
+        ("y", (slice(1, 6, 3),), 7.5),
+        ("x", ([1, 5], slice(1, 3)), [[1, 2], [3, 4]]),
+        ("x", (2,), 9),
+        (["x", "y"], (3, 1), (1, 2.0)),
+        ("z", (np.arange(6) % 2 == 0,), 5),
+    ],
+)
+def test_assignment_to_fields(fields, index, assigned):
+    dtype = np.dtype([("x", "i4"), ("y", "f8"), ("z", "i1")])
+    array = cm.create_array(MemoryStore(), shape=(6, 4), dtype=dtype, chunks=(4, 3), format="zarr2")
+    judge = np.ones((6, 4), dtype)
+    array[...] = judge
+    array[(fields, *index)] = assigned
+    judge[fields][index] = assigned
+    np.testing.assert_array_equal(array[...], judge)
+
+
 def test_fields():
     dtype = np.dtype([("x", "i4"), ("y", "f8")])
     values = np.zeros(6, dtype)
@@ -188,5 +209,7 @@ def test_fields():
     np.testing.assert_array_equal(array[["x"]], values[["x"]])
     with pytest.raises(RegionError, match="fields"):
         array["z"]
+    with pytest.raises(RegionError, match="fields"):
+        array["z"] = 1
     with pytest.raises(RegionError, match="no fields"):
         new()["x"]

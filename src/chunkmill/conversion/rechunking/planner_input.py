@@ -15,9 +15,16 @@ from chunkmill.model.metadata import NamedConfig
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.base import Store
 
-__all__ = ["intermediate_codecs", "intermediate_files", "read_side", "sliced_sides", "store_costs", "write_side"]
-
-__all__ += ["writes_at_once"]
+__all__ = [
+    "intermediate_codecs",
+    "intermediate_files",
+    "read_costs",
+    "read_side",
+    "sliced_sides",
+    "store_costs",
+    "write_side",
+    "writes_at_once",
+]
 
 
 def read_side(array: StoredArray, worker: Worker) -> Side:
@@ -86,12 +93,16 @@ _REMOTE_BYTE = 1e-8  # 100 MB/s for each thread
 _REMOTE_TASK = 0.16  # four requests one after the other: its record, its first value, its last, its record
 
 
+def read_costs(*, is_remote: bool) -> UnitCosts:
+    """Return the unit costs of a source, of which requests cost latency or not; all others are local."""
+    return UnitCosts(decoded_byte=_REMOTE_BYTE, source_request=_REMOTE_REQUEST) if is_remote else UnitCosts()
+
+
 def store_costs(source: Store, intermediate: Store, target: Store) -> UnitCosts:
     """Return the unit costs of requests and bytes with these stores."""
     local = UnitCosts()
-    return UnitCosts(
-        decoded_byte=_REMOTE_BYTE if source.is_remote else local.decoded_byte,
-        source_request=_REMOTE_REQUEST if source.is_remote else local.source_request,
+    return replace(
+        read_costs(is_remote=source.is_remote),
         intermediate_byte=2 * _REMOTE_BYTE if intermediate.is_remote else local.intermediate_byte,
         intermediate_request=_REMOTE_REQUEST if intermediate.is_remote else local.intermediate_request,
         written_byte=_REMOTE_BYTE if target.is_remote else local.written_byte,

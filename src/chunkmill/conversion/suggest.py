@@ -1,0 +1,215 @@
+"""Suggest the chunks of an array for the ways in which it is read, by the unit costs of the planner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from chunkmill.array.stored_array import StoredArray
+from chunkmill.conversion.rechunking.costs import UnitCosts
+from chunkmill.conversion.rechunking.planner_input import read_costs
+from chunkmill.display.report import Facts, ReportMixin, Table, format_bytes, format_seconds
+from chunkmill.errors import RegionError
+from chunkmill.model.grid import Shape
+from chunkmill.nodes.api import open_array
+from chunkmill.nodes.new_array import lengths_by_name, size_in_bytes
+
+__all__ = ["AccessCost", "ChunkSuggestion", "suggest_chunks"]
+
+Access: TypeAlias = Mapping[str, int] | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessCost:
+    """Cost of one read of a region of some shape, on average over all places that it can have.
+
+    Attributes
+    ----------
+    region
+        Length of the region along each axis.
+    n_chunks
+        Chunks that it touches, each a request.
+    n_bytes
+        Decoded bytes of these chunks.
+    amplification
+        These bytes, in multiples of the region's own.
+    seconds
+        Of one thread, by the planner's unit costs: comparable among chunks, not a prediction.
+    """
+
+    region: Shape
+    n_chunks: float
+    n_bytes: float
+    amplification: float
+    seconds: float
+
+
+@dataclass(frozen=True, repr=False)
+class ChunkSuggestion(ReportMixin):
+    """Chunks for an array, with what each access costs with them.
+
+    Attributes
+    ----------
+    chunks
+        The chunk shape, as `create_array`, `to_store`, `rechunk` and `convert` take it.
+    accesses
+        The cost of each access with these chunks, in the order in which they were given.
+    present
+        The same with the chunks that the array has; empty where it has none.
+    dims
+        Name of each axis.
+    """
+
+    chunks: Shape
+    accesses: tuple[AccessCost, ...]
+    present: tuple[AccessCost, ...]
+    dims: tuple[str, ...]
+
+    def _title(self) -> str:
+        return f"chunks={self.chunks}"
+
+    def _facts(self) -> Facts:
+        return ()
+
+    def _tables(self) -> Iterator[Table]:
+        yield [
+            ("one read of", "chunks", "bytes", "x its own", "time", *(("time now",) if self.present else ())),
+            *(
+                (
+                    ", ".join(f"{name} {n}" for name, n in zip(self.dims, cost.region, strict=True)),
+                    f"{cost.n_chunks:.4g}",
+                    format_bytes(int(cost.n_bytes)),
+                    f"{cost.amplification:.3g}",
+                    format_seconds(cost.seconds),
+                    *((format_seconds(self.present[i].seconds),) if self.present else ()),
+                )
+                for i, cost in enumerate(self.accesses)
+            ),
+        ]
+
+
+def suggest_chunks(
+    array: Any,
+    path: str = "",
+    *,
+    access: Access | Sequence[Access],
+    size: int | str = "4MiB",
+    remote: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> ChunkSuggestion:
+    """Suggest chunks for the regions that are read at once: of several, none gets much worse than it could be.
+
+    Among all ways to halve the axes until a chunk has at most `size` bytes, the one is taken whose dearest access is
+    nearest to what it would cost with chunks made for it alone.
+
+    Parameters
+    ----------
+    array, path
+        A url (as in `open_array`), an `Array`, or anything with a ``shape`` and a ``dtype``: a NumPy or Dask array, a
+        DataArray.
+    access
+        Shape of a region that is read at once: lengths by dimension, ``{"time": 1}``, where the axes that are left out
+        are read whole; or a length for each axis, ``(1, -1, -1)``. A list of them: each counts the same.
+    size
+        Decoded bytes of a chunk at most, and more than half of it where the array is larger.
+    remote
+        Whether a request costs as in object stores; as the array's store is when ``None``, and where that is unknown.
+    storage_options
+        Options of the filesystem, as in fsspec.
+
+    Returns
+    -------
+    ChunkSuggestion
+        `chunks`, and what each access costs; it prints as a table.
+
+    Raises
+    ------
+    RegionError
+        An access does not fit the array.
+    NodeNotFound
+        There is no array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> daily = np.broadcast_to(np.float32(0), (3650, 720, 1440))
+    >>> suggest_chunks(daily, access=[(1, -1, -1), (-1, 1, 1)], remote=True)
+    chunks=(58, 360, 45)
+      one read of                        chunks  bytes       x its own  time
+      axis 0 1, axis 1 720, axis 2 1440  64      229.39 MiB  58         2.73 s
+      axis 0 3650, axis 1 1, axis 2 1    63      225.56 MiB  1.62e+04   2.68 s
+    """
+    if not hasattr(array, "shape"):
+        array = open_array(array, path, storage_options=storage_options)
+    shape, dims = tuple(array.shape), _dims(array)
+    itemsize = max(1, np.dtype(array.dtype).itemsize)
+    most = size_in_bytes(size) if isinstance(size, str) else size
+    is_several = not isinstance(access, Mapping) and any(not isinstance(part, (int, np.integer)) for part in access)
+    asked = [_region(each, shape, dims) for each in (access if is_several else (access,))]
+    stored = array if isinstance(array, StoredArray) else None
+    is_remote = remote if remote is not None else stored is not None and stored.store.is_remote
+    costs = read_costs(is_remote=is_remote)
+
+    def cost(region: Shape, chunk: Shape) -> AccessCost:
+        return _cost(region, shape, chunk, itemsize, costs)
+
+    ways = list(_ways(shape, max(1, most // itemsize)))
+    alone = [min(cost(region, chunk).seconds for chunk in ways) for region in asked]
+
+    def dearest(chunk: Shape) -> tuple[float, float]:
+        ratios = [cost(region, chunk).seconds / (least or 1.0) for region, least in zip(asked, alone, strict=True)]
+        return max(ratios), sum(ratios)
+
+    chunks = min(ways, key=dearest)
+    present = () if stored is None else tuple(cost(region, stored.chunks) for region in asked)
+    return ChunkSuggestion(chunks, tuple(cost(region, chunks) for region in asked), present, dims)
+
+
+def _dims(array: Any) -> tuple[str, ...]:
+    names = getattr(array, "dims", None) or getattr(array, "dimension_names", None) or (None,) * len(array.shape)
+    return tuple(f"axis {axis}" if name is None else str(name) for axis, name in enumerate(names))
+
+
+def _region(access: Any, shape: Shape, dims: tuple[str, ...]) -> Shape:
+    lengths = tuple(lengths_by_name(access, dims, shape, "access"))
+    fits = len(lengths) == len(shape) and all(n == -1 or n >= 1 for n in lengths)
+    if not fits:
+        reason = f"expected a length of at least 1, or -1, for each of {len(shape)} axes"
+        raise RegionError(index=f"access={access!r}", shape=shape, reason=reason)
+    return tuple(size if n == -1 else min(n, size) for n, size in zip(lengths, shape, strict=True))
+
+
+def _ways(shape: Shape, most: int) -> Iterator[Shape]:
+    """Yield chunk shapes of at most `most` elements that are got by halving the axes, none of them too often."""
+    lengths = [max(n, 1) for n in shape]
+    last = max(range(len(lengths)), key=lengths.__getitem__, default=None)
+    if last is None or prod(lengths) <= most:
+        yield tuple(lengths)
+        return
+    step = 1
+    while prod(-(-n.bit_length() // step) for axis, n in enumerate(lengths) if axis != last) > _MOST_WAYS:
+        step += 1
+    halved = [[*dict.fromkeys(-(-n // (1 << k)) for k in range(0, n.bit_length() + 1, step))] for n in lengths]
+    for others in product(*(halved[axis] if axis != last else [1] for axis in range(len(lengths)))):
+        fitting = next((n for n in halved[last] if n * prod(others) <= most), None)
+        if fitting is not None and 2 * step * fitting * prod(others) > most:
+            yield (*others[:last], fitting, *others[last + 1 :])
+
+
+_MOST_WAYS = 100_000
+"""Of dividing all axes but the longest: with more of them, lengths are quartered instead of halved, and so on."""
+
+
+def _cost(region: Shape, shape: Shape, chunk: Shape, itemsize: int, costs: UnitCosts) -> AccessCost:
+    n_chunks, covered = 1.0, 1.0
+    for n, size, length in zip(region, shape, chunk, strict=True):
+        touched = min((n - 1) / length + 1, -(-size // length)) if n < size else -(-size // length)
+        n_chunks *= touched
+        covered *= min(touched * length, size)
+    seconds = n_chunks * costs.source_request + covered * itemsize * costs.decoded_byte
+    return AccessCost(region, n_chunks, covered * itemsize, covered / max(1, prod(region)), seconds)

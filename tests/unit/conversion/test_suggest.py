@@ -1,0 +1,87 @@
+"""Suggested chunks: what is promised of a read is what reads touch, and no other division serves all accesses better."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import chunkmill as cm
+from chunkmill.errors import RegionError
+from chunkmill.model.grid import ChunkGrid
+from chunkmill.stores.memory import MemoryStore
+
+SHAPE = (96, 64, 48)
+ACCESS = [(1, -1, -1), (-1, 1, 1)]
+
+
+def values(shape=SHAPE):
+    return np.broadcast_to(np.float32(0), shape)
+
+
+def test_one_access_gets_chunks_made_for_it():
+    assert cm.suggest_chunks(values(), access=(1, -1, -1), size=64 * 48 * 4).chunks == (1, 64, 48)
+    assert cm.suggest_chunks(values(), access=[(-1, 1, 1)], size=96 * 4).chunks == (96, 1, 1)
+
+
+def test_chunks_have_the_size_and_serve_both():
+    found = cm.suggest_chunks(values(), access=ACCESS, size="16KiB", remote=True)
+    assert 8 << 10 < 4 * np.prod(found.chunks) <= 16 << 10
+    first, second = found.accesses
+    # axes are halved: nearer than by a factor of 2 both need not come
+    assert max(first.seconds, second.seconds) < 2.01 * min(first.seconds, second.seconds)
+
+
+def test_no_other_division_is_better():
+    found = cm.suggest_chunks(values(), access=ACCESS, size="16KiB", remote=True)
+
+    def of(chunks, access):
+        stored = cm.create_array(MemoryStore(), shape=SHAPE, dtype="f4", chunks=chunks)
+        return cm.suggest_chunks(stored, access=access, size="16KiB", remote=True).present[0].seconds
+
+    alone = [cm.suggest_chunks(values(), access=each, size="16KiB", remote=True).accesses[0].seconds for each in ACCESS]
+    dearest = max(of(found.chunks, each) / least for each, least in zip(ACCESS, alone, strict=True))
+    for chunks in product((96, 48, 24, 12, 6, 3), (64, 32, 16, 8, 4), (48, 24, 12, 6, 3)):
+        if 8 << 10 < 4 * np.prod(chunks) <= 16 << 10:
+            others = max(of(chunks, each) / least for each, least in zip(ACCESS, alone, strict=True))
+            assert dearest <= others * 1.000001, chunks
+
+
+@pytest.mark.parametrize("region", [(1, 64, 48), (96, 1, 1), (5, 7, 9), (13, 64, 1)])
+def test_the_chunks_of_a_read_are_those_that_it_touches_on_average(region):
+    array = cm.create_array(MemoryStore(), shape=SHAPE, dtype="f4", chunks=(8, 6, 10))
+    (cost,) = cm.suggest_chunks(array, access=region).present
+    grid: ChunkGrid = array.write_layout.grid
+    starts = product(*(range(n - length + 1) for n, length in zip(SHAPE, region, strict=True)))
+    touched = [
+        sum(1 for _ in grid.overlaps(tuple(slice(a, a + n) for a, n in zip(start, region, strict=True))))
+        for start in list(starts)[::7]
+    ]
+    assert cost.n_chunks == pytest.approx(np.mean(touched), rel=0.1)
+    assert cost.amplification == pytest.approx(cost.n_bytes / (4 * np.prod(region)))
+
+
+def test_dimensions_by_name_and_the_table():
+    store = MemoryStore()
+    cm.create_array(store, shape=SHAPE, dtype="f4", chunks=(1, 64, 48), dimension_names=("time", "y", "x"))
+    found = cm.suggest_chunks(store, access=[{"time": 1}, {"y": 1, "x": 1}], size="16KiB")
+    assert [cost.region for cost in found.accesses] == [(1, 64, 48), (96, 1, 1)]
+    assert "time 96, y 1, x 1" in repr(found)
+    assert "time now" in repr(found)
+    assert found.to_dict()["chunks"] == list(found.chunks)
+
+
+def test_small_and_empty_arrays_stay_whole():
+    assert cm.suggest_chunks(np.zeros(()), access=()).chunks == ()
+    assert cm.suggest_chunks(np.zeros((0, 4)), access=(1, 2)).chunks == (1, 4)
+    assert cm.suggest_chunks(np.zeros((5, 4)), access=(1, 2)).chunks == (5, 4)
+
+
+def test_an_array_of_many_axes_takes_a_second_at_most():
+    found = cm.suggest_chunks(values((500,) * 6), access=[(1, -1, -1, 1, 1, 1), (-1, 1, 1, 1, 1, 1)])
+    assert 4 * np.prod(found.chunks) <= 4 << 20
+
+
+@pytest.mark.parametrize("access", [(1, 2), (0, 1, 1), "abc"])
+def test_an_access_that_does_not_fit(access):
+    with pytest.raises(RegionError, match="for each of 3 axes"):
+        cm.suggest_chunks(values(), access=access)
