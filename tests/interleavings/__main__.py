@@ -12,16 +12,17 @@ import random
 import re
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
 
-from interleavings.exploration import Found, explore_share, replay
+from interleavings.exploration import Found, chosen, explore_share, replay
 from interleavings.operations import COPYING_FORMATS, OPERATIONS
 from interleavings.processes import one_actor_at_a_time
-from interleavings.scenarios import GROUNDS, Scenario, scenarios
+from interleavings.scenarios import GROUNDS, Scenario
+from interleavings.scheduler import STATES
 
 
 def main() -> int:
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--from-share", type=int, default=1, help="the first to run: those before it were run earlier")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="in which they are run")
     parser.add_argument("--pair", nargs="+", metavar="OPERATION", choices=list(OPERATIONS), help="one, or both")
+    parser.add_argument("--scenarios", type=int, metavar="N", help="of each pair, beginning with those that meet")
     parser.add_argument("--ground", nargs="+", choices=GROUNDS, default=GROUNDS, help="stores in which both begin")
     parser.add_argument("--format", nargs="+", choices=COPYING_FORMATS, default=COPYING_FORMATS, help="of the nodes")
     parser.add_argument("--all", action="store_true", help="print every schedule that fails, not one of each kind")
@@ -54,16 +56,17 @@ def _replay(name: str) -> int:
 def _explore(args: argparse.Namespace) -> int:
     pairs = [p for p in itertools.combinations_with_replacement(OPERATIONS, 2) if set(args.pair or ()) <= set(p)]
     pairs = [p for p in pairs if len(args.pair or ()) < 2 or sorted(p) == sorted(args.pair)]
-    todo = [scenario for pair in pairs for scenario in scenarios(pair)]
-    todo = [each for each in todo if each.ground in args.ground and each.format in args.format]
+    todo = [[s for s in chosen(pair) if s.ground in args.ground and s.format in args.format] for pair in pairs]
     shown: set[tuple[tuple[str, str], str]] = set()
     n_run: Counter[tuple[str, str]] = Counter()
+    n_died: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     n_failed: Counter[tuple[str, str]] = Counter()
     begun = time.perf_counter()
     with suppress(KeyboardInterrupt):
         for share, (n_shares, found) in enumerate(_explored(todo, args), args.from_share):
-            for pair, n, failed in found:
-                n_run[pair] += n
+            for pair, state, failed in found:
+                n_run[pair] += 1
+                n_died[pair][state] += 1
                 n_failed[pair] += len(failed)
                 for complaint, text in failed:
                     kind = pair, re.sub(r"[\d\[\],()]+|memory-store\S*", "", complaint)[:100]
@@ -73,25 +76,32 @@ def _explore(args: argparse.Namespace) -> int:
             print(f"share {share} of {n_shares}: {n_run.total():,} interleavings", file=sys.stderr, flush=True)
     seconds = time.perf_counter() - begun
     for pair in pairs:
-        print(f"{' + '.join(pair):32} {n_run[pair]:9,} interleavings, {n_failed[pair]:7,} fail")
+        died = ", ".join(f"{state} {n_died[pair][state]:,}" for state in STATES)
+        print(f"{' + '.join(pair):32} {n_run[pair]:9,} interleavings, {n_failed[pair]:7,} fail; died while {died}")
     rate = n_run.total() / seconds
     print(f"{n_run.total():,} interleavings, {n_failed.total():,} fail, in {seconds:.0f} s: {rate:.0f} a second")
     return n_failed.total() > 0
 
 
-def _explored(todo: list[Scenario], args: argparse.Namespace) -> Iterator[tuple[int, list[Found]]]:
-    """Explore scenarios, some at a time in each process; yield the number of shares and what each of them found."""
+def _explored(todo: list[list[Scenario]], args: argparse.Namespace) -> Iterator[tuple[int, list[Found]]]:
+    """Explore the scenarios of each pair, some in each process; yield the number of shares and what each has found."""
+    if not args.scenarios:  # all are one list, so that of every share there are some of every pair
+        todo = [[scenario] for each in todo for scenario in each]
     n_shares = max(1, min(len(todo), 16 * args.processes, args.count))
     if args.seconds < float("inf") or n_shares > 1:  # some of every pair
         random.Random(args.seed).shuffle(todo)
     until = time.time() + args.seconds
-    shares = [(todo[i::n_shares], -(-args.count // n_shares), args.seed, until) for i in range(n_shares)]
-    shares = shares[args.from_share - 1 :]
+    shares = [todo[i::n_shares] for i in range(n_shares)]
+    if not args.scenarios:
+        shares = [[[scenario for each in share for scenario in each]] for share in shares]
+    counts = [-(-args.count // n_shares // len(share)) for share in shares]
+    asked = [(s, n, args.scenarios, args.seed, until) for s, n in zip(shares, counts, strict=True)]
+    asked = asked[args.from_share - 1 :]
     if args.processes == 1:
-        yield from ((n_shares, explore_share(share)) for share in shares)
+        yield from ((n_shares, explore_share(share)) for share in asked)
         return
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
-        yield from ((n_shares, found) for found in pool.map(explore_share, shares))
+        yield from ((n_shares, found) for found in pool.map(explore_share, asked))
 
 
 if __name__ == "__main__":

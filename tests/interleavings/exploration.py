@@ -9,20 +9,26 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
 
+from interleavings.operations import OPERATIONS
 from interleavings.oracle import Oracle
 from interleavings.processes import one_actor_at_a_time
-from interleavings.scenarios import Scenario
-from interleavings.scheduler import Access, Choose, Run, Step, following, pack, unpack, wandering
+from interleavings.scenarios import Scenario, scenarios
+from interleavings.scheduler import Access, Choose, Run, Step, following, pack, state_of_death, unpack, wandering
 
 from chunkmill.errors import NodeExists, NodeNotFound
 
-__all__ = ["Explored", "Found", "differing", "explore", "explore_all", "explore_share", "replay"]
+__all__ = ["Explored", "Found", "chosen", "differing", "explore", "explore_all", "explore_share", "replay"]
 
-Found = tuple[tuple[str, str], int, list[tuple[str, str]]]
-"""A pair, the number of its interleavings that were run, and of those that fail the complaint and all that is known."""
+T = TypeVar("T")
+
+Found = tuple[tuple[str, str], str, list[tuple[str, str]]]
+"""The pair of an interleaving, the state in which one of both died, and if it fails its complaint and all of them."""
 
 _MAX_SYSTEMATIC = 20_000  # of one scenario: what was seen is kept, some 5 kB a run
 
@@ -41,7 +47,9 @@ class Explored:
         return f"{self.scenario}:{pack(self.run.letters)}"
 
     def __str__(self) -> str:
-        return f"{self.name}\n" + "\n".join(f"    {complaint}" for complaint in self.complaints)
+        state = state_of_death(self.run.trace)
+        lines = [f"one died in the state {state!r} of its commit"] * bool(state) + [*self.complaints]
+        return "\n    ".join([self.name, *lines])
 
 
 def replay(name: str) -> Explored:
@@ -54,31 +62,47 @@ def replay(name: str) -> Explored:
 
 
 def explore_all(
-    scenarios: Sequence[Scenario], count: int, seed: int = 0, *, n_scenarios: int | None = None
+    todo: Sequence[Scenario], count: int, seed: int = 0, *, n_scenarios: int | None = None
 ) -> Iterator[Explored]:
     """Run `count` interleavings of all scenarios together, or all that differ; of the first `n_scenarios` alone.
 
     Scenarios in which one of both operations cannot be done at all are passed over.
     """
-    n_left = len(scenarios) if n_scenarios is None else n_scenarios
-    for number, scenario in enumerate(scenarios):
+    n_left = len(todo) if n_scenarios is None else n_scenarios
+    for number, scenario in enumerate(todo):
         if not n_left:
             return
         n_before = count
-        for explored in explore(scenario, -(-count // min(n_left, len(scenarios) - number)), seed):
+        for explored in explore(scenario, -(-count // min(n_left, len(todo) - number)), seed):
             count -= 1
             yield explored
         n_left -= n_scenarios is None or count < n_before
 
 
-def explore_share(share: tuple[list[Scenario], int, int, float]) -> list[Found]:
-    """Run as many interleavings of some scenarios, by a seed, until a time of day: in a process of their own."""
-    todo, count, seed, until = share
+def chosen(pair: tuple[str, str]) -> list[Scenario]:
+    """Return the scenarios of a pair: where both meet at one place first, then others, not the same for every pair."""
+    turn = sum(map(list(OPERATIONS).index, pair))
+    meetings = [list(found) for _, found in itertools.groupby(scenarios(pair), lambda scenario: scenario.paths)]
+    rounds = itertools.zip_longest(*(_turned(found, turn) for found in [*meetings[:1], *_turned(meetings[1:], turn)]))
+    return [scenario for each in rounds for scenario in each if scenario is not None]
+
+
+def _turned(items: list[T], n: int) -> list[T]:
+    n = n % len(items) if items else 0
+    return items[n:] + items[:n]
+
+
+def explore_share(share: tuple[list[list[Scenario]], int, int | None, int, float]) -> list[Found]:
+    """Run as many interleavings of each list of scenarios, by a seed, until a time of day: in a process of their own.
+
+    Of the first `n_scenarios` of each that both operations can do.
+    """
+    lists, count, n_scenarios, seed, until = share
     found: list[Found] = []
     with one_actor_at_a_time():
-        for explored in explore_all(todo, count, seed):
+        for explored in chain.from_iterable(explore_all(e, count, seed, n_scenarios=n_scenarios) for e in lists):
             failed = [(explored.complaints[0], str(explored))] if explored.complaints else []
-            found.append((explored.scenario.names, 1, failed))
+            found.append((explored.scenario.names, state_of_death(explored.run.trace), failed))
             if time.time() > until:
                 break
     return found
@@ -102,24 +126,26 @@ def explore(scenario: Scenario, count: int, seed: int = 0) -> Iterator[Explored]
 
 
 def differing(play: Callable[[Choose], Run], count: int) -> Iterator[Run]:
-    """Yield at most `count` runs that differ, those with few changes of actor first."""
+    """Yield at most `count` runs that differ, those with few changes of actor first, deaths in each state in turn."""
     order = itertools.count()
-    todo = [(0, next(order), "a"), (0, next(order), "b")]
+    n_of_state: Counter[str] = Counter()
+    todo = [(0, 0, next(order), "a"), (0, 0, next(order), "b")]
     seen = {"a", "b"}
     while todo and count:
-        run = play(following(heapq.heappop(todo)[2]))
+        run = play(following(heapq.heappop(todo)[-1]))
         yield run
         count -= 1
         letters = run.letters
         seen.update(letters[: i + 1] for i in range(len(letters)))
-        for other in _others(run.trace, letters):
+        for other, state in _others(run.trace, letters):
             if other not in seen:
                 seen.add(other)
-                heapq.heappush(todo, (_cost(other), next(order), other))
+                n_of_state[state] += 1
+                heapq.heappush(todo, (_cost(other), n_of_state[state], next(order), other))
 
 
-def _others(trace: Sequence[Step], letters: str) -> Iterator[str]:
-    """Yield the beginnings of runs that follow from one: two operations the other way round, or a death."""
+def _others(trace: Sequence[Step], letters: str) -> Iterator[tuple[str, str]]:
+    """Yield the beginnings of runs that follow from one: two operations the other way round, or a death, and its state."""
     met = {"a": -1, "b": -1}  # the last operation of the other that came, for certain, before what the actor does now
     mortal = letters == letters.lower()
     made: dict[str, list[tuple[int, Access]]] = {"a": [], "b": []}  # by each, with the numbers
@@ -131,11 +157,11 @@ def _others(trace: Sequence[Step], letters: str) -> Iterator[str]:
                     break
                 if earlier.meets(access):
                     met[actor] = i
-                    yield letters[:i] + actor
+                    yield letters[:i] + actor, ""
                     break
             made[actor].append((j, access))
         if mortal and access.writes:
-            yield letters[:j] + actor.upper()
+            yield letters[:j] + actor.upper(), state_of_death([*trace[:j], Step(actor.upper(), access)])
 
 
 def _cost(letters: str) -> int:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import TypeVar
 
 import pytest
-from interleavings.exploration import explore_all
+from interleavings.exploration import chosen, explore_all
 from interleavings.known import KNOWN
 from interleavings.operations import OPERATIONS
 from interleavings.processes import one_actor_at_a_time
-from interleavings.scenarios import Scenario, scenarios
-
-T = TypeVar("T")
 
 # of a deletion, beside which another operation has made a node whose keys stay
 pytestmark = pytest.mark.filterwarnings("ignore::chunkmill.errors.KeysLeft")
@@ -48,19 +44,6 @@ PAIRS = [
 def _one_actor_at_a_time():
     with one_actor_at_a_time():
         yield
-
-
-def chosen(pair: tuple[str, str]) -> list[Scenario]:
-    """Return the scenarios of a pair: where both meet at one place first, then others, not the same for every pair."""
-    turn = sum(map(list(OPERATIONS).index, pair))
-    meetings = [list(found) for _, found in itertools.groupby(scenarios(pair), lambda scenario: scenario.paths)]
-    rounds = itertools.zip_longest(*(turned(found, turn) for found in [*meetings[:1], *turned(meetings[1:], turn)]))
-    return [scenario for each in rounds for scenario in each if scenario is not None]
-
-
-def turned(items: list[T], n: int) -> list[T]:
-    n = n % len(items) if items else 0
-    return items[n:] + items[:n]
 
 
 @pytest.mark.brief
