@@ -170,7 +170,7 @@ def test_a_scheduler_that_dies_is_one_error_and_another_one_resumes(source, targ
         killer.start()
         with pytest.raises(JobError, match=r"^convert: the scheduler at tcp://.* is gone.*run it again"):
             plan.run()
-        assert time.monotonic() - killed[0] < 10
+        assert time.monotonic() - killed[0] < 25  # Dask's clients wait for 30 s
         killer.join()
     n_before = len(target.counts())
     assert n_before < N_KEYS

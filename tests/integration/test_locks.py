@@ -317,10 +317,9 @@ def die_holding(name):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def take_and_time(name):
-    start = time.monotonic()
+def take(name):
     with ClusterLock(get_worker(), name):
-        return time.monotonic() - start
+        pass
 
 
 def hold_for(name, seconds):
@@ -336,11 +335,11 @@ def pid_of_waiter(name, folder):
 
 @pytest.mark.slow
 class TestTheDead:
-    """Leases last 30 s and are looked at every 10 s; nobody waits for that."""
+    """Their leases would last an hour here; no client waits for that."""
 
     @pytest.fixture
     def client(self):
-        with cluster_of(3) as client:
+        with cluster_of(3, config={"distributed.scheduler.locks.lease-timeout": "1 hour"}) as client:
             yield client
 
     def test_a_dead_holder_frees_its_lock_in_seconds(self, client):
@@ -348,8 +347,7 @@ class TestTheDead:
         with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
             dying = client.submit(die_holding, KEY, workers=[workers[0]], allow_other_workers=False, pure=False)
             time.sleep(1.0)
-            seconds = client.submit(take_and_time, KEY, workers=[workers[1]], pure=False).result(timeout=20)
-        assert seconds < 5
+            client.submit(take, KEY, workers=[workers[1]], pure=False).result(timeout=120)
         dying.cancel(force=True)
 
     def test_so_does_one_who_died_waiting(self, client, tmp_path):
@@ -362,6 +360,6 @@ class TestTheDead:
         time.sleep(0.5)
         os.kill(int(next(tmp_path.iterdir()).name), signal.SIGKILL)
         waiting.cancel(force=True)
-        third = client.submit(take_and_time, KEY, workers=[workers[2]], pure=False)
-        holding.result(timeout=20)
-        assert third.result(timeout=20) < 8
+        third = client.submit(take, KEY, workers=[workers[2]], pure=False)
+        holding.result(timeout=120)
+        third.result(timeout=120)
