@@ -108,13 +108,81 @@ def test_kinds_of_storage(odd, tmp_path):
             assert np.array_equal(group[path][...], file[path][...]), path
 
 
-def test_strings_of_variable_length_are_refused_by_name(tmp_path):
-    with h5py.File(tmp_path / "s.h5", "w") as file:
-        file.create_dataset("number", data=np.arange(3))
-        file.create_dataset("text", data=["a", "bc", "d"], dtype=h5py.string_dtype())
-    with pytest.raises(ScanError, match="'text' has strings of variable length"):
-        cm.scan(tmp_path / "s.h5", tmp_path / "s.json")
-    assert not (tmp_path / "s.json").exists()
+def compact(file):
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_layout(h5py.h5d.COMPACT)
+    space = h5py.h5s.create_simple((4,))
+    made = h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_INT32, space, plist)
+    made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(1, 5, dtype="i4"))
+
+
+def without_a_filter(file):
+    made = file.create_dataset("x", shape=(4, 6), chunks=(2, 3), dtype="i4", compression="gzip")
+    made[...] = TABLE
+    made.id.write_direct_chunk((0, 0), TABLE[:2, :3].tobytes(), filter_mask=1)
+
+
+def virtual(file):
+    layout = h5py.VirtualLayout((4, 6), "i4")
+    layout[...] = h5py.VirtualSource("other.h5", "x", shape=(4, 6))
+    file.create_virtual_dataset("x", layout)
+
+
+TABLE = np.arange(24, dtype="i4").reshape(4, 6)
+INLINE = {
+    "stored in the header": compact,
+    "a chunk without its filter": without_a_filter,
+    "strings": lambda file: file.create_dataset("x", data=["a", "bcé", ""], dtype=h5py.string_dtype()),
+    "scale and offset": lambda file: file.create_dataset("x", data=TABLE, chunks=(2, 3), scaleoffset=0),
+    "lzf": lambda file: file.create_dataset("x", data=TABLE, chunks=(2, 3), compression="lzf"),
+    "arrays as elements": lambda file: file.create_dataset("x", shape=(4,), dtype=np.dtype(("i4", (2,)))),
+}
+REFUSED = {
+    "in other files": virtual,
+    "of variable length": lambda file: file.create_dataset("x", shape=(3,), dtype=h5py.vlen_dtype("i4")),
+    "are references": lambda file: file.create_dataset("x", shape=(3,), dtype=h5py.ref_dtype),
+    "no elements": lambda file: file.create_dataset("x", data=h5py.Empty("f4")),
+    "too large": lambda file: file.create_dataset("x", shape=(9 << 17,), chunks=(1 << 17,), scaleoffset=3, dtype="i8"),
+    "a link to a group above it": lambda file: file.__setitem__("x", h5py.SoftLink("/")),
+}
+
+
+@pytest.mark.parametrize("kind", INLINE)
+def test_small_arrays_without_byte_ranges_are_stored_in_the_set(kind, tmp_path):
+    with h5py.File(tmp_path / "odd.h5", "w") as file:
+        INLINE[kind](file)
+        file.create_dataset("below/x", data=TABLE)  # the same name elsewhere
+        file["x"].attrs["note"] = np.bytes_(b"")
+        file["again"] = h5py.SoftLink("/x")
+    cm.scan(tmp_path / "odd.h5", tmp_path / "odd.json")
+    group = cm.open_group(tmp_path / "odd.json")
+    with h5py.File(tmp_path / "odd.h5") as file:
+        expected = file["x"].asstr()[...] if kind == "strings" else file["x"][...]
+    for path in ("x", "again"):
+        assert np.array_equal(group[path][...], expected)
+        assert group[path].attributes["note"] == ""
+    assert np.array_equal(group["below/x"][...], TABLE)
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_a_set_cannot_hold_is_refused_by_name_and_can_be_left_out(kind, tmp_path):
+    with h5py.File(tmp_path / "odd.h5", "w") as file:
+        REFUSED[kind](file)
+        file["kept"] = TABLE
+    with pytest.raises(ScanError, match=rf"'x'.*{kind}.*drop_variables=\['x'\]"):
+        cm.scan(tmp_path / "odd.h5", tmp_path / "odd.json")
+    assert not (tmp_path / "odd.json").exists()
+    cm.scan(tmp_path / "odd.h5", tmp_path / "odd.json", drop_variables="x")
+    group = cm.open_group(tmp_path / "odd.json")
+    assert list(group) == ["kept"]
+    assert np.array_equal(group["kept"][...], TABLE)
+
+
+def test_a_link_to_nothing_is_named(tmp_path):
+    with h5py.File(tmp_path / "odd.h5", "w") as file:
+        file["x"] = h5py.SoftLink("/nothing")
+    with pytest.raises(ScanError, match="'x' is a link to nothing"):
+        cm.scan(tmp_path / "odd.h5", tmp_path / "odd.json")
 
 
 def test_units_of_time_that_differ_are_named_or_rewritten(tmp_path):

@@ -20,14 +20,12 @@ from chunkmill.formats.references.combine import concat_references
 from chunkmill.model.references import INLINE, ReferenceSet
 from chunkmill.nodes.api import open as open_node
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.create import create_array
 from chunkmill.nodes.group import Group
-from chunkmill.stores.memory import MemoryStore
+from chunkmill.scans.hdf5 import MAX_INLINE_BYTES, stored_whole
 from chunkmill.stores.reference import ReferenceStore
 
 __all__ = ["LoadedArray", "ParsedFile", "joined", "parsed_file"]
 
-_MAX_LOADED_BYTES = 1 << 20
 _MAX_LISTED = 50
 _OF_TIME = ("units", "calendar")
 
@@ -66,8 +64,8 @@ def parsed_file(url: str, references: ReferenceSet, store: ReferenceStore, dim: 
     loaded: dict[str, LoadedArray] = {}
     if dim is not None and isinstance(node, Group):
         for path, array in _arrays(node).items():
-            is_numeric = array.dtype.kind in "biufM"
-            if array.dimension_names == (dim,) and array.nbytes <= _MAX_LOADED_BYTES and is_numeric:
+            is_numeric = array.dtype.kind in "biufMT"
+            if array.dimension_names == (dim,) and array.nbytes <= MAX_INLINE_BYTES and is_numeric:
                 loaded[path] = LoadedArray(array[...], dict(array.attributes), array.fill_value)
     prefixes = tuple(f"{path}/" for path in loaded)
     kept = (key for key, _ in references.items() if not key.startswith(prefixes))
@@ -112,7 +110,8 @@ def joined(
     base = concat_references(sets, dim, names=[repr(each.url) for each in ordered]) if is_left else sets[0]
     added: dict[str, bytes] = {}
     for path, parts in values.items():
-        added |= _stored(path, ordered[0].loaded[path], np.concatenate([parts[i] for i in order]), dim)
+        first, whole = ordered[0].loaded[path], np.concatenate([parts[i] for i in order])
+        added |= stored_whole(path, whole, dims=(dim,), attributes=first.attributes, fill_value=first.fill_value)
     return _with_data(base, added)
 
 
@@ -193,21 +192,3 @@ def _order(files: Sequence[ParsedFile], dim: str, parts: Sequence[NDArray[Any]])
             )
             raise ScanError(url=files[after].url, reason=reason)
     return order
-
-
-def _stored(path: str, first: LoadedArray, values: NDArray[Any], dim: str) -> dict[str, bytes]:
-    """Return documents and the one chunk of an array with all its values, as Zarr v3 has them."""
-    store = MemoryStore()
-    create_array(
-        store,
-        path,
-        shape=values.shape,
-        dtype=values.dtype,
-        chunks=values.shape,
-        codecs="raw",
-        fill_value=first.fill_value,
-        dimension_names=(dim,),
-        attributes=first.attributes,
-    )[...] = values
-    keys = (key for key in store.list_prefix(f"{path}/"))
-    return {key: value for key in keys if (value := store.get(key)) is not None}

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
+from chunkmill.scans.hdf5 import Unreferenced, read_unreferenced
 from chunkmill.stores.obstore_clients import location_of
 
 __all__ = ["KINDS", "Parser", "kind_of", "parse_file"]
@@ -79,7 +81,12 @@ def kind_of(url: str, storage_options: Mapping[str, Any] | None = None) -> str |
     return "hdf5" if any(fs.cat_file(path, start, start + len(_HDF5)) == _HDF5 for start in starts) else None
 
 
-def parse_file(url: str, parser: Parser = "auto", storage_options: Mapping[str, Any] | None = None) -> ReferenceSet:
+def parse_file(
+    url: str,
+    parser: Parser = "auto",
+    storage_options: Mapping[str, Any] | None = None,
+    drop_variables: Collection[str] = (),
+) -> ReferenceSet:
     """Return the references to the chunks of a file.
 
     Parameters
@@ -91,6 +98,8 @@ def parse_file(url: str, parser: Parser = "auto", storage_options: Mapping[str, 
         ``virtualizarr.manifests.ManifestStore``.
     storage_options
         For the filesystem of the file, as in fsspec.
+    drop_variables
+        Names of variables, in any group, that are left out.
 
     Raises
     ------
@@ -99,12 +108,11 @@ def parse_file(url: str, parser: Parser = "auto", storage_options: Mapping[str, 
         where that is known.
     """
     try:
-        if callable(parser):
-            return _as_set(parser(url), url)
         kind = _known_kind(url, storage_options) if parser == "auto" else parser
-        if kind == "grib":
-            return _parse_grib(url, storage_options)
-        return _as_set(_parse_manifests(kind, url, storage_options), url)
+        found = _parsed(kind, url, storage_options, drop_variables)
+        if not drop_variables:
+            return found
+        return found.subset(key for key, _ in found.items() if not set(key.split("/")[:-1]) & set(drop_variables))
     except ChunkmillError:
         raise
     except ImportError as error:
@@ -122,31 +130,23 @@ def _known_kind(url: str, storage_options: Mapping[str, Any] | None) -> str:
     return kind
 
 
-def _parse_manifests(kind: str, url: str, storage_options: Mapping[str, Any] | None) -> Any:
+def _parsed(
+    kind: Any, url: str, storage_options: Mapping[str, Any] | None, drop_variables: Collection[str]
+) -> ReferenceSet:
+    if callable(kind):
+        return _as_set(kind(url), url)
+    if kind == "grib":
+        return _parse_grib(url, storage_options)
+    if kind not in _PARSERS:
+        raise ScanError(url=url, reason=f"there is no parser {kind!r}: {', '.join(KINDS)}")
     module, _, name = _PARSERS[kind].partition(":")
-    make = getattr(import_module(module), name)
+    make, more = getattr(import_module(module), name), Unreferenced()
     if kind == "hdf5":
-        _check_described(url, storage_options)
+        more = read_unreferenced(url, storage_options, drop_variables)
+        make = partial(make, drop_variables=more.dropped)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # codecs of HDF5 are not in Zarr v3: they are those of numcodecs
-        return make()(url=_uri(url), registry=_registry(url, storage_options))
-
-
-def _check_described(url: str, storage_options: Mapping[str, Any] | None) -> None:
-    """Raise `ScanError` for elements of variable length in an HDF5 file: no byte range describes its heap."""
-    h5py = import_module("h5py")
-
-    def visit(name: str, node: Any) -> None:
-        if not isinstance(node, h5py.Dataset):
-            return
-        if h5py.check_string_dtype(node.dtype) is not None and h5py.check_string_dtype(node.dtype).length is None:
-            reason = f"the variable {name!r} has strings of variable length, which are no byte ranges of the file"
-            raise ScanError(url=url, reason=f"{reason}: leave it out, or convert the file")
-        if h5py.check_vlen_dtype(node.dtype) is not None:
-            raise ScanError(url=url, reason=f"the variable {name!r} has elements of variable length")
-
-    with fsspec.open(url, "rb", **(storage_options or {})) as file, h5py.File(file, "r") as opened:
-        opened.visititems(visit)
+        return _as_set(make()(url=_uri(url), registry=_registry(url, storage_options)), url, more)
 
 
 def _parse_grib(url: str, storage_options: Mapping[str, Any] | None) -> ReferenceSet:
@@ -178,7 +178,10 @@ def _registry(url: str, storage_options: Mapping[str, Any] | None) -> Any:
 # VirtualiZarr's manifests as references
 
 
-def _as_set(found: Any, url: str) -> ReferenceSet:
+_NOTHING_MORE = Unreferenced()
+
+
+def _as_set(found: Any, url: str, more: Unreferenced = _NOTHING_MORE) -> ReferenceSet:
     if isinstance(found, ReferenceSet):
         return found
     if isinstance(found, Mapping):
@@ -188,20 +191,27 @@ def _as_set(found: Any, url: str) -> ReferenceSet:
         kind = type(found).__name__
         raise ScanError(url=url, reason=f"the parser returned {kind}, expected a reference set or a ManifestStore")
     builder = ReferenceBuilder(url)
-    _add_group(builder, "", group)
+    _add_group(builder, "", group, more.empty_attributes)
+    for key, data in more.documents.items():
+        builder.add_data(key, data)
     return builder.build()
 
 
-def _add_group(builder: ReferenceBuilder, prefix: str, group: Any) -> None:
-    _add_document(builder, prefix, {**group.metadata.to_dict(), "attributes": dict(group.metadata.attributes)})
+def _add_group(builder: ReferenceBuilder, prefix: str, group: Any, empty: Mapping[str, Iterable[str]]) -> None:
+    document = {**group.metadata.to_dict(), "attributes": dict(group.metadata.attributes)}
+    _add_document(builder, prefix, document, empty)
     for name, array in group.arrays.items():
-        _add_array(builder, f"{prefix}{name}/", array)
+        _add_array(builder, f"{prefix}{name}/", array, empty)
     for name, below in group.groups.items():
-        _add_group(builder, f"{prefix}{name}/", below)
+        _add_group(builder, f"{prefix}{name}/", below, empty)
 
 
-def _add_document(builder: ReferenceBuilder, prefix: str, document: dict[str, Any]) -> None:
+def _add_document(
+    builder: ReferenceBuilder, prefix: str, document: dict[str, Any], empty: Mapping[str, Iterable[str]]
+) -> None:
     document = {name: value for name, value in document.items() if name != "consolidated_metadata"}
+    # VirtualiZarr makes a space of an empty text
+    document["attributes"] = {**document.get("attributes", {}), **dict.fromkeys(empty.get(prefix.rstrip("/"), ()), "")}
     builder.add_data(f"{prefix}zarr.json", json.dumps(document, default=_plain).encode())
 
 
@@ -209,9 +219,9 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def _add_array(builder: ReferenceBuilder, prefix: str, array: Any) -> None:
+def _add_array(builder: ReferenceBuilder, prefix: str, array: Any, empty: Mapping[str, Iterable[str]]) -> None:
     document = array.metadata.to_dict()
-    _add_document(builder, prefix, document)
+    _add_document(builder, prefix, document, empty)
     manifest = array.manifest
     paths, offsets, lengths = (np.asarray(a) for a in (manifest._paths, manifest._offsets, manifest._lengths))  # noqa: SLF001
     for coords, data in (getattr(manifest, "_inlined", None) or {}).items():

@@ -78,6 +78,7 @@ def scan(
     parser: Parser = "auto",
     order: Literal["values", "names"] = "values",
     rewrite_units: bool = False,
+    drop_variables: str | Sequence[str] = (),
     on_error: Literal["raise", "skip"] = "raise",
     format: Literal["json", "parquet"] | None = None,  # noqa: A002 - the word of the public face
     zarr_format: Literal[2, 3] | None = None,
@@ -108,6 +109,8 @@ def scan(
         the order of the urls.
     rewrite_units : bool
         Write times in the units of the first file where those of others differ; otherwise that is an error.
+    drop_variables : str or sequence of str
+        Names of variables to leave out, in every file and group.
     on_error : str
         ``"skip"``: leave files out that cannot be parsed, and list them in the report.
     format, zarr_format, overwrite
@@ -149,7 +152,8 @@ def scan(
     found = _files(urls, storage_options)
     if concat_dim is None and len(found) > 1:
         raise TypeError(f"there are {len(found)} files: concat_dim names the dimension along which they follow")
-    common = _Common(tuple(found), concat_dim, parser, dict(storage_options or {}), on_error == "skip")
+    dropped = (drop_variables,) if isinstance(drop_variables, str) else tuple(drop_variables)
+    common = _Common(tuple(found), concat_dim, parser, dict(storage_options or {}), dropped, on_error == "skip")
     stage = Stage("scan", _scan_file, common, range(len(found)), shows=_shown)
     (result,) = run_once([stage], name="scan", arrays=(), progress=progress)
     details = dict(result.details)
@@ -187,6 +191,7 @@ class _Common:
     dim: str | None
     parser: Parser
     storage_options: Mapping[str, Any] = field(repr=False)
+    drop_variables: tuple[str, ...]
     skips: bool
 
 
@@ -198,7 +203,7 @@ def _scan_file(common: _Common, number: int) -> TaskResult:
     """Parse one file; a reason instead, where files that cannot be parsed are left out."""
     url = common.urls[number]
     try:
-        references = parse_file(url, common.parser, common.storage_options)
+        references = parse_file(url, common.parser, common.storage_options, common.drop_variables)
         store = ReferenceStore(references, _targets(url, common.storage_options))
         detail: Any = parsed_file(url, references, store, common.dim)
     except ChunkmillError as error:
