@@ -67,7 +67,7 @@ DELETERS = {
     "nodes/placement.py": {"_delete_node", "delete_stored_chunks"},
     "nodes/delete.py": {"_delete_folders", "_delete_keys", "delete_node"},
     "conversion/target_writer.py": {"TargetWriter.publish", "TargetWriter.stages"},
-    "xarray/reservation.py": {"make_room"},
+    "xarray/reservation.py": {"end_dead_append", "make_room"},
     "checks/check.py": {"_remove"},
     # chunks
     "array/chunk_io.py": {"write_chunk"},

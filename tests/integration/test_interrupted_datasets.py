@@ -1,5 +1,7 @@
 """`write_dataset` that dies between any two writes: readers see the old or the new, and the same call again succeeds."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -59,6 +61,57 @@ def test_append(stored):
         assert ATTRIBUTE not in cm.open_group(store).attributes
         cm.write_dataset(series(2, "2000-01-09"), store, append_dim="time")
         is_alive(store, 10)
+
+
+@pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])
+def test_a_dead_append_is_one_line_and_is_repaired(name):
+    """Dead at the n-th write: its elements are removed, or all are visible, and nothing of it is left."""
+    fine = {"v": {"chunks": (1, 2)}, "time": {"chunks": (1,)}}
+    counting = RecordingStore(MemoryStore())
+    cm.write_dataset(series(), counting, format=name, encoding=fine)
+    n_before = len(list(counting.list_prefix("")))
+    counting.clear()
+    cm.write_dataset(LATER, counting, append_dim="time")
+    seen = set()
+    for n in range(len(counting.keys(*WRITES))):
+        store = MemoryStore()
+        cm.write_dataset(series(), store, format=name, encoding=fine)
+        with suppress(Exception):  # of the last writes, which only release the lease, some are not missed
+            cm.write_dataset(LATER, DyingStore(store, n, WRITES), append_dim="time")
+        problems = cm.check(store).problems
+        assert len(problems) <= 1, problems
+        seen.update((problem.kind, "past their ends" in problem.reason) for problem in problems)
+        report = cm.check(store, repair=True)
+        assert report.ok, report
+        assert cm.check(store).problems == ()
+        is_alive(store, 5, 8)
+        if read(store).sizes["time"] == 5:
+            assert len(list(store.list_prefix(""))) == n_before
+            cm.write_dataset(LATER, store, append_dim="time")
+        is_alive(store, 8)
+    assert seen >= {("leftover", True), ("unfinished", False)}
+
+
+def test_a_dead_append_of_a_tree_is_one_line():
+    part = series()[["v"]].rename(v="w").drop_vars(["x", "time"])
+    tree = {"/": series(), "/below": part}
+    later = {"/": LATER, "/below": part.isel(time=slice(3))}
+    store, n = MemoryStore(), 0
+    while n == 0 or store is not None:
+        store = MemoryStore()
+        cm.write_dataset(xr.DataTree.from_dict(tree), store)
+        try:
+            cm.write_dataset(xr.DataTree.from_dict(later), DyingStore(store, n, WRITES), append_dim="time")
+        except Exception as error:  # noqa: BLE001 - whatever a failure of the store becomes
+            assert "injected" in str(error)  # noqa: PT017
+            assert len(cm.check(store).problems) <= 1
+            assert cm.check(store, repair=True).ok
+            found = xr.open_datatree(store, engine="chunkmill").load()
+            assert found["/"].sizes["time"] == found["below/w"].sizes["time"] in {5, 8}
+            n += 1
+        else:
+            store = None
+    assert n > 8
 
 
 def interrupted(store, stored, n_grown=1):

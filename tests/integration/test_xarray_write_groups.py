@@ -241,10 +241,24 @@ def test_adding_and_appending_to_trees(url):
     assert back["a/v"].to_numpy().tolist() == [3.5, 4.5]
     assert back["c/u"].to_numpy().tolist() == [1]
     part = xr.DataTree.from_dict({"/a/deep": xr.Dataset({"w": ("t", pd.date_range("2000-01-04", periods=2))})})
-    with pytest.raises(DatasetError, match="append_dim='t' is not a dimension"):
-        write_dataset(part, url, append_dim="t")
-    write_dataset(part["a/deep"].to_dataset(), url, "a/deep", append_dim="t")
+    write_dataset(part, url, append_dim="t")  # the groups above lack the dimension
     assert xr.open_datatree(url, engine="zarr", consolidated=True)["a/deep"].sizes["t"] == 5
+
+
+def test_groups_without_the_dimension_are_compared_when_a_tree_is_appended(url):
+    static = xr.Dataset({"mask": ("z", [1, 2])})
+    write_dataset(xr.DataTree.from_dict({"/": static, "/runs": series(2), "/map": static}), url)
+    later = {"/": static, "/runs": series(2, "2000-01-03"), "/map": static}
+    report = write_dataset(xr.DataTree.from_dict(later), url, append_dim="time")
+    assert {"mask", "map/mask"} <= set(report.unchanged)
+    assert cm.open_array(url, "runs/time").shape == (4,)
+    other = later | {"/map": xr.Dataset({"mask": ("z", [1, 3])}), "/runs": series(2, "2000-01-05")}
+    with pytest.raises(DatasetError, match="1 of 2 values differ"):
+        write_dataset(xr.DataTree.from_dict(other), url, append_dim="time")
+    with pytest.raises(DatasetError, match="append_dim='time' is not a dimension of the dataset in 'runs'"):
+        write_dataset(xr.DataTree.from_dict({"/runs": static, "/more": series(1)}), url, append_dim="time")
+    with pytest.raises(DatasetError, match="append_dim='none' is not a dimension of the store"):
+        write_dataset(xr.DataTree.from_dict(later), url, append_dim="none")
 
 
 @pytest.mark.parametrize("mode", ["w-", "w", "a"])

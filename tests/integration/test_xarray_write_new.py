@@ -293,7 +293,9 @@ def test_unknown_encoding_is_an_error(url):
         write_dataset(series(), url, encoding={"none": {}})
     with pytest.raises(DatasetError, match=r"'fill_value'; known are.*'_FillValue'"):
         write_dataset(series(), url, format="zarr2", encoding={"mask": {"fill_value": 1}})
-    for chunks in ({"x": 2}, (2,), [1, 2, 3]):
+    with pytest.raises(DatasetError, match=r"chunks=.*names \['y'\]"):
+        write_dataset(series(), url, encoding={"v": {"chunks": {"y": 2}}})
+    for chunks in ((2,), [1, 2, 3]):
         with pytest.raises(DatasetError, match=r"chunks=.*a length for each of \('time', 'x'\)"):
             write_dataset(series(), url, encoding={"v": {"chunks": chunks}})
     with pytest.raises(UnknownCodec, match="nosuch"):
@@ -320,6 +322,22 @@ def test_from_format_to_format(tmp_path, source, target):
     xr.testing.assert_identical(read(tmp_path / "b").load(), ds)
     assert cm.open_array(tmp_path / "b", "v").chunks == (2, 3)
     assert any("gzip" in str(codec) for codec in cm.open_array(tmp_path / "b", "v").codecs)
+
+
+@pytest.mark.parametrize("source", LAYOUTS, ids=str)
+def test_a_packed_variable_that_gets_other_chunks_stays_packed(tmp_path, source):
+    packed = xr.Dataset({"tos": (("time", "y"), np.arange(48.0).reshape(24, 2) / 4)})
+    packing = {"dtype": "i2", "scale_factor": 0.25, "add_offset": 1.0, "_FillValue": -99}
+    write_dataset(packed, tmp_path / "a", **LAYOUTS[source], encoding={"tos": {**packing, "codecs": "gzip"}})
+    opened = read(tmp_path / "a")
+    kept = write_dataset(opened, tmp_path / "b", **LAYOUTS[source], encoding={"tos": {"chunks": {"time": 12}}})
+    b = cm.open_array(tmp_path / "b", "tos")
+    assert (b.dtype, b.chunks, kept.dtypes) == (np.dtype("i2"), (12, 2), {})
+    assert "gzip" in str(b.codecs)
+    xr.testing.assert_equal(read(tmp_path / "b").load(), packed)
+    report = write_dataset(opened, tmp_path / "c", **LAYOUTS[source], encoding={"tos": {"dtype": "f8"}})
+    assert report.dtypes == {"tos": "int16 -> float64"}
+    assert "int16 -> float64" in str(report)
 
 
 def test_sharded(url):

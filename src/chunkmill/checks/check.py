@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -18,7 +19,7 @@ from chunkmill.array.layout import ChunkLayout
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.checks.inventory import Inventory, Problem, job_problem, take_inventory
 from chunkmill.display.report import ReportMixin, counted, format_seconds
-from chunkmill.errors import ChunkError, ChunkmillError
+from chunkmill.errors import ChunkError, ChunkmillError, DatasetError, JobError
 from chunkmill.journal.commit import roll_forward
 from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.names import JOB_PREFIX, TAG_PREFIX, run_tag
@@ -277,10 +278,12 @@ def _check_record(journals: Sequence[tuple[str, RecordFiles]], spec: tuple[int, 
 
 
 def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
-    """Repair leftovers, stale consolidated metadata and interrupted copies, and set `repaired` of those problems."""
-    done: set[tuple[str, str]] = set()
+    """Repair leftovers, stale consolidated metadata, interrupted copies and appends; set `repaired` of the problems."""
+    done: set[tuple[str, str]] = set(_appends_ended(found))
     kinds = {problem.key: problem.kind for problem in problems}
     for job in unfinished_jobs(found.store):  # as they are now, since a check may take hours
+        if job.scope:
+            continue
         problem = job_problem(found.store, job)
         key = next((key for key in (job.key, f"{job.key.rpartition('/')[0]}/") if key in kinds), None)
         is_decided = job.is_applying or (job.is_applied and job.is_lease)
@@ -290,7 +293,8 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
         elif job.is_applied and not job.is_running:  # nodes belong together; the rest is for its repetition
             roll_forward(found.store, job.path, job.run)
     for problem in problems:
-        if problem.kind == "leftover" and ("leftover", problem.key) not in done:
+        is_append = problem in found.dead_appends.values()
+        if problem.kind == "leftover" and not is_append and ("leftover", problem.key) not in done:
             _remove(found.store, problem.key)
             done.add(("leftover", problem.key))
     by_path = {problem.path: problem for problem in problems if problem.kind == "stale"}
@@ -301,6 +305,16 @@ def _repaired(found: Inventory, problems: Sequence[Problem]) -> list[Problem]:
             opening.consolidate(group.store, group)
             done.add(("stale", by_path[group.path].key))
     return [replace(p, repaired=True) if (p.kind, p.key) in done else p for p in problems]
+
+
+def _appends_ended(found: Inventory) -> Iterator[tuple[str, str]]:
+    """End appends whose clients have died, and yield kind and key of the problem of each that has ended."""
+    from chunkmill.xarray.reservation import end_dead_append  # noqa: PLC0415 - xarray is slow to import
+
+    for path, problem in found.dead_appends.items():
+        with suppress(JobError, DatasetError):  # another client is at work there
+            if end_dead_append(found.store, path, found.appends[path]):
+                yield problem.kind, problem.key
 
 
 def _remove(store: Store, key: str) -> None:
@@ -337,8 +351,8 @@ def check(
     path : str
         Path below `url`.
     repair : bool
-        Remove leftovers, and write stale consolidated metadata again. Chunks, orphans and unfinished jobs are never
-        changed.
+        Remove leftovers, with what an append whose client has died stored past the end of arrays, and write stale
+        consolidated metadata again. Chunks, orphans and other unfinished jobs are never changed.
     storage_options : dict, optional
         Options for the filesystem, as in fsspec.
     progress : bool or str, optional

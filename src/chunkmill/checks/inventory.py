@@ -137,6 +137,11 @@ class Inventory:
         Groups whose consolidated metadata are stale.
     undocumented
         Paths of nodes that no group above them leads to, since folders in between have no document of a group.
+    appends
+        Path of a group -> array, chunk and store key of what its append, whose client has died, or which is running,
+        has stored past the end of arrays.
+    dead_appends
+        The problem of each such append whose client has died.
     problems
         Problems found so far.
     """
@@ -148,6 +153,8 @@ class Inventory:
     chunks: list[NDArray[np.int64]] = field(default_factory=list)
     stale: list[Group] = field(default_factory=list)
     undocumented: list[str] = field(default_factory=list)
+    appends: dict[str, list[tuple[str, tuple[int, ...], str]]] = field(default_factory=dict)
+    dead_appends: dict[str, Problem] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -179,15 +186,18 @@ def take_inventory(store: Store, path: str = "") -> Inventory:
     top, nothing = _top(found)
     if top is not None:
         _add_nodes(found, top)
+    found.appends.update({path: [] for path in sorted({*_marked(found), *(job.path for job in jobs if job.scope)})})
     _Keys(found, jobs).sort(_listed(store, found, top))
     if nothing is not None and not (jobs or found.arrays or found.groups):
         raise nothing
     _leftovers(found, {run_tag(job.run) for job in jobs})
-    _unfinished_appends(found)
+    marked = _dead_appends(found, [job for job in jobs if job.scope])
     undocumented = set(found.undocumented)  # not in consolidated metadata: no group leads to them
     listed = [node for node in found.nodes if node.path not in undocumented]
     for group in found.groups:
         key = group.documents.consolidated_key(group.path)
+        if any(is_within(path, group.path) or path == group.path for path in marked):
+            continue  # changed last by an append
         if key is not None and (reason := staleness(group, key, listed)):
             found.stale.append(group)
             found.problems.append(Problem("stale", group.path, key, reason))
@@ -339,6 +349,10 @@ class _Keys:
             reason = "it is below an array and is not one of its chunk keys"
             self.found.problems.append(Problem("orphan", array.path, key, reason))
         elif any(i >= n for i, n in zip(coords, shape, strict=True)):
+            append = next((path for path in self.found.appends if is_within(array.path, path)), None)
+            if append is not None:
+                self.found.appends[append].append((array.path, coords, key))
+                return
             reason = f"it is outside the grid of {shape} store keys"
             self.found.problems.append(Problem("orphan", array.path, key, reason, coords))
         else:
@@ -379,7 +393,8 @@ def _unfinished(found: Inventory) -> list[UnfinishedJob]:
     for job in unfinished_jobs(found.store):
         if is_within(job.path, found.path):
             jobs.append(job)
-            found.problems.append(job_problem(found.store, job))
+            if job.is_running or not job.scope:
+                found.problems.append(job_problem(found.store, job))
     return jobs
 
 
@@ -389,8 +404,8 @@ def job_problem(store: Store, job: UnfinishedJob) -> Problem:
     state = "is running" if job.is_running else "was interrupted: run it again to resume it"
     if job.is_lease and not (job.is_running or job.is_applying):
         state = "was interrupted: run it again, or write something else there"
-        if job.scope or any(map(store.size, _entry_keys(job.path))):
-            state = "was interrupted when all was written"  # or before an append was published
+        if any(map(store.size, _entry_keys(job.path))):
+            state = "was interrupted when all was written"
             kind, key = "leftover", f"{job.key.rpartition('/')[0]}/"
     if job.is_applied:
         state += "; what it has replaced is gone, and only consolidated metadata may be missing"
@@ -410,15 +425,33 @@ def _entry_keys(path: str) -> Iterator[str]:
             yield from (documents_format.array_keys(path)[0], documents_format.group_keys(path)[0])
 
 
-def _unfinished_appends(found: Inventory) -> None:
-    """Find groups that an append has marked, which is being published or was interrupted there."""
-    running = {job.path for job in unfinished_jobs(found.store) if job.is_running and job.scope}
-    for group in found.groups:
-        append = UnfinishedAppend.of(group.attributes)
-        if append.dim and not any(is_within(group.path, path) for path in running):
-            arrays = ", ".join(map(repr, sorted(append.shapes)[:_MAX_APPENDED]))
-            reason = f"an append along {append.dim!r} to {arrays} was interrupted while it became visible: repeat it"
-            found.problems.append(Problem("unfinished", group.path, group.documents.group_keys(group.path)[-1], reason))
+def _marked(found: Inventory) -> dict[str, UnfinishedAppend]:
+    """Return the topmost groups whose attributes record an append that is being published, or was interrupted there."""
+    appends = {group.path: UnfinishedAppend.of(group.attributes) for group in found.groups}
+    marked = {path: append for path, append in appends.items() if append.dim}
+    return {path: each for path, each in marked.items() if not any(is_within(path, o) for o in marked if o != path)}
+
+
+def _dead_appends(found: Inventory, jobs: Iterable[UnfinishedJob]) -> Collection[str]:
+    """Report each append whose client has died in one problem, and return the groups where one was being published."""
+    dead = {job.path: job for job in jobs if not job.is_running}
+    running = [job.path for job in jobs if job.is_running]
+    marked = {path: a for path, a in _marked(found).items() if not any(is_within(path, r) for r in running)}
+    keys = {group.path: group.documents.group_keys(group.path)[-1] for group in found.groups}
+    for path, append in marked.items():
+        arrays = ", ".join(map(repr, sorted(append.shapes)[:_MAX_APPENDED]))
+        reason = f"an append along {append.dim!r} to {arrays} was interrupted while it became visible: repeat it"
+        more = ", or repair this" * bool(append.after)
+        found.dead_appends[path] = Problem("unfinished", path, keys[path], reason + more)
+    for path in dead.keys() - marked.keys():
+        past = found.appends[path]
+        n_keys, n_arrays = len(past), len({array for array, *_ in past})
+        reason = f"{dead[path].job}, begun {dead[path].began}, was interrupted before its elements became visible: "
+        reason += f"{n_keys:,} store keys of {n_arrays} arrays are past their ends; the same append writes them again"
+        key = f"{dead[path].key.rpartition('/')[0]}/"
+        found.dead_appends[path] = Problem("leftover", path, key, f"{reason}, and repair removes them")
+    found.problems.extend(found.dead_appends.values())
+    return marked
 
 
 _MAX_APPENDED = 5  # arrays named in one reason

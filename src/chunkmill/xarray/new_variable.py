@@ -39,6 +39,8 @@ _STRINGS = strings.EncodedStringCoder()  # type: ignore[no-untyped-call]
 _STORAGE = frozenset(
     {"chunks", "shards", "codecs", "compressors", "filters", "serializer", "fill_value", "write_empty_chunks"}
 )
+_GRIDS = frozenset({"chunks", "shards", "preferred_chunks"})
+_CODECS = frozenset({"codecs", "compressors", "filters", "serializer"})
 _IGNORED = frozenset({"source", "original_shape", "preferred_chunks", "coordinates"})  # as xarray does
 _REFUSALS = (UnsupportedFeature, UnknownCodec, AlignmentError, RegionError, MetadataError)
 
@@ -57,7 +59,7 @@ def describe_variable(
     name: str,
     variable: Variable,
     *,
-    strict: bool,
+    asked: Mapping[str, Any] | None = None,
     url: str = "",
     chunk_key_encoding: Any = None,
 ) -> NewVariable:
@@ -65,9 +67,10 @@ def describe_variable(
 
     Parameters
     ----------
-    strict
-        Whether the encoding was passed to this write, so that keys which do not apply are errors. Otherwise it
-        describes how the variable was stored where it was read from, and such keys are ignored.
+    asked
+        The encoding that was passed to this write: keys which do not apply are errors. The variable's own describes
+        how it was stored where it was read from: it holds for what is not asked for, and keys which do not apply are
+        ignored.
     chunk_key_encoding
         As in `chunkmill.create_array`.
 
@@ -78,19 +81,22 @@ def describe_variable(
     UnsupportedFeature
         The format cannot hold the variable.
     """
+    asked = _by_axis(name, variable, asked or {}, url)
+    own, variable = variable.encoding, variable.copy(deep=False)
+    variable.encoding = _kept(own, asked) | dict(asked)
     encoded = _encoded(documents_format, name, variable, url)
     encoding = {key: value for key, value in encoded.encoding.items() if key not in _IGNORED}
     if encoding.get("_FillValue", 0) is None:  # no marker, not even NaN; xarray's coders leave the key in the encoding
         del encoding["_FillValue"]
     known = _STORAGE - {"fill_value"} if documents_format.masks_fill_value else _STORAGE
-    if strict and (unknown := sorted(set(map(str, encoding)) - known)):
+    if unknown := sorted({str(key) for key in encoding if key in asked} - known):
         hint = f"known are {', '.join(sorted(known))}, and keys of CF encoding such as '_FillValue'"
         raise DatasetError(
             variable=name, url=url, reason=f"unknown encoding {', '.join(map(repr, unknown))}", hint=hint
         )
     storage = {key: value for key, value in encoding.items() if key in _STORAGE}
-    if strict and not _fits(storage.get("chunks"), encoded.ndim):
-        reason = f"encoding chunks={storage['chunks']!r}: expected a length for each of {encoded.dims}"
+    if "chunks" in asked and not _fits(asked["chunks"], encoded.ndim):
+        reason = f"encoding chunks={asked['chunks']!r}: expected a length for each of {encoded.dims}"
         raise DatasetError(
             variable=name, url=url, reason=reason, hint="in the order of the dimensions, -1 for a whole axis"
         )
@@ -105,12 +111,50 @@ def describe_variable(
     try:
         metadata = describe(storage, fill_value)
     except _REFUSALS:
-        if strict or not encoding:
+        if not own or not encoding:
             raise
-        if not documents_format.masks_fill_value:
+        wanted = {key: value for key, value in storage.items() if key in asked}
+        if not documents_format.masks_fill_value and "fill_value" not in asked:
             fill_value = _default_fill(documents_format.name, encoded.dtype)
-        metadata = describe({}, fill_value)
+        metadata = describe(wanted, fill_value)
     return NewVariable(encoded.data, metadata, storage.get("write_empty_chunks"))
+
+
+def _kept(own: Mapping[Any, Any], asked: Mapping[str, Any]) -> dict[Any, Any]:
+    """Return what holds of a variable's own encoding: keys that belong together are asked for together.
+
+    Examples
+    --------
+    >>> _kept({"dtype": "i2", "scale_factor": 0.1, "chunks": (8,), "shards": (16,)}, {"chunks": (4,)})
+    {'dtype': 'i2', 'scale_factor': 0.1}
+    """
+    replaced = {key for keys in (_GRIDS, _CODECS) if keys & asked.keys() for key in keys}
+    if asked.keys() - _STORAGE - _IGNORED:  # of CF: the elements are others, which filters may not take
+        return {key: value for key, value in own.items() if key in (_GRIDS | {"compressors"}) - replaced}
+    return {key: value for key, value in own.items() if key not in replaced}
+
+
+def _by_axis(name: str, variable: Variable, asked: Mapping[str, Any], url: str) -> dict[str, Any]:
+    """Return the encoding with ``chunks`` and ``shards`` that are given by dimension as a length for each axis.
+
+    Axes that are not named keep the length of the variable's own encoding, or of dask's largest block; without either,
+    one that suits the chunk's size is chosen (of shards: the chunk's).
+    """
+    found = dict(asked)
+    for key in ("chunks", "shards"):
+        lengths = asked.get(key)
+        if not isinstance(lengths, Mapping):
+            continue
+        if unknown := [dim for dim in lengths if dim not in variable.dims]:
+            reason = f"encoding {key}={dict(lengths)!r} names {unknown}, and the dimensions are {variable.dims}"
+            raise DatasetError(variable=name, url=url, reason=reason)
+        own, base = variable.encoding.get(key), found.get("chunks", variable.encoding.get("chunks"))
+        if key == "chunks" and variable.chunks is not None and not isinstance(own, tuple):
+            own = [max((*axis, 1)) for axis in variable.chunks]
+        if not isinstance(own, (tuple, list)) or len(own) != variable.ndim:
+            own = base if key == "shards" and isinstance(base, (tuple, list)) else ("auto",) * variable.ndim
+        found[key] = tuple(lengths.get(dim, length) for dim, length in zip(variable.dims, own, strict=True))
+    return found
 
 
 def encode_cf(variable: Variable, name: str) -> Variable:

@@ -142,8 +142,12 @@ class Publication:
     def _pending(self, dim: str, growth: Sequence[Growth]) -> dict[str, UnfinishedAppend]:
         """Return the attribute of each group: of the written one for all arrays, of others for their own."""
         paths = dict.fromkeys([self.path, *(each.path.rpartition("/")[0] for each in growth)])
-        shapes = {path: {_relative(g.path, path): g.before for g in growth if _is_in(g.path, path)} for path in paths}
-        return {path: UnfinishedAppend(dim, each) for path, each in shapes.items()}
+        return {path: self._of_group(dim, path, [each for each in growth if _is_in(each.path, path)]) for path in paths}
+
+    def _of_group(self, dim: str, group: str, growth: Sequence[Growth]) -> UnfinishedAppend:
+        names = {_relative(each.path, group): each for each in growth}
+        shapes = {name: each.before for name, each in names.items()}
+        return UnfinishedAppend(dim, shapes, {name: each.after for name, each in names.items()})
 
     def check_unchanged(self, growth: Sequence[Growth], seen: Mapping[str, UnfinishedAppend]) -> None:
         """Raise `DatasetError` where another append was published since this one was planned.

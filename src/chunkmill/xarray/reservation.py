@@ -6,18 +6,24 @@ Writers of regions lease nothing: many write to one dataset at a time. Where the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import groupby
 
 from chunkmill.errors import NodeExists
 from chunkmill.journal.lease import check_no_job, leased
+from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.metadata import GroupMetadata, is_within, parents_of
 from chunkmill.nodes import placement
+from chunkmill.nodes.array import Array
 from chunkmill.nodes.documents import fetch, node_keys, present, unpublish
-from chunkmill.xarray.publication import Publication
+from chunkmill.nodes.group import Group, open_node
+from chunkmill.stores.base import Store
+from chunkmill.xarray.publication import Growth, Publication
+from chunkmill.xarray.unfinished_append import UnfinishedAppend
 from chunkmill.xarray.write_plan import DatasetPlan, join
 
-__all__ = ["make_room", "reserved_additions", "reserved_group"]
+__all__ = ["end_dead_append", "make_room", "reserved_additions", "reserved_group"]
 
 
 @contextmanager
@@ -70,6 +76,44 @@ def reserved_additions(plan: DatasetPlan, publication: Publication) -> Iterator[
             with suppress(OSError):
                 _clear(plan, "")
             raise
+
+
+def end_dead_append(store: Store, path: str, past_end: Iterable[tuple[str, ChunkCoords, str]]) -> bool:
+    """End an append to the group at `path` whose client has died, and return whether it has ended.
+
+    Where it was being published, it is rolled forward, as far as its record says how. Otherwise what it has written
+    past the end of arrays is deleted.
+
+    Parameters
+    ----------
+    past_end
+        Path of the array, chunk and store key of what may be stored past an end.
+
+    Raises
+    ------
+    JobError, DatasetError
+        Another client appends there, or has changed an array since.
+    """
+    with leased(store, path, f"repair an append to {path!r} in {store.url}", scope="append"):
+        group = open_node(store, path, consolidated=False, read_only=False)
+        append = UnfinishedAppend.of(group.attributes) if isinstance(group, Group) else UnfinishedAppend("", {})
+        if append.dim and isinstance(group, Group):
+            if append.after.keys() != append.shapes.keys():
+                return False
+            arrays = {name: group[name] for name in append.shapes}
+            growth = [
+                Growth(array.path, array.metadata, append.shapes[name], append.after[name])
+                for name, array in arrays.items()
+                if isinstance(array, Array)
+            ]
+            Publication(store, group.documents, path, None).append(append.dim, growth, {path: append})
+        for array_path, chunks in groupby(past_end, lambda each: each[0]):
+            array = open_node(store, array_path, consolidated=False)
+            shape = array.metadata.chunk_grid.grid_shape if isinstance(array, Array) else ()
+            for _, coords, key in chunks:
+                if any(i >= n for i, n in zip(coords, shape, strict=False)):
+                    store.delete(key)
+    return True
 
 
 def make_room(plan: DatasetPlan, *, overwrite: bool, run: str = "") -> dict[str, bytes]:

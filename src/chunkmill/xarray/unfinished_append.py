@@ -8,7 +8,8 @@ before the append, and so does the next append: the same call again succeeds. Ot
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from chunkmill.errors import DatasetError
 from chunkmill.formats.base import emit_json, parse_json
@@ -31,6 +32,8 @@ class UnfinishedAppend:
         Name of the dimension.
     shapes
         Path of each array, relative to the group with the attribute -> its shape before the append.
+    after
+        Likewise, its shape after it; empty where the attribute does not say it.
 
     Examples
     --------
@@ -41,20 +44,20 @@ class UnfinishedAppend:
 
     dim: str
     shapes: Mapping[str, tuple[int, ...]]
+    after: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, attributes: Mapping[str, JSON]) -> UnfinishedAppend:
         """Return the append that attributes of a group record; one without arrays where there is none."""
         match attributes.get(ATTRIBUTE):
-            case {"dim": str(dim), "shapes": dict(shapes)}:
-                lists = {name: shape for name, shape in shapes.items() if isinstance(shape, list)}
-                known = {name: tuple(s) for name, s in lists.items() if all(type(n) is int and n >= 0 for n in s)}
-                return cls(dim, known)
+            case {"dim": str(dim), "shapes": dict(shapes), **more}:
+                return cls(dim, _shapes(shapes), _shapes(more.get("after")))
         return cls("", {})
 
     def to_json(self) -> JSON:
         """Return the value of the attribute."""
-        return {"dim": self.dim, "shapes": {name: list(shape) for name, shape in self.shapes.items()}}
+        shapes, after = ({name: list(shape) for name, shape in each.items()} for each in (self.shapes, self.after))
+        return {"dim": self.dim, "shapes": shapes, **({"after": after} if after else {})}
 
     def below(self, name: str) -> UnfinishedAppend:
         """Return the append as the child group `name` sees it."""
@@ -83,6 +86,11 @@ class UnfinishedAppend:
             return
         reason = f"an append along {self.dim!r} to {', '.join(map(repr, sorted(self.shapes)))} was interrupted"
         raise DatasetError(variable="", url=url, reason=reason, hint="repeat it before you append anything else")
+
+
+def _shapes(stored: Any) -> dict[str, tuple[int, ...]]:
+    lists = {name: s for name, s in stored.items() if isinstance(s, list)} if isinstance(stored, dict) else {}
+    return {name: tuple(s) for name, s in lists.items() if all(type(n) is int and n >= 0 for n in s)}
 
 
 def resized(metadata: ArrayMetadata, shape: Iterable[int]) -> ArrayMetadata:

@@ -66,10 +66,13 @@ class DatasetReport(ReportMixin):
         A `WriteReport` for each variable written, by its path in the store.
     unchanged
         Paths of variables that equal what is stored, so that they were not written.
+    dtypes
+        By path, where numbers are stored in another dtype than they were read from: ``"int16 -> float64"``.
     """
 
     variables: Mapping[str, WriteReport] = field(default_factory=dict)
     unchanged: tuple[str, ...] = ()
+    dtypes: Mapping[str, str] = field(default_factory=dict)
 
     def _sum(self, name: str) -> int:
         return sum(getattr(each, name) for each in self.variables.values())
@@ -99,7 +102,8 @@ class DatasetReport(ReportMixin):
         sums = {path: one + other.variables[path] for path, one in self.variables.items() if path in other.variables}
         variables = {**self.variables, **other.variables, **sums}
         unchanged = dict.fromkeys((*self.unchanged, *other.unchanged))
-        return DatasetReport(variables, tuple(path for path in unchanged if path not in variables))
+        unchanged_in_both = tuple(path for path in unchanged if path not in variables)
+        return DatasetReport(variables, unchanged_in_both, {**self.dtypes, **other.dtypes})
 
     def _title(self) -> str:
         return "write_dataset: done"
@@ -109,6 +113,10 @@ class DatasetReport(ReportMixin):
             ("store keys", f"{self.n_keys:,}: of these {self.n_partial:,} changed in part"),
             ("written", format_bytes(self.bytes_written)),
             ("unchanged", ", ".join(self.unchanged) or "none"),
+            *(
+                [("other dtype", "; ".join(f"{path}: {change}" for path, change in self.dtypes.items()))]
+                * bool(self.dtypes)
+            ),
         ]
 
     def _tables(self) -> list[list[tuple[str, ...]]]:
@@ -165,18 +173,21 @@ def write_dataset(
     append_dim
         Dimension along which to append. Values are encoded as the stored ones are (units, dtype, packing, fill value).
         An error is raised, before anything is written, for values that the stored encoding cannot represent exactly
-        and for variables without `append_dim` that differ from the store. The longer arrays become visible when all
-        data are written. After an interruption they are as long as before (to other libraries some may be longer while
-        their documents are changed one by one), and the same call completes the append. One append at a time: another
-        one is refused before it writes anything (with ``compute=False``, when it is about to publish).
+        and for variables without `append_dim`, also in groups of a tree that lack it, that differ from the store. The
+        longer arrays become visible when all data are written. After an interruption they are as long as before (to
+        other libraries some may be longer while their documents are changed one by one), and the same call completes
+        the append. One append at a time: another one is refused before it writes anything (with ``compute=False``, when
+        it is about to publish).
     on_duplicate
         What to do with elements whose labels along `append_dim` are stored already, so that a job may run twice:
         ``"error"``: raise `DatasetError`; ``"skip"``: append the others; ``"replace"``: overwrite the stored elements
         with these labels, which must be one run in the same order, then append the others. Of a tree, ``"error"`` only.
     encoding
-        By variable (for a tree: by group path, then variable), replacing the variables' own: the keys of CF encoding,
-        and ``chunks``, ``shards``, ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``,
-        ``write_empty_chunks``. A key that is unknown or does not apply is an error.
+        By variable (for a tree: by group path, then variable): the keys of CF encoding, and ``chunks``, ``shards``,
+        ``codecs`` or ``compressors``, ``filters`` and ``serializer``, ``fill_value``, ``write_empty_chunks``. Chunks
+        and shards may be given by dimension, ``{"time": 12}``. A key that is unknown or does not apply is an error.
+        The variable's own encoding holds for the rest: packing and dtype stay where no key of CF encoding is given,
+        codecs where none are, chunks and shards where neither is. The report says where a dtype changes.
     chunk_key_encoding
         Of new arrays, as in `chunkmill.create_array`.
     consolidated
@@ -292,6 +303,7 @@ def write_dataset(
             arrays={planned.path: planned.array for planned in lazy},
             n_regrouped=[n for _, n in written],
             unchanged=tuple(plan.unchanged),
+            dtypes=plan.dtypes,
         )
         return run([counts for counts, _ in written], finish, compute=compute, arrays=arrays)
 
@@ -353,12 +365,13 @@ def _finish(
     arrays: Mapping[str, Array],
     n_regrouped: Sequence[int],
     unchanged: tuple[str, ...],
+    dtypes: Mapping[str, str],
 ) -> DatasetReport:
     """Publish the documents, and return the report: the last task of a write."""
     for step in publish:
         step()
     lazy = {path: report(arrays[path], c, n) for path, c, n in zip(arrays, counts, n_regrouped, strict=True)}
-    return DatasetReport({**reports, **lazy}, unchanged)
+    return DatasetReport({**reports, **lazy}, unchanged, dtypes)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from xarray import Dataset, DataTree, Variable, conventions
 
 from chunkmill.array.selection import full_region
@@ -45,15 +46,15 @@ class LabelledGroup:
 
     Attributes
     ----------
-    encoded_by_user
-        Names of variables whose encoding was passed to this write.
+    asked
+        Encoding that was passed to this write, by variable.
     """
 
     path: str
     dataset: Dataset
     variables: Mapping[Any, Variable]
     attributes: Mapping[Hashable, Any]
-    encoded_by_user: frozenset[str]
+    asked: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ class DatasetPlan:
         Path of an existing group -> the unfinished append that is marked there.
     chunk_key_encoding
         Of new arrays.
+    dtypes
+        Path of a new array -> the dtype that it was read from and its own, where these differ: ``"int16 -> float64"``.
     """
 
     store: Store
@@ -111,14 +114,18 @@ class DatasetPlan:
     growth: list[Growth] = field(default_factory=list)
     pending: dict[str, UnfinishedAppend] = field(default_factory=dict)
     chunk_key_encoding: Any = None
+    dtypes: dict[str, str] = field(default_factory=dict)
 
-    def add(self, path: str, name: str, variable: Variable, *, strict: bool) -> None:
+    def add(self, labelled: LabelledGroup, name: str, variable: Variable) -> None:
         """Plan a new array."""
+        path, asked = join(labelled.path, name), labelled.asked.get(name)
         keys = self.chunk_key_encoding
         new = describe_variable(
-            self.documents_format, name, variable, strict=strict, url=self.store.url, chunk_key_encoding=keys
+            self.documents_format, name, variable, asked=asked, url=self.store.url, chunk_key_encoding=keys
         )
         array = array_at(self.store, path, new.metadata, self.documents_format)
+        if change := _dtype_change(variable.encoding.get("dtype"), array.dtype):
+            self.dtypes[array.path] = change
         self.nodes[array.path] = self.documents_format.emit_array(array.path, new.metadata)
         self.variables.append(VariablePlan(array.path, array, full_region(array.shape), new.data, new.write_empty))
 
@@ -126,6 +133,16 @@ class DatasetPlan:
         """Plan a new group."""
         metadata = GroupMetadata(json_attributes(labelled.attributes, "", self.store.url))
         self.nodes[labelled.path] = self.documents_format.emit_group(labelled.path, metadata)
+
+
+def _dtype_change(before: Any, after: np.dtype[Any]) -> str:
+    """Return the dtype that numbers were stored in, and that of their array, as text; nothing where they are equal."""
+    try:
+        stored = np.dtype(before) if before is not None else after
+    except TypeError:  # as of text
+        return ""
+    is_same = (stored.kind, stored.itemsize) == (after.kind, after.itemsize)
+    return "" if is_same or not {stored.kind, after.kind} <= set("iufcb") else f"{stored} -> {after}"
 
 
 def labelled_groups(
@@ -157,9 +174,7 @@ def _labelled(dataset: Dataset, path: str, encoding: Mapping[str, Any], url: str
     if unknown := sorted(set(encoding) - set(map(str, dataset.variables))):
         raise DatasetError(variable="", url=url, reason=f"encoding names unknown variables {unknown}")
     variables, attributes = conventions.encode_dataset_coordinates(dataset)
-    for name, own in encoding.items():
-        variables[name].encoding = dict(own)
-    return LabelledGroup(path, dataset, variables, attributes, frozenset(encoding))
+    return LabelledGroup(path, dataset, variables, attributes, dict(encoding))
 
 
 def join(path: str, name: str) -> str:
@@ -189,7 +204,7 @@ def plan_new(
         plan.add_group(labelled)
         for name, variable in labelled.variables.items():
             try:
-                plan.add(join(labelled.path, name), name, variable, strict=name in labelled.encoded_by_user)
+                plan.add(labelled, name, variable)
             except UnsupportedFeature as error:
                 refused[join(labelled.path, name)] = error
     _raise_all(documents_format, refused)
@@ -256,6 +271,8 @@ def plan_existing(
     """
     plan = DatasetPlan(root.store, root.path, root.documents, chunk_key_encoding=chunk_key_encoding)
     refused: dict[str, UnsupportedFeature] = {}
+    groups = tuple(groups)
+    has_dim = any(append_dim in labelled.dataset.dims for labelled in groups)
     for labelled in groups:
         plan.groups.append(labelled.path)
         group = _group_at(root, labelled.path, adds=adds)
@@ -267,7 +284,7 @@ def plan_existing(
         arrays = _before_unfinished(root, group, stored)
         cuts = {} if region is None else find_region(labelled.dataset, region, arrays, root.url)
         if append_dim is not None:
-            _check_append(labelled, arrays, append_dim, root.url)
+            _check_append(labelled, arrays, append_dim, root.url, has_dim=has_dim)
         target = _WriteTarget(labelled, arrays, stored, adds, keeps, append_dim, cuts, stored_sizes(arrays))
         for name, variable in labelled.variables.items():
             if name in target.arrays:
@@ -275,7 +292,7 @@ def plan_existing(
                 continue
             _check_new(target, name, variable, root.url)
             try:
-                plan.add(join(labelled.path, name), name, variable, strict=name in labelled.encoded_by_user)
+                plan.add(labelled, name, variable)
             except UnsupportedFeature as error:
                 refused[join(labelled.path, name)] = error
         if group is not None and adds and not target.partial:
@@ -318,14 +335,22 @@ def _group_at(root: Group, path: str, *, adds: bool) -> Group | None:
     return node
 
 
-def _check_append(labelled: LabelledGroup, arrays: Mapping[str, Array], dim: Hashable, url: str) -> None:
+def _check_append(
+    labelled: LabelledGroup, arrays: Mapping[str, Array], dim: Hashable, url: str, *, has_dim: bool
+) -> None:
+    """Raise `DatasetError` for a group that cannot be appended to.
+
+    One without the dimension in both is compared, where others of the dataset have it (`has_dim`).
+    """
     lengths = {
         name: array.shape[dims.index(dim)]
         for name, array in arrays.items()
         if dim in (dims := dimension_names(name, array))
     }
+    if has_dim and not lengths and dim not in labelled.dataset.dims:
+        return
     if dim not in labelled.dataset.dims or not lengths:
-        where = "store" if not lengths else "dataset"
+        where = f"{'store' if not lengths else 'dataset'}{f' in {labelled.path!r}' if labelled.path else ''}"
         raise DatasetError(variable="", url=url, reason=f"append_dim={dim!r} is not a dimension of the {where}")
     if missing := sorted(lengths.keys() - labelled.variables.keys()):
         reason = f"append_dim={dim!r}: the stored variables {missing} have it too and would be left shorter"
@@ -354,7 +379,7 @@ def _check_new(target: _WriteTarget, name: str, variable: Variable, url: str) ->
 
 def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Variable) -> None:
     array = target.arrays[name]
-    if name in target.labelled.encoded_by_user:
+    if name in target.labelled.asked:
         hint = "leave it out of encoding=, or replace the store with mode='w'"
         raise DatasetError(variable=name, url=array.url, reason="is stored already, with its own encoding", hint=hint)
     if target.keeps and target.append_dim not in (dims := dimension_names(name, array)) and dims != (name,):

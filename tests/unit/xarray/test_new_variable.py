@@ -14,7 +14,7 @@ from chunkmill.xarray.new_variable import describe_variable, encode_cf, json_att
 
 def described(values, fmt="zarr3", *, strict=False, attributes=None, **encoding):
     variable = xr.Variable([f"d{i}" for i in range(np.ndim(values))], values, attributes or {}, encoding)
-    return describe_variable(get_format(fmt), "v", variable, strict=strict)
+    return describe_variable(get_format(fmt), "v", variable, asked=encoding if strict else None)
 
 
 def test_missing_values_are_marked_as_in_the_format():
@@ -58,6 +58,46 @@ def test_storage_from_another_format_is_dropped_unless_strict():
     assert described(np.ones(4), **encoding).metadata.codecs
     with pytest.raises(Exception, match="nosuch"):
         described(np.ones(4), strict=True, **encoding)
+
+
+PACKED = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1, "chunks": (4,), "shards": (8,)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "dtype", "chunks"),
+    [
+        ({"chunks": (2,)}, "i2", (2,)),  # the shards were of the other chunks
+        ({"codecs": "gzip"}, "i2", (8,)),  # of shards
+        ({"dtype": "f4"}, "f4", (8,)),
+        ({"_FillValue": None}, "f8", (8,)),
+        ({}, "i2", (8,)),
+    ],
+    ids=str,
+)
+def test_what_is_not_asked_for_stays_as_it_was_read(asked, dtype, chunks):
+    variable = xr.Variable(["t"], np.array([1.0, np.nan] * 8), {}, dict(PACKED))
+    new = describe_variable(get_format("zarr3"), "v", variable, asked=asked)
+    assert (new.metadata.dtype, new.metadata.chunk_grid.chunk_shape) == (np.dtype(dtype), chunks)
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "chunks"),
+    [
+        ({"chunks": (4, 3)}, {"t": 12}, (12, 3)),
+        ({}, {"t": 12}, (12, 5)),  # of dask
+        ({"chunks": (4, 3)}, {"t": -1, "x": 2}, (24, 2)),
+    ],
+    ids=str,
+)
+def test_chunks_by_dimension(own, asked, chunks):
+    variable = xr.Variable(["t", "x"], da.ones((24, 10), chunks=(6, 5)), {}, own)
+    new = describe_variable(get_format("zarr3"), "v", variable, asked={"chunks": asked})
+    assert new.metadata.chunk_grid.chunk_shape == chunks
+    sharded = {"chunks": {"t": 6, "x": 5}, "shards": {"t": 12}}
+    new = describe_variable(get_format("zarr3"), "v", variable, asked=sharded)
+    assert new.metadata.chunk_grid.chunk_shape == (12, 5)
+    with pytest.raises(DatasetError, match=r"names \['y'\]"):
+        describe_variable(get_format("zarr3"), "v", variable, asked={"chunks": {"y": 2}})
 
 
 def test_text():

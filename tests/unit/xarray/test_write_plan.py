@@ -22,8 +22,7 @@ def test_groups_of_a_tree():
     tree = xr.DataTree.from_dict({"/": SMALL, "/below": xr.Dataset({"w": ("x", [1, 2])})})
     groups = labelled_groups(tree, "top", {"/below": {"w": {"chunks": (1,)}}}, "")
     assert [group.path for group in groups] == ["top", "top/below"]
-    assert [group.encoded_by_user for group in groups] == [frozenset(), {"w"}]
-    assert groups[1].variables["w"].encoding == {"chunks": (1,)}
+    assert [group.asked for group in groups] == [{}, {"w": {"chunks": (1,)}}]
 
 
 @pytest.mark.parametrize(
