@@ -154,7 +154,7 @@ class TestRecording(StoreContract):
         return RecordingStore(MemoryStore())
 
 
-class TestObstoreHttp(ReadContract):
+class TestHttp(ReadContract):
     @pytest.fixture(params=["url", "object"])
     def filled(self, http_server, request):  # noqa: F811
         writer = LocalStore(http_server.folder)
@@ -163,15 +163,4 @@ class TestObstoreHttp(ReadContract):
         place = http_server.url
         if request.param == "object":
             place = obstore.store.HTTPStore.from_url(place, client_options={"allow_http": True})
-        store = open_store(place)
-        assert isinstance(store, ObstoreStore)
-        return store
-
-
-class TestHttp(ReadContract):
-    @pytest.fixture
-    def filled(self, http_server):  # noqa: F811
-        writer = LocalStore(http_server.folder)
-        for key, value in KEYS.items():
-            writer.set(key, value)
-        return FsspecStore(http_server.url)
+        return open_store(place)

@@ -167,6 +167,9 @@ def _registry(url: str, storage_options: Mapping[str, Any] | None) -> Any:
     if split.scheme in {"file", "local"}:
         return registry({"file://": stores.LocalStore()})
     root = f"{split.scheme}://{split.netloc}"
+    if split.scheme in {"http", "https"} and set(storage_options or ()) <= {"headers"}:
+        client: Any = {"default_headers": (storage_options or {}).get("headers") or {}, "allow_http": True}
+        return registry({root: stores.HTTPStore.from_url(root, client_options=client)})
     location = location_of(root, storage_options)
     if location is None:
         reason = f"VirtualiZarr's parsers open {split.scheme}:// by obstore, which does not take these options"

@@ -57,8 +57,6 @@ class OutOfRange(Exception):
 class Service:
     """Any filesystem, through fsspec's common methods. Its versions are digests of the content."""
 
-    compares_versions = False
-
     def __init__(self, filesystem: Any) -> None:
         self.fs = filesystem
         self.one_at_a_time: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
@@ -177,9 +175,7 @@ class RenamingService(Service):
 
 
 class S3Service(Service):
-    """S3, through s3fs: its sessions, its retries; the version is the ETag."""
-
-    compares_versions = True
+    """S3, through s3fs, for options and credentials that obstore has not: plain, but for versions, the ETags."""
 
     async def fetch(self, path: str, byte_range: ByteRange | None) -> Fetched:
         """Return bytes and ETag of one GET (s3fs' own ``cat_file`` asks for the size first)."""
@@ -205,24 +201,11 @@ class S3Service(Service):
                     raise
                 await asyncio.sleep(min(0.1 * 1.7**attempt, 15))  # as s3fs
 
-    async def size(self, path: str) -> int:
-        """Return the size that a HEAD tells (s3fs may remember one from a listing)."""
-        bucket, s3_key, _ = self.fs.split_path(path)
-        return int((await self._run("call_s3", "head_object", Bucket=bucket, Key=s3_key))["ContentLength"])
-
-    async def put(self, path: str, value: bytes) -> bool:
-        """Store a value in one PUT, or by a multipart upload when it is too large for one."""
-        try:
-            await self._run("pipe_file", path, value)
-        except OSError as error:
-            raise self._failed(error, self.fs.split_path(path)[0]) from error
-        return True
-
     async def put_if(self, path: str, value: bytes | None, version: str | None) -> bool:
         """PUT (or DELETE) with If-Match or If-None-Match."""
         bucket, s3_key, _ = self.fs.split_path(path)
         if value is None and version is None:
-            return await self._is_absent(path)
+            return await super().put_if(path, value, version)
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
         body = {} if value is None else {"Body": value}
         method = "delete_object" if value is None else "put_object"
@@ -244,13 +227,6 @@ class S3Service(Service):
         if s3_code(error) != "NoSuchBucket":
             return error
         return OSError(f"there is no bucket {bucket!r}: create it, or correct the url")
-
-    async def _is_absent(self, path: str) -> bool:
-        try:
-            await self.size(path)
-        except FileNotFoundError:
-            return True
-        return False
 
     async def delete_many(self, paths: list[str]) -> None:
         """Delete a thousand values a request; raise where some are kept, over which s3fs passes."""

@@ -110,7 +110,7 @@ def fetch(
 
 
 def _fetch_whole(client: Any, kind: str, key: str) -> Fetched:
-    if kind in {"memory", "http"}:
+    if kind == "memory":
         data, meta = _get(client, key, None)
         return data, version_of(meta, data)
     try:
@@ -236,15 +236,11 @@ def _is_fork() -> bool:
 def _where_it_works(
     method: Callable[Concatenate[ObstoreStore, P], T],
 ) -> Callable[Concatenate[ObstoreStore, P], T]:
-    """Answer by fsspec in a process that was forked after obstore's threads began: it would wait for them forever.
-
-    Also all but the reading of values over HTTP: obstore lists by WebDAV alone, asks for sizes by HEAD, which not all
-    servers answer, and writes without comparing anything.
-    """
+    """Answer by fsspec in a process that was forked after obstore's threads began: it would wait for them forever."""
 
     @functools.wraps(method)
     def call(self: ObstoreStore, *args: P.args, **kwargs: P.kwargs) -> T:
-        if _is_fork() or (self._is_web and method.__name__ not in {"get", "get_many"}):
+        if _is_fork():
             return getattr(self._without_obstore(), method.__name__)(*args, **kwargs)  # type: ignore[no-any-return]
         return method(self, *args, **kwargs)
 
@@ -257,10 +253,9 @@ class ObstoreStore:
     Parameters
     ----------
     place
-        A `Location`, or an ``S3Store``, ``GCSStore``, ``AzureStore``, ``HTTPStore`` or ``MemoryStore`` of obstore.
+        A `Location`, or an ``S3Store``, ``GCSStore``, ``AzureStore`` or ``MemoryStore`` of obstore.
     fallback
-        Url and storage options for fsspec: in processes that were forked after obstore was used, and for what web
-        servers do in other ways than obstore expects.
+        Url and storage options for fsspec, in processes that were forked after obstore was used.
 
     Notes
     -----
@@ -285,8 +280,6 @@ class ObstoreStore:
         self._fallback = fallback
         self._kind, self.url = kind_and_url(place)
         self.is_remote = self._kind != "memory"
-        self.can_list = self._kind != "http"
-        self._is_web = self._kind == "http" and fallback is not None
         self._is_elsewhere = False  # memory, of the process that pickled this
         self._client: tuple[int, Any] | None = None
         self._forked: FsspecStore | None = None
@@ -313,8 +306,8 @@ class ObstoreStore:
     @property
     def compares_versions(self) -> bool:
         """True when `set_if` is atomic against all others: found out once a process and bucket, by a scratch key."""
-        if self._kind in {"memory", "http"}:
-            return self._kind == "memory"
+        if self._kind == "memory":
+            return True
         if _is_fork():
             return self._without_obstore().compares_versions
         return compares_versions(self, f"{'/'.join(self.url.split('/')[:3])} {self._config().get('endpoint', '')}")
@@ -357,7 +350,7 @@ class ObstoreStore:
     @property
     def has_versions(self) -> bool:
         """True where the service gives ETags with each value, and in its listings."""
-        return self._kind in {"s3", "gs", "az", "memory"} and not _is_fork()
+        return not _is_fork()
 
     def version(self, key: str) -> str | None:
         """Return the ETag of a value."""
@@ -379,9 +372,6 @@ class ObstoreStore:
             try:
                 return self._call(key, lambda: fetch(self._open(), self._kind, key, wanted, exact=exact, url=self.url))
             except StoreError as error:
-                if self._is_web:  # without ranges or lengths, by other errors than 404: all that fsspec's store knows
-                    data = self._without_obstore().get(key, wanted)
-                    return None if data is None else (data, "")
                 if not isinstance(error.__cause__, PreconditionError):
                     raise
         reason = f"it was replaced {_ATTEMPTS} times while it was read, in several requests since it is large"

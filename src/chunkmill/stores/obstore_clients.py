@@ -12,8 +12,6 @@ protocol                      options with an equivalent
 ``gs``, ``gcs``               ``token`` (``"anon"``, a path to a key file, a dict), ``project``, ``endpoint_url``
 ``az``, ``abfs``, ``abfss``   ``account_name``, ``account_key``, ``sas_token``, ``anon``, ``tenant_id``,
                               ``client_id``, ``client_secret``, ``connection_string``
-``https``, ``http``           ``headers``; of ``client_kwargs``: ``headers``; what says how fsspec buffers files
-                              (``block_size``, …)
 all                           options of fsspec's caches, which obstore does not have
 ============================  =====================================================================================
 """
@@ -51,11 +49,11 @@ class Location:
     Attributes
     ----------
     kind
-        ``"s3"``, ``"gs"``, ``"az"`` or ``"http"``.
+        ``"s3"``, ``"gs"`` or ``"az"``.
     bucket
-        Or container; of a web server its url up to the path.
+        Or container.
     config
-        Options of the service by obstore's names (of a web server: headers). They hold secrets.
+        Options of the service by obstore's names. They hold secrets.
     """
 
     kind: str
@@ -66,8 +64,7 @@ class Location:
     @property
     def url(self) -> str:
         """Canonical url."""
-        scheme = "" if self.kind == "http" else f"{self.kind}://"
-        return f"{scheme}{self.bucket}/{self.prefix}".rstrip("/")
+        return f"{self.kind}://{self.bucket}/{self.prefix}".rstrip("/")
 
 
 def location_of(url: str, options: Options | None = None) -> Location | None:
@@ -81,8 +78,6 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
     True
     """
     protocol, _, path = url.partition("://")
-    if protocol in {"http", "https"}:
-        return _web_location(url, options or {})
     translate = _TRANSLATIONS.get(protocol)
     bucket, _, prefix = path.partition("?")[0].partition("/")
     if translate is None or "::" in url or "?" in path or not bucket or ":" in bucket or find_spec("obstore") is None:
@@ -95,21 +90,6 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
     if config is None:
         return None
     return Location(_KINDS.get(protocol, protocol), bucket, prefix.strip("/"), config)
-
-
-def _web_location(url: str, options: Options) -> Location | None:
-    split = urlsplit(url)
-    headers = dict(options.get("headers") or {})
-    client = dict(options.get("client_kwargs") or {})
-    headers = {**(client.pop("headers", None) or {}), **headers}
-    is_known = options.keys() <= {"headers", "client_kwargs"} | _OF_BUFFERS | _WITHOUT_MEANING and not client
-    is_plain = "::" not in url and not split.query and not split.fragment and "@" not in split.netloc
-    if not (split.netloc and is_known and is_plain) or find_spec("obstore") is None or find_spec("aiohttp") is None:
-        return None
-    return Location("http", f"{split.scheme}://{split.netloc}", split.path.strip("/"), headers)
-
-
-_OF_BUFFERS = frozenset({"block_size", "cache_type", "cache_options", "simple_links", "same_scheme", "size_policy"})
 
 
 def _renamed(options: Options, names: Mapping[str, str]) -> dict[str, Any] | None:
@@ -227,8 +207,7 @@ _TRANSLATIONS: dict[str, Callable[[Options], dict[str, Any] | None]] = {
 
 def allows_http(place: Location) -> bool:
     """Return whether the service is reached without TLS: a server on this machine or network."""
-    endpoint = place.bucket if place.kind == "http" else place.config.get("endpoint") or place.config.get("base_url")
-    return urlsplit(str(endpoint or "")).scheme == "http"
+    return urlsplit(str(place.config.get("endpoint") or place.config.get("base_url") or "")).scheme == "http"
 
 
 _MISSING = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist", "specified container does not")
@@ -254,7 +233,7 @@ _HINTS = [
     ),
     (
         ("169.254.169.254", "169.254.170.2", "metadata.google.internal"),
-        "no credentials were found: give some, or storage_options={'anon': True}",
+        "no credentials were found (s3fs reads profiles): give some, or storage_options={'anon': True}",
     ),
     (
         ("403 Forbidden", "AccessDenied", "PermissionDenied"),
@@ -312,15 +291,12 @@ def _new_client(place: Location, seconds: float) -> Any:
 
     retry: Any = {"max_retries": 100, "retry_timeout": timedelta(seconds=seconds)} if seconds else {"max_retries": 0}
     client: Any = {"allow_http": allows_http(place), "timeout": "120s"}
-    if place.kind == "http":
-        client["default_headers"] = {"Accept-Encoding": "identity", **place.config}  # ranges are of the bytes as stored
-        return obstore_stores.HTTPStore.from_url(place.url, client_options=client, retry_config=retry)
     prefix = place.prefix or None
     made_by: Any = {"s3": obstore_stores.S3Store, "gs": obstore_stores.GCSStore, "az": obstore_stores.AzureStore}
     return made_by[place.kind](place.bucket, prefix=prefix, client_options=client, retry_config=retry, **place.config)
 
 
-_KINDS = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az", "HTTPStore": "http", "MemoryStore": "memory"}
+_KINDS = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az", "MemoryStore": "memory"}
 
 
 def kind_and_url(place: Location | Any) -> tuple[str, str]:
@@ -328,8 +304,6 @@ def kind_and_url(place: Location | Any) -> tuple[str, str]:
     if isinstance(place, Location):
         return place.kind, place.url
     kind = _KINDS[type(place).__name__]
-    if kind == "http":
-        return kind, str(place.url).partition("?")[0].rstrip("/")
     if kind == "memory":
         return kind, f"memory-store://{uuid4().hex}"
     bucket = place.config.get("bucket") or place.config.get("container_name")

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,17 +166,14 @@ def _of_zarr_python(below: Any) -> Store:
 def _of_obstore(place: Any) -> Store:
     if type(place).__name__ == "LocalStore":  # files: ours compare versions
         return LocalStore(place.prefix or "/")
+    if type(place).__name__ == "HTTPStore":  # obstore lists by WebDAV alone, and knows no server without ranges
+        headers = (place.client_options or {}).get("default_headers") or {}
+        return open_store(
+            place.url, {"headers": {k: v.decode() if isinstance(v, bytes) else v for k, v in headers.items()}}
+        )
     from chunkmill.stores.obstore import ObstoreStore  # noqa: PLC0415 - an extra
 
-    return ObstoreStore(place, _web_fallback(place) if type(place).__name__ == "HTTPStore" else None)
-
-
-def _web_fallback(place: Any) -> tuple[str, dict[str, Any]] | None:
-    """Return url and options by which fsspec asks the same server; ``None`` where it lacks the package."""
-    if find_spec("aiohttp") is None:
-        return None
-    headers = (place.client_options or {}).get("default_headers") or {}
-    return place.url, {"headers": {k: v.decode() if isinstance(v, bytes) else v for k, v in headers.items()}}
+    return ObstoreStore(place)
 
 
 def _of_mapper(fs: Any, root: str) -> FsspecStore:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import fsspec
 import pytest
+from support.servers import WARNINGS, s3_server  # noqa: F401
 
 from chunkmill.errors import StoreError
 from chunkmill.stores import obstore_clients
@@ -14,6 +18,8 @@ from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.stores.zip import ZipStore
+
+pytestmark = WARNINGS
 
 CASES = [
     ("/data/x.zarr", LocalStore, "file:///data/x.zarr"),
@@ -88,6 +94,61 @@ def test_missing_package(url, hint, monkeypatch):
     monkeypatch.setattr(obstore_clients, "find_spec", lambda name: None)
     with pytest.raises(StoreError, match=hint):
         open_store(url)
+
+
+ENDPOINT = {"client_kwargs": {"endpoint_url": "{url}", "region_name": "us-east-1"}}
+KEYS = {"key": "testing", "secret": "testing"}
+PROFILE = "[work]\naws_access_key_id = testing\naws_secret_access_key = testing\n"
+
+
+@pytest.mark.parametrize("packages", ["both", "s3fs", "obstore"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        (KEYS | ENDPOINT, {}),
+        (KEYS | {"endpoint_url": "{url}"}, {}),
+        (KEYS | {"endpoint_url": "{url}", "token": "t", "requester_pays": True}, {}),
+        (KEYS | ENDPOINT | {"use_listings_cache": False, "default_block_size": 2**20, "asynchronous": False}, {}),
+        (ENDPOINT, {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}),
+        ({"client_kwargs": {"aws_access_key_id": "a", "aws_secret_access_key": "b", "endpoint_url": "{url}"}}, {}),
+        (KEYS | {"client_kwargs": {"region_name": "us-east-1"}}, {"AWS_ENDPOINT_URL": "{url}"}),
+        # what obstore has not
+        (ENDPOINT | {"profile": "work"}, {"AWS_SHARED_CREDENTIALS_FILE": "{folder}/credentials"}),
+        (ENDPOINT, {"AWS_PROFILE": "work", "AWS_SHARED_CREDENTIALS_FILE": "{folder}/credentials"}),
+        (KEYS | ENDPOINT | {"config_kwargs": {"read_timeout": 30}}, {}),
+        (KEYS | ENDPOINT | {"use_ssl": False, "max_concurrency": 2, "default_cache_type": "none"}, {}),
+        (KEYS | ENDPOINT | {"s3_additional_kwargs": {"StorageClass": "STANDARD"}}, {}),
+    ],
+    ids=lambda case: "-".join(chain(*case)),
+)
+def test_options_of_s3_keep_conditional_writes(s3_server, case, packages, tmp_path, monkeypatch):  # noqa: F811
+    """With the packages of the extra `s3`, with one of them: by whichever client, no write is lost."""
+    options, environment = case
+
+    def filled(value):
+        if isinstance(value, dict):
+            return {name: filled(below) for name, below in value.items()}
+        return value.format(url=s3_server.endpoint_url, folder=tmp_path) if isinstance(value, str) else value
+
+    (tmp_path / "credentials").write_text(PROFILE)
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, filled(value))
+    missing = {"both": None, "s3fs": "obstore", "obstore": "s3fs"}[packages]
+    monkeypatch.setattr(obstore_clients, "find_spec", lambda name: None if name == missing else find_spec(name))
+    is_unknown = obstore_clients.location_of("s3://b/x", filled(options)) is None or "AWS_PROFILE" in environment
+    if packages == "obstore" and is_unknown:
+        pytest.skip("obstore reads no profiles and has no such options")
+    store = open_store(s3_server.new_bucket() + "/root", filled(options))
+    store.set("k", b"first")
+    value, version = store.get_versioned("k")
+    assert (value, store.compares_versions) == (b"first", True)
+    store.set("k", b"of another")
+    assert not store.set_if("k", b"second", version)
+    assert not store.set_if("k", b"second", None)
+    assert store.set_if("k", b"second", store.get_versioned("k")[1])
+    assert (store.get("k"), store.set_if("new", b"", None)) == (b"second", True)
 
 
 def test_a_local_store_imports_no_client():
