@@ -228,3 +228,77 @@ def test_chunks_that_change_under_an_equal_document_are_old_or_new_and_whole(job
     if job != "direct":  # of which several tasks read the same chunks
         assert all(row.all() or not row.any() for row in is_new)
     assert not cm.verify((below, "a"), target).equal
+
+
+class Forgetful(Watched):
+    """A network disk that lists files, and says "no such file" for some of them, however often it is asked."""
+
+    def __init__(self, below, lost, *, is_remote):
+        super().__init__(below)
+        self.lost, self.is_remote = lost, is_remote
+
+    def get(self, key, byte_range=None):
+        return None if key in self.lost else self.below.get(key, byte_range)
+
+    def get_versioned(self, key):
+        return (None, None) if key in self.lost else self.below.get_versioned(key)
+
+    def size(self, key):
+        return None if key in self.lost else self.below.size(key)
+
+
+LOST = {"a/c/3/0", "a/c/9/0", "a/c/27/0"}
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize("job", JOBS)
+def test_keys_that_are_listed_and_said_to_be_absent(job, below, is_remote):
+    """They became fill values: what is asked twice by name is answered twice alike."""
+    array, values = make(below, **SOURCE, absent=[(7, 0)])
+    source = Forgetful(below, LOST, is_remote=is_remote)
+    plan = JOBS[job](cm.open_array(source, "a"), target := MemoryStore())
+    with pytest.raises(ChunkError, match="the store lists it") as caught:
+        plan.run()
+    assert caught.value.key in LOST
+    unpublished(target)
+    JOBS[job](array, target).run(resume=False)
+    check(target, values, "")
+
+
+def test_every_such_key_of_a_task_is_named(below):
+    make(below, **SOURCE)
+    plan = JOBS["copy"](cm.open_array(Forgetful(below, LOST, is_remote=True), "a"), MemoryStore())
+    with pytest.raises(ChunkError, match="the same holds for") as caught:
+        plan.run()
+    assert all(key in str(caught.value) for key in LOST)
+
+
+def test_shards_that_are_listed_and_said_to_be_absent(below):
+    make(below, **SOURCE | {"chunks": (1, 5), "shards": (2, 10)})
+    source = Forgetful(below, {"a/c/3/0"}, is_remote=True)
+    plan = cm.plan_convert(cm.open_array(source, "a"), target := MemoryStore(), format="zarr2")
+    with pytest.raises(ChunkError, match="the store lists it"):
+        plan.run()
+    unpublished(target)
+
+
+def test_keys_of_a_mostly_empty_source_that_are_said_to_be_absent(below):
+    array = cm.create_array(below, "a", shape=(4000, 10), dtype="u2", chunks=(1, 10))
+    array[:40] = 7
+    plan = cm.plan_convert(
+        cm.open_array(Forgetful(below, {"a/c/3/0"}, is_remote=True), "a"), MemoryStore(), format="zarr3"
+    )
+    with pytest.raises(ChunkError, match="the store lists it"):
+        plan.run()
+
+
+def test_a_store_that_may_not_be_listed_is_believed(below):
+    _, values = make(below, **SOURCE, absent=[(7, 0)])
+
+    class Unlisted(Forgetful):
+        def list_prefix(self, prefix):
+            raise PermissionError("AccessDenied")
+
+    source = cm.open_array(Unlisted(below, (), is_remote=True), "a")
+    cm.rechunk(source, target := MemoryStore(), chunks=(10, 10), strategy="direct")
+    check(target, values, "")

@@ -6,6 +6,7 @@ What is done for an array then costs by what is stored, not by its grid. Not her
 
 from __future__ import annotations
 
+import time
 from array import array as column
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import ChunkmillError
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region, RegularAxis, RunsAxis
 from chunkmill.stores.base import REQUESTS_AT_ONCE
-from chunkmill.stores.capabilities import can_list
+from chunkmill.stores.capabilities import can_list, uncached
 
 __all__ = [
     "NO_BLOCKS",
@@ -34,6 +35,7 @@ __all__ = [
     "list_chunks_if_sparse",
     "list_present",
     "list_present_if_sparse",
+    "recently_listed",
     "touch",
 ]
 
@@ -87,6 +89,39 @@ def list_present(array: StoredArray) -> Numbers | None:
         if len(numbers) > _MOST_KEYS:
             return None
     return np.unique(np.array(numbers, np.int64))
+
+
+def recently_listed(array: StoredArray, *, again: bool = False) -> Numbers | None:
+    """Return the numbers of the store keys that a listing of this process names, recent enough to cost little.
+
+    A listing is used for twenty times as long as it took. ``None`` where the store does not list, or not cheaply:
+    one request names a thousand keys.
+
+    Parameters
+    ----------
+    again
+        List now.
+    """
+    store, n_keys = uncached(array.store), array.write_layout.grid.n_chunks
+    if not can_list(store) or n_keys > (_MOST_REMOTE if store.is_remote else _MOST_KEYS):
+        return None
+    place, began = (store.url, array.prefix), time.monotonic()
+    until, shape, present = _LISTED.get(place, (0.0, (), None))
+    if again or began > until or shape != array.write_layout.grid.grid_shape:
+        try:
+            present = list_present(array.with_store(store))
+        except OSError:  # listing may be forbidden where reading is not
+            present = None
+        ended = time.monotonic()
+        while len(_LISTED) >= _MOST_LISTED:
+            _LISTED.pop(next(iter(_LISTED), place), None)
+        _LISTED[place] = ended + 20 * (ended - began), array.write_layout.grid.grid_shape, present
+    return present
+
+
+_MOST_REMOTE = 1 << 17  # keys of a grid that a task lists where requests cost latency
+_MOST_LISTED = 16  # listings that are held
+_LISTED: dict[tuple[str, str], tuple[float, tuple[int, ...], Numbers | None]] = {}
 
 
 def list_chunks_if_sparse(array: StoredArray) -> tuple[Numbers, ChunkGrid] | None:

@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeVar
 
+import numpy as np
+
 from chunkmill.array.layout import ChunkLayout
+from chunkmill.array.present_keys import Numbers, recently_listed
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
 from chunkmill.conversion.actions import ChosenAction, n_groups
@@ -159,26 +162,73 @@ def check_still_there(array: StoredArray, seen: SeenSource, *, job: str = "") ->
 
 
 def check_absent(array: StoredArray, layout: ChunkLayout, coords: Sequence[ChunkCoords]) -> None:
-    """Raise `ChunkError` where a chunk that was absent when it was read is present now.
+    """Raise `ChunkError` where chunks that were absent when they were read are there after all.
 
-    The file system answered wrongly (network file systems do, now and then), or somebody writes to the source. Not
-    asked of stores whose requests cost latency: they answer from one consistent service.
+    A file system answered wrongly (network file systems do, now and then), or somebody writes to the source. Absent
+    store keys are compared with a listing, where the store lists cheaply; those that it names are asked for again.
+    Files are asked for again without that, since asking costs no latency.
     """
-    store: Store = uncached(array.store)
+    store = uncached(array.store)
+    if not coords or isinstance(store, HoldsReferences):
+        return
+    named = _named(array, layout, coords)
+    suspected = coords if named is None or not store.is_remote else named
     listed = listed_keys(array.store)
     if listed is not None:  # the others are listed again before the result is published
-        coords = [each for each in coords if layout.locator.key(each) in listed]
-    if store.is_remote or not coords:
+        suspected = [each for each in coords if layout.locator.key(each) in listed]
+    elif named is None and store.is_remote:
         return
-    if layout is array.write_layout:
-        found = (each for each in coords if store.size(layout.locator.key(each)) is not None)
-    else:  # the index of each shard says
-        spans = layout.locator.locate(store, coords)
-        found = (each for each, span in zip(coords, spans, strict=True) if span is not None)
-    for each in found:
+    if found := _present(store, array, layout, suspected):
         reason = "it was absent when it was read, and is present now: the source is being written, or its file system "
-        reason += "fails now and then; run the job again when it is at rest"
-        raise ChunkError(url=array.url, key=layout.locator.key(each), coords=each, step="get", reason=reason)
+        raise _misread(array, layout, found, f"{reason}fails now and then; run the job again when it is at rest")
+    if named and (found := _without_value(store, array, layout, named)):
+        reason = "the store lists it, and twice said that there is no such key: its file system or service fails now "
+        raise _misread(
+            array, layout, found, f"{reason}and then, or the value is lost; run the job again, or delete the key"
+        )
+
+
+def _named(array: StoredArray, layout: ChunkLayout, coords: Sequence[ChunkCoords]) -> list[ChunkCoords] | None:
+    """Return the chunks whose store keys a listing names; ``None`` where there is none."""
+    present = recently_listed(array)
+    return None if present is None else _under(array, layout, coords, present)
+
+
+def _under(
+    array: StoredArray, layout: ChunkLayout, coords: Sequence[ChunkCoords], present: Numbers
+) -> list[ChunkCoords]:
+    """Return the chunks below store keys with the numbers `present`."""
+    grid = array.write_layout.grid
+    numbers = [grid.number_of(grid.first_touched(layout.grid.region(each))) for each in coords]
+    return [each for each, is_in in zip(coords, np.isin(numbers, present), strict=True) if is_in]
+
+
+def _present(store: Store, array: StoredArray, layout: ChunkLayout, coords: Sequence[ChunkCoords]) -> list[ChunkCoords]:
+    """Return those of some chunks that there are."""
+    if layout is array.write_layout:
+        return [each for each in coords if store.size(layout.locator.key(each)) is not None]
+    spans = layout.locator.locate(store, coords)  # the index of each shard says
+    return [each for each, span in zip(coords, spans, strict=True) if span is not None]
+
+
+def _without_value(
+    store: Store, array: StoredArray, layout: ChunkLayout, coords: Sequence[ChunkCoords]
+) -> list[ChunkCoords]:
+    """Return the chunks whose store keys are still listed, and have no value."""
+    keys = {layout.locator.key(each): each for each in coords}  # one chunk of each shard
+    missing = [each for key, each in keys.items() if store.size(key) is None]
+    present = recently_listed(array, again=True) if missing else None
+    return [] if present is None else _under(array, layout, missing, present)
+
+
+def _misread(array: StoredArray, layout: ChunkLayout, coords: Sequence[ChunkCoords], reason: str) -> ChunkError:
+    keys = list(dict.fromkeys(layout.locator.key(each) for each in coords))
+    more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
+    others = f"; the same holds for {', '.join(keys[1:_MOST_NAMED])}{more}" if len(keys) > 1 else ""
+    return ChunkError(url=array.url, key=keys[0], coords=coords[0], step="get", reason=f"{reason}{others}")
+
+
+_MOST_NAMED = 8  # keys in an error
 
 
 def _for_each(function: Callable[[T], R], items: Sequence[T], arrays: Sequence[StoredArray]) -> list[R]:
