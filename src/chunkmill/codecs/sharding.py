@@ -230,6 +230,10 @@ class ShardingIndexed(Memo, DecodesInto):
             if offset != _MISSING:
                 yield coords, view[offset : offset + size]
 
+    def check_index(self, data: Buffer, spec: ChunkSpec) -> None:
+        """Raise `CodecError` where the index of a whole shard is damaged, or names bytes outside of it."""
+        self._split(data, spec)
+
     def _split(self, data: Buffer, spec: ChunkSpec) -> tuple[memoryview, list[list[int]]]:
         """Return the shard's bytes, and offset and size of each inner chunk in C order."""
         view = byte_view(data)

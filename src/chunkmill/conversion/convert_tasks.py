@@ -25,9 +25,10 @@ from chunkmill.array.selection import region_shape
 from chunkmill.array.stored_array import StoredArray, chunk_step
 from chunkmill.array.threads import BackgroundCalls
 from chunkmill.codecs.base import Buffer, ChunkSpec
-from chunkmill.codecs.bytes import byte_view
+from chunkmill.codecs.bytes import buffer_size, byte_view
 from chunkmill.codecs.crc32c import Crc32c
-from chunkmill.codecs.n5_block import parse_header, write_header
+from chunkmill.codecs.n5_block import N5Block, parse_header, write_header
+from chunkmill.codecs.sharding import ShardingIndexed
 from chunkmill.conversion.actions import ChosenAction, group_ranges
 from chunkmill.conversion.array_plan import SeenSource, check_absent, check_still_there
 from chunkmill.conversion.estimate import TaskMemory
@@ -194,7 +195,10 @@ def _copy(transfer: ArrayTransfer, keys: Sequence[ChunkCoords], actions: dict[st
         if value is None:
             transfer.absent.append(coords)
             value = filled.encoded(target.write_layout, coords)
-        elif is_cut:  # at the end of a region
+        elif not is_cut:
+            with chunk_step(source, layout, coords, "copy"):
+                check_encoded(layout, coords, value)
+        else:  # at the end of a region
             chunk = decode_chunk(source, layout, coords, cast("bytes", value))[_extent(target.write_layout, coords)]
             value = encode_chunk(target, target.write_layout, coords, chunk, write_empty=True)
         transfer.background.call(_put, transfer, coords, value)
@@ -266,6 +270,7 @@ def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actio
     source, target, action = transfer.source, transfer.target, transfer.action
     if action.moves and not source.read_layout.is_cut(coords):
         with chunk_step(source, source.read_layout, coords, action.name):
+            check_encoded(source.read_layout, coords, data)
             moved = reframed(action, target.read_layout, coords, data)
         if moved is not None:
             _count(actions, action.name)
@@ -275,6 +280,26 @@ def _translated(transfer: ArrayTransfer, coords: ChunkCoords, data: bytes, actio
     chunk = decode_chunk(source, source.read_layout, coords, data, _scratch(transfer, coords))[_extent(layout, coords)]
     encoded: Buffer = encode_chunk(target, layout, coords, chunk, write_empty=True)
     return encoded
+
+
+def check_encoded(layout: ChunkLayout, coords: ChunkCoords, data: Buffer) -> None:
+    """Raise `ValueError` where a chunk cannot be decoded, by what costs nothing to see.
+
+    That is its length, where elements are not compressed, the header of an N5 block, and the index of a shard.
+    """
+    spec, codecs = layout.spec(coords), layout.codecs
+    expected = codecs.encoded_size(spec)
+    if not codecs.compressors:
+        for codec in codecs.filters:
+            spec = codec.spec_after(spec)
+        if isinstance(codecs.serializer, N5Block):
+            shape, offset = parse_header(data, spec.shape)
+            payload = codecs.serializer.payload.encoded_size(replace(spec, shape=shape))
+            expected = None if payload is None else offset + payload
+        elif isinstance(codecs.serializer, ShardingIndexed):
+            codecs.serializer.check_index(data, spec)
+    if expected is not None and (n_bytes := buffer_size(data)) != expected:
+        raise ValueError(f"{n_bytes} bytes, expected {expected}")
 
 
 def _scratch(transfer: ArrayTransfer, coords: ChunkCoords) -> NDArray[Any] | None:

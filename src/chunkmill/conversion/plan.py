@@ -133,7 +133,7 @@ def cost_rows(costs: JobCounts, memory: Rows) -> Rows:
     kept, often = costs.bytes_temporary, costs.read_amplification
     again = f"; each element {often:.2g} times" if often > _ONCE else ""
     files = [("temporary", f"{format_bytes(kept)} of intermediate files, written and read once")] if kept else []
-    actions = ", ".join(f"{name} {n:,}" for name, n in costs.actions.items())
+    actions = ", ".join(f"{name} {n:,}{_UNDECODED.get(name, '')}" for name, n in costs.actions.items())
     return [
         ("read", f"{format_bytes(costs.bytes_read - kept)}{again}"),
         ("written", f"{format_bytes(costs.bytes_written - kept)}, {counted(costs.n_keys, 'store key')}"),
@@ -145,6 +145,7 @@ def cost_rows(costs: JobCounts, memory: Rows) -> Rows:
 
 
 _ONCE = 1.005  # shown as 1.0
+_UNDECODED = {"copy": " (copied without decoding)"} | dict.fromkeys(("reframe", "repack"), " (moved without decoding)")
 _MAX_LINES = 15  # of a plan's text
 
 

@@ -29,7 +29,16 @@ def make_plan(store):
 def test_a_plan_shows_itself(store):
     plan = make_plan(store)
     text = repr(plan)
-    for part in ("here", "there", "copy: because", "1.00 MiB", "copy 4, recode 1", "put-0", "<a0>", "… plan.explain()"):
+    for part in (
+        "here",
+        "there",
+        "copy: because",
+        "1.00 MiB",
+        "copy 4 (copied without decoding), recode 1",
+        "put-0",
+        "<a0>",
+        "… plan.explain()",
+    ):
         assert part in text
     html = plan._repr_html_()
     assert "&lt;a0&gt;" in html
