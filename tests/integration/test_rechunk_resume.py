@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import dask
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from support.clusters import cluster_of, kill_worker, worker_pids
 from support.rechunks import check, make, planned_tightly
-from support.recording import FailingStore, RecordingStore, SlowStore
+from support.recording import FailingStore, FarStore, RecordingStore, SlowStore
 
 import chunkmill as cm
 from chunkmill.conversion.convert import plan_rechunk, rechunk
@@ -28,6 +29,7 @@ from chunkmill.errors import (
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
 
 
 @pytest.fixture(autouse=True)
@@ -74,11 +76,42 @@ def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path,
                 store.delete(lost)
             return super().set_if(key, value, version)
 
-    with pytest.raises(StoreError, match="intermediate file was written and is gone"):
+    with pytest.raises(StoreError, match="intermediate file was written and is gone; run the job again"):
         planned_tightly(array, Losing(store), **arguments).run()
-    with pytest.raises(StoreError, match="resume=False"):
-        planned_tightly(array, store, **arguments).run()
-    planned_tightly(array, store, **arguments).run(resume=False)
+    planned_tightly(array, store, **arguments).run()
+    check(store, values, "")
+
+
+@pytest.mark.parametrize("kind", ["folder", "separate", "memory", "far"])
+@pytest.mark.parametrize("damage", [lambda value: bytes(len(value)), lambda _: b"", lambda value: value[: len(value) // 2]],
+                         ids=["zeros", "empty", "half"])  # fmt: skip
+def test_intermediate_files_that_are_not_as_on_record_are_written_again(tmp_path, kind, damage):
+    """Zeros of the right length were read as values: 64 of 64 wrong, and "done"; others failed at every resume."""
+    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(0, 0)])
+    store = LocalStore(tmp_path / "b.zarr") if kind in {"folder", "separate"} else MemoryStore()
+    store = FarStore(store) if kind == "far" else store
+    arguments = {"chunks": (40, 1), "strategy": "spill"}
+    if kind == "separate":
+        arguments |= {"temp": tmp_path / "temp"}
+    planned = partial(plan_rechunk, max_mem="18 MiB") if kind == "far" else planned_tightly
+    files = LocalStore(tmp_path / "temp") if kind == "separate" else store
+
+    class Failing(RecordingStore):
+        def set_if(self, key, value, version):
+            if "/c/" in f"/{key}":
+                raise StoreError(url="x", key=key, reason="broken")
+            return super().set_if(key, value, version)
+
+    with pytest.raises((StoreError, ChunkError), match="broken"):
+        planned(array, Failing(store), **arguments).run()
+    own = [key for key in files.list_prefix("") if "intermediate/" in key and files.get(key)]
+    assert own
+    for key in own:
+        files.set(key, damage(files.get(key)))
+    corrupt = [problem for problem in cm.check(store).problems if problem.kind == "corrupt"]
+    assert len(corrupt) == (0 if kind == "separate" else len(own))
+    report = planned(array, store, **arguments).run()
+    assert report.n_resumed == (0 if kind == "far" else 1)  # the file of the absent chunk, which is an empty one
     check(store, values, "")
 
 
@@ -155,6 +188,7 @@ SCRIPT = """
 import dask
 from chunkmill.conversion.convert import rechunk
 from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
 from support.recording import SlowStore
 
 if __name__ == "__main__":

@@ -268,7 +268,7 @@ def _check_record(journals: Sequence[tuple[str, RecordFiles]], spec: tuple[int, 
     hint = "delete it and run the job again, which writes it again"
     problems = [
         Problem("corrupt", path, key, f"of an unfinished job: {reason}; {hint}")
-        for key, reason in files.differences(record, task, read=True)
+        for key, reason in files.differences(record, task)
     ]
     return TaskResult({}, {}, problems)
 

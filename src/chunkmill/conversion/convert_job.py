@@ -51,7 +51,7 @@ __all__ = ["ConversionTarget", "check_apart", "plan_job", "region_layout", "show
 
 _FINE_TASK_BYTES = 16 << 20  # tasks own less only where there would be fewer than the least number of them
 _MANY_TASKS = 1024  # from so many on, tasks own more instead
-_VERSION = 4  # of what the journal's numbers and the intermediate files mean
+_VERSION = 5  # of what the journal's numbers and the intermediate files mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 One record a task, written after the task's data (of short tasks some together: `chunkmill.journal.record_batch`), so
 that a job that was killed resumes where it stopped and a task that dask repeats returns at once. Stores keep their
 promise that a value is there whole or not at all, so a record that can be read is true: unless the machine went down
-before its files were on the disk, or somebody else changed them. So values are compared with the record: their sizes
-when a job resumes, their crc32c by `chunkmill.check`.
+before its files were on the disk, or somebody else changed them. So values are compared with the record, sizes before
+crc32c: of files, and of intermediate files in any store, when a job resumes; of all by `chunkmill.check`.
 
 Layout, at the root of the target's store, under a name that no format takes for a node::
 
@@ -45,12 +45,11 @@ from chunkmill.stores.capabilities import has_folders, remove_folder
 from chunkmill.stores.conflicts import create, swap
 from chunkmill.stores.metered import Written
 
-__all__ = ["FEW_RECORDS", "Journal"]
+__all__ = ["Journal"]
 
 _VERSION = 3
 _SAID = ["job", "path", "fingerprint", "run", "is_block_write", "is_lease", "scope", "client"]  # by its plan
 _SAID += ["old_prefix", "replaced", "choices"]
-FEW_RECORDS = 256  # that the client itself compares with what is stored
 
 
 @dataclass(slots=True)
@@ -254,15 +253,15 @@ class Journal:
     def recorded(self) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
         """Return the tasks that are done, and those on record that `compare` is still to compare with the values.
 
-        Of many tasks on files all: the client would look at every value before the first new task begins. In other
-        stores, where that costs more than it can find, all if a sample is wrong.
+        On files all: the client would read every value before the first new task begins. In other stores, where that
+        costs more than it can find, all if a sample is wrong.
         """
         files = self.records
         found = files.names()
         tasks = {(stage, task) for stage, task, _ in found}
         if self.store.is_remote:
             return (tasks, set()) if files.seem_to_hold(found) else (set(), tasks)
-        return (set(), tasks) if len(found) > FEW_RECORDS else (self.done(), set())
+        return set(), tasks
 
     def compare(self, stage: int, tasks: Sequence[int], holds: Callable[[int, Record], bool]) -> list[int]:
         """Return those of some tasks whose record does not hold, which are off the record then."""
@@ -287,12 +286,16 @@ class Journal:
         self.check()
         return None
 
-    def begun(self, stage: int, task: int) -> Record | None:
-        """Return the record of a task that ended before it was done; ``None`` where its values are not as on record."""
+    def begun(self, stage: int, task: int, files: Store | None = None) -> Record | None:
+        """Return the record of a task that ended before it was done; ``None`` where its values are not as on record.
+
+        `files`: the store of what it wrote, as of `Stage.files`.
+        """
         if not self.asks_for_records:
             return None
         record = read_record(self.store.get(f"{self.records.key(stage, task)}{BEGUN}") or b"")
-        return record if record is not None and (self.store.is_remote or record.holds(self.store)) else None
+        is_trusted = files is None and self.store.is_remote
+        return record if record is not None and (is_trusted or record.holds(files or self.store)) else None
 
     def record(
         self,
@@ -304,15 +307,16 @@ class Journal:
         earlier: Sequence[WrittenKeys] = (),
         upto: tuple[int, ...] | None = None,
         reads: int | None = None,
+        elsewhere: bool = False,
     ) -> list[WrittenKeys]:
         """Record that a task, whose data are in the store, is done (or its specs up to one); return all it wrote."""
         written = [*earlier, *WrittenKeys.of(writes)]
         key = self.records.key(stage, task)
         if upto is not None:
             self.check()
-            self.store.set(f"{key}{BEGUN}", Record(counts, written, upto, reads).pack())
+            self.store.set(f"{key}{BEGUN}", Record(counts, written, upto, reads, elsewhere).pack())
             return written
-        self.store.set(key, Record(counts, written, reads=reads).pack())
+        self.store.set(key, Record(counts, written, reads=reads, elsewhere=elsewhere).pack())
         if earlier:
             self.store.delete(f"{key}{BEGUN}")
         return written

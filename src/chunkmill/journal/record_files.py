@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,8 +45,7 @@ _AT_WORK = 8  # groups below the last one whose tasks may still be at work: of t
 _TAIL = ByteRange(-8192)  # holds the index of a merged object
 _FOOTER = 8  # bytes: the length of the index, at the end
 _N_SAMPLED = 32
-_AT_ONCE = 256  # records, looked at by one thread before it takes the next
-_SLOW = 1e-4  # seconds for a record: files that others serve (NFS, Lustre), where waiting is what takes long
+_AT_ONCE = 32  # records, looked at by one thread before it takes the next
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -170,10 +168,9 @@ class RecordFiles:
     def that_hold(self) -> set[tuple[int, int]]:
         """Return stage and number of every task on record: one listing.
 
-        In a store of files each record is read, too, and the sizes of the values are compared: a machine that went
-        down may have kept a file's name and lost its bytes. Records that are not true any more are deleted, so that
-        their tasks are done again. Many threads do this where files are slow; elsewhere, threads of Python would slow
-        down what the system answers from memory.
+        In a store of files each record is read, too, and compared with the values, by many threads: a machine that
+        went down may have kept a file's name and lost its bytes. Records that are not true any more are deleted, so
+        that their tasks are done again.
         """
         found = self.names()
         if self.store.is_remote:
@@ -191,11 +188,7 @@ class RecordFiles:
             return held
 
         batches = cut_evenly(len(found), -(-len(found) // _AT_ONCE))
-        begun = time.perf_counter()
-        first = true(batches[0])
-        waits = time.perf_counter() - begun > _AT_ONCE * _SLOW
-        rest = in_threads(true, batches[1:], REQUESTS_AT_ONCE if waits else 1)
-        return {*first, *chain.from_iterable(rest)}
+        return {*chain.from_iterable(in_threads(true, batches, REQUESTS_AT_ONCE))}
 
     def false_ones(self, stage: int, tasks: Sequence[int], holds: Callable[[int, Record], bool]) -> list[int]:
         """Return those tasks whose record does not hold, or which are not on record; forget their records."""
@@ -212,27 +205,29 @@ class RecordFiles:
             return False
         return record is not None and record.holds(self.store)
 
-    def differences(self, key: str, task: int, *, read: bool = False) -> Iterator[tuple[str, str]]:
+    def differences(self, key: str, task: int) -> Iterator[tuple[str, str]]:
         """Yield the key of each value that differs from the record of a task, and a text on how it differs.
 
-        Sizes are compared, and with `read` the values' crc32c. Of values that share a checksum, the first is named. A
-        record that cannot be read is yielded itself.
+        Of values that share a checksum, the first is named. A record that cannot be read is yielded itself.
         """
         if (value := self.read_at(key, task)) is None:
             return  # the job has ended since
         try:
-            written = Record.unpack(value).written
+            record = Record.unpack(value)
         except ValueError as error:
             yield key, str(error)
             return
-        for each in written:
-            yield from each.differences(self.store, read=read)
+        for each in () if record.elsewhere else record.written:
+            if (found := each.difference(self.store)) is not None:
+                yield found
 
     def _begins(self, name: tuple[int, int, str]) -> bool:
         _, task, key = name
         record = read_record(self.read_at(key, task) or b"")
-        first = None if record is None else next((key for each in record.written for key in each.keys()), "")  # noqa: SIM118
-        return first is not None and (not first or self.store.size(first) is not None)
+        if record is None or record.elsewhere:
+            return record is not None
+        first = next((key for each in record.written for key in each.keys()), "")  # noqa: SIM118
+        return not first or self.store.size(first) is not None
 
     def _merge(self, stage: int, own: Sequence[tuple[int, str]]) -> None:
         """Merge some records of a group: read after the version of the merged object, which `forget` changes."""

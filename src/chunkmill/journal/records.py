@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 
-from chunkmill.stores.base import Store
+from chunkmill.stores.base import ByteRange, Store
 from chunkmill.stores.metered import Written
 
 __all__ = ["Record", "WrittenKeys", "read_record"]
@@ -24,6 +24,7 @@ __all__ = ["Record", "WrittenKeys", "read_record"]
 _FEW = 16  # keys of a record that have a checksum each: damage is then known by the key
 _LARGE = 4096  # bytes of a record that is worth compressing
 _MOST_BYTES, _MOST_KEYS = 64 << 20, 1 << 24  # of a record, and of a checksum in it: more was not written by a task
+_PIECE = 16 << 20  # bytes that are read at once, to be compared
 _NUMBER = re.compile(r"(\d+)")
 _ENCODER = json.JSONEncoder(separators=(",", ":"))  # `json.dumps` makes one a call
 
@@ -92,28 +93,38 @@ class WrittenKeys:
             else:
                 yield from run.keys()
 
-    def differences(self, store: Store, *, read: bool) -> Iterator[tuple[str, str]]:
-        """Yield the first key whose value differs, or may, and each that is absent; with a text on how."""
-        keys = list(self.keys())
-        n_bytes = checksum = 0
-        for key in keys:
-            data = store.get(key) if read else None
-            there = store.size(key) if data is None else len(data)
-            if there is None:
-                yield key, f"absent, where {self._expected(keys)} were written"
-                return
-            n_bytes += there
-            if data is not None:
-                own = google_crc32c.value(data)
-                checksum = own if len(keys) == 1 else _with_key(checksum, key, there, own)
-        if n_bytes != self.n_bytes:
-            yield keys[0], f"{n_bytes} bytes, where {self._expected(keys)} were written"
-        elif read and checksum != self.checksum:
-            others = f", or those of a key up to {keys[-1]!r}, {len(keys):,} in all," if len(keys) > 1 else ""
-            yield keys[0], f"its bytes{others} are not those that were written"
+    def difference(self, store: Store) -> tuple[str, str] | None:
+        """Return the first key whose value differs, or may, and a text on how; sizes are compared before bytes."""
+        sizes: dict[str, int] = {}
+        for key in self.keys():
+            if (there := store.size(key)) is None:
+                return key, f"absent, where {self._expected} were written"
+            sizes[key] = there
+        keys = [*sizes]
+        if (n_bytes := sum(sizes.values())) != self.n_bytes:
+            return keys[0], f"{n_bytes} bytes, where {self._expected} were written"
+        checksum = 0
+        for key, size in sizes.items():
+            own = _stored_crc32c(store, key, size)
+            checksum = own if len(keys) == 1 else _with_key(checksum, key, size, own)
+        if checksum == self.checksum:
+            return None
+        others = f", or those of a key up to {keys[-1]!r}, {len(keys):,} in all," if len(keys) > 1 else ""
+        return keys[0], f"its bytes{others} are not those that were written"
 
-    def _expected(self, keys: Sequence[str]) -> str:
-        return f"{self.n_bytes} bytes" + (f" under {len(keys):,} keys up to {keys[-1]!r}" if len(keys) > 1 else "")
+    @property
+    def _expected(self) -> str:
+        *others, last = self.keys()
+        return f"{self.n_bytes} bytes" + (f" under {len(others) + 1:,} keys up to {last!r}" if others else "")
+
+
+def _stored_crc32c(store: Store, key: str, size: int) -> int:
+    """Return the crc32c of a value, of which no more than `_PIECE` bytes are in memory."""
+    checksum = 0
+    for start in range(0, size, _PIECE):
+        piece = store.get(key, None if size <= _PIECE else ByteRange(start, min(_PIECE, size - start)))
+        checksum = google_crc32c.extend(checksum, piece or b"")
+    return checksum
 
 
 def _by_numbers(key: str) -> list[Any]:
@@ -180,12 +191,15 @@ class Record:
         The last spec that is done, where there are more to do; ``None``: all are.
     reads
         Digest of the versions of what it read (`chunkmill.journal.inputs`); ``None``: not known.
+    elsewhere
+        Whether it wrote to another store than the journal's: that of intermediate files.
     """
 
     counts: Mapping[str, int]
     written: Sequence[WrittenKeys]
     upto: tuple[int, ...] | None = None
     reads: int | None = None
+    elsewhere: bool = False
 
     def pack(self) -> bytes:
         """Return the record as bytes.
@@ -201,6 +215,7 @@ class Record:
         written = [(each.runs, each.n_bytes, each.checksum) for each in self.written]
         record: dict[str, Any] = {"counts": self.counts, "upto": self.upto, "written": written}
         record |= {} if self.reads is None else {"reads": self.reads}
+        record |= {"elsewhere": True} if self.elsewhere else {}
         value = _ENCODER.encode(record).encode()
         return value if len(value) < _LARGE else zlib.compress(value)
 
@@ -216,15 +231,15 @@ class Record:
             if any(each.n_keys > _MOST_KEYS for each in written):
                 raise ValueError  # noqa: TRY301 - as for any other nonsense
             upto = None if parsed["upto"] is None else tuple(parsed["upto"])
-            return cls(dict(parsed["counts"]), written, upto, parsed.get("reads"))
+            return cls(dict(parsed["counts"]), written, upto, parsed.get("reads"), "elsewhere" in parsed)
         except (ValueError, TypeError, KeyError, RecursionError, zlib.error) as error:
             msg = "the record is damaged"
             raise ValueError(msg) from error
 
     def holds(self, store: Store) -> bool:
-        """Return whether all values have the sizes on record; ``False`` also when they cannot be looked at."""
+        """Return whether all values have the size and crc32c on record; ``False`` if they cannot be looked at."""
         try:
-            return not any(True for each in self.written for _ in each.differences(store, read=False))
+            return not any(each.difference(store) for each in self.written)
         except OSError:
             return False
 

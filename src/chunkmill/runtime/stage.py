@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from chunkmill.journal.inputs import Inputs
 from chunkmill.runtime.reference_shipping import Reads
+from chunkmill.stores.base import Store
 from chunkmill.stores.metered import Meter
 
 __all__ = [
@@ -173,6 +174,9 @@ class Stage:
     inputs
         Stores and keys that the task of a spec reads: of a task on record they are compared with what was read, when
         the job is resumed. ``None``: they do not change.
+    files
+        Store of the intermediate files that the tasks write: a resumed job compares each with its record, whatever the
+        store. ``None``: they write to the job's store.
     """
 
     name: str
@@ -185,6 +189,7 @@ class Stage:
     narrow: Callable[[Sequence[Any]], Sequence[Any]] | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     inputs: Inputs | None = None
+    files: Store | None = None
 
     def show(self, arguments: tuple[Any, ...]) -> str:
         """Return the store key shown for a task, from its arguments: its number, and a group of specs."""

@@ -20,7 +20,7 @@ from distributed import Client
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.journal.heartbeat import Heartbeat
 from chunkmill.journal.inputs import Listings, digest_now, inputs_of
-from chunkmill.journal.journal import FEW_RECORDS, Journal
+from chunkmill.journal.journal import Journal
 from chunkmill.journal.record_batch import RecordBatch
 from chunkmill.journal.record_files import GROUP
 from chunkmill.journal.records import read_record
@@ -39,6 +39,9 @@ from chunkmill.stores.read_versions import has_versions
 __all__ = ["ResumedTasks", "StageResult", "check_workers", "run_once", "run_stages"]
 
 
+_FEW_RECORDS = 256  # whose inputs the client itself compares with what is stored
+
+
 class ResumedTasks:
     """The tasks of one stage that are on record.
 
@@ -51,6 +54,7 @@ class ResumedTasks:
     def __init__(
         self, journal: Journal | None, stage: Stage, number: int, done: Collection[int], unchecked: Collection[int]
     ) -> None:
+        unchecked = {*done, *unchecked} if stage.files is not None else unchecked
         self.on_record = {*done, *unchecked}
         self._journal, self._stage, self._number = journal, stage, number
         self._values, self._inputs = set(unchecked), set[int]()  # to be compared by tasks
@@ -71,7 +75,7 @@ class ResumedTasks:
             return
         elif any(store.is_remote for store in stores):
             self._listed = True
-        elif len(self.on_record) > FEW_RECORDS:
+        elif len(self.on_record) > _FEW_RECORDS:
             self._inputs = set(self.on_record)
         else:
             self.forget(self._changed())
@@ -219,7 +223,7 @@ def run_stages(
                 n_tasks = len(own | later) + sum(1 for _ in tasks_to_run(stage, own | later))
             bars.begin(stage.name, n_tasks, resumed.n_settled)
             total = _Total(bars, dict(stage.left_out), journal, number)
-            here = LocalStage(stage.function, stage.common, journal, number, stage.inputs, at_once=at_once)
+            here = LocalStage(stage.function, stage.common, journal, number, stage.inputs, stage.files, at_once=at_once)
             with _tasks_running(scheduler, stage, here, name=name, needs=needs, monitor=monitor) as run:
                 run(run_task, tasks_to_run(stage, frozenset(resumed.on_record)), total.add)
                 total.add_compared((0, [*resumed.check_listed()]))

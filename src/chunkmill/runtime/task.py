@@ -27,6 +27,7 @@ from chunkmill.runtime.preflight import Needs, check_process
 from chunkmill.runtime.reference_shipping import ReferenceSender, TaskReferences, references_in_scope
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.runtime.worker_memory import peak_memory
+from chunkmill.stores.base import Store
 
 __all__ = ["AtOnce", "LocalStage", "PackedStage", "add_counts", "compare_records", "run_task"]
 
@@ -75,6 +76,7 @@ class LocalStage:
     journal: Journal | None
     number: int
     inputs: Inputs | None = None
+    files: Store | None = None
     in_client: bool = False  # in the client's process, which asks once for its memory
     batch: RecordBatch | None = None
     at_once: AtOnce | None = None
@@ -164,7 +166,7 @@ def compare_records(
     of_task = {} if specs is None else dict(zip(tasks, specs, strict=True))
 
     def holds(task: int, record: Record) -> bool:
-        if values and stage.journal is not None and not record.holds(stage.journal.store):
+        if values and stage.journal is not None and not record.holds(stage.files or stage.journal.store):
             return False
         return task not in of_task or record.has_read(stage.reads_now(of_task[task]))
 
@@ -177,6 +179,8 @@ class _Progress:
     def __init__(self, stage: LocalStage, task: int) -> None:
         self.counts: dict[str, int] = {}
         self._stage, self._journal, self._task = stage, stage.journal, task
+        files, journal = stage.files, stage.journal
+        self._elsewhere = files is not None and journal is not None and files != journal.store
         self._reads: int | None = None if stage.inputs is None else 0
         self._earlier: list[WrittenKeys] = []
         self._writes: dict[str, Any] = {}
@@ -187,7 +191,9 @@ class _Progress:
 
     def resume(self, specs: Sequence[Any]) -> tuple[int, ...] | None:
         """Return the last spec that is on record as done, where what was read for those has not changed."""
-        record = None if self._journal is None else self._journal.begun(self._stage.number, self._task)
+        record = (
+            None if self._journal is None else self._journal.begun(self._stage.number, self._task, self._stage.files)
+        )
         if record is None or record.upto is None:
             return None
         if not record.has_read(self._stage.reads_now([spec for spec in specs if spec[:2] <= record.upto])):
@@ -210,7 +216,8 @@ class _Progress:
         """Record what is done; all, without `upto`."""
         batch = self._stage.batch
         if batch is not None and upto is None and not self._earlier:
-            record = Record(self.counts, [*WrittenKeys.of(self._writes)], reads=self._reads)
+            written = [*WrittenKeys.of(self._writes)]
+            record = Record(self.counts, written, reads=self._reads, elsewhere=self._elsewhere)
             batch.add(self._task, record, seconds=time.monotonic() - self._since)
         elif self._journal is not None:
             self._earlier = self._journal.record(
@@ -221,6 +228,7 @@ class _Progress:
                 earlier=self._earlier,
                 upto=upto,
                 reads=self._reads,
+                elsewhere=self._elsewhere,
             )
             self._writes = {}
         self._begin()

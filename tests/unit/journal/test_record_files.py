@@ -1,5 +1,6 @@
 """Where records are kept, and the merging of neighbours: whoever dies or does the same meanwhile."""
 
+import google_crc32c
 import pytest
 from support.recording import RecordingStore
 
@@ -18,7 +19,9 @@ def store():
 
 
 def record(task, value=b"old"):
-    return Record({"n_keys": task}, tuple(WrittenKeys.of({f"a/{task}": (len(value), 0)}))).pack()
+    return Record(
+        {"n_keys": task}, tuple(WrittenKeys.of({f"a/{task}": (len(value), google_crc32c.value(value))}))
+    ).pack()
 
 
 def files_of(store):

@@ -270,9 +270,8 @@ def test_interrupted(store):
     assert not unfinished_jobs(store)
 
 
-def test_of_many_records_the_first_new_task_does_not_wait(store, monkeypatch):
+def test_the_first_new_task_does_not_wait_for_records(store):
     """They are compared with the values after all new tasks; what is not as on record is written again."""
-    monkeypatch.setattr("chunkmill.journal.journal.FEW_RECORDS", 3)
     n, broken = 40, 20
 
     def fails(common, spec):

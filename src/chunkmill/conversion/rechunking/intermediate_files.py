@@ -34,13 +34,12 @@ from chunkmill.conversion.rechunking.source_chunks import (
     within,
 )
 from chunkmill.errors import StoreError
-from chunkmill.hints import Hint
 from chunkmill.journal.inputs import StoreKeys
 from chunkmill.model.grid import MOST_AXES, ChunkCoords, ChunkGrid, Overlap, Region
 from chunkmill.runtime.stage import TaskResult
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.guarded import guarded
-from chunkmill.stores.metered import Meter
+from chunkmill.stores.metered import Meter, MeteredStore
 
 __all__ = ["MAX_TILED_AXES", "intermediate_values", "put_in_tiles", "write_inputs", "write_intermediate_file"]
 
@@ -101,7 +100,8 @@ def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, .
     reads = SourceReads()
     fill = _fill_raw if rechunk.codecs is None else _fill_coded
     value = fill(rechunk, source, file, reads)
-    store = guarded(rechunk.intermediate)  # not through the meter: what is soon deleted needs no checksum on record
+    file_meter = Meter()
+    store = MeteredStore(guarded(rechunk.intermediate), file_meter)
     if value is None:
         store.delete(key)  # of an earlier attempt, which met values
         key, value = f"{key}{_ABSENT}", memoryview(b"")
@@ -109,7 +109,8 @@ def write_intermediate_file(rechunks: Sequence[ArrayRechunk], spec: tuple[Any, .
     counts = meter.counts()
     counts["n_requests"] += 1
     counts["bytes_written"] += value.nbytes
-    return TaskResult(counts | reads.counts() | {"bytes_temporary": value.nbytes}, reads=meter.digest())
+    counts |= reads.counts() | {"bytes_temporary": value.nbytes}
+    return TaskResult(counts, file_meter.writes, reads=meter.digest())
 
 
 _ABSENT = ".absent"
@@ -298,7 +299,7 @@ def _check_marked(rechunk: ArrayRechunk, store: Store, file: ChunkCoords) -> Non
     """Raise `StoreError` when an intermediate file that was written is gone."""
     key = _key(rechunk, file)
     if store.get(f"{key}{_ABSENT}") is None:
-        reason = Hint("this intermediate file was written and is gone; run the job again with {}", ("resume", False))
+        reason = "this intermediate file was written and is gone; run the job again, which writes it again"
         raise StoreError(url=store.url, key=key, reason=reason)
 
 

@@ -141,6 +141,7 @@ def rechunk_stages(
         _share(into_files, plans),
         narrow=narrowed(filled),
         inputs=spill_inputs,
+        files=next((each.intermediate for each in rechunks if each is not None), None),
     )
     write = Stage(
         "rechunk-write",
