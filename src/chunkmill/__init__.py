@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # for readers of types; at run time each name is imported whe
     from chunkmill.references.write import ReferencesReport, to_references
     from chunkmill.runtime.job_handle import RunningJob
     from chunkmill.runtime.progress import JobStatus
-    from chunkmill.scans.scan import ScanReport, scan
+    from chunkmill.scans.scan import ScanPlan, ScanReport, plan_scan, scan
     from chunkmill.xarray.write import DatasetReport, write_dataset
     from chunkmill.zarr_python.zarr_store import zarr_store
 
@@ -67,6 +67,7 @@ __all__ = [
     "Report",
     "RunningJob",
     "ScaleLevel",
+    "ScanPlan",
     "ScanReport",
     "StoredJob",
     "VerifyReport",
@@ -88,6 +89,7 @@ __all__ = [
     "plan_convert",
     "plan_pyramid",
     "plan_rechunk",
+    "plan_scan",
     "pyramid",
     "rechunk",
     "resume",
@@ -132,7 +134,7 @@ _DEFINED_IN = {
     "references.write": ("ReferencesReport", "to_references"),
     "runtime.job_handle": ("RunningJob",),
     "runtime.progress": ("JobStatus",),
-    "scans.scan": ("ScanReport", "scan"),
+    "scans.scan": ("ScanPlan", "ScanReport", "plan_scan", "scan"),
     "xarray.write": ("DatasetReport", "write_dataset"),
     "zarr_python.zarr_store": ("zarr_store",),
 }

@@ -9,7 +9,7 @@ import xarray as xr
 from support.servers import WARNINGS, http_server  # noqa: F401
 
 import chunkmill as cm
-from chunkmill.errors import MetadataError, ScanError
+from chunkmill.errors import MetadataError, ScanError, StoreError
 
 pytestmark = [*WARNINGS, pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")]
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
@@ -240,6 +240,58 @@ def test_no_files(tmp_path, monkeypatch, urls, error, reason):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=reason):
         cm.scan(urls, tmp_path / "all.json")
+
+
+def test_a_repeated_scan_parses_new_files_alone(tmp_path):
+    where, target = str(tmp_path / "*.nc"), tmp_path / "all.json"
+    for number in range(2):
+        write_part(tmp_path / f"{number}.nc", number)
+    first = cm.scan(where, target, concat_dim="time")
+    assert (first.n_files, first.n_parsed, first.records) == (2, 2, f"{target}.scan")
+    write_part(tmp_path / "2.nc", 2)
+    with pytest.raises(StoreError, match="already there"):
+        cm.scan(where, target, concat_dim="time")
+    plan = cm.plan_scan(where, target, concat_dim="time", overwrite=True)
+    assert plan.n_records == 2
+    assert (report := plan.run()).n_parsed == 1
+    assert report.n_files == 3
+    expected = opened_by_xarray([tmp_path / f"{number}.nc" for number in range(3)], "h5netcdf")
+    xr.testing.assert_identical(xr.load_dataset(target, engine="chunkmill"), expected)
+    # written again: its record is of another version, and goes
+    write_part(tmp_path / "1.nc", 1, attrs={"title": "again"})
+    assert cm.scan(where, target, concat_dim="time", overwrite=True).n_parsed == 1
+    assert len(list((tmp_path / "all.json.scan").iterdir())) == 3
+    expected = opened_by_xarray([tmp_path / f"{number}.nc" for number in range(3)], "h5netcdf")
+    xr.testing.assert_identical(xr.load_dataset(target, engine="chunkmill"), expected)
+    # other options: nothing on record fits
+    assert cm.scan(where, target, concat_dim="time", overwrite=True, drop_variables="packed").n_parsed == 3
+
+
+def test_a_scan_that_died_resumes(tmp_path):
+    where, target = str(tmp_path / "*.nc"), tmp_path / "all.parquet"
+    for number in range(3):
+        write_part(tmp_path / f"{number}.nc", number)
+    (tmp_path / "1.nc").rename(tmp_path / "kept")
+    (tmp_path / "1.nc").write_bytes(b"no netCDF, and long enough to have first bytes")
+    with pytest.raises(ScanError, match=r"1\.nc"):
+        cm.scan(where, target, concat_dim="time")
+    n_done = len(list((tmp_path / "all.parquet.scan").iterdir()))
+    (tmp_path / "kept").rename(tmp_path / "1.nc")
+    record = next((tmp_path / "all.parquet.scan").iterdir(), None)
+    if record is not None:  # and half of a record, as a power loss leaves it
+        record.write_bytes(record.read_bytes()[:40])
+        n_done -= 1
+    report = cm.scan(where, target, concat_dim="time")
+    assert report.n_parsed == 3 - n_done
+    expected = opened_by_xarray([tmp_path / f"{number}.nc" for number in range(3)], "h5netcdf")
+    xr.testing.assert_identical(xr.load_dataset(target, engine="chunkmill"), expected)
+
+
+def test_without_records_nothing_is_left(tmp_path):
+    write_part(tmp_path / "0.nc", 0)
+    report = cm.scan(tmp_path / "0.nc", tmp_path / "all.json", records=False)
+    assert report.records is None
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["0.nc", "all.json"]
 
 
 def test_several_files_need_a_dimension(tmp_path):

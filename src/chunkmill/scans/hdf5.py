@@ -65,11 +65,7 @@ def read_unreferenced(
         for path, node in arrays.items():
             if path.rpartition("/")[2] in dropped:
                 documents |= _inline(url, path, node, odd.get(path, f"there are others of that name: {min(odd)!r}"))
-        empty = {
-            path: names
-            for path, node in {"": opened, **kept}.items()
-            if (names := _empty_attributes(node))
-        }
+        empty = {path: names for path, node in {"": opened, **kept}.items() if (names := _empty_attributes(node))}
     return Unreferenced((*dropped, *drop_variables), documents, empty)
 
 

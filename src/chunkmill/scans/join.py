@@ -24,7 +24,7 @@ from chunkmill.nodes.group import Group
 from chunkmill.scans.hdf5 import MAX_INLINE_BYTES, stored_whole
 from chunkmill.stores.reference import ReferenceStore
 
-__all__ = ["LoadedArray", "ParsedFile", "joined", "parsed_file"]
+__all__ = ["LoadedArray", "ParsedFile", "joined", "parsed_file", "with_data"]
 
 _MAX_LISTED = 50
 _OF_TIME = ("units", "calendar")
@@ -112,10 +112,10 @@ def joined(
     for path, parts in values.items():
         first, whole = ordered[0].loaded[path], np.concatenate([parts[i] for i in order])
         added |= stored_whole(path, whole, dims=(dim,), attributes=first.attributes, fill_value=first.fill_value)
-    return _with_data(base, added)
+    return with_data(base, added)
 
 
-def _with_data(references: ReferenceSet, added: Mapping[str, bytes]) -> ReferenceSet:
+def with_data(references: ReferenceSet, added: Mapping[str, bytes]) -> ReferenceSet:
     """Return the set with further keys, whose bytes are stored in it."""
     named, blob = dict(references.named), bytearray(references.blob)
     for key, data in added.items():

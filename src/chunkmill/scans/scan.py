@@ -1,6 +1,7 @@
-"""Scan files to a reference set, one task a file, on Dask's scheduler: the public function, and its report.
+"""Scan files to a reference set, one task a file, on Dask's scheduler: the public functions, plan and report.
 
-Not here: parsing (`chunkmill.scans.parse`), joining (`chunkmill.scans.join`), writing (`chunkmill.references.write`).
+Not here: parsing (`chunkmill.scans.parse`), what is kept of it (`chunkmill.scans.records`), joining
+(`chunkmill.scans.join`), writing (`chunkmill.references.write`).
 """
 
 from __future__ import annotations
@@ -10,23 +11,28 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import fsspec
 from dask.utils import format_time
 
-from chunkmill.display.report import ReportMixin
+from chunkmill.array.threads import in_threads
+from chunkmill.conversion.options import with_options_of
+from chunkmill.display.report import ReportMixin, counted
 from chunkmill.errors import ChunkmillError, ScanError
 from chunkmill.nodes.api import open as open_node
+from chunkmill.references.files import SetFile
 from chunkmill.references.write import to_references
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.stage_runner import run_once
 from chunkmill.scans.join import ParsedFile, joined, parsed_file
 from chunkmill.scans.parse import Parser, parse_file
+from chunkmill.scans.records import Records, fingerprint_of, version_of
+from chunkmill.stores.open import open_store
 from chunkmill.stores.reference import ReferenceStore
 from chunkmill.stores.reference_targets import Targets
 
-__all__ = ["ScanReport", "scan"]
+__all__ = ["ScanPlan", "ScanReport", "plan_scan", "scan"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,20 +45,26 @@ class ScanReport(ReportMixin):
         Url of the reference set.
     n_files
         Files that are in it.
+    n_parsed
+        Files that this scan parsed; of the others, an earlier one had left records.
     n_arrays, n_references, n_inline
         Arrays, chunks that are byte ranges of the files, and chunks that are stored in the set.
     skipped
         Url -> reason, of the files that were left out.
+    records
+        Url of the folder of records, by which a scan that is repeated parses only new files; ``None``: none are kept.
     seconds
         Duration.
     """
 
     target: str
     n_files: int
+    n_parsed: int
     n_arrays: int
     n_references: int
     n_inline: int
     skipped: Mapping[str, str]
+    records: str | None
     seconds: float
 
     def _title(self) -> str:
@@ -61,16 +73,134 @@ class ScanReport(ReportMixin):
     def _facts(self) -> list[tuple[str, str]]:
         return [
             ("to", self.target),
-            ("files", f"{self.n_files:,}"),
+            ("files", f"{self.n_files:,}, {self.n_parsed:,} of them parsed now"),
             ("arrays", f"{self.n_arrays:,}"),
-            ("referenced", f"{self.n_references:,} chunks"),
-            ("inline", f"{self.n_inline:,} chunks"),
+            ("referenced", counted(self.n_references, "chunk")),
+            ("inline", counted(self.n_inline, "chunk")),
+            *(() if self.records is None else [("records", self.records)]),
             *((("left out", f"{url}: {why}")) for url, why in self.skipped.items()),
             ("seconds", format_time(self.seconds).strip()),
         ]
 
 
-def scan(
+@dataclass(frozen=True, repr=False)
+class ScanPlan(ReportMixin):
+    """Plan of a scan; `run` carries it out, and after an interruption parses only files without a record.
+
+    Attributes
+    ----------
+    urls
+        The files.
+    target
+        Url of the reference set.
+    concat_dim
+        Dimension along which the files follow one another; ``None`` for one file.
+    records
+        Url of the folder of records; ``None``: none are kept.
+    n_records
+        Records that are there: each of a file, perhaps of a version of it that is old by now.
+    """
+
+    urls: tuple[str, ...]
+    target: str
+    concat_dim: str | None
+    records: str | None
+    n_records: int
+    _options: _Options = field(repr=False)
+
+    def _title(self) -> str:
+        return f"plan: scan {counted(len(self.urls), 'file')}"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("from", self.urls[0] if len(self.urls) == 1 else f"{self.urls[0]} … {self.urls[-1]}"),
+            ("to", self.target),
+            *(
+                ()
+                if self.concat_dim is None
+                else [("along", f"{self.concat_dim}, in the order of {self._options.order}")]
+            ),
+            *(() if self.records is None else [("on record", f"{self.n_records:,} in {self.records}")]),
+        ]
+
+    def run(self, *, progress: bool | str | None = None) -> ScanReport:
+        """Scan the files and write the set; see `scan`.
+
+        Examples
+        --------
+        >>> import chunkmill as cm, tempfile, xarray as xr
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = xr.Dataset({"v": ("x", [1.0, 2.0])}).to_netcdf(f"{folder}/a.nc", engine="scipy")
+        >>> plan = cm.plan_scan(f"{folder}/a.nc", f"{folder}/a.json")
+        >>> plan.run().n_parsed
+        1
+        """
+        start = time.perf_counter()
+        options = self._options
+        records = None if self.records is None else open_store(self.records, options.target_storage_options)
+        files, skipped, n_parsed, names = _parsed_files(self.urls, self.concat_dim, options, records, progress)
+        references = files[0].references
+        if self.concat_dim is not None:
+            by_name = options.order == "names"
+            references = joined(files, self.concat_dim, rewrite_units=options.rewrite_units, by_name=by_name)
+        written = to_references(
+            open_node(ReferenceStore(references, _targets(self.urls[0], options.storage_options))),
+            self.target,
+            format=options.format,
+            zarr_format=options.zarr_format,
+            overwrite=options.overwrite,
+            target_storage_options=options.target_storage_options,
+            progress=progress,
+        )
+        if records is not None:
+            Records(records, "").keep(names)
+        return ScanReport(
+            target=written.target,
+            n_files=len(files),
+            n_parsed=n_parsed,
+            n_arrays=written.n_arrays,
+            n_references=written.n_references,
+            n_inline=written.n_inline,
+            skipped=skipped,
+            records=self.records,
+            seconds=time.perf_counter() - start,
+        )
+
+
+class ScanOptions(TypedDict, total=False):
+    """Keyword arguments of `chunkmill.plan_scan`."""
+
+    concat_dim: str | None
+    parser: Parser
+    order: Literal["values", "names"]
+    rewrite_units: bool
+    drop_variables: str | Sequence[str]
+    on_error: Literal["raise", "skip"]
+    format: Literal["json", "parquet"] | None
+    zarr_format: Literal[2, 3] | None
+    overwrite: bool
+    records: str | os.PathLike[str] | Literal[False] | None
+    storage_options: Mapping[str, Any] | None
+    target_storage_options: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Of `scan`; the options of filesystems may hold secrets."""
+
+    parser: Parser
+    order: str
+    rewrite_units: bool
+    drop_variables: tuple[str, ...]
+    skips: bool
+    format: Literal["json", "parquet"] | None
+    zarr_format: Literal[2, 3] | None
+    overwrite: bool
+    storage_options: Mapping[str, Any] = field(repr=False)
+    target_storage_options: Mapping[str, Any] = field(repr=False)
+
+
+def plan_scan(
     urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     target: str | os.PathLike[str],
     *,
@@ -83,9 +213,64 @@ def scan(
     format: Literal["json", "parquet"] | None = None,  # noqa: A002 - the word of the public face
     zarr_format: Literal[2, 3] | None = None,
     overwrite: bool = False,
+    records: str | os.PathLike[str] | Literal[False] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
+) -> ScanPlan:
+    """Plan a scan: list the files, and see that the target is free; nothing is parsed and nothing written.
+
+    Parameters and errors are those of `scan`.
+
+    Returns
+    -------
+    ScanPlan
+        Prints what will be scanned; ``plan.run()`` does it.
+
+    Examples
+    --------
+    >>> import chunkmill as cm, tempfile, xarray as xr
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = xr.Dataset({"v": ("x", [1.0, 2.0])}).to_netcdf(f"{folder}/a.nc", engine="scipy")
+    >>> plan = cm.plan_scan(f"{folder}/a.nc", f"{folder}/a.json")
+    >>> len(plan.urls), plan.n_records
+    (1, 0)
+    """
+    for name, value, allowed in (("order", order, ("values", "names")), ("on_error", on_error, ("raise", "skip"))):
+        if value not in allowed:
+            raise ValueError(f"{name}={value!r}: expected {' or '.join(map(repr, allowed))}")
+    found = _files(urls, storage_options)
+    if concat_dim is None and len(found) > 1:
+        raise TypeError(f"there are {len(found)} files: concat_dim names the dimension along which they follow")
+    own = dict(storage_options or {})
+    options = _Options(
+        parser=parser,
+        order=order,
+        rewrite_units=rewrite_units,
+        drop_variables=(drop_variables,) if isinstance(drop_variables, str) else tuple(drop_variables),
+        skips=on_error == "skip",
+        format=format,
+        zarr_format=zarr_format,
+        overwrite=overwrite,
+        storage_options=own,
+        target_storage_options=own if target_storage_options is None else dict(target_storage_options),
+    )
+    written = os.fspath(target)
+    file = SetFile.at(written, options.target_storage_options, kind=format, version=1, record_size=10_000)
+    file.check_free(overwrite=overwrite)
+    kept, n_records = None, 0
+    if records is not False:
+        kept = f"{written.rstrip('/')}.scan" if records is None else os.fspath(records)
+        n_records = len(open_store(kept, options.target_storage_options).list_dir(""))
+    return ScanPlan(tuple(found), file.url, concat_dim, kept, n_records, options)
+
+
+@with_options_of(plan_scan)
+def scan(
+    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    target: str | os.PathLike[str],
+    *,
     progress: bool | str | None = None,
+    **options: Unpack[ScanOptions],
 ) -> ScanReport:
     """Scan netCDF and HDF5 files to a reference set, which opens like any store; no data is copied.
 
@@ -114,7 +299,11 @@ def scan(
     on_error : str
         ``"skip"``: leave files out that cannot be parsed, and list them in the report.
     format, zarr_format, overwrite
-        As in `to_references`.
+        As in `to_references`. With ``overwrite=True``, the same call brings a set up to date: it parses only files that
+        are new or were written again, by their versions.
+    records : str, path or False, optional
+        Folder in which a record of each file is kept; ``None``: the url of the target with ``.scan`` at its end;
+        ``False``: none are kept, and a scan that is interrupted begins anew.
     storage_options, target_storage_options : dict, optional
         For the filesystems of the files and of the target, as in fsspec; the target uses those of the files by default.
     progress : bool or str, optional
@@ -145,72 +334,76 @@ def scan(
     >>> xr.open_dataset(f"{folder}/all.json", engine="chunkmill").v.values
     array([0., 2., 1., 2.])
     """
-    start = time.perf_counter()
-    for name, value, allowed in (("order", order, ("values", "names")), ("on_error", on_error, ("raise", "skip"))):
-        if value not in allowed:
-            raise ValueError(f"{name}={value!r}: expected {' or '.join(map(repr, allowed))}")
-    found = _files(urls, storage_options)
-    if concat_dim is None and len(found) > 1:
-        raise TypeError(f"there are {len(found)} files: concat_dim names the dimension along which they follow")
-    dropped = (drop_variables,) if isinstance(drop_variables, str) else tuple(drop_variables)
-    common = _Common(tuple(found), concat_dim, parser, dict(storage_options or {}), dropped, on_error == "skip")
-    stage = Stage("scan", _scan_file, common, range(len(found)), shows=_shown)
-    (result,) = run_once([stage], name="scan", arrays=(), progress=progress)
-    details = dict(result.details)
-    skipped = {found[i]: each for i, each in sorted(details.items()) if isinstance(each, str)}
-    files = [each for _, each in sorted(details.items()) if isinstance(each, ParsedFile)]
-    if not files:
-        raise ScanError(url=found[0], reason=f"no file is left: {skipped[found[0]]}")
-    references = files[0].references
-    if concat_dim is not None:
-        references = joined(files, concat_dim, rewrite_units=rewrite_units, by_name=order == "names")
-    source = open_node(ReferenceStore(references, _targets(found[0], storage_options)))
-    written = to_references(
-        source,
-        target,
-        format=format,
-        zarr_format=zarr_format,
-        overwrite=overwrite,
-        target_storage_options=storage_options if target_storage_options is None else target_storage_options,
-        progress=progress,
-    )
-    return ScanReport(
-        target=written.target,
-        n_files=len(files),
-        n_arrays=written.n_arrays,
-        n_references=written.n_references,
-        n_inline=written.n_inline,
-        skipped=skipped,
-        seconds=time.perf_counter() - start,
-    )
+    return plan_scan(urls, target, **options).run(progress=progress)
 
 
 @dataclass(frozen=True)
 class _Common:
     urls: Sequence[str]
     dim: str | None
-    parser: Parser
-    storage_options: Mapping[str, Any] = field(repr=False)
-    drop_variables: tuple[str, ...]
-    skips: bool
+    options: _Options
+    records: Records | None
 
 
 def _shown(common: _Common, number: int) -> str:
     return common.urls[number]
 
 
+def _parsed_files(
+    urls: Sequence[str], dim: str | None, options: _Options, records: Any, progress: bool | str | None
+) -> tuple[list[ParsedFile], dict[str, str], int, frozenset[str]]:
+    """Return the files, those that were left out with reasons, how many were parsed, and the names of all records."""
+    kept = None
+    if records is not None:
+        kept = Records(records, fingerprint_of(options.parser, dim, options.drop_variables))
+    stage = Stage("scan", _scan_file, _Common(urls, dim, options, kept), range(len(urls)), shows=_shown)
+    (result,) = run_once([stage], name="scan", arrays=(), progress=progress)
+    found = dict(sorted(result.details))
+    skipped = {urls[i]: each.reason for i, each in found.items() if isinstance(each, _Skipped)}
+    names = {i: each for i, each in found.items() if isinstance(each, str)}
+    if kept is not None:
+        numbers = list(names)
+
+        def read(part: slice) -> None:
+            for i in numbers[part]:
+                found[i] = kept.get(names[i], urls[i])
+
+        in_threads(read, [slice(i, i + 1) for i in range(len(numbers))], _READERS)
+    files = [each for each in found.values() if isinstance(each, ParsedFile)]
+    if len(files) + len(skipped) < len(urls):
+        raise ScanError(url=str(records.url), reason="records were deleted while files were scanned; scan again")
+    if not files:
+        raise ScanError(url=urls[0], reason=f"no file is left: {skipped[urls[0]]}")
+    return files, skipped, result.counts.get("n_parsed", 0), frozenset(names.values())
+
+
+_READERS = 16
+
+
+@dataclass(frozen=True)
+class _Skipped:
+    reason: str
+
+
 def _scan_file(common: _Common, number: int) -> TaskResult:
-    """Parse one file; a reason instead, where files that cannot be parsed are left out."""
-    url = common.urls[number]
+    """Parse one file that has no record; a reason instead, where files that cannot be parsed are left out."""
+    url, options = common.urls[number], common.options
+    name = None
     try:
-        references = parse_file(url, common.parser, common.storage_options, common.drop_variables)
-        store = ReferenceStore(references, _targets(url, common.storage_options))
-        detail: Any = parsed_file(url, references, store, common.dim)
+        if common.records is not None and (known := version_of(url, options.storage_options)) is not None:
+            name = common.records.name(url, known)
+            if common.records.get(name, url) is not None:
+                return TaskResult({"n_files": 1}, details=[(number, name)])
+        references = parse_file(url, options.parser, options.storage_options, options.drop_variables)
+        store = ReferenceStore(references, _targets(url, options.storage_options))
+        parsed = parsed_file(url, references, store, common.dim)
     except ChunkmillError as error:
-        if not common.skips:
+        if not options.skips:
             raise
-        detail = getattr(error, "reason", str(error))
-    return TaskResult({"n_files": 1}, details=[(number, detail)])
+        return TaskResult({"n_files": 1}, details=[(number, _Skipped(getattr(error, "reason", str(error))))])
+    if common.records is not None and name is not None:
+        common.records.put(name, parsed)
+    return TaskResult({"n_files": 1, "n_parsed": 1}, details=[(number, parsed if name is None else name)])
 
 
 def _targets(url: str, storage_options: Mapping[str, Any] | None) -> Targets:

@@ -1,0 +1,127 @@
+"""What the tasks of a scan found, a record for each file: a scan that is repeated parses only what has none.
+
+A record is named after the url of its file, the file's version (ETag, or size and time of change), and how it was
+parsed: of a file that was written again there is none. It is a reference set in JSON, with the arrays that were read.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import fsspec
+from numcodecs.zstd import compress, decompress
+
+from chunkmill.errors import MetadataError, ScanError
+from chunkmill.formats.references.json import emit_reference_json, parse_reference_json
+from chunkmill.nodes.api import open_group
+from chunkmill.scans.hdf5 import stored_whole
+from chunkmill.scans.join import LoadedArray, ParsedFile, with_data
+from chunkmill.stores.base import Store
+from chunkmill.stores.reference import ReferenceStore
+
+__all__ = ["Records", "fingerprint_of", "version_of"]
+
+_LOADED = "loaded"  # group of the arrays that were read, next to the documents of the set
+_LEVEL = 3
+_OF_VERSION = ("ETag", "etag", "e_tag", "md5Hash", "mtime", "LastModified", "last_modified", "Last-Modified", "created")
+_PARSERS = ("virtualizarr", "kerchunk")
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of a scan.
+
+    Attributes
+    ----------
+    store
+        Where they are kept.
+    parsed_as
+        By `fingerprint_of`: what else than its file a record depends on.
+    """
+
+    store: Store
+    parsed_as: str
+
+    def name(self, url: str, file_version: str) -> str:
+        """Return the key of the record of a file."""
+        return sha256(json.dumps([url, file_version, self.parsed_as]).encode()).hexdigest()[:32]
+
+    def get(self, name: str, url: str) -> ParsedFile | None:
+        """Return a file that was parsed before; ``None`` where no record says so, or one is damaged."""
+        if (value := self.store.get(name)) is None:
+            return None
+        try:
+            found = parse_reference_json(bytes(decompress(value)), source=url)
+            group = open_group(ReferenceStore(found), _LOADED)
+            arrays = {str(path): group.arrays()[str(number)] for number, path in enumerate(group.attributes["paths"])}
+            loaded = {
+                path: LoadedArray(array[...], dict(array.attributes["of"]), array.fill_value)
+                for path, array in arrays.items()
+            }
+        except (MetadataError, RuntimeError, ValueError, KeyError):  # half a record, after a power loss
+            return None
+        return ParsedFile(url, found.subset(k for k, _ in found.items() if not k.startswith(f"{_LOADED}/")), loaded)
+
+    def put(self, name: str, parsed: ParsedFile) -> None:
+        """Store the record of a file."""
+        added = {f"{_LOADED}/zarr.json": _group({"paths": list(parsed.loaded)})}
+        for number, array in enumerate(parsed.loaded.values()):
+            about = {"attributes": {"of": dict(array.attributes)}, "fill_value": array.fill_value}
+            added |= stored_whole(f"{_LOADED}/{number}", array.values, dims=("x",), **about)
+        document = b"".join(emit_reference_json(with_data(parsed.references, added)))
+        self.store.set(name, bytes(compress(document, _LEVEL)))
+
+    def keep(self, names: frozenset[str]) -> None:
+        """Delete the records of other files, and of what these were before."""
+        for name in self.store.list_dir(""):
+            if name not in names:
+                self.store.delete(name)
+
+
+def _group(attributes: Mapping[str, Any]) -> bytes:
+    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}).encode()
+
+
+def fingerprint_of(parser: Any, dim: str | None, dropped: tuple[str, ...]) -> str:
+    """Return what a record depends on besides its file: parser, its version, the options that it was given."""
+    how = parser
+    if callable(parser):
+        how = f"{parser.__module__}.{getattr(parser, '__qualname__', '')}"
+        try:
+            how += sha256(inspect.getsource(parser).encode()).hexdigest()
+        except (OSError, TypeError):
+            raise ScanError(url="", reason="records=False: the source of the parser is not known") from None
+    return json.dumps([1, how, [_version(name) for name in _PARSERS], dim, dropped])
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def version_of(url: str, storage_options: Mapping[str, Any] | None = None) -> str | None:
+    """Return the version of a file, in one request; ``None`` where its filesystem tells none.
+
+    Examples
+    --------
+    >>> import fsspec
+    >>> with fsspec.open("memory://doc-version/x.nc", "wb") as file:
+    ...     _ = file.write(b"CDF")
+    >>> version_of("memory://doc-version/x.nc") is None
+    False
+    """
+    fs, path = fsspec.url_to_fs(url, **(storage_options or {}))
+    try:
+        info = fs.info(path)
+    except FileNotFoundError as error:
+        raise ScanError(url=url, reason="there is no such file") from error
+    known = [f"{name}={info[name]}" for name in _OF_VERSION if info.get(name) is not None]
+    return " ".join([*known, f"ino={info.get('ino')}", f"size={info.get('size')}"]) if known else None
