@@ -1,14 +1,17 @@
 """netCDF and HDF5 files as reference sets: values, coordinates and attributes equal to xarray's own engines."""
 
+import json
 import warnings
 
 import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from click.testing import CliRunner
 from support.servers import WARNINGS, http_server  # noqa: F401
 
 import chunkmill as cm
+from chunkmill.cli.main import main
 from chunkmill.errors import MetadataError, ScanError, StoreError
 
 pytestmark = [*WARNINGS, pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")]
@@ -247,7 +250,7 @@ def test_a_repeated_scan_parses_new_files_alone(tmp_path):
     for number in range(2):
         write_part(tmp_path / f"{number}.nc", number)
     first = cm.scan(where, target, concat_dim="time")
-    assert (first.n_files, first.n_parsed, first.records) == (2, 2, f"{target}.scan")
+    assert (first.n_files, first.n_parsed, first.records) == (2, 2, f"file://{target}.scan")
     write_part(tmp_path / "2.nc", 2)
     with pytest.raises(StoreError, match="already there"):
         cm.scan(where, target, concat_dim="time")
@@ -285,6 +288,27 @@ def test_a_scan_that_died_resumes(tmp_path):
     assert report.n_parsed == 3 - n_done
     expected = opened_by_xarray([tmp_path / f"{number}.nc" for number in range(3)], "h5netcdf")
     xr.testing.assert_identical(xr.load_dataset(target, engine="chunkmill"), expected)
+
+
+def test_the_command(tmp_path):
+    where, target = str(tmp_path / "*.nc"), str(tmp_path / "all.json")
+    for number in range(2):
+        write_part(tmp_path / f"{number}.nc", number)
+
+    def run(*arguments):
+        return CliRunner().invoke(main, ["scan", *arguments, "--scheduler", "threads", "--no-progress"])
+
+    planned = run(where, target, "--concat", "time", "--dry-run")
+    assert "plan: scan 2 files" in planned.output
+    assert not (tmp_path / "all.json").exists()
+    assert "2, 2 of them parsed now" in run(where, target, "--concat", "time", "--drop", "packed").output
+    assert set(xr.open_dataset(target, engine="chunkmill").variables) == {"v", "static", "time", "x"}
+    refused = run(where, target, "--concat", "time")
+    assert refused.exit_code == 3
+    assert "--overwrite" in refused.output
+    several = [str(tmp_path / f"{number}.nc") for number in range(2)]
+    again = run(*several, target, "--concat", "time", "--drop", "packed", "--overwrite", "--json")
+    assert json.loads(again.output)["n_parsed"] == 0
 
 
 def test_without_records_nothing_is_left(tmp_path):

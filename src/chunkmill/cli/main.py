@@ -35,7 +35,7 @@ from chunkmill.cli.options import (
     storage_option,
     store_options,
 )
-from chunkmill.cli.references import refs
+from chunkmill.cli.references import refs, scan
 
 __all__ = ["main"]
 
@@ -242,7 +242,7 @@ def resume(url: str, path: str | None, *, scheduler: str, progress: bool | None,
     show(report, as_json=as_json)
 
 
-for command in (convert, rechunk, pyramid, refs, doctor):
+for command in (convert, rechunk, pyramid, refs, scan, doctor):
     main.add_command(command)
 
 

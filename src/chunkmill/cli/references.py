@@ -27,7 +27,7 @@ from chunkmill.display.report import format_bytes, report_text
 if TYPE_CHECKING:
     from chunkmill.stores.reference import ReferenceStore
 
-__all__ = ["describe_set", "refs", "set_text"]
+__all__ = ["describe_set", "refs", "scan", "set_text"]
 
 _KIND = click.option(
     "--kind",
@@ -147,6 +147,62 @@ def info(url: str, storage_options: Mapping[str, Any] | None, *, as_json: bool) 
 def _show_set(store: Any, *, as_json: bool) -> None:
     facts = describe_set(store)
     say(json.dumps(plain(facts), indent=2, allow_nan=False) if as_json else set_text(facts))
+
+
+@click.command(
+    short_help="Scan netCDF and HDF5 files to a reference set.",
+    epilog=examples(
+        "chunkmill scan data/2026-*.nc 2026.json --concat time",
+        "chunkmill scan 's3://bucket/*.nc' all.parquet --concat time --option anon=true --overwrite",
+        "chunkmill scan files.txt all.parquet --concat time --on-error skip --dry-run",
+    ),
+)
+@click.argument("files", nargs=-1, required=True, type=PLACE)
+@click.argument("target", type=PLACE)
+@click.option("--concat", "concat_dim", help="Dimension along which the files follow one another.")
+@click.option("--parser", default="auto", show_default=True, help="Kind of the files: hdf5, netcdf3, …")
+@click.option(
+    "--order",
+    type=click.Choice(["values", "names"]),
+    default="values",
+    show_default=True,
+    help="In the order of the values of the coordinate, or of names.",
+)
+@click.option("--rewrite-units", is_flag=True, help="Write times in the units of the first file.")
+@click.option("--drop", "drop_variables", multiple=True, help="Leave this variable out; may be given several times.")
+@click.option(
+    "--on-error", type=click.Choice(["raise", "skip"]), default="raise", help="Leave bad files out, and list."
+)
+@_KIND
+@click.option("--zarr-format", type=click.IntRange(2, 3), help="Format that describes the arrays; 2 if it can.")
+@click.option("--records", type=PLACE, help="Folder of records of the files; TARGET.scan by default.")
+@click.option("--no-records", is_flag=True, help="Keep no records: a scan that is interrupted begins anew.")
+@click.option("--overwrite", is_flag=True, help="Bring a set up to date: files on record are not parsed again.")
+@click.option("--dry-run", is_flag=True, help="Show the plan alone.")
+@storage_option("--option", "storage_options", " of the files (and of the target)")
+@_TARGET_OPTION
+@run_options
+def scan(
+    files: tuple[str, ...],
+    target: str,
+    *,
+    no_records: bool,
+    dry_run: bool,
+    scheduler: str,
+    progress: bool | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Scan FILES, one task a file, to one reference set at TARGET, which opens like any store; no data is copied.
+
+    FILES are urls, a pattern in quotes, or a .txt file with a url in each line. After an interruption, the same command
+    parses only files without a record.
+    """
+    if no_records:
+        options["records"] = False
+    with scheduled(scheduler, progress=progress):
+        plan = cm.plan_scan(files[0] if len(files) == 1 else files, target, **options)
+        show(plan if dry_run else plan.run(), as_json=as_json)
 
 
 _COLUMNS = ("n_chunks", "n_references", "n_inline", "n_absent")

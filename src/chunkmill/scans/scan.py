@@ -259,8 +259,10 @@ def plan_scan(
     file.check_free(overwrite=overwrite)
     kept, n_records = None, 0
     if records is not False:
-        kept = f"{written.rstrip('/')}.scan" if records is None else os.fspath(records)
-        n_records = len(open_store(kept, options.target_storage_options).list_dir(""))
+        store = open_store(
+            f"{written.rstrip('/')}.scan" if records is None else records, options.target_storage_options
+        )
+        kept, n_records = store.url, len(store.list_dir(""))
     return ScanPlan(tuple(found), file.url, concat_dim, kept, n_records, options)
 
 
